@@ -1,0 +1,89 @@
+# Every target runs out of .venv and makes it first if it is not there (or if what it is made from has changed).
+#
+#   make test PYTHON=/path/to/python3.12      another Python for a new .venv (3.11 or later)
+#   make test PYTEST_ARGS="-x tests/wire"     other arguments for pytest
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.stamp-dev
+
+# Empty: the first of PYTHON_CANDIDATES that runs and is new enough.
+PYTHON ?=
+PYTHON_CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python
+IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+PYTEST_ARGS ?= -n auto --dist worksteal
+BENCH_ARGS  ?=
+DEMO_ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow test-install lint types format bench proto vectors clean distclean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv (the other targets do this themselves)
+
+demo: $(STAMP) ## train a model with in-network aggregation on this machine
+	$(BIN)/inagg demo $(DEMO_ARGS)
+
+test: $(STAMP) ## the tests of the default tier; needs no root
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-slow: $(STAMP) ## all tests, the slow ones as well
+	$(BIN)/python -m pytest --slow $(PYTEST_ARGS)
+
+test-install: $(STAMP) ## install the wheel with its dependencies into an empty environment
+	$(BIN)/python -m pytest --slow tests/project/test_install.py
+
+lint: $(STAMP) types ## ruff (rules and format) and mypy --strict
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(STAMP) ## mypy --strict over the packages and the tests
+	$(BIN)/mypy --strict
+
+format: $(STAMP) ## let ruff mend and format the sources
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(STAMP) ## measure throughput on this machine
+	$(BIN)/inagg bench $(BENCH_ARGS)
+
+proto: $(STAMP) ## generate the gRPC code anew from protos/inagg_proto
+	$(BIN)/python -m inagg_proto.generate
+
+vectors: $(STAMP) ## generate the golden vectors anew
+	$(BIN)/python tests/vectors/generate.py
+
+clean: ## remove build outputs and caches; .venv stays
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find protos switch host testbed tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv as well
+	rm -rf $(VENV)
+
+# pip gets no index from here: it uses the one that is configured on the machine.
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(BIN)/python:
+	@set -e; \
+	if [ -n "$(PYTHON)" ]; then \
+	  "$(PYTHON)" -c '$(IS_NEW_ENOUGH)' || { \
+	    echo "make: PYTHON=$(PYTHON) is not a Python 3.11 or later ($$("$(PYTHON)" -V 2>&1))" >&2; exit 1; }; \
+	  python="$(PYTHON)"; \
+	else \
+	  python=; \
+	  for candidate in $(PYTHON_CANDIDATES); do \
+	    if "$$candidate" -c '$(IS_NEW_ENOUGH)' >/dev/null 2>&1; then python="$$candidate"; break; fi; \
+	  done; \
+	  [ -n "$$python" ] || { \
+	    echo "make: inagg needs Python 3.11 or later, and none of these is one: $(PYTHON_CANDIDATES)." >&2; \
+	    echo "make: Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }; \
+	fi; \
+	echo "making $(VENV) with $$("$$python" -V)"; \
+	"$$python" -m venv $(VENV) || { \
+	  rm -rf $(VENV); \
+	  echo "make: could not make $(VENV); on Debian and Ubuntu the package python3-venv is needed" >&2; exit 1; }

@@ -1,0 +1,1 @@
+"""The worker: protocol engine, transport, PyTorch adapters, compressors."""

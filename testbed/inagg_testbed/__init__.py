@@ -1,0 +1,1 @@
+"""The command `inagg`, topologies, the demo training, benchmarks and reports."""

@@ -1,0 +1,140 @@
+"""The command `inagg`: a root that knows its subcommands by name and imports only the one that runs.
+
+So `inagg --help` is quick, and a switch box runs `inagg switch` without PyTorch. Each subcommand is a click
+command in the module that does the work; this file has only the table of them.
+
+Exit status: 0; 1 for an error; 2 for wrong usage or a missing optional dependency; 130 after Ctrl-C; or the
+integer that the subcommand returned.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+
+
+class Entry(NamedTuple):
+    """A subcommand: where it is (`module:attribute`) and its line in `inagg --help`."""
+
+    target: str
+    help: str
+
+
+COMMANDS = {
+    "switch": Entry("inagg_switch.cli:switch", "Run an aggregating switch."),
+    "jobs": Entry("inagg_switch.cli:jobs", "List the jobs of a switch."),
+    "top": Entry("inagg_switch.cli:top", "Watch the traffic of a switch and its jobs."),
+    "why": Entry("inagg_switch.cli:why", "Say why a switch drops packets."),
+    "bench": Entry("inagg_testbed.bench.cli:bench", "Measure throughput on this machine."),
+    "demo": Entry("inagg_testbed.demo:demo", "Train a model with in-network aggregation on this machine."),
+}
+
+# Optional imports, by top-level module: the extra that brings them.
+EXTRA_OF_MODULE = {
+    "torch": "torch",
+    "matplotlib": "report",
+    "scapy": "capture",
+    "pyroute2": "testbed",
+    "sklearn": "testbed",
+}
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 128 + 2  # as a shell reports a process that SIGINT (2) ended
+
+
+class LazyGroup(click.Group):
+    """A click group whose subcommands are entries of a table, imported when they are called."""
+
+    def __init__(self, *, entries: dict[str, Entry], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.entries = entries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a subcommand; None if there is none of this name.
+
+        Raises ModuleNotFoundError if something that the subcommand needs is not installed, and TypeError if
+        the table names something that is not a click command.
+        """
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        module_name, _, attribute = entry.target.partition(":")
+        command = getattr(importlib.import_module(module_name), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{entry.target} is not a click command but {type(command).__name__}")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # click would import every subcommand to read its help
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])
+
+
+def print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"inagg {importlib.metadata.version('inagg')}")
+        ctx.exit()
+
+
+def make_root(entries: dict[str, Entry]) -> LazyGroup:
+    """The root command over a table of subcommands."""
+    version = click.Option(
+        ["--version"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=print_version,
+        help="Show the version and exit.",
+    )
+    return LazyGroup(
+        name="inagg",
+        entries=entries,
+        params=[version],
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="In-network aggregation of gradients: the switch, its control, and a testbed for one machine.",
+    )
+
+
+def run(root: click.Command, arguments: Sequence[str] | None = None) -> int:
+    """Run a command line (default: the process's own) and return the exit status; errors are told on stderr.
+
+    Raises what the subcommand raises, except what a user can act on: wrong usage, a missing extra, Ctrl-C.
+    """
+    try:
+        # standalone_mode would end the process here, and with status 1 after Ctrl-C
+        status = root.main(args=arguments, prog_name="inagg", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort as abort:
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            return EXIT_INTERRUPTED
+        click.echo("Aborted.", err=True)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        extra = EXTRA_OF_MODULE.get(missing)
+        if extra is None:
+            raise  # not an extra: the installation or the code is broken, and the traceback says where
+        click.echo(
+            f"Error: this needs {missing}, which is not installed. Install it: pip install 'inagg[{extra}]'",
+            err=True,
+        )
+        return EXIT_USAGE
+    return status if isinstance(status, int) else 0
+
+
+def main() -> int:
+    """Entry point of the console script `inagg`."""
+    return run(make_root(COMMANDS))

@@ -1,0 +1,122 @@
+"""The test tiers: which of them this machine can run, and a table at the end of each run that says so.
+
+A test marked with a tier that cannot run is skipped with the reason. The table is printed even if nothing was
+skipped, so that nobody takes "passed" to mean "tested on a switch".
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# An example on a loaded machine can be slow, so no deadline. A failure prints what repeats it.
+hypothesis.settings.register_profile("inagg", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("inagg")
+
+TIER_PROPERTY = "tier"
+CAP_NET_ADMIN = 12  # include/uapi/linux/capability.h
+CAP_SYS_ADMIN = 21
+
+
+def effective_capabilities() -> int:
+    """The effective capabilities of this process as a bit mask, from /proc (proc(5)); 0 if unknown."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return int(fields["CapEff"], 16)
+
+
+def why_not_root() -> str | None:
+    # the capabilities and not the user id: root in a container often may not make namespaces
+    needed = 1 << CAP_NET_ADMIN | 1 << CAP_SYS_ADMIN
+    if effective_capabilities() & needed == needed:
+        return None
+    return "no CAP_NET_ADMIN and CAP_SYS_ADMIN; run: sudo make test"
+
+
+def why_not_gpu() -> str | None:
+    # importing torch takes seconds: no driver, no import
+    if not Path("/proc/driver/nvidia/version").exists():
+        return "no NVIDIA driver on this machine"
+    if importlib.util.find_spec("torch") is None:
+        return "no torch; run: pip install 'inagg[torch]'"
+    import torch
+
+    return None if torch.cuda.is_available() else "torch finds no CUDA device"
+
+
+def why_not_p4() -> str | None:
+    missing = [tool for tool in ("p4c", "simple_switch_grpc") if shutil.which(tool) is None]
+    return f"not on PATH: {', '.join(missing)}" if missing else None
+
+
+# Tier (a marker in pyproject.toml) -> why it cannot run here, None if it can. `slow` is asked for by option.
+TIERS: dict[str, Callable[[], str | None]] = {
+    "root": why_not_root,
+    "gpu": why_not_gpu,
+    "p4": why_not_p4,
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+
+
+def reason_to_skip(tier: str, config: pytest.Config) -> str | None:
+    if tier == "slow":
+        return None if config.getoption("--slow") else "not asked for; run: make test-slow"
+    return TIERS[tier]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for tier in (*TIERS, "slow"):
+        marked = [item for item in items if item.get_closest_marker(tier)]
+        reason = reason_to_skip(tier, config) if marked else None
+        for item in marked:
+            # a property travels in the report, from a worker of pytest-xdist too
+            item.user_properties.append((TIER_PROPERTY, tier))
+            if reason is not None:
+                item.add_marker(pytest.mark.skip(reason=f"tier {tier}: {reason}"))
+
+
+def tier_lines(reports: dict[str, list[pytest.TestReport]], config: pytest.Config) -> list[str]:
+    """One line for each tier: how many of its tests ran, how many were skipped, and why.
+
+    `reports` maps an outcome, as pytest's terminal summary names it, to the reports with this outcome.
+    """
+    lines = []
+    for tier in (*TIERS, "slow"):
+        count = {
+            outcome: sum((TIER_PROPERTY, tier) in map(tuple, report.user_properties) for report in of_outcome)
+            for outcome, of_outcome in reports.items()
+        }
+        skipped = count.pop("skipped", 0)
+        ran = sum(count.values())
+        if skipped:
+            reason = reason_to_skip(tier, config) or "by the tests themselves, see above"
+            lines.append(f"{tier:5} SKIPPED {skipped} ({reason})" + (f", ran {ran}" if ran else ""))
+        elif ran:
+            lines.append(f"{tier:5} ran {ran}")
+        else:
+            lines.append(f"{tier:5} no test of this tier was selected")
+    return lines
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    # only outcomes of tests: a report of set-up or tear-down that went well is under ""
+    reports = {
+        outcome: [report for report in of_outcome if isinstance(report, pytest.TestReport)]
+        for outcome, of_outcome in terminalreporter.stats.items()
+        if outcome in ("passed", "failed", "skipped", "error", "xfailed", "xpassed")
+    }
+    terminalreporter.section("tiers")
+    for line in tier_lines(reports, config):
+        terminalreporter.line(line)

@@ -1,0 +1,144 @@
+"""Which package may import what, as a function of a file's path and source.
+
+The rules (the reasons: a switch box needs no PyTorch, a worker needs no switch, and the packet format can be
+used with numpy alone):
+
+- the standard library and a package's own modules: always;
+- `inagg_wire` imports numpy besides, and nothing else; its dissector (`dissect/`) imports scapy too;
+- `inagg_proto` imports gRPC and protobuf besides, `inagg_wire`, and in `generate.py` the generator;
+- `inagg_switch` and `inagg_host` never import each other, and neither of them imports the testbed;
+- gRPC, protobuf and `inagg_proto`: only in files whose path inside the package has a part that begins with
+  `control`;
+- torch: only in `inagg_host/pytorch/`, `inagg_host/compress*`, `inagg_host/kernels_gpu*`, and the testbed;
+- scapy: only in the dissector and the testbed; whatever else an extra brings: only in the testbed;
+- nothing that pyproject.toml does not declare.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+SOURCE_ROOTS = ("protos", "switch", "host", "testbed")
+PACKAGES = ("inagg_wire", "inagg_proto", "inagg_switch", "inagg_host", "inagg_testbed")
+
+# Distribution (as pyproject.toml names it) -> the top-level modules that it installs and that we import.
+BASE_MODULES = {
+    "click": {"click"},
+    "grpcio": {"grpc"},
+    "grpcio-health-checking": {"grpc_health"},
+    "grpcio-reflection": {"grpc_reflection"},
+    "numba": {"numba"},
+    "numpy": {"numpy"},
+    "prometheus-client": {"prometheus_client"},
+    "protobuf": {"google"},
+    "rich": {"rich"},
+    "structlog": {"structlog"},
+}
+EXTRA_MODULES = {
+    "torch": {"torch"},
+    "matplotlib": {"matplotlib"},
+    "scapy": {"scapy"},
+    "pyroute2": {"pyroute2"},
+    "scikit-learn": {"sklearn"},
+}
+
+GRPC = {"grpc", "grpc_health", "grpc_reflection", "google"}
+BASE = set().union(*BASE_MODULES.values())
+EXTRAS = set().union(*EXTRA_MODULES.values())
+
+
+@dataclass(frozen=True)
+class Violation:
+    """An import that no rule allows."""
+
+    path: str
+    line: int
+    module: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: imports {self.module}: {self.rule}"
+
+
+def imported_modules(path: PurePosixPath, source: str) -> Iterator[tuple[int, str]]:
+    """Line and absolute name of each module that a source imports, in functions and for type checking too.
+
+    `importlib.import_module` and `__import__` count where their first argument is a literal.
+    """
+    package = path.parts[1:-1]  # of the file, below the source root: for relative imports
+    for node in ast.walk(ast.parse(source, filename=str(path))):
+        match node:
+            case ast.Import(names=names):
+                for name in names:
+                    yield node.lineno, name.name
+            case ast.ImportFrom(module=module, level=0) if module:
+                yield node.lineno, module
+            case ast.ImportFrom(module=module, level=level):
+                above = package[: len(package) - level + 1]
+                yield node.lineno, ".".join((*above, module) if module else above)
+            case ast.Call(
+                func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(module)), *_],
+            ):
+                yield node.lineno, module
+
+
+def may_use_grpc(inside: tuple[str, ...]) -> bool:
+    return any(part.startswith("control") for part in inside)
+
+
+def may_use_torch(package: str, inside: tuple[str, ...]) -> bool:
+    if package == "inagg_testbed":
+        return True
+    if package != "inagg_host":
+        return False
+    return (inside[0] == "pytorch" and len(inside) > 1) or inside[0].startswith(("compress", "kernels_gpu"))
+
+
+def broken_rule(package: str, inside: tuple[str, ...], module: str) -> str | None:
+    """The rule that an import breaks, None if it may stand.
+
+    `inside` is the path of the importing file inside its package, `module` the top-level name it imports.
+    """
+    if module == package or module in sys.stdlib_module_names:
+        return None
+    if module not in BASE | EXTRAS | set(PACKAGES) and (inside, module) != (("generate.py",), "grpc_tools"):
+        return "pyproject.toml declares no dependency that brings it"
+    if package == "inagg_wire":
+        allowed = {"numpy", "scapy"} if inside[0] == "dissect" else {"numpy"}
+        return None if module in allowed else "inagg_wire imports the standard library and numpy only"
+    if package == "inagg_proto":
+        allowed = GRPC | {"inagg_wire", "grpc_tools"}
+        return None if module in allowed else "inagg_proto imports gRPC, protobuf and inagg_wire only"
+    if {package, module} == {"inagg_switch", "inagg_host"}:
+        return "the switch and the host never import each other"
+    if module == "inagg_testbed":
+        return "only the testbed imports the testbed"
+    if module in GRPC | {"inagg_proto"} and not may_use_grpc(inside):
+        return "gRPC only in control modules (a part of the path begins with 'control')"
+    if module == "torch" and not may_use_torch(package, inside):
+        return "torch only in the host's pytorch/, compress* and kernels_gpu*, and in the testbed"
+    if module in EXTRAS - {"torch"} and package != "inagg_testbed":
+        return "what an extra brings is for the testbed only (scapy: for the dissector too)"
+    return None
+
+
+def violations(path: PurePosixPath, source: str) -> list[Violation]:
+    """The imports in a source that break a rule.
+
+    `path` is relative to the repository: source root, package, then the file. Raises ValueError for any other
+    path, and SyntaxError if the source is not Python.
+    """
+    if len(path.parts) < 3 or path.parts[0] not in SOURCE_ROOTS or path.parts[1] not in PACKAGES:
+        raise ValueError(f"{path} lies in none of our packages")
+    package, inside = path.parts[1], path.parts[2:]
+    found = []
+    for line, module in imported_modules(path, source):
+        rule = broken_rule(package, inside, module.partition(".")[0])
+        if rule is not None:
+            found.append(Violation(str(path), line, module, rule))
+    return found

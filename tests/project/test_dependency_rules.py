@@ -1,0 +1,132 @@
+"""The dependency rules hold, and the checker that says so finds each way to break them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path, PurePosixPath
+
+import pytest
+from tests.project.dependency_rules import BASE_MODULES, EXTRA_MODULES, PACKAGES, SOURCE_ROOTS, violations
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_no_file_breaks_a_rule() -> None:
+    found = []
+    for root in SOURCE_ROOTS:
+        for file in sorted((REPOSITORY / root).rglob("*.py")):
+            path = PurePosixPath(file.relative_to(REPOSITORY))
+            found += violations(path, file.read_text(encoding="utf-8"))
+    assert not found, "\n".join(map(str, found))
+
+
+def test_every_package_is_checked() -> None:
+    roots = [REPOSITORY / root for root in SOURCE_ROOTS]
+    assert {path.parent.name for root in roots for path in root.glob("*/__init__.py")} == set(PACKAGES)
+
+
+BROKEN = [
+    # inagg_wire: the standard library and numpy only
+    ("protos/inagg_wire/codec.py", "import numba"),
+    ("protos/inagg_wire/codec.py", "from inagg_proto import v1"),
+    ("protos/inagg_wire/codec.py", "import inagg_switch.model"),
+    ("protos/inagg_wire/header.py", "import scapy.all"),
+    ("protos/inagg_wire/link/udp.py", "import structlog"),
+    ("protos/inagg_wire/dissect/scapy_layer.py", "import torch"),
+    # inagg_proto
+    ("protos/inagg_proto/v1/control_pb2_grpc.py", "import numpy"),
+    ("protos/inagg_proto/control.py", "import grpc_tools"),
+    # the switch and the host never import each other, nor the testbed
+    ("switch/inagg_switch/model.py", "from inagg_host.engine import Engine"),
+    ("switch/inagg_switch/control/server.py", "import inagg_host"),
+    ("host/inagg_host/engine.py", "import inagg_switch as switch"),
+    ("host/inagg_host/control/client.py", "from inagg_switch.control import server"),
+    ("switch/inagg_switch/cli.py", "from inagg_testbed.cli import run"),
+    # gRPC in control modules only
+    ("switch/inagg_switch/dataplane.py", "import grpc"),
+    ("switch/inagg_switch/model.py", "from google.protobuf import message"),
+    ("host/inagg_host/engine.py", "from inagg_proto.v1 import control_pb2"),
+    ("host/inagg_host/transport.py", "from grpc_health.v1 import health"),
+    ("testbed/inagg_testbed/cli.py", "import grpc.aio"),
+    # torch in the host's PyTorch files, the compressors and the testbed only
+    ("host/inagg_host/engine.py", "import torch"),
+    ("host/inagg_host/kernels.py", "import torch.cuda"),
+    ("host/inagg_host/pytorch.py", "import torch"),
+    ("host/inagg_host/engine/pytorch/x.py", "import torch"),
+    ("switch/inagg_switch/pytorch/x.py", "import torch"),
+    # scapy and the other extras
+    ("host/inagg_host/transport.py", "import scapy.layers.inet"),
+    ("switch/inagg_switch/dataplane.py", "from scapy import all"),
+    ("switch/inagg_switch/dataplane.py", "import pyroute2"),
+    ("host/inagg_host/compress/tern.py", "import sklearn.datasets"),
+    ("switch/inagg_switch/cli.py", "import matplotlib.pyplot"),
+    # what is not declared
+    ("testbed/inagg_testbed/demo.py", "import pandas"),
+    ("testbed/inagg_testbed/demo.py", "import pytest"),
+    ("host/inagg_host/engine.py", "from tests.vectors import generate"),
+    # ways to hide an import
+    ("host/inagg_host/engine.py", "def step():\n    import torch"),
+    ("host/inagg_host/engine.py", "if TYPE_CHECKING:\n    from torch import Tensor"),
+    ("host/inagg_host/engine.py", "try:\n    import torch\nexcept ImportError:\n    torch = None"),
+    ("host/inagg_host/engine.py", "import os, torch"),
+    ("host/inagg_host/engine.py", "importlib.import_module('torch')"),
+    ("host/inagg_host/engine.py", "import_module('torch.nn')"),
+    ("host/inagg_host/engine.py", "torch = __import__('torch')"),
+    ("host/inagg_host/engine.py", "from ..inagg_switch import model"),
+]
+
+
+@pytest.mark.parametrize(("path", "source"), BROKEN)
+def test_a_broken_rule_is_found(path: str, source: str) -> None:
+    (violation,) = violations(PurePosixPath(path), source)
+    assert violation.path == path
+
+
+ALLOWED = [
+    ("protos/inagg_wire/codec.py", "import struct, zlib\nimport numpy as np\nfrom . import layout"),
+    ("protos/inagg_wire/codec.py", "from inagg_wire.errors import Reason"),
+    ("protos/inagg_wire/dissect/scapy_layer.py", "import scapy.all\nfrom ..layout import FIELDS"),
+    ("protos/inagg_proto/v1/control_pb2_grpc.py", "import grpc\nfrom google.protobuf import descriptor"),
+    ("protos/inagg_proto/generate.py", "from grpc_tools import protoc"),
+    ("switch/inagg_switch/kernels.py", "import numba\nimport inagg_wire.noise"),
+    ("switch/inagg_switch/control/server.py", "import grpc\nfrom inagg_proto.v1 import control_pb2"),
+    ("host/inagg_host/control_client.py", "import grpc"),
+    ("host/inagg_host/pytorch/backend.py", "import torch.distributed\nfrom ..engine import Engine"),
+    ("host/inagg_host/compress/tern.py", "import torch"),
+    ("host/inagg_host/kernels_gpu.py", "import torch"),
+    ("testbed/inagg_testbed/demo.py", "import torch, scapy.all, sklearn, pyroute2, inagg_switch, inagg_host"),
+]
+
+
+@pytest.mark.parametrize(("path", "source"), ALLOWED)
+def test_what_the_rules_allow_is_not_reported(path: str, source: str) -> None:
+    assert violations(PurePosixPath(path), source) == []
+
+
+def test_a_violation_names_file_line_module_and_rule() -> None:
+    (violation,) = violations(PurePosixPath("host/inagg_host/engine.py"), "import os\n\nimport torch.nn")
+    assert str(violation).startswith("host/inagg_host/engine.py:3: imports torch.nn: torch only in")
+
+
+@pytest.mark.parametrize("path", ["setup.py", "tests/wire/test_codec.py", "host/other/engine.py"])
+def test_a_file_outside_the_packages_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="none of our packages"):
+        violations(PurePosixPath(path), "")
+
+
+def distributions(requirements: list[str]) -> set[str]:
+    names = set()
+    for requirement in requirements:
+        name = re.match(r"[A-Za-z0-9_.-]+", requirement)
+        assert name is not None, requirement
+        names.add(name.group())
+    return names
+
+
+def test_the_modules_of_every_declared_dependency_are_known() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    of_users = [requirement for extra, list_ in extras.items() if extra != "dev" for requirement in list_]
+    assert distributions(project["dependencies"]) == set(BASE_MODULES)
+    assert distributions(of_users) == set(EXTRA_MODULES)
