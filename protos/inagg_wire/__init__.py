@@ -1,0 +1,1 @@
+"""The packet that hosts and switches exchange: header, number formats, rounding noise, slots, errors."""

@@ -1,0 +1,183 @@
+"""Job formats: which encodings a job sends and gets, what its levels are worth, and how many lanes fit.
+
+A *level* is the integer that a code stands for on the switch. Levels of all workers share one *unit* per
+scale block, so that the sum of levels is the sum of values divided by that unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from .errors import AdmissionError
+from .layout import (
+    HEADER_BYTES,
+    LANE_BITS,
+    LANE_COUNT_MAX,
+    LANE_MULTIPLE,
+    UDP_PAYLOAD_BYTES_1500,
+    Encoding,
+    Op,
+    datagram_bytes,
+    payload_bytes,
+)
+
+WORKERS_MAX: Final = 32
+"""Workers of one job on one switch: one bit each in a 32-bit bitmap."""
+
+ACCUMULATOR_MAX: Final = (1 << 31) - 1
+
+NAT4_LEVELS: Final = 7
+DITH8_TOP: Final = 127
+
+
+def ceil_log2(n: int) -> int:
+    """The smallest c with 2**c >= n, for n >= 1."""
+    return (n - 1).bit_length()
+
+
+class Family(Enum):
+    """The arithmetic behind a format."""
+
+    NATURAL = "natural"  # levels are powers of two
+    LINEAR = "linear"  # levels are multiples of the unit
+
+
+@dataclass(frozen=True, slots=True)
+class JobFormat:
+    """What a user chooses by name. See `protos/README.md`, "Number formats".
+
+    ``refined``: the scale is made finer by a second MAX round (linear formats whose noise grows with it).
+    ``reduced``: the sum is rounded again on the way down, else the result is the exact sum.
+    """
+
+    name: str
+    family: Family
+    up: Encoding
+    down_encoding: Encoding
+    refined: bool
+    reduced: bool
+    meaning: str
+
+    def down(self, workers: int) -> Encoding:
+        """The encoding of results for ``workers`` workers (1..32)."""
+        if self.up is Encoding.TERN and workers > 7:
+            return Encoding.INT8  # |sum| <= 32 <= 127; four bits hold |sum| <= 7 only
+        return self.down_encoding
+
+    def encoding(self, op: Op) -> Encoding:
+        """The encoding of a contribution with ``op``."""
+        return self.up if op is Op.SUM else Encoding.SCALE8
+
+    def result_encoding(self, op: Op, workers: int) -> Encoding:
+        """The encoding of a result with ``op`` for ``workers`` workers."""
+        return self.down(workers) if op is Op.SUM else Encoding.SCALE8
+
+    def levels(self, workers: int) -> int:
+        """How many magnitudes above zero a contribution can have."""
+        if self.up is Encoding.NAT8:
+            # The top level is 2^(L-1) = 2^(30-c) units, and n * 2^(30-c) <= 2^30 < 2^31 as n <= 2^c.
+            return 31 - ceil_log2(workers)
+        if self.up is Encoding.NAT4:
+            return NAT4_LEVELS
+        return self.top(workers)
+
+    def top(self, workers: int) -> int:
+        """The integer of the top level, in units. ``workers * top`` never exceeds ``ACCUMULATOR_MAX``:
+        2^30 for nat8 and fix32 (see `levels`), 32 * 127 and less for the others."""
+        if self.family is Family.NATURAL:
+            return 1 << (self.levels(workers) - 1)
+        if self.up is Encoding.FIX32:
+            return 1 << (30 - ceil_log2(workers))
+        return DITH8_TOP if self.up is Encoding.DITH8 else 1
+
+    def result_shift(self, workers: int) -> int:
+        """log2 of what one unit of a result is worth in units of a contribution.
+
+        nat4 and dith8 results have no more levels than contributions, so their window moves up by
+        c = ceil(log2 n): their top, 2^c * top, is at least n * top.
+        """
+        return ceil_log2(workers) if self.down(workers) in (Encoding.NAT4, Encoding.DITH8) else 0
+
+    def result_levels(self, workers: int) -> int:
+        """The highest level index (natural) or largest magnitude (linear) that a result can have."""
+        down = self.down(workers)
+        if down is Encoding.NAT8:
+            # n * top may be rounded up to the next power of two, which is at most 2^c * top.
+            return (self.top(workers) << ceil_log2(workers)).bit_length()
+        if down is Encoding.NAT4:
+            return NAT4_LEVELS
+        return DITH8_TOP if down is Encoding.DITH8 else workers * self.top(workers)
+
+    def scale_lanes(self, lanes: int) -> int:
+        """Lanes of the job's MAX blocks: one byte each, no more bytes than a SUM contribution has, no
+        more lanes than a slot has."""
+        return min(lanes, payload_bytes(self.up, lanes)) // LANE_MULTIPLE * LANE_MULTIPLE
+
+    def lanes_for(self, op: Op, lanes: int) -> int:
+        """Lanes of a block with ``op``, for a job with ``lanes`` lanes."""
+        return lanes if op is Op.SUM else self.scale_lanes(lanes)
+
+    @property
+    def min_lanes(self) -> int:
+        """The fewest lanes of a job: fewer would leave its MAX blocks without any (see `scale_lanes`)."""
+        return max(LANE_MULTIPLE, LANE_MULTIPLE * 8 // LANE_BITS[self.up])
+
+    def max_lanes(self, workers: int, datagram_limit_bytes: int = UDP_PAYLOAD_BYTES_1500) -> int:
+        """The most lanes whose contribution and result both fit ``datagram_limit_bytes`` of UDP payload.
+
+        Less than `min_lanes`, 0 say, if no job fits.
+        """
+        bits = max(LANE_BITS[self.up], LANE_BITS[self.down(workers)])
+        lanes = max(0, datagram_limit_bytes - HEADER_BYTES) * 8 // bits
+        return min(lanes // LANE_MULTIPLE * LANE_MULTIPLE, LANE_COUNT_MAX)
+
+
+def _formats(*formats: JobFormat) -> dict[str, JobFormat]:
+    return {f.name: f for f in formats}
+
+
+_NAT, _LIN, _E = Family.NATURAL, Family.LINEAR, Encoding
+FORMATS: Final = _formats(
+    JobFormat("nat8", _NAT, _E.NAT8, _E.NAT8, False, True, "sign and exponent, 1 byte up and down"),
+    JobFormat("nat4", _NAT, _E.NAT4, _E.NAT4, False, True, "sign and 7 levels, 4 bits up and down"),
+    JobFormat("nat4-nat8", _NAT, _E.NAT4, _E.NAT8, False, True, "4 bits up, 1 byte down"),
+    JobFormat("tern", _LIN, _E.TERN, _E.INT4, True, False, "-1, 0, 1: 2 bits up, the exact sum down"),
+    JobFormat("dith8", _LIN, _E.DITH8, _E.DITH8, True, True, "255 even steps, 1 byte up and down"),
+    JobFormat("dith8-exact", _LIN, _E.DITH8, _E.INT16, True, False, "1 byte up, the exact sum down"),
+    JobFormat("fix32", _LIN, _E.FIX32, _E.FIX32, False, False, "SwitchML's fixed point, 4 bytes, exact sum"),
+)
+"""Every format a job can have, by name."""
+
+assert all(n * f.top(n) <= ACCUMULATOR_MAX for f in FORMATS.values() for n in range(1, WORKERS_MAX + 1))
+
+
+def job_format(name: str) -> JobFormat:
+    """The format called ``name``; raises `AdmissionError` that lists the names there are."""
+    try:
+        return FORMATS[name]
+    except KeyError:
+        raise AdmissionError(f"no format {name!r}; choose one of {', '.join(FORMATS)}") from None
+
+
+def admit(fmt: JobFormat, workers: int, lanes: int, datagram_limit_bytes: int = UDP_PAYLOAD_BYTES_1500) -> None:
+    """Raise `AdmissionError`, saying what would fit, unless a job can run with these numbers.
+
+    A job that passes cannot overflow an accumulator: `JobFormat.top`.
+    """
+    if not 1 <= workers <= WORKERS_MAX:
+        raise AdmissionError(
+            f"{workers} workers: one switch serves 1 to {WORKERS_MAX}; use a tree of switches for more"
+        )
+    least, most = fmt.min_lanes, fmt.max_lanes(workers, datagram_limit_bytes)
+    if most < least:
+        raise AdmissionError(
+            f"datagrams of {datagram_limit_bytes} bytes are too small: {least} lanes of {fmt.name} need "
+            f"{max(datagram_bytes(e, least) for e in (fmt.up, fmt.down(workers)))}"
+        )
+    if lanes % LANE_MULTIPLE or not least <= lanes <= most:
+        raise AdmissionError(
+            f"{lanes} lanes: {fmt.name} for {workers} workers in datagrams of up to {datagram_limit_bytes} bytes "
+            f"takes a multiple of {LANE_MULTIPLE} from {least} to {most}"
+        )

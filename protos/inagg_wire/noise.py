@@ -1,0 +1,108 @@
+"""Rounding noise: counter-based hashes, so that every run can be replayed and every target gives the same bits.
+
+Hosts and switch use different hashes, because a host has a multiplier and a switch has CRC units.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import lru_cache
+from struct import pack
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .layout import LANE_COUNT_MAX
+
+Words = npt.NDArray[np.uint32]
+
+# --- hosts ----------------------------------------------------------------------------------------------
+
+_MASK64: Final = (1 << 64) - 1
+
+MULTIPLIER_1: Final = 0x7FEB352D
+MULTIPLIER_2: Final = 0x846CA68B
+"""The multipliers of lowbias32 (Wellons, "Prospecting for hash functions", 2018)."""
+
+WORD_SHIFT: Final = 16
+"""Noise word i of a lane is the hash of ``(i << 16) | lane``."""
+assert LANE_COUNT_MAX < 1 << WORD_SHIFT
+
+
+class BlockKey(NamedTuple):
+    """The noise key of one block of one worker: two 32-bit words."""
+
+    k0: int
+    k1: int
+
+
+def _mix64(z: int) -> int:
+    """splitmix64's finalizer (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014):
+    a bijection of 64 bits."""
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _MASK64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _MASK64
+    return z ^ (z >> 31)
+
+
+def block_key(seed: int, worker: int, block: int) -> BlockKey:
+    """The key for ``block`` (64 bits) of ``worker`` (its rank) under the job's ``seed`` (32 bits).
+
+    Seed and worker are mixed before the block number enters, so that neither two seeds nor two workers ever
+    replay each other's noise shifted by some blocks.
+    """
+    z = _mix64(((seed & 0xFFFFFFFF) << 32 | worker) + 0x9E3779B97F4A7C15 & _MASK64)
+    z = _mix64(z ^ (block & _MASK64))
+    return BlockKey(z & 0xFFFFFFFF, z >> 32)
+
+
+def host_words(key: BlockKey, lanes: int, index: int = 0) -> Words:
+    """Noise word ``index`` (0..65535) of lanes 0..``lanes``-1: uint32.
+
+    lowbias32 with the key in two places. For any fixed ``k1`` it is a bijection of ``k0``, so each word is
+    exactly uniform over keys.
+    """
+    with np.errstate(over="ignore"):
+        x = np.arange(lanes, dtype=np.uint32) + np.uint32((index << WORD_SHIFT) + key.k0 & 0xFFFFFFFF)
+        x ^= x >> np.uint32(16)
+        x *= np.uint32(MULTIPLIER_1)
+        x ^= x >> np.uint32(15)
+        x += np.uint32(key.k1)
+        x *= np.uint32(MULTIPLIER_2)
+        return x ^ (x >> np.uint32(16))
+
+
+# --- switch ---------------------------------------------------------------------------------------------
+
+GROUP_LANES: Final = 4
+"""Lanes that share one noise word of the switch. Each lane on its own is still exactly uniform over seeds,
+which is all that unbiasedness and the second moment of a lane need."""
+
+
+def switch_word(seed: int, slot: int, generation: int, group: int) -> int:
+    """The 32-bit noise of lanes 4 * ``group`` to 4 * ``group`` + 3: CRC-32 (IEEE 802.3, as in zlib) of
+    seed, slot, generation (32 bits each) and group (16 bits), big-endian.
+
+    A CRC maps any 32 consecutive bits of its input one to one to its value when the rest is fixed; so over
+    seeds the word is exactly uniform.
+    """
+    return zlib.crc32(pack(">IIIH", seed, slot, generation, group))
+
+
+@lru_cache
+def group_table(lanes: int) -> Words:
+    """What to XOR to the word of group 0 to get that of each group: uint32, one per group of 4 lanes, read-only.
+
+    A CRC is linear over GF(2), so the difference between two groups depends on neither seed, slot nor
+    generation.
+    """
+    first = switch_word(0, 0, 0, 0)
+    table = np.array([switch_word(0, 0, 0, g) ^ first for g in range(-(-lanes // GROUP_LANES))], np.uint32)
+    table.flags.writeable = False  # all callers share it
+    return table
+
+
+def switch_words(seed: int, slot: int, generation: int, lanes: int) -> Words:
+    """The switch's noise for lanes 0..``lanes``-1: uint32."""
+    words = group_table(lanes) ^ np.uint32(switch_word(seed, slot, generation, 0))
+    return np.repeat(words, GROUP_LANES)[:lanes]

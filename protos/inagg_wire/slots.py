@@ -1,0 +1,92 @@
+"""Slot arithmetic: which slot and generation a block uses, the window, leases, the end of an epoch.
+
+A job leases ``slots`` = 2P consecutive slots, a power of two, aligned to their number. P is the *window*.
+
+Why 2P slots and a window of P are enough. Block b uses slot b mod 2P. A worker sends block b + 2P (the next
+user of b's slot) only after it has the result of b + P. A result exists only once every worker has
+contributed, so every worker has sent b + P, and it did so only after it had the result of b. So when the
+switch first sees generation g + 1 of a slot, no worker can still need the result of generation g, and the
+switch may forget it. A copy of a contribution to generation g that the network still holds is *stale* from
+then on, however late it comes, since the slot's tag only grows within an epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .errors import AdmissionError
+from .layout import GENERATION_MAX, SLOT_COUNT_MAX
+
+WINDOW_MAX: Final = 1 << 16
+"""The largest window P, in blocks. 2P <= SLOT_COUNT_MAX, and a sequence gap fits 32 bits many times over."""
+assert 2 * WINDOW_MAX <= SLOT_COUNT_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """``slots`` consecutive slots from ``base``. Raises `AdmissionError` if they could not be leased."""
+
+    base: int
+    slots: int
+
+    def __post_init__(self) -> None:
+        if not (2 <= self.slots <= 2 * WINDOW_MAX and self.slots & (self.slots - 1) == 0):
+            raise AdmissionError(
+                f"a lease of {self.slots} slots: a job takes a power of two from 2 to {2 * WINDOW_MAX}"
+            )
+        # Aligned, so that `slot & (slots - 1)` is the place in the lease and a switch can match the lease by
+        # a mask, with no subtraction.
+        if self.base < 0 or self.base % self.slots or self.base + self.slots > SLOT_COUNT_MAX:
+            raise AdmissionError(
+                f"a lease of {self.slots} slots at {self.base}: it must start at a multiple of {self.slots} and "
+                f"end at or below {SLOT_COUNT_MAX}"
+            )
+
+    @property
+    def window(self) -> int:
+        """P: how many blocks a worker may have outstanding."""
+        return self.slots // 2
+
+    def slot(self, block: int) -> int:
+        """The slot of ``block`` (>= 0)."""
+        return self.base + (block & (self.slots - 1))
+
+    def generation(self, block: int) -> int:
+        """The generation of ``block`` in its slot, 1..GENERATION_MAX."""
+        return 1 + (block // self.slots) % GENERATION_MAX
+
+    def round(self, block: int) -> int:
+        """How often the generations have wrapped before ``block``.
+
+        Tags must be cleared, by a new epoch, between blocks of different rounds: in round r + 1 the slots
+        start at generation 1 again, which their tags would call stale.
+        """
+        return block // self.slots // GENERATION_MAX
+
+    def contains(self, slot: int) -> bool:
+        """Whether ``slot`` is one of the lease."""
+        return self.base <= slot < self.base + self.slots
+
+    def block_at(self, slot: int, generation: int, near: int) -> int:
+        """The block nearest ``near`` that uses ``slot`` in ``generation``.
+
+        The inverse of `slot` and `generation` for a host that knows about where it is. Exact while blocks
+        are less than half a round apart, and a host's live blocks lie within 2P of each other.
+        """
+        cycle = self.slots * GENERATION_MAX
+        place = (generation - 1) * self.slots + (slot - self.base)
+        return place + cycle * max(0, (near - place + cycle // 2) // cycle)
+
+
+def blocks_per_epoch(slots: int) -> int:
+    """Blocks after which a job with ``slots`` slots needs a new epoch. At 10^6 blocks a second and 256 slots
+    this is six days."""
+    return slots * GENERATION_MAX
+
+
+def slots_for_window(window: int) -> int:
+    """The slots to lease for a window of at least ``window`` blocks: the next power of two, doubled."""
+    if not 1 <= window <= WINDOW_MAX:
+        raise AdmissionError(f"a window of {window} blocks: choose 1 to {WINDOW_MAX}")
+    return 2 << (window - 1).bit_length()
