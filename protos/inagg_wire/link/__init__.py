@@ -1,0 +1,49 @@
+"""Links: batches of equal datagrams over UDP sockets, in memory, with seeded faults, captured for Wireshark.
+
+Shared by switch and host. See `base` for the contract that all of them keep.
+"""
+
+from inagg_wire.link.base import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_DATAGRAMS,
+    MAX_DATAGRAM_BYTES,
+    Address,
+    Batch,
+    Counters,
+    Link,
+    canonical,
+    datagrams_per_call,
+    gather,
+    split,
+)
+from inagg_wire.link.faults import Arrival, FaultCounters, FaultLink, FaultModel, Faults
+from inagg_wire.link.memory import ManualClock, MemoryLink, MemoryNetwork
+from inagg_wire.link.pcap import CapturedDatagram, CaptureError, CaptureLink, read_capture
+from inagg_wire.link.udp import UdpLink
+
+__all__ = [
+    "MAX_BATCH_BYTES",
+    "MAX_BATCH_DATAGRAMS",
+    "MAX_DATAGRAM_BYTES",
+    "Address",
+    "Arrival",
+    "Batch",
+    "CaptureError",
+    "CaptureLink",
+    "CapturedDatagram",
+    "Counters",
+    "FaultCounters",
+    "FaultLink",
+    "FaultModel",
+    "Faults",
+    "Link",
+    "ManualClock",
+    "MemoryLink",
+    "MemoryNetwork",
+    "UdpLink",
+    "canonical",
+    "datagrams_per_call",
+    "gather",
+    "read_capture",
+    "split",
+]
