@@ -8,6 +8,10 @@ contributed, so every worker has sent b + P, and it did so only after it had the
 switch first sees generation g + 1 of a slot, no worker can still need the result of generation g, and the
 switch may forget it. A copy of a contribution to generation g that the network still holds is *stale* from
 then on, however late it comes, since the slot's tag only grows within an epoch.
+
+Workers send new blocks in order. Then whoever sends b has all results up to b - P, and the blocks that anyone has
+sent and anyone still needs lie within 2P of each other: a host need keep no more than its last 2P. (Slots would stay
+apart without this order, but one lost result would let the other slots run ahead of it without bound.)
 """
 
 from __future__ import annotations

@@ -9,12 +9,13 @@ import struct
 from typing import Any, Final
 
 from hypothesis import strategies as st
+
 from inagg_wire.errors import Reason
 from inagg_wire.header import Datagram, Header
 from inagg_wire.layout import CARRIED, GENERATION_MAX, LANE_COUNT_MAX, SLOT_COUNT_MAX, Kind, Op, payload_bytes
 
 STRUCT: Final = struct.Struct(">HBBBBHHHIII")
-NAMES: Final = "magic version kind op format lanes job reason token slot generation".split()
+NAMES: Final = ["magic", "version", "kind", "op", "format", "lanes", "job", "reason", "token", "slot", "generation"]
 BITS: Final = {1: 8, 2: 4, 3: 2, 4: 8, 5: 32, 6: 4, 7: 8, 8: 16, 9: 8}
 
 

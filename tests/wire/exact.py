@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from inagg_wire import codec, noise, payload, reencode, scale
 from inagg_wire.formats import FORMATS, Family, JobFormat
 from inagg_wire.layout import Encoding, Op

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.wire.datagrams import STRUCT, any_bytes, datagrams, headers, mutated
+
 from inagg_wire import batch
 from inagg_wire.errors import Reason, WireError
 from inagg_wire.header import Datagram, Header, parse
 from inagg_wire.layout import FIELDS, HEADER_BYTES, Encoding, Kind, Op, datagram_bytes
-from tests.wire.datagrams import STRUCT, any_bytes, datagrams, headers, mutated
 
 HEADER = Header(Kind.RESULT, Op.SUM, Encoding.NAT4, lanes=16, job=5, token=6, slot=7, generation=8)
 
@@ -28,7 +29,7 @@ def array(data: bytes) -> batch.Bytes:
 
 
 @given(st.lists(mutated() | datagrams().map(Datagram.pack), min_size=1, max_size=6), st.integers(1, 60))
-@settings(max_examples=500)
+@settings(max_examples=250)
 def test_reasons_agree_with_parse_for_every_datagram(listed: list[bytes], odd_size: int) -> None:
     sizes = {len(data) for data in listed} | {odd_size}
     for size in sizes - {0}:
@@ -37,7 +38,7 @@ def test_reasons_agree_with_parse_for_every_datagram(listed: list[bytes], odd_si
 
 
 @given(any_bytes().filter(len))
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_reasons_agree_with_parse_for_a_batch_of_one(data: bytes) -> None:
     assert batch.reasons(array(data), len(data)).tolist() == [verdict(data)]
 

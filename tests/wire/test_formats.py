@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.wire.exact import ALL_FORMATS, NATURAL, WORKER_COUNTS, named, spelled, unit_value
+
 from inagg_wire import codec, payload, reencode, scale
 from inagg_wire.errors import AdmissionError
 from inagg_wire.formats import (
@@ -29,7 +31,6 @@ from inagg_wire.layout import (
     datagram_bytes,
 )
 from inagg_wire.scale import FloatType
-from tests.wire.exact import ALL_FORMATS, NATURAL, WORKER_COUNTS, named, spelled, unit_value
 
 by_format = pytest.mark.parametrize("fmt", ALL_FORMATS, ids=named)
 
@@ -179,7 +180,17 @@ def test_bits_per_lane(name: str, up: int, down: int) -> None:
 
 
 def test_nat8_levels_are_31_less_the_bits_of_the_workers() -> None:
-    assert [job_format("nat8").levels(n) for n in (1, 2, 3, 4, 5, 8, 16, 17, 32)] == [31, 30, 29, 29, 28, 28, 27, 26, 26]
+    assert [job_format("nat8").levels(n) for n in (1, 2, 3, 4, 5, 8, 16, 17, 32)] == [
+        31,
+        30,
+        29,
+        29,
+        28,
+        28,
+        27,
+        26,
+        26,
+    ]
 
 
 # --- admission ------------------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.wire.datagrams import NAMES, STRUCT, any_bytes, datagrams, headers, oracle
+
 from inagg_wire.errors import Reason, WireError
 from inagg_wire.header import Datagram, Header, parse
 from inagg_wire.layout import GENERATION_MAX, LANE_COUNT_MAX, SLOT_COUNT_MAX, Encoding, Kind, Op
-from tests.wire.datagrams import NAMES, STRUCT, any_bytes, datagrams, headers, oracle
 
 CONTRIBUTION = Header(Kind.CONTRIBUTION, Op.SUM, Encoding.NAT8, lanes=8, job=1, token=2, slot=3, generation=4)
 NOTICE = dataclasses.replace(CONTRIBUTION, kind=Kind.NOTICE, lanes=0, reason=Reason.WRONG_TOKEN)
@@ -38,7 +39,7 @@ def test_datagram_has_the_bytes_worked_out_by_hand() -> None:
 
 
 @given(any_bytes())
-@settings(max_examples=1000)
+@settings(max_examples=600)
 def test_any_bytes_parse_or_give_the_one_reason_that_the_description_names(data: bytes) -> None:
     assert reason_of(data) is oracle(data)
 

@@ -6,6 +6,7 @@ import re
 import struct
 
 import pytest
+
 from inagg_wire.errors import NOTICED, Reason
 from inagg_wire.layout import (
     CARRIED,
@@ -61,7 +62,7 @@ def test_field_maximum_is_that_of_its_bytes() -> None:
 def test_numbers_are_those_that_were_published() -> None:
     assert {k.name: k.value for k in Kind} == {"CONTRIBUTION": 1, "RESULT": 2, "NOTICE": 3}
     assert {o.name: o.value for o in Op} == {"SUM": 1, "MAX": 2}
-    assert [e.name for e in Encoding] == "NAT8 NAT4 TERN DITH8 FIX32 INT4 INT8 INT16 SCALE8".split()
+    assert [e.name for e in Encoding] == ["NAT8", "NAT4", "TERN", "DITH8", "FIX32", "INT4", "INT8", "INT16", "SCALE8"]
     assert [e.value for e in Encoding] == list(range(1, 10))
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.exact import Words
+
 from inagg_wire import noise
 from inagg_wire.layout import GENERATION_MAX, LANE_COUNT_MAX, SLOT_COUNT_MAX
 from inagg_wire.noise import BlockKey, block_key, group_table, host_words, switch_word, switch_words
-from tests.wire.exact import Words
 
 MASK = 0xFFFFFFFF
 u32 = st.integers(0, MASK)

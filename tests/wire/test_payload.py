@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from inagg_wire.layout import LANE_BITS, Encoding, payload_bytes
 from inagg_wire.payload import pack, unpack
 

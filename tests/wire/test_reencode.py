@@ -1,8 +1,8 @@
 """The switch's re-encoding of a sum: exactly natural compression, by enumeration of all the noise that it can see.
 
-The noise enters as ``r & (2^k - 1)``, with k the position of the leading one or of the lowest level. So all of the noise
-of a sum with position k are 2^k words, and what stands above them must not matter. For sums too large to enumerate, the
-threshold stands in: exactly the ``m mod 2^k`` largest of the 2^k words go up.
+The noise enters as ``r & (2^k - 1)``, with k the position of the leading one or of the lowest level. So all of the
+noise of a sum with position k are 2^k words, and what stands above them must not matter. For sums too large to
+enumerate, the threshold stands in: exactly the ``m mod 2^k`` largest of the 2^k words go up.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.wire.exact import ALL_FORMATS, NATURAL, WORKER_COUNTS, Words, named
+
 from inagg_wire import reencode
 from inagg_wire.formats import JobFormat, ceil_log2, job_format
 from inagg_wire.layout import LANE_BITS, Encoding, Op
-from tests.wire.exact import ALL_FORMATS, NATURAL, WORKER_COUNTS, Words, named
 
 Integers = npt.NDArray[np.int64]
 
@@ -92,7 +93,9 @@ def test_large_sums_with_few_bits_become_their_natural_compression() -> None:
 @settings(max_examples=200)
 def test_exactly_the_highest_noise_words_carry(k: int, data: st.DataObject) -> None:
     """m - 2^k of the 2^k words, the highest: so the probability is exactly the fraction, at any magnitude."""
-    m = data.draw(st.sampled_from([1 << k, (1 << k) + 1, (2 << k) - 1, (4 << k) // 3]) | st.integers(1 << k, (2 << k) - 1))
+    m = data.draw(
+        st.sampled_from([1 << k, (1 << k) + 1, (2 << k) - 1, (4 << k) // 3]) | st.integers(1 << k, (2 << k) - 1)
+    )
     m = min(m, 1 << 30)
     k = m.bit_length() - 1
     above = data.draw(st.integers(0, (1 << (32 - k)) - 1)) << k
@@ -140,6 +143,12 @@ def test_sum_of_zero_is_zero_whatever_the_noise(fmt: JobFormat) -> None:
     noise = np.array([0, 1, 31, ONES], np.uint32)
     for workers in WORKER_COUNTS:
         assert not reencode.result_codes(Op.SUM, fmt, workers, np.zeros(4, np.int64), noise).any()
+
+
+@pytest.mark.parametrize("name", ["nat4", "dith8"])
+def test_negative_sum_that_rounds_to_zero_has_code_zero(name: str) -> None:
+    codes = reencode.result_codes(Op.SUM, job_format(name), 32, np.array([-1, -31]), np.zeros(2, np.uint32))
+    assert codes.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("fmt", NATURAL, ids=named)

@@ -10,8 +10,8 @@ The bounds per lane, in units u of the job, with x_i the input of worker i and V
 - down, dith8: |error| < 2^c u. Exact results: 0.
 - then one rounding to the float type: half a unit in the last place, which nat8 and nat4 results do not need.
 
-What u is worth, with A the largest magnitude over all workers and S <= 2 A (or as far down as the subnormals of the type
-hold it up): nat8 u = S / 2^(L - 1); nat4 u = S / 64; tern u <= A (1 + 1/256); dith8 u <= A (1 + 1/256) / 127;
+What u is worth, with A the largest magnitude over all workers and S <= 2 A (or where the subnormals of the type hold it
+up): nat8 u = S / 2^(L - 1); nat4 u = S / 64; tern u <= A (1 + 1/256); dith8 u <= A (1 + 1/256) / 127;
 fix32 u = S / 2^(30 - c).
 """
 
@@ -21,9 +21,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from inagg_wire.formats import Family, JobFormat, ceil_log2
-from inagg_wire.layout import Encoding
-from inagg_wire.scale import Floats, FloatType
 from tests.wire.exact import (
     ALL_FORMATS,
     SHAPES,
@@ -35,6 +32,10 @@ from tests.wire.exact import (
     smallest,
     unit_value,
 )
+
+from inagg_wire.formats import Family, JobFormat, ceil_log2
+from inagg_wire.layout import Encoding
+from inagg_wire.scale import Floats, FloatType
 
 WORKERS = (1, 2, 3, 7, 8, 32)
 LANES = 64
@@ -57,7 +58,9 @@ def gradients(workers: int, float_type: FloatType, scale: float = 0.01) -> list[
     return listed
 
 
-def error_bound(fmt: JobFormat, outcome: Outcome, inputs: list[Fraction], result: int, float_type: FloatType) -> Fraction:
+def error_bound(
+    fmt: JobFormat, outcome: Outcome, inputs: list[Fraction], result: int, float_type: FloatType
+) -> Fraction:
     """The stated bound for one lane; ``result`` in units."""
     assert outcome.unit is not None
     unit, shift = unit_value(outcome.unit), fmt.result_shift(len(inputs))

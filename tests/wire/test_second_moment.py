@@ -1,22 +1,19 @@
 """Natural compression's second moment, and natural dithering as natural compression after standard dithering.
 
 C_nat (Horvath et al. 2019, arXiv 1905.10988, definition 2): for |x| = (1 + m) 2^e the second moment over x^2 is
-((1 - m) + 4 m) / (1 + m)^2 = (1 + 3m) / (1 + m)^2 = 9/8 - (1 - 3m)^2 / (8 (1 + m)^2): at most 9/8, and 9/8 at m = 1/3 only.
+((1 - m) + 4 m) / (1 + m)^2 = (1 + 3m) / (1 + m)^2 = 9/8 - (1 - 3m)^2 / (8 (1 + m)^2): at most 9/8, and 9/8 at
+m = 1/3 only.
 
-A binary float is never 4/3 2^e. So 9/8 itself is shown for the rounding rule, which takes p = 1/3 as a fraction, and the
-encoder is shown to fall short of it by (1 - 3m)^2 / (8 (1 + m)^2) exactly, for dyadic m that approach 1/3.
+A binary float is never 4/3 2^e. So 9/8 itself is shown for the rounding rule, which takes p = 1/3 as a fraction, and
+the encoder is shown to fall short of it by (1 - 3m)^2 / (8 (1 + m)^2) exactly, for dyadic m that approach 1/3.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from inagg_wire import codec, reencode
-from inagg_wire.formats import JobFormat, job_format
-from inagg_wire.scale import FloatType, Unit
 from tests.wire.exact import (
     NATURAL,
     all_words,
@@ -28,6 +25,10 @@ from tests.wire.exact import (
     unit_for,
     unit_value,
 )
+
+from inagg_wire import codec, reencode
+from inagg_wire.formats import JobFormat, job_format
+from inagg_wire.scale import FloatType, Unit
 
 NINE_EIGHTHS = Fraction(9, 8)
 WIDTH = 10
@@ -140,11 +141,12 @@ def natural_compression(x: Fraction) -> Distribution:
 
 
 def composed(y: Fraction, s: int) -> Distribution:
-    result: Counter[Fraction] = Counter()
+    """C_nat of D_sta^{inf,2^(s-1)} of 0 <= y <= 1."""
+    result: Distribution = {}
     for middle, weight in standard_dithering(y, 1 << (s - 1)).items():
         for value, p in natural_compression(middle).items():
-            result[value] += weight * p  # type: ignore[assignment]
-    return dict(result)
+            result[value] = result.get(value, Fraction(0)) + weight * p
+    return result
 
 
 @pytest.mark.parametrize("s", range(2, 9))
@@ -171,8 +173,8 @@ def test_nat4_is_natural_dithering_with_seven_levels(name: str) -> None:
 
 
 def test_nat4_has_the_distribution_of_the_switch_s_natural_compression_after_standard_dithering() -> None:
-    """Both sides from real code, as counts: nat4's encoder, and the switch's re-encoder of integers that fix32's encoder
-    dithered to 2^6 levels, over all noise of both."""
+    """Both sides from real code, as counts: nat4's encoder, and the switch's re-encoder of integers that a linear
+    encoder, fix32's, dithered to 2^6 levels; over all noise of both."""
     nat4, fix32 = job_format("nat4"), job_format("fix32")
     unit = unit_for(nat4, 1, Fraction(1), FloatType.FLOAT32)
     inputs = [Fraction(j, 1 << WIDTH) for j in range((1 << WIDTH) + 1)]

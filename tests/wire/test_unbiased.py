@@ -20,10 +20,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inagg_wire import codec, scale
-from inagg_wire.formats import Family, JobFormat, job_format
-from inagg_wire.layout import Encoding
-from inagg_wire.scale import FloatType, Unit
 from tests.wire.exact import (
     ALL_FORMATS,
     SHAPES,
@@ -40,6 +36,11 @@ from tests.wire.exact import (
     unit_for,
     unit_value,
 )
+
+from inagg_wire import codec, scale
+from inagg_wire.formats import Family, JobFormat, job_format
+from inagg_wire.layout import Encoding
+from inagg_wire.scale import FloatType, Unit
 
 by_format = pytest.mark.parametrize("fmt", ALL_FORMATS, ids=named)
 by_type = pytest.mark.parametrize("float_type", FloatType, ids=named)
@@ -229,7 +230,9 @@ class Open(Exception):
     """The words that are enumerated were all ties."""
 
 
-PROBABILITIES = [Fraction(a, b) for b in (1, 3, 5, 7, 8, 64, 257, 512, 4096) for a in {0, 1, b // 3, b // 2, b - 1} if a < b]
+PROBABILITIES = [
+    Fraction(a, b) for b in (1, 3, 5, 7, 8, 64, 257, 512, 4096) for a in {0, 1, b // 3, b // 2, b - 1} if a < b
+]
 
 
 @pytest.mark.parametrize(("width", "words"), [(1, 8), (2, 4), (3, 3), (4, 2), (8, 1)])
@@ -272,7 +275,9 @@ def test_levels_are_fixed_points_for_all_noise(fmt: JobFormat, float_type: Float
         if fmt.family is Family.NATURAL:
             levels = [Fraction(0), *(Fraction(1 << k) for k in range(fmt.levels(workers)))]
         else:
-            levels = [Fraction(k) for k in (0, 1, 2, 3, fmt.top(workers) // 2, fmt.top(workers)) if k <= fmt.top(workers)]
+            levels = [
+                Fraction(k) for k in (0, 1, 2, 3, fmt.top(workers) // 2, fmt.top(workers)) if k <= fmt.top(workers)
+            ]
         inputs = [y * unit_value(unit) for y in levels]
         kept = [(x, y) for x, y in zip(inputs, levels, strict=True) if representable(x, float_type)]
         values = floats([x for x, _ in kept], float_type)
@@ -298,8 +303,6 @@ def test_float_types_of_the_same_number_get_the_same_code(fmt: JobFormat) -> Non
     exact = [Fraction(n, 1024) for n in range(-1024, 1025) if representable(Fraction(n, 1024), FloatType.BFLOAT16)]
     words = np.random.default_rng(2).integers(0, 1 << 32, len(exact), np.uint32)
     unit = unit_for(fmt, 3, Fraction(1), FloatType.FLOAT64)
-    codes = {
-        tuple(codec.encode(floats(exact, t), t, fmt, 3, unit, lambda _: words).tolist()) for t in FloatType
-    }
+    codes = {tuple(codec.encode(floats(exact, t), t, fmt, 3, unit, lambda _: words).tolist()) for t in FloatType}
     assert len(codes) == 1
     assert fractions(floats(exact, FloatType.BFLOAT16), FloatType.BFLOAT16) == exact

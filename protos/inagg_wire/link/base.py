@@ -112,6 +112,12 @@ class Link(Protocol):
     def counters(self) -> Counters:
         """The link's own, live counters (a wrapper's are those of the link below). Copy them to keep them."""
 
+    @property
+    def next_due_s(self) -> float | None:
+        """When to call `receive` though nothing has come, on the clock of time.monotonic: a link that holds batches
+        back passes them on then. None: it holds none."""
+        return None
+
     @abstractmethod
     def fileno(self) -> int:
         """The descriptor to wait on; io.UnsupportedOperation where there is none."""

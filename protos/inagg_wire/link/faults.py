@@ -236,8 +236,9 @@ class FaultLink(Link):
 
     @property
     def next_due_s(self) -> float | None:
-        """The clock's time at which the next held batch goes on; None if none is held."""
-        return min((heap[0][0] for heap in (self._outbound, self._inbound) if heap), default=None)
+        due = [heap[0][0] for heap in (self._outbound, self._inbound) if heap]
+        below = self.link.next_due_s
+        return min(due if below is None else [*due, below], default=None)
 
     def fileno(self) -> int:
         return self.link.fileno()

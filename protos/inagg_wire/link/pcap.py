@@ -142,6 +142,10 @@ class CaptureLink(Link):
     def counters(self) -> Counters:
         return self.link.counters
 
+    @property
+    def next_due_s(self) -> float | None:
+        return self.link.next_due_s
+
     def fileno(self) -> int:
         return self.link.fileno()
 
