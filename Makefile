@@ -57,7 +57,7 @@ vectors: $(STAMP) ## generate the golden vectors anew
 	$(BIN)/python tests/vectors/generate.py
 
 clean: ## remove build outputs and caches; .venv stays
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba_cache
 	find protos switch host testbed tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv as well

@@ -6,7 +6,9 @@ skipped, so that nobody takes "passed" to mean "tested on a switch".
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,31 @@ import pytest
 # An example on a loaded machine can be slow, so no deadline. A failure prints what repeats it.
 hypothesis.settings.register_profile("inagg", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("inagg")
+
+ROOT = Path(__file__).parent.parent
+
+
+def numba_cache() -> Path:
+    """Where Numba keeps compiled kernels in tests: a folder for each state of the sources.
+
+    Numba compiles a kernel anew when the file that it stands in has changed, but not when one has whose functions or
+    constants it took in; then a test would go on with the old ones.
+    """
+    digest = hashlib.sha256()
+    for package in ("protos", "switch", "host", "testbed"):
+        for source in sorted((ROOT / package).rglob("*.py")):
+            text = source.read_bytes()
+            if package == "protos" or any(word in text for word in (b"numba", b"@jit", b"@inline")):
+                digest.update(text)
+    return ROOT / ".numba_cache" / digest.hexdigest()[:16]
+
+
+CACHE = numba_cache()
+if "PYTEST_XDIST_WORKER" not in os.environ:  # the first process of a run; its workers inherit what it sets
+    for old in CACHE.parent.glob("*"):
+        if old != CACHE:
+            shutil.rmtree(old)
+os.environ["NUMBA_CACHE_DIR"] = str(CACHE)  # before anything imports Numba
 
 TIER_PROPERTY = "tier"
 CAP_NET_ADMIN = 12  # include/uapi/linux/capability.h

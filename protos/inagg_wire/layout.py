@@ -134,6 +134,11 @@ UDP_PAYLOAD_BYTES_1500: Final = 1500 - 20 - 8
 """UDP payload of a 1500-byte IPv4 packet without options."""
 
 
+DATA_PORT: Final = 47101
+"""The UDP port of a switch's first shard unless told otherwise; the others take the next ones. Workers learn the real
+ports from the control service (which listens on TCP port 47100); dissectors take this one where they must guess."""
+
+
 def payload_bytes(encoding: Encoding, lanes: int) -> int:
     """Bytes that ``lanes`` lanes take in ``encoding``; ``lanes`` is a multiple of 8."""
     return lanes * LANE_BITS[encoding] // 8

@@ -48,14 +48,15 @@ class FloatType(Enum):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of arrays of this type."""
-        return np.dtype(
-            {
-                FloatType.FLOAT16: np.float16,
-                FloatType.BFLOAT16: np.uint16,
-                FloatType.FLOAT32: np.float32,
-                FloatType.FLOAT64: np.float64,
-            }[self]
-        )
+        return _DTYPES[self]
+
+
+_DTYPES: Final[dict[FloatType, np.dtype[Any]]] = {
+    FloatType.FLOAT16: np.dtype(np.float16),
+    FloatType.BFLOAT16: np.dtype(np.uint16),
+    FloatType.FLOAT32: np.dtype(np.float32),
+    FloatType.FLOAT64: np.dtype(np.float64),
+}
 
 
 def widen(values: Floats, float_type: FloatType) -> npt.NDArray[np.float64]:

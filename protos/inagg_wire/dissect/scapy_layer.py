@@ -1,7 +1,7 @@
 """A scapy layer for the header, derived from `layout.FIELDS`; the lanes follow as raw bytes.
 
     >>> from inagg_wire.dissect.scapy_layer import Inagg, bind
-    >>> bind()                                # UDP port 5511 is inagg from now on; bind(port) for another
+    >>> bind()                                # UDP port 47101 is inagg from now on; bind(port) for another
     >>> rdpcap("run.pcap")[0][Inagg].show()
 
 Needs scapy (`pip install inagg[capture]`). Never on a hot path.
@@ -18,10 +18,9 @@ from scapy.packet import Packet, bind_layers, split_layers
 
 from .. import header as wire
 from ..errors import Reason, WireError
-from ..layout import FIELDS, MAGIC, VERSION, Encoding, Kind, Op
+from ..layout import DATA_PORT, FIELDS, MAGIC, VERSION, Encoding, Kind, Op
 from ..layout import Field as LayoutField
 from ..payload import unpack
-from . import DATA_PORT
 
 ENUMERATIONS: Final[dict[str, type[IntEnum]]] = {"kind": Kind, "op": Op, "format": Encoding, "reason": Reason}
 """Fields whose values have names."""

@@ -128,8 +128,8 @@ class Link(Protocol):
 
         With `timeout_s` 0 it never waits. It returns as soon as there is something, and what one call returns is
         bounded, so that a sender who never pauses cannot keep it here. It may return an empty list before the
-        time is over: look at your own clock. Each batch holds at most MAX_BATCH_DATAGRAMS datagrams and
-        MAX_BATCH_BYTES bytes.
+        time is over: look at your own clock. Neighbours of one size from one peer may come as one batch, of any number
+        of datagrams.
 
         The batches are views of the link's buffers and valid until the next `receive` on this link; `Batch.copy`
         keeps one. Errors of the network (ICMP, overflow) are counted and never raised. OSError: the link is

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from inagg_wire.link import sockopt
 from inagg_wire.link.base import (
     MAX_BATCH_BYTES,
-    MAX_BATCH_DATAGRAMS,
     Address,
     Batch,
     Counters,
@@ -38,7 +37,6 @@ from inagg_wire.link.base import (
     canonical,
     count_datagrams,
     datagrams_per_call,
-    split,
 )
 
 ANY: Address = ("127.0.0.1", 0)
@@ -164,7 +162,7 @@ class UdpLink(Link):
         batches: list[Batch] = []
         recvmsg_into, view, buffer, sizes = self._recvmsg_into, self._view, self._buffer, self._sizes
         burst_bytes = self._burst_bytes
-        start = end = size = limit = 0  # the open run: its bytes, the size of its datagrams, where it must end
+        start = end = size = 0  # the open run: its bytes, the size of its datagrams
         peer: Address = ANY
         datagrams = calls = 0
         while end <= burst_bytes and calls < BURST_CALLS:
@@ -187,16 +185,15 @@ class UdpLink(Link):
                 received_size = nbytes
             if len(source) != 2:
                 source = self._name(source)
-            if received_size != size or source != peer or end + nbytes > limit:
+            if received_size != size or source != peer:
                 if start != end:
                     datagrams += (end - start) // size
                     batches.append(Batch(buffer[start:end], size, peer))
                 start, size, peer = end, received_size, source
-                limit = start + min(MAX_BATCH_DATAGRAMS * size, MAX_BATCH_BYTES)
             end += nbytes
-            if end > limit or nbytes % received_size:
+            if nbytes % received_size:
                 datagrams += self._close_uneven(batches, start, end, size, peer)
-                start, limit = end, 0
+                start, size = end, 0
         if start != end:
             datagrams += (end - start) // size
             batches.append(Batch(buffer[start:end], size, peer))
@@ -207,16 +204,12 @@ class UdpLink(Link):
         return batches
 
     def _close_uneven(self, batches: list[Batch], start: int, end: int, size: int, peer: Address) -> int:
-        """End a run that is no batch as it is, and return its number of datagrams.
-
-        The last of those that the kernel merged may be shorter than the others, and a sender's kernel may send 128.
-        """
+        """End a run whose last datagram is shorter, as only the last of those that a kernel merged may be."""
         rest = (end - start) % size
         if end - rest > start:
-            batches.extend(split(Batch(self._buffer[start : end - rest], size, peer)))
-        if rest:
-            batches.append(Batch(self._buffer[end - rest : end], rest, peer))
-        return (end - start) // size + (rest > 0)
+            batches.append(Batch(self._buffer[start : end - rest], size, peer))
+        batches.append(Batch(self._buffer[end - rest : end], rest, peer))
+        return (end - start) // size + 1
 
     def _learn_size(self, value: bytes) -> int:
         """The segment size in a UDP_GRO control message; at most 2^16 of them, so what was seen is remembered."""

@@ -9,10 +9,9 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from tests.vectors.load import vectors
 
-from inagg_wire.dissect import DATA_PORT
 from inagg_wire.dissect.scapy_layer import Inagg, bind, unbind
 from inagg_wire.errors import Reason
-from inagg_wire.layout import FIELDS, HEADER_BYTES, Kind
+from inagg_wire.layout import DATA_PORT, FIELDS, HEADER_BYTES, Kind
 
 
 @pytest.fixture

@@ -1,0 +1,33 @@
+"""The control service of inagg (gRPC): its definition and the code generated from it.
+
+Import the messages as ``from inagg_proto.v1 import control_pb2`` and the stubs as
+``from inagg_proto.v1 import control_pb2_grpc``; all other names that both sides of the service share stand here.
+This module imports nothing, so that the code can be generated where it does not exist yet.
+
+The floors follow from the versions of the generator (`inagg_proto.generate`): generated code refuses to load
+with an older runtime than its generator belongs to. The generator is therefore the oldest that serves us, not the
+newest: code of protoc 6.31 loads with every protobuf 6 from 6.31 and every protobuf 7, so that inagg fits into an
+environment whose other packages hold protobuf back.
+"""
+
+from typing import Final
+
+GRPCIO_FLOOR: Final = (1, 74, 0)
+"""The oldest grpcio (and grpcio-health-checking, grpcio-reflection) that loads the generated code."""
+
+PROTOBUF_FLOOR: Final = (6, 31, 1)
+"""The oldest protobuf that loads the generated code."""
+
+SERVICE: Final = "inagg.v1.Control"
+"""The full name of the service, which is also its name in the gRPC health service."""
+
+DEFAULT_PORT: Final = 47100
+"""TCP port of the control service, unless told otherwise."""
+
+SECRET_METADATA: Final = "authorization"
+"""The metadata key of the shared secret; its value is `bearer` of it."""
+
+
+def bearer(secret: str) -> str:
+    """The metadata value that carries ``secret``, as in HTTP (RFC 6750, section 2.1)."""
+    return f"Bearer {secret}"
