@@ -1,0 +1,1 @@
+"""The aggregating switch: aggregation, data planes, control plane."""

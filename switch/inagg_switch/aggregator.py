@@ -1,0 +1,214 @@
+"""The batch aggregator: `inagg_switch.model`, fast. Sans-IO: buffers and the time in, buffers to send out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from inagg_wire.errors import Reason
+from inagg_wire.formats import WORKERS_MAX
+from inagg_wire.layout import Op
+from inagg_wire.noise import GROUP_LANES, group_table
+from inagg_wire.slots import Lease
+
+from .driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
+from .receive import RUN_BYTES, receive
+from .tables import make_counts, make_jobs, make_out, make_slots
+
+Bytes = npt.NDArray[np.uint8]
+
+OUT_RUNS = 256
+OUT_BYTES = 4 * RUN_BYTES
+"""Room for what one batch can cause: results are at most four times as large as contributions (tern for more than 7
+workers); a batch that fills it is taken in parts."""
+assert OUT_BYTES >= RUN_BYTES and OUT_RUNS >= 1  # one datagram causes at most one, which always fits
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Equal datagrams of ``size`` bytes, back to back in ``data``, for each address in ``to``.
+
+    ``data`` is a view that is valid until the next one is asked for.
+    """
+
+    data: Bytes
+    size: int
+    to: tuple[Address, ...]
+
+
+class Aggregator:
+    """One data plane's slots and jobs. Not thread-safe: one caller at a time."""
+
+    def __init__(self, slots: int, lanes: int, jobs: int = 1024) -> None:
+        """Room for ``slots`` slots of up to ``lanes`` lanes, and ``jobs`` jobs at a time."""
+        if slots < 2 or slots & (slots - 1):
+            raise ValueError(f"{slots} slots: choose a power of two, 2 or more")
+        self._lanes = lanes
+        self._slots = make_slots(slots, lanes)
+        self._jobs = make_jobs(jobs)
+        self._counts = make_counts(jobs)
+        self._out = make_out(OUT_BYTES, OUT_RUNS)
+        self._noise = np.repeat(group_table(lanes), GROUP_LANES)
+        self._bindings: dict[int, Binding] = {}
+        self._free_rows = list(range(jobs - 1, -1, -1))
+        self._by_row: list[Binding | None] = [None] * jobs
+        self._most_workers = [0] * jobs
+        self._ranks: dict[Address, npt.NDArray[np.int8]] = {}
+        self._stranger = np.full(jobs, -1, np.int8)
+        self._datagrams_in = self._bytes_in = self._datagrams_out = self._bytes_out = 0
+
+    # --- jobs ---
+
+    def bind(self, binding: Binding) -> None:
+        """Admit a job or its new epoch; clears its slots. Raises `DriverError` and changes nothing if it cannot."""
+        self._check(binding)
+        old = self._bindings.get(binding.job)
+        row = int(self._jobs.row[binding.job]) if old else self._free_rows.pop()
+        if old:
+            self._forget_sources(old, row)
+        else:
+            for by_row in self._counts[2:]:
+                by_row[row] = 0
+            self._most_workers[row] = 0
+        self._most_workers[row] = max(self._most_workers[row], len(binding.workers))
+        self._bindings[binding.job] = self._by_row[row] = binding
+        for rank, source in enumerate(binding.workers):
+            self._ranks.setdefault(source, self._stranger.copy())[row] = rank
+        n, jobs, lease = len(binding.workers), self._jobs, binding.lease
+        for column, value in (
+            (jobs.token, binding.token),
+            (jobs.base, lease.base),
+            (jobs.mask, lease.slots - 1),
+            (jobs.full, binding.full),
+            (jobs.seed, binding.seed),
+        ):
+            column[row] = value
+        for op in Op:
+            jobs.levels[row, op] = binding.format.levels(n)
+            jobs.shift[row, op] = binding.format.result_shift(n)
+            jobs.encoding[row, op] = binding.format.encoding(op)
+            jobs.lanes[row, op] = binding.format.lanes_for(op, binding.lanes)
+            jobs.result_encoding[row, op] = binding.result_encoding(op)
+            jobs.result_bytes[row, op] = binding.result_bytes(op)
+        leased = slice(lease.base, lease.base + lease.slots)
+        self._slots.tag[leased] = 0
+        self._slots.seen[leased] = 0
+        jobs.row[binding.job] = row
+
+    def unbind(self, job: int) -> None:
+        """Drop the job's further datagrams and forget its counters. No error if there is no such job."""
+        binding = self._bindings.pop(job, None)
+        if binding is None:
+            return
+        row = int(self._jobs.row[job])
+        self._jobs.row[job] = -1
+        self._forget_sources(binding, row)
+        self._by_row[row] = None
+        self._free_rows.append(row)
+
+    def _check(self, binding: Binding) -> None:
+        slots, lanes = len(self._slots.tag), self._lanes
+        lease = binding.lease
+        if lease.base + lease.slots > slots:
+            raise DriverError(f"slots {lease.base} to {lease.base + lease.slots - 1}: this switch has {slots}")
+        if binding.lanes > lanes:
+            raise DriverError(f"{binding.lanes} lanes: this switch's slots have {lanes}")
+        if max(binding.result_bytes(op) for op in Op) > RUN_BYTES:
+            raise DriverError(f"results of {binding.lanes} lanes do not fit a UDP datagram")
+        if len(set(binding.workers)) != len(binding.workers):
+            raise DriverError("two ranks have the same address; each needs a socket of its own")
+        for other in self._bindings.values():
+            if other.job != binding.job and _overlap(other.lease, lease):
+                raise DriverError(f"job {binding.job} would share slots with job {other.job}")
+        if not self._free_rows and binding.job not in self._bindings:
+            raise DriverError(f"this switch serves {len(self._by_row)} jobs at a time, and has as many")
+
+    def _forget_sources(self, binding: Binding, row: int) -> None:
+        for source in binding.workers:
+            self._ranks[source][row] = -1
+            if (self._ranks[source] < 0).all():
+                del self._ranks[source]
+
+    # --- datagrams ---
+
+    def receive(self, data: Bytes, size: int, source: Address, now: float) -> Iterator[Send]:
+        """Take datagrams of ``size`` bytes, back to back in ``data``, and yield what to send.
+
+        ``data``: uint8, contiguous and writable (for another kind of array the kernel would first be compiled anew).
+        ``now``: seconds of a monotonic clock. To be iterated to its end. Raises ValueError unless ``data`` is whole
+        datagrams.
+        """
+        if size < 1 or data.size % size:
+            raise ValueError(f"{data.size} bytes are no whole number of datagrams of {size} bytes")
+        total = data.size // size
+        self._datagrams_in += total
+        self._bytes_in += data.size
+        ranks = self._ranks.get(source, self._stranger)
+        now, taken = float(now), 0  # the kernel would be compiled again for an integer
+        while taken < total:
+            taken, runs = receive(
+                data, size, taken, now, ranks, self._jobs, self._slots, self._counts, self._noise, self._out
+            )
+            at = 0
+            for run in range(runs):
+                each, count = int(self._out.size[run]), int(self._out.count[run])
+                binding, worker = self._by_row[self._out.row[run]], int(self._out.worker[run])
+                assert binding is not None  # the kernel answers only for bound jobs
+                to = binding.workers if worker < 0 else (binding.workers[worker],)
+                self._datagrams_out += count * len(to)
+                self._bytes_out += count * each * len(to)
+                yield Send(self._out.buffer[at : at + count * each], each, to)
+                at += count * each
+
+    # --- what an operator sees ---
+
+    def counters(self) -> Counters:
+        """A snapshot."""
+        return Counters(
+            datagrams_in=self._datagrams_in,
+            bytes_in=self._bytes_in,
+            datagrams_out=self._datagrams_out,
+            bytes_out=self._bytes_out,
+            notices=int(self._counts.notices[0]),
+            drops={reason: int(self._counts.drops[reason]) for reason in Reason if self._counts.drops[reason]},
+            jobs={job: self._job_counters(binding) for job, binding in self._bindings.items()},
+        )
+
+    def _job_counters(self, binding: Binding) -> JobCounters:
+        row, c = int(self._jobs.row[binding.job]), self._counts
+        n = self._most_workers[row]
+        return JobCounters(
+            contributions=c.contributions[row, :n].tolist(),
+            duplicates=c.duplicates[row, :n].tolist(),
+            resends=c.resends[row, :n].tolist(),
+            stale=c.stale[row, :n].tolist(),
+            bytes_in=c.bytes_in[row, :n].tolist(),
+            results=int(c.results[row]),
+            invalid_codes=int(c.invalid_codes[row]),
+        )
+
+    def waiting(self, job: int, now: float, limit: int = WORKERS_MAX) -> tuple[int, list[SlotWait]]:
+        """How many slots of ``job`` have an incomplete sum, and the ``limit`` that wait longest, longest first."""
+        binding = self._bindings.get(job)
+        if binding is None:
+            return 0, []
+        lease, full = binding.lease, binding.full
+        seen = self._slots.seen[lease.base : lease.base + lease.slots]
+        waiting = lease.base + np.flatnonzero((seen != 0) & (seen != full))
+        oldest = waiting[np.argsort(self._slots.since[waiting], kind="stable")][:limit]
+        return len(waiting), [
+            SlotWait(
+                slot=int(slot),
+                generation=int(self._slots.tag[slot]),
+                missing=tuple(r for r in range(len(binding.workers)) if not int(self._slots.seen[slot]) >> r & 1),
+                waiting_s=max(0.0, now - float(self._slots.since[slot])),
+            )
+            for slot in oldest
+        ]
+
+
+def _overlap(a: Lease, b: Lease) -> bool:
+    return a.base < b.base + b.slots and b.base < a.base + a.slots

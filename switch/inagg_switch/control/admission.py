@@ -1,0 +1,136 @@
+"""Which jobs a switch takes: the numbers that can never work, and the room that there is now."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from inagg_wire.errors import AdmissionError
+from inagg_wire.formats import JobFormat, admit, job_format
+from inagg_wire.slots import slots_for_window
+
+from ..driver import Limits
+from .errors import Code, ControlError
+from .leases import LeasePool
+from .policy import HEARTBEAT_LIMIT_MIN_S, LIMIT_MAX_S
+from .text import count_text
+
+NAME_CHARS_MAX: Final = 64
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What a user asks for; `check` has found that this switch can serve it.
+
+    ``window``: blocks per shard, a power of two. None: the switch's choice.
+    """
+
+    name: str
+    workers: int
+    format: JobFormat
+    lanes: int
+    window: int
+    seed: int | None = None
+    heartbeat_limit_s: float | None = None
+    rejoin_limit_s: float | None = None
+
+    @property
+    def slots(self) -> int:
+        """Slots to lease on each shard."""
+        return 2 * self.window
+
+    def difference(self, job: JobSpec) -> str | None:
+        """How this differs from ``job``, a clause that names the field and both values; None if it does not.
+
+        What this leaves to the switch (None) differs from nothing.
+        """
+        for field in ("workers", "format", "lanes", "window", "seed", "heartbeat_limit_s", "rejoin_limit_s"):
+            mine, its = (getattr(spec, field) for spec in (self, job))
+            if mine is not None and mine != its:
+                if isinstance(mine, JobFormat):
+                    mine, its = mine.name, its.name
+                return f"it has {field} {its}, and this call says {mine}"
+        return None
+
+
+def check(
+    limits: Limits,
+    *,
+    name: str,
+    workers: int,
+    format_name: str,
+    lanes: int,
+    window: int,
+    seed: int | None = None,
+    heartbeat_limit_s: float | None = None,
+    rejoin_limit_s: float | None = None,
+) -> JobSpec:
+    """The spec of a job that a switch with ``limits`` can serve when it has room.
+
+    Raises `ControlError` (INVALID_ARGUMENT) that says what could be served.
+    """
+    check_name(name)
+    try:
+        fmt = job_format(format_name)
+        if fmt.name not in limits.formats:
+            raise AdmissionError(
+                f"this switch does not serve {fmt.name}; choose one of {', '.join(sorted(limits.formats))}"
+            )
+        if workers > limits.workers:
+            raise AdmissionError(f"{workers} workers: this switch serves 1 to {limits.workers}")
+        if lanes > limits.lanes:
+            most = min(limits.lanes, fmt.max_lanes(max(workers, 1), limits.datagram_bytes))
+            raise AdmissionError(f"{lanes} lanes: this switch takes up to {most} for {fmt.name}")
+        admit(fmt, workers, lanes, limits.datagram_bytes)
+        slots = slots_for_window(window)
+    except AdmissionError as error:
+        raise ControlError(Code.INVALID_ARGUMENT, f"job {name!r} cannot run here: {error}") from None
+    _check_limit(name, "heartbeat_limit_s", heartbeat_limit_s, HEARTBEAT_LIMIT_MIN_S)
+    _check_limit(name, "rejoin_limit_s", rejoin_limit_s, 0.0)
+    return JobSpec(name, workers, fmt, lanes, slots // 2, seed, heartbeat_limit_s, rejoin_limit_s)
+
+
+def check_name(name: str) -> None:
+    """Raises `ControlError` unless ``name`` can be the name of a job."""
+    if len(name) > NAME_CHARS_MAX or not NAME.fullmatch(name):
+        raise ControlError(
+            Code.INVALID_ARGUMENT,
+            f"{name[:NAME_CHARS_MAX]!r} is no name for a job: use 1 to {NAME_CHARS_MAX} letters, digits and any of "
+            "._:/- and begin with a letter or digit",
+        )
+
+
+def _check_limit(name: str, field: str, value: float | None, least: float) -> None:
+    # NaN compares false with everything, so it must not slip through a test for being outside.
+    if value is not None and not (math.isfinite(value) and least <= value <= LIMIT_MAX_S):
+        raise ControlError(
+            Code.INVALID_ARGUMENT,
+            f"job {name!r} cannot have {field} {value:g}: choose {least:g} to {LIMIT_MAX_S:g} seconds",
+        )
+
+
+def no_room(spec: JobSpec, pool: LeasePool, jobs: int) -> ControlError:
+    """The refusal of a job for which there is no lease now; it says what would fit."""
+    most = pool.largest_free
+    total = min(shard.slots for shard in pool.shards)
+    asked = f"a window of {spec.window} blocks needs {spec.slots} slots on each shard"
+    if spec.slots > total:
+        return ControlError(
+            Code.INVALID_ARGUMENT,
+            f"job {spec.name!r} cannot run here: {asked}, and a shard has {total}; "
+            f"the largest window of this switch is {total // 2}",
+        )
+    if most < 2:
+        return ControlError(
+            Code.RESOURCE_EXHAUSTED,
+            f"no room for job {spec.name!r}: {asked}, and all slots are leased by {count_text(jobs, 'job')}; "
+            "wait until one ends (`inagg jobs` lists them)",
+        )
+    return ControlError(
+        Code.RESOURCE_EXHAUSTED,
+        f"no room for job {spec.name!r}: {asked}; the largest window that fits now is {most // 2}: ask for that, "
+        "or wait until a job ends (`inagg jobs` lists them)",
+    )

@@ -1,0 +1,131 @@
+"""What a switch says when it serves: to a person, to the log, and to a program that started it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any, Final
+
+from inagg_wire.formats import job_format
+
+from ...software import SoftwareDriver
+from ..metrics import MetricsServer
+from ..security import Security
+from ..text import count_text, seconds_text
+from .settings import Settings, join_address, split_address
+from .words import bytes_text
+
+BUFFER_GOOD_BYTES: Final = 8 << 20
+"""A receive buffer, as the kernel counts, that can be called large: 32 workers with the usual window (128 datagrams of
+1472 bytes, in batches that are charged 1.01 times their bytes) have 6 MiB on their way at most."""
+
+WILDCARDS: Final = frozenset(("0.0.0.0", "::"))
+
+
+def facts(control: str, driver: SoftwareDriver, settings: Settings, metrics: MetricsServer | None) -> dict[str, Any]:
+    """What there is to know of a switch that serves, for the log and the ready file."""
+    config, started = settings.software, driver.started
+    return {
+        "pid": os.getpid(),
+        "control": control,
+        "tls": settings.security.tls,
+        "metrics": metrics.url if metrics is not None else None,
+        "shards": [{"host": s.address[0], "port": s.address[1], "pid": s.pid} for s in started],
+        "slots": config.slots,
+        "datagram_bytes": config.datagram_bytes,
+        "offload": all(s.gso and s.gro for s in started),
+        "receive_buffer_bytes": min(s.receive_buffer_bytes for s in started),
+        "send_buffer_bytes": min(s.send_buffer_bytes for s in started),
+        "capture": [str(config.capture_of(i)) for i in range(config.shards)] if config.capture is not None else None,
+        "faults": repr(config.faults) if config.faults is not None else None,
+        "fault_seed": config.fault_seed if config.faults is not None else None,
+    }
+
+
+def announcement(control: str, driver: SoftwareDriver, settings: Settings, metrics: MetricsServer | None) -> str:
+    """The same for a person, in a few lines: what runs where, how to join, how to look, how to stop."""
+    config, started, security = settings.software, driver.started, settings.security
+    receive_bytes = min(s.receive_buffer_bytes for s in started)
+    send_bytes = min(s.send_buffer_bytes for s in started)
+    lines = [
+        f"inagg switch: control on {control} ({_guards(security)}), data on UDP {_data_text(driver)}",
+        f"  {count_text(config.shards, 'shard')} of {config.slots} slots; up to {driver.limits.workers} workers a job, "
+        f"datagrams up to {config.datagram_bytes} bytes ({_lanes_text(driver)})",
+        f"  UDP offload {_offload_text(driver)}; socket buffers {bytes_text(receive_bytes)} to receive, "
+        f"{bytes_text(send_bytes)} to send",
+    ]
+    if metrics is not None:
+        lines.append(f"  metrics on {metrics.url}")
+    if config.capture is not None:
+        files = ", ".join(str(config.capture_of(i)) for i in range(config.shards))
+        lines.append(f"  captures up to {bytes_text(config.capture_bytes)} of datagrams a shard to {files}")
+    needs = _needs(security)
+    lines.append(f"  join:  set INAGG_SWITCH={reachable(control)}{needs} for the workers (and for the commands below)")
+    lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
+    lines.append(
+        f"  stop:  Ctrl-C; running jobs get {seconds_text(settings.drain_s)} to end, a second Ctrl-C stops at once"
+    )
+    return "\n".join(lines)
+
+
+def buffer_hint(driver: SoftwareDriver) -> str | None:
+    """What to do about a small receive buffer; None if there is nothing to do."""
+    least = min(started.receive_buffer_bytes for started in driver.started)
+    if least >= BUFFER_GOOD_BYTES:
+        return None
+    return (
+        f"the kernel gave the sockets receive buffers of {bytes_text(least)} only, so bursts of many workers may be "
+        "lost and sent again: sysctl -w net.core.rmem_max=33554432 net.core.wmem_max=8388608, and start the switch anew"
+    )
+
+
+def reachable(control: str) -> str:
+    """The address to give to others: this machine's name in place of a wildcard."""
+    if control.startswith("unix"):
+        return control
+    host, port = split_address(control)
+    return join_address(socket.gethostname(), port) if host in WILDCARDS else control
+
+
+def write_ready_file(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON so that a reader sees all of it or no file. Raises OSError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(json.dumps(content) + "\n")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _guards(security: Security) -> str:
+    words = ["mutual TLS" if security.client_ca is not None else "TLS" if security.tls else "no TLS"]
+    return ", ".join([*words, "shared secret"] if security.secret is not None else words)
+
+
+def _data_text(driver: SoftwareDriver) -> str:
+    hosts, ports = zip(*(started.address for started in driver.started), strict=True)
+    if len(ports) > 1 and ports == tuple(range(ports[0], ports[0] + len(ports))):
+        return f"{join_address(hosts[0], ports[0])}-{ports[-1]}"
+    return join_address(hosts[0], ports[0]) + "".join(f", {port}" for port in ports[1:])
+
+
+def _lanes_text(driver: SoftwareDriver) -> str:
+    lanes = job_format("nat8").max_lanes(driver.limits.workers, driver.limits.datagram_bytes)
+    return f"{lanes} lanes of nat8"
+
+
+def _offload_text(driver: SoftwareDriver) -> str:
+    if all(started.gso and started.gro for started in driver.started):
+        return "on"
+    asked = driver.config.offload is False
+    return "off, as asked for" if asked else "off, as this kernel has none: a system call for each datagram, so slow"
+
+
+def _needs(security: Security) -> str:
+    words = [" INAGG_CA=..." if security.tls else ""]
+    words += [" INAGG_CERTIFICATE=... INAGG_KEY=..."] if security.client_ca is not None else []
+    words += [" INAGG_SECRET=..."] if security.secret is not None else []
+    return "".join(words)

@@ -1,0 +1,178 @@
+"""What `inagg switch` was asked for, checked as far as it can be without opening anything."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from inagg_proto import DEFAULT_PORT
+from inagg_wire.layout import DATA_PORT
+from inagg_wire.link import Faults
+
+from ...shard import SoftwareConfig
+from ..metrics import METRICS_PORT, check_metrics_address
+from ..policy import Policy
+from ..security import Security
+from .connect import read_secret
+
+PORT_MAX: Final = 0xFFFF
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One switch."""
+
+    listen: str
+    """Of the control service: host:port or unix:PATH."""
+    software: SoftwareConfig
+    policy: Policy
+    security: Security
+    metrics: str | None
+    """host:port, None: no metrics."""
+    drain_s: float
+    ready_file: Path | None
+    announce: bool
+    """Whether to print lines for a person on standard output when it serves."""
+
+
+def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
+    """The settings that command-line options (by the names of their parameters) say. ``secret``: of the environment.
+
+    Raises `SettingsError`.
+    """
+    listen = str(options["listen"])
+    if not listen.startswith("unix"):
+        listen = join_address(*split_address(listen, DEFAULT_PORT))
+    host, port = data_address(listen, options["data"])
+    check_ports(port, options["shards"])
+    metrics = options["metrics"]
+    if metrics is not None:
+        metrics = join_address(*split_address(metrics, METRICS_PORT))
+    try:
+        secret_file = options["secret_file"]
+        security = Security(
+            certificate=options["tls_cert"],
+            key=options["tls_key"],
+            client_ca=options["client_ca"],
+            secret=read_secret(secret_file) if secret_file is not None else secret,
+            insecure_anywhere=options["insecure"],
+        )
+        security.check_address(listen)
+        if metrics is not None:
+            check_metrics_address(metrics, security)
+        policy = Policy(**{field: options[name] for field, name in POLICY_OPTIONS.items() if options[name] is not None})
+    except ValueError as error:  # SecurityError is one
+        raise SettingsError(str(error)) from None
+    faults = faults_from(options)
+    if faults is None and options["fault_seed"] is not None:
+        raise SettingsError("--fault-seed has nothing to seed: give --loss, --duplicate, --reorder or --corrupt too")
+    software = SoftwareConfig(
+        host=host,
+        port=port,
+        shards=options["shards"],
+        slots=options["slots"],
+        datagram_bytes=options["datagram_bytes"],
+        offload=None if options["offload"] else False,
+        faults=faults,
+        fault_seed=secrets.randbits(32) if options["fault_seed"] is None else options["fault_seed"],
+        capture=options["capture"],
+        capture_bytes=round(options["capture_limit"] * 1e6),
+    )
+    return Settings(
+        listen=listen,
+        software=software,
+        policy=policy,
+        security=security,
+        metrics=metrics,
+        drain_s=options["drain"],
+        ready_file=options["ready_file"],
+        announce=options["log_format"] == "human",
+    )
+
+
+POLICY_OPTIONS: Final = {
+    "heartbeat_limit_s": "heartbeat_limit",
+    "rejoin_limit_s": "rejoin_limit",
+    "join_timeout_s": "join_timeout",
+    "stall_after_s": "stall_after",
+    "poll_interval_s": "poll_interval",
+    "jobs_max": "jobs_max",
+}
+"""The fields of `Policy` that have an option, whose default is that of the field."""
+
+
+def faults_from(options: Mapping[str, Any]) -> Faults | None:
+    """The faults that are asked for, None if there are none."""
+    probabilities = {
+        "drop": options["loss"],
+        "duplicate": options["duplicate"],
+        "reorder": options["reorder"],
+        "corrupt": options["corrupt"],
+    }
+    return Faults(**probabilities) if any(probabilities.values()) else None
+
+
+def split_address(text: str, default_port: int | None = None) -> tuple[str, int]:
+    """``host``, ``host:port`` or ``[v6]:port`` as (host, port). Raises `SettingsError`."""
+    host, colon, port_text = text.rpartition(":")
+    if not colon or (host.count(":") and not host.startswith("[")) or text.endswith("]"):
+        host, port_text = text, ""  # no port, or an IPv6 address without brackets
+    host = host.removeprefix("[").removesuffix("]")
+    if port_text:
+        if not port_text.isascii() or not port_text.isdigit() or int(port_text) > PORT_MAX:
+            raise SettingsError(f"{text}: {port_text!r} is no port; give host:port, with a port from 0 to {PORT_MAX}")
+        port = int(port_text)
+    elif default_port is not None:
+        port = default_port
+    else:
+        raise SettingsError(f"{text}: give host:port")
+    if not host:
+        raise SettingsError(f"{text}: give a host before the port, such as 127.0.0.1:{port}")
+    return host, port
+
+
+def join_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def literal(host: str) -> str:
+    """The first address of a host, since data planes bind to addresses and not to names. Raises `SettingsError`."""
+    try:
+        return str(ipaddress.ip_address(host.partition("%")[0]))
+    except ValueError:
+        pass
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)[0][4][0])
+    except OSError as error:
+        raise SettingsError(f"{host}: {error.strerror}; give the address itself") from None
+
+
+def data_address(listen: str, data: str | None) -> tuple[str, int]:
+    """Where the first shard binds to: as ``data`` says, and where it does not, the host of ``listen`` and the usual
+    port. A switch whose control service takes any free port takes any free ones for data too. Raises `SettingsError`.
+    """
+    if listen.startswith("unix"):
+        control_host, control_port = "127.0.0.1", DATA_PORT
+    else:
+        control_host, control_port = split_address(listen)
+    usual = DATA_PORT if control_port else 0
+    if data is None:
+        return literal(control_host), usual
+    host, port = split_address(data, usual)
+    return literal(host), port
+
+
+def check_ports(port: int, shards: int) -> None:
+    """Raises `SettingsError` if there are not enough ports from ``port`` on."""
+    if port and port + shards - 1 > PORT_MAX:
+        raise SettingsError(f"{shards} shards take the ports from {port} on, and they end at {PORT_MAX}")

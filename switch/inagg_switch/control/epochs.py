@@ -1,0 +1,43 @@
+"""What an epoch is, from what all ranks bring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inagg_wire.slots import Lease
+
+from ..driver import Binding
+from .admission import JobSpec
+from .events import Epoch
+from .members import Claim
+
+
+def prepare(
+    job: int,
+    spec: JobSpec,
+    last_epoch: int,
+    token: int,
+    seed: int,
+    leases: Sequence[Lease],
+    claims: Sequence[Claim],
+) -> Epoch:
+    """The epoch after ``last_epoch`` of job number ``job``; ``claims`` has all ranks in order.
+
+    Its number is above any that a rank brings: a switch that restarted has forgotten those. All ranks send from the
+    smallest block that any of them still needs.
+    """
+    brought = [claim.resume.epoch for claim in claims if claim.resume is not None]
+    bindings = tuple(
+        Binding(
+            job=job,
+            token=token,
+            format=spec.format,
+            lanes=spec.lanes,
+            lease=lease,
+            seed=seed,
+            workers=tuple(claim.addresses[shard] for claim in claims),
+        )
+        for shard, lease in enumerate(leases)
+    )
+    resume_blocks = tuple(min(claim.next_block(shard) for claim in claims) for shard in range(len(leases)))
+    return Epoch(1 + max(last_epoch, *brought, 0), bindings, resume_blocks)

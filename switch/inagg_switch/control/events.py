@@ -1,0 +1,151 @@
+"""What the core hands out: news of jobs, answers to waiting Joins, and orders to the switch.
+
+`registry.Registry.drain` gives them in the order in which they came about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ..driver import Binding
+from .errors import ControlError
+
+
+class Cause(IntEnum):
+    """Why an epoch or a job ended. The numbers are those of `inagg.v1.Cause`."""
+
+    NEW_EPOCH = 1
+    MEMBER_FAILED = 2
+    ALL_LEFT = 3
+    ENDED_BY_MEMBER = 4
+    NOT_REJOINED = 5
+    NEVER_STARTED = 6
+    SWITCH_ERROR = 7
+
+
+# ------------------------------------------------------------------------------------------ news of a job
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStarted:
+    """All ranks have joined and the switch is set up."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnded:
+    """The epoch is over; ``rank`` is to blame or asked for it, if it was one."""
+
+    epoch: int
+    cause: Cause
+    rank: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberJoined:
+    """A rank waits in the barrier; ``missing`` are those that do not yet."""
+
+    rank: int
+    missing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFailed:
+    """A member was silent for too long; the rest is what the switch saw of it."""
+
+    rank: int
+    silent_s: float
+    contributions: int
+    last_contribution_s: float | None
+    slots_waiting: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLeft:
+    """A member left."""
+
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """Slots have waited for ``ranks`` for a while. ``slots`` 0: no longer."""
+
+    slots: int
+    longest_s: float
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The job is over; the last event of a job."""
+
+    cause: Cause
+    rank: int | None
+    text: str
+
+
+Event = EpochStarted | EpochEnded | MemberJoined | MemberFailed | MemberLeft | Stalled | JobEnded
+
+
+# ------------------------------------------------------------------------------------------ outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Tell the watchers of job number ``job``."""
+
+    job: int
+    name: str
+    at: float
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What a Join that succeeds is told. The bindings, one per shard, differ in their leases only."""
+
+    epoch: int
+    bindings: tuple[Binding, ...]
+    resume_blocks: tuple[int, ...]
+    """One per shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The Join with this ticket returns."""
+
+    ticket: int
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The Join with this ticket fails."""
+
+    ticket: int
+    error: ControlError
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind ``bindings[i]`` on shard i; then call `Registry.bound` or `Registry.bind_failed` with ``serial``."""
+
+    job: int
+    serial: int
+    bindings: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unbind:
+    """Unbind the job on every shard; then call `Registry.unbound` or `Registry.unbind_failed`."""
+
+    job: int
+
+
+Output = Emit | Admitted | Refused | Bind | Unbind

@@ -1,0 +1,118 @@
+"""Why a job waits: what is known of it, in sentences, the likeliest cause first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..driver import SlotWait
+from .jobs import Job
+from .members import Member
+from .policy import HEARTBEATS_PER_LIMIT
+from .states import JobState, MemberState
+from .text import count_text, ranks_text, seconds_text
+
+
+@dataclass(frozen=True, slots=True)
+class RankWait:
+    """One rank that slots wait for; `slots` counts those that were looked at."""
+
+    rank: int
+    slots: int
+    longest_s: float
+    silent_s: float
+    contributions: int
+    last_contribution_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Sentences, and the ranks that slots wait for, the longest wait first."""
+
+    text: tuple[str, ...]
+    ranks: tuple[RankWait, ...]
+
+
+def explain(job: Job, now: float, slots_waiting: int, waits: Sequence[tuple[int, SlotWait]]) -> Explanation:
+    """Why ``job`` waits. ``waits`` are (shard, slot): of ``slots_waiting`` slots those that wait longest."""
+    ranks = rank_waits(job, now, waits)
+    text: list[str] = []
+    if job.state is JobState.RUNNING:
+        text += _running(job, now, slots_waiting, ranks)
+    elif job.state is JobState.BINDING:
+        text.append(f"All {count_text(job.spec.workers, 'rank')} have joined; the data planes are being set up.")
+    else:
+        text += _joining(job, now)
+    text += _silent(job, now)
+    return Explanation(tuple(text), ranks)
+
+
+def rank_waits(job: Job, now: float, waits: Sequence[tuple[int, SlotWait]]) -> tuple[RankWait, ...]:
+    """The ranks that ``waits`` miss, the longest wait first."""
+    found = []
+    for rank, progress in enumerate(job.watching.progress):
+        mine = [wait.waiting_s for _, wait in waits if rank in wait.missing]
+        if mine:
+            member = job.roster.by_rank.get(rank)
+            silent_s = member.silent_s(now) if member is not None else 0.0
+            found.append(RankWait(rank, len(mine), max(mine), silent_s, progress.contributions, progress.since(now)))
+    return tuple(sorted(found, key=lambda wait: -wait.longest_s))
+
+
+def _running(job: Job, now: float, slots_waiting: int, ranks: Sequence[RankWait]) -> list[str]:
+    if not slots_waiting:
+        return ["No slot waits: no rank has sent anything that another has not; all compute, or have finished."]
+    text = []
+    for wait in ranks:
+        took = (
+            "the switch has taken no contribution of it yet"
+            if wait.last_contribution_s is None
+            else f"the switch last took a contribution of it {seconds_text(wait.last_contribution_s)} ago"
+        )
+        text.append(
+            f"{count_text(wait.slots, 'slot')} of the {slots_waiting} that wait miss rank {wait.rank}, the oldest for "
+            f"{seconds_text(wait.longest_s)}; {took}. {_whereabouts(job, job.roster.by_rank.get(wait.rank), now)}"
+        )
+    return text
+
+
+def _whereabouts(job: Job, member: Member | None, now: float) -> str:
+    if member is None or member.state is MemberState.LEFT:
+        return "It has left the job, so these slots will wait for ever: end the job on the other ranks."
+    interval_s = job.heartbeat_limit_s / HEARTBEATS_PER_LIMIT
+    if member.silent_s(now) > 2 * interval_s:
+        return "Its heartbeats have stopped as well: its process or its machine is gone, stopped, or cut off."
+    return (
+        "It heart-beats, so its process lives: it computes, waits for something else, or its datagrams do not arrive "
+        "(see drops in `inagg top`)."
+    )
+
+
+def _joining(job: Job, now: float) -> list[str]:
+    missing = job.roster.missing()
+    failed = [m.rank for m in job.roster if m.state is MemberState.FAILED]
+    left = [m.rank for m in job.roster if m.state is MemberState.LEFT]
+    between = [m.rank for m in job.roster if m.state is MemberState.BETWEEN]
+    again = " again" if job.ran else ""
+    text = [f"The job waits for {ranks_text(missing)} of {job.spec.workers} to join{again}."]
+    if job.ran and job.last_epoch_end:
+        text.append(f"Epoch {job.epoch} ended: {job.last_epoch_end}.")
+    if failed:
+        text.append(f"Silent for too long: {ranks_text(failed)}; look whether those processes still run.")
+    if left:
+        text.append(f"Left: {ranks_text(left)}.")
+    if between:
+        text.append(f"Alive, but has not called Join yet: {ranks_text(between)}.")
+    if job.ends_at is not None:
+        text.append(f"The job ends in {seconds_text(max(0.0, job.ends_at - now))} if they do not come.")
+    return text
+
+
+def _silent(job: Job, now: float) -> list[str]:
+    interval_s = job.heartbeat_limit_s / HEARTBEATS_PER_LIMIT
+    return [
+        f"Rank {member.rank} was last heard {seconds_text(member.silent_s(now))} ago; after "
+        f"{seconds_text(job.heartbeat_limit_s)} it counts as failed."
+        for member in job.roster
+        if member.state in (MemberState.ACTIVE, MemberState.BETWEEN) and member.silent_s(now) > 2 * interval_s
+    ]

@@ -1,0 +1,339 @@
+"""One job: its barrier, its epochs, its members. No input, no output, no clock.
+
+A rank joins by a *ticket*, which waits. When every rank has one, the job orders the switch to bind a new epoch, and
+when that is done all tickets are admitted. Whatever breaks an epoch leads back to the barrier; ranks that are gone
+have `rejoin_limit_s` to come back, then the job ends. `states` has the transitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from . import events as ev
+from .admission import JobSpec
+from .claims import check_addresses, check_claimant, check_history, check_together
+from .epochs import prepare
+from .errors import Code, ControlError
+from .events import Cause
+from .leases import LeasePool, NoRoom
+from .members import Claim, Member, Roster, Ticket
+from .policy import Policy
+from .states import JOB_TRANSITIONS, WATCHED, JobState, JobTrigger, MemberState, MemberTrigger
+from .text import deserted_text, failed_text, given_up_text, ranks_text, seconds_text, too_late_text
+from .watching import Observation, Watching
+
+
+class Job:
+    """One job. ``implicit``: made by a Join, so it is gone when nobody waits and it has never run."""
+
+    def __init__(
+        self,
+        now: float,
+        number: int,
+        spec: JobSpec,
+        seed: int,
+        pool: LeasePool,
+        policy: Policy,
+        draw_token: Callable[[], int],
+        outputs: list[ev.Output],
+        *,
+        implicit: bool,
+    ) -> None:
+        """Leases the job's slots. Raises `NoRoom`."""
+        self.number = number
+        self.spec = spec
+        self.seed = seed
+        self.leases = pool.lease(spec.slots)
+        self.implicit = implicit
+        self.heartbeat_limit_s = spec.heartbeat_limit_s or policy.heartbeat_limit_s
+        self.rejoin_limit_s = policy.rejoin_limit_s if spec.rejoin_limit_s is None else spec.rejoin_limit_s
+        self.unjoined_limit_s = policy.join_timeout_s
+        self.state = JobState.JOINING
+        self.roster = Roster(spec.workers)
+        self.watching = Watching(spec.workers, policy.stall_after_s)
+        self.created_at = now
+        self.ends_at = None if implicit else now + self.unjoined_limit_s
+        """When the job is ended unless the ranks that are missing come; None: nothing threatens it."""
+        self.epoch = 0
+        """Of the running epoch, the one that is prepared, or the last one."""
+        self.ran = False
+        """Whether an epoch has ever run."""
+        self.epoch_started_at: float | None = None
+        self.last_epoch_end = ""
+        self.ended: ev.JobEnded | None = None
+        self.serial = 0
+        """Counts the orders to bind, so that an answer to an earlier one is known."""
+        self._running: ev.Epoch | None = None
+        self._token = 0
+        self._pool = pool
+        self._draw_token = draw_token
+        self._outputs = outputs
+
+    @property
+    def name(self) -> str:
+        """The name that the user gave."""
+        return self.spec.name
+
+    @property
+    def ever_bound(self) -> bool:
+        """Whether the switch was ever ordered to bind the job, so that it must be told to drop it."""
+        return self.serial > 0
+
+    @property
+    def full_spec(self) -> JobSpec:
+        """The spec, with the switch's choices where the user left them to it."""
+        return replace(
+            self.spec,
+            seed=self.seed,
+            heartbeat_limit_s=self.heartbeat_limit_s,
+            rejoin_limit_s=self.rejoin_limit_s,
+        )
+
+    def member(self, rank: int, identity: int) -> Member:
+        """The member that is ``rank``. Raises `ControlError` if ``identity`` is not it."""
+        member = self.roster.by_rank.get(rank)
+        if member is None or member.claim.member != identity:
+            who = "no process is" if member is None else "another process is"
+            raise ControlError(
+                Code.FAILED_PRECONDITION,
+                f"this process is not rank {rank} of job {self.name!r} ({who}): join first",
+            )
+        return member
+
+    # ---------------------------------------------------------------------------------- the barrier
+
+    def join(self, now: float, claim: Claim, ticket: Ticket) -> None:
+        """Put ``claim`` into the barrier. Its ticket will be admitted or refused, perhaps at once.
+
+        Raises `ControlError`, and then nothing has changed.
+        """
+        rank = claim.rank
+        check_claimant(self.spec, self.state, self.roster, claim, now, self.heartbeat_limit_s)
+        if self._running is not None and self._repeats_the_last(claim):
+            self.roster.by_rank[rank].heard_at = now
+            self._outputs.append(ev.Admitted(ticket.number, self._running))
+            return
+        others = [member.claim for member in self.roster.waiting() if member.rank != rank]
+        # Once the switch was told of slots they must not change: another job could get them while it still uses them.
+        adopt = not self.ever_bound and all(other.resume is None for other in others)
+        check_history(self.spec, self.epoch if self.ran else 0, self.seed, self.leases, claim, adopt=adopt)
+        check_together(self.spec, claim, others)
+        check_addresses(self.spec, claim, others)
+        if adopt:
+            self._adopt(claim)
+
+        # From here on nothing is refused.
+        if self.state is JobState.RUNNING:
+            reason = f": {claim.resume.reason}" if claim.resume is not None and claim.resume.reason else ""
+            self._break(now, Cause.NEW_EPOCH, rank, f"rank {rank} asked for a new epoch{reason}")
+        elif self.state is JobState.BINDING:
+            self._unready()
+        member = self.roster.by_rank.get(rank)
+        if member is None or member.claim.member != claim.member:
+            member = self.roster.by_rank[rank] = Member(claim, heard_at=now)
+        elif member.ticket is not None:
+            self._refuse(member, Code.ABORTED, f"rank {rank} of job {self.name!r} called Join again")
+        member.go(MemberTrigger.JOIN)
+        member.claim, member.ticket, member.heard_at = claim, ticket, now
+        missing = self.roster.missing()
+        self._emit(now, ev.MemberJoined(rank, missing))
+        self._settle(now)
+        if not missing:
+            self._bind()
+
+    def _repeats_the_last(self, claim: Claim) -> bool:
+        """Whether a call is the one that led to the running epoch, made again because its reply was lost."""
+        known = claim.resume.epoch if claim.resume is not None else 0
+        member = self.roster.by_rank.get(claim.rank)
+        return self.state is JobState.RUNNING and known < self.epoch and member is not None and member.claim == claim
+
+    def _adopt(self, claim: Claim) -> None:
+        """Take over the seed and the slots that a rank had before this switch (re)started."""
+        if claim.resume is None:
+            return
+        bases = [position.lease.base for position in claim.resume.shards]
+        try:
+            self.leases = self._pool.move(self.leases, bases)
+        except NoRoom as error:
+            raise ControlError(
+                Code.FAILED_PRECONDITION,
+                f"rank {claim.rank} cannot go on with job {self.name!r}: {error}, and with other slots "
+                "results would be rounded otherwise; end the job that has them (`inagg jobs`), or start all ranks anew",
+            ) from None
+        self.seed = claim.resume.seed
+
+    def _bind(self) -> None:
+        self._go(JobTrigger.FULL)
+        # Not twice the same, so that a datagram of the last epoch cannot count in this one.
+        last = self._token
+        while self._token in (0, last):
+            self._token = self._draw_token()
+        claims = [member.claim for member in self.roster]
+        self._running = prepare(self.number, self.spec, self.epoch, self._token, self.seed, self.leases, claims)
+        self.epoch = self._running.epoch
+        self.serial += 1
+        self._outputs.append(ev.Bind(self.number, self.serial, self._running.bindings))
+
+    def bound(self, now: float, serial: int) -> None:
+        """The switch has bound the epoch: open the barrier. An answer to an earlier order is ignored."""
+        if self.state is not JobState.BINDING or serial != self.serial:
+            return
+        assert self._running is not None
+        self._go(JobTrigger.BOUND)
+        self.epoch_started_at, self.ran = now, True
+        self.watching.epoch_started()
+        for member in self.roster:
+            member.go(MemberTrigger.ADMIT)
+            member.heard_at, member.was_in_epoch = now, True
+            if member.ticket is not None:
+                self._outputs.append(ev.Admitted(member.ticket.number, self._running))
+                member.ticket = None
+        self._emit(now, ev.EpochStarted(self.epoch))
+
+    def give_up(self, now: float, ticket: Ticket, error: ControlError | None = None) -> None:
+        """A Join was cancelled, or (``error``) is refused. Nothing happens if it no longer waits."""
+        member = self.roster.by_rank.get(ticket.rank)
+        if member is None or member.ticket != ticket:
+            return
+        if error is not None:
+            self._outputs.append(ev.Refused(ticket.number, error))
+        member.ticket, member.heard_at = None, now
+        # While the switch is being told it is too late: the member has joined, and may repeat its call.
+        if self.state is JobState.JOINING:
+            self.roster.out_of_barrier(member)
+            self._settle(now)
+
+    # ---------------------------------------------------------------------------------- membership
+
+    def heartbeat(self, now: float, rank: int, identity: int) -> None:
+        """A sign of life. Raises `ControlError` if the member is not, or no longer, part of the job."""
+        member = self.member(rank, identity)
+        if not member.alive:
+            left = member.state is MemberState.LEFT
+            raise ControlError(
+                Code.FAILED_PRECONDITION, given_up_text(self.name, rank, None if left else self.heartbeat_limit_s)
+            )
+        member.heard_at = now
+
+    def leave(self, now: float, rank: int, identity: int, *, end: bool, reason: str) -> None:
+        """A member leaves, or (``end``) ends the job for all. Leaving twice changes nothing."""
+        member = self.member(rank, identity)
+        if end:
+            because = f": {reason}" if reason else ""
+            self.end(now, Cause.ENDED_BY_MEMBER, rank, f"rank {rank} ended job {self.name!r}{because}")
+            return
+        if member.state is MemberState.LEFT:
+            return
+        if member.ticket is not None:
+            self._refuse(member, Code.ABORTED, f"rank {rank} has left job {self.name!r}")
+        if self.state is JobState.BINDING:
+            self._unready()
+        if member.was_in_epoch:
+            member.go(MemberTrigger.LEAVE)
+        else:
+            self.roster.by_rank.pop(rank, None)
+        self._emit(now, ev.MemberLeft(rank, reason))
+        if self.ran and self.roster.by_rank and all(m.state is MemberState.LEFT for m in self.roster):
+            self.end(now, Cause.ALL_LEFT, None, f"all ranks have left job {self.name!r}")
+        else:
+            self._settle(now)
+
+    def observe(self, now: float, seen: Observation) -> None:
+        """Take note of what the switch shows of the job."""
+        stall = self.watching.observe(now, seen)
+        if stall is not None and self.state is JobState.RUNNING:
+            self._emit(now, stall)
+
+    # ---------------------------------------------------------------------------------- limits and ends
+
+    def tick(self, now: float) -> None:
+        """Apply every limit that has passed."""
+        if self.state is JobState.JOINING:
+            missing = self.roster.missing()
+            for member in self.roster.waiting():
+                if (ticket := member.ticket) is not None and now >= ticket.deadline:
+                    text = too_late_text(self.name, ticket.rank, now - ticket.since, missing, self.spec.workers)
+                    self.give_up(now, ticket, ControlError(Code.DEADLINE_EXCEEDED, text))
+        silent = [m for m in self.roster if m.state in WATCHED and m.silent_s(now) > self.heartbeat_limit_s]
+        for member in silent:
+            self._fail(now, member)
+        if silent:
+            if self.state is JobState.RUNNING:
+                text = f"{ranks_text(m.rank for m in silent)} of job {self.name!r} fell silent"
+                self._break(now, Cause.MEMBER_FAILED, silent[0].rank, text)
+            self._settle(now)
+        if self.ends_at is not None and now >= self.ends_at:
+            self._end_deserted(now)
+
+    def _fail(self, now: float, member: Member) -> None:
+        rank, silent_s = member.rank, member.silent_s(now)
+        member.go(MemberTrigger.SILENCE)
+        progress, slots = self.watching.progress[rank], self.watching.slots_waiting_for(rank)
+        last_s = progress.since(now)
+        text = failed_text(self.name, rank, silent_s, progress.contributions, last_s, slots)
+        self._emit(now, ev.MemberFailed(rank, silent_s, progress.contributions, last_s, slots, text))
+
+    def _break(self, now: float, cause: Cause, rank: int, text: str) -> None:
+        """The running epoch is over."""
+        self._go(JobTrigger.BREAK)
+        self.epoch_started_at, self._running, self.last_epoch_end = None, None, text
+        for member in self.roster:
+            if member.state is MemberState.ACTIVE:
+                member.go(MemberTrigger.BREAK)
+        self._emit(now, ev.EpochEnded(self.epoch, cause, rank, text))
+
+    def _unready(self) -> None:
+        """Who joins has changed while the switch was being told: back to the barrier, for those who still wait."""
+        self._go(JobTrigger.BREAK)
+        self._running = None
+        for member in self.roster.waiting():
+            if member.ticket is None:
+                self.roster.out_of_barrier(member)
+
+    def _end_deserted(self, now: float) -> None:
+        if self.ran:
+            gone = self.roster.gone()
+            text = deserted_text(self.name, gone, self.rejoin_limit_s, self.last_epoch_end or "ranks left")
+            self.end(now, Cause.NOT_REJOINED, None, text)
+        else:
+            text = f"job {self.name!r} ended: no rank joined within {seconds_text(self.unjoined_limit_s)}"
+            self.end(now, Cause.NEVER_STARTED, None, text)
+
+    def end(self, now: float, cause: Cause, rank: int | None, text: str, code: Code = Code.ABORTED) -> None:
+        """End the job: refuse who waits (with ``code``), and have the switch drop it."""
+        self._go(JobTrigger.END)
+        self.ended = ev.JobEnded(cause, rank, text)
+        self.ends_at = self.epoch_started_at = self._running = None
+        for member in self.roster:
+            if member.ticket is not None:
+                self._refuse(member, code, text)
+        self._emit(now, self.ended)
+        if self.ever_bound:
+            self._outputs.append(ev.Unbind(self.number))
+
+    def _settle(self, now: float) -> None:
+        """Start or stop the time that the job has left, as it depends on who is there."""
+        if self.state is not JobState.JOINING or (self.ran and not self.roster.gone()):
+            self.ends_at = None
+        elif self.ran:
+            self.ends_at = self.ends_at if self.ends_at is not None else now + self.rejoin_limit_s
+        elif self.roster.by_rank:
+            self.ends_at = None
+        elif self.implicit:
+            self.end(now, Cause.NEVER_STARTED, None, f"no rank of job {self.name!r} waits any more")
+        else:
+            self.ends_at = now + self.unjoined_limit_s
+
+    # ---------------------------------------------------------------------------------- small change
+
+    def _go(self, trigger: JobTrigger) -> None:
+        self.state = JOB_TRANSITIONS[self.state, trigger]
+
+    def _emit(self, now: float, event: ev.Event) -> None:
+        self._outputs.append(ev.Emit(self.number, self.name, now, event))
+
+    def _refuse(self, member: Member, code: Code, text: str) -> None:
+        assert member.ticket is not None
+        self._outputs.append(ev.Refused(member.ticket.number, ControlError(code, text)))
+        member.ticket = None

@@ -1,0 +1,130 @@
+"""Which slots belong to whom: a buddy allocator per shard (Knowlton, CACM 8(10), 1965).
+
+Leases are powers of two, aligned to their size, which is what a buddy allocator gives by itself. A freed block
+merges with its buddy, so that after all leases are returned the whole shard is one block again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inagg_wire.slots import Lease
+
+
+class NoRoom(Exception):
+    """The slots that were asked for are not free."""
+
+    def __init__(self, shard: int, text: str) -> None:
+        super().__init__(text)
+        self.shard = shard
+
+
+@dataclass(slots=True)
+class Buddies:
+    """The slots of one shard; ``slots`` is a power of two. Raises ValueError if it is not."""
+
+    slots: int
+    free: dict[int, set[int]]
+    """Size of a free block -> the bases of all free blocks of that size."""
+    leased: dict[int, int]
+    """Base of a lease -> its size."""
+
+    def __init__(self, slots: int) -> None:
+        if slots < 1 or slots & (slots - 1):
+            raise ValueError(f"a shard of {slots} slots: it must be a power of two")
+        self.slots = slots
+        self.free = {1 << order: set() for order in range(slots.bit_length())}
+        self.free[slots].add(0)
+        self.leased = {}
+
+    @property
+    def largest_free(self) -> int:
+        """The largest lease that can be had now; 0 if none."""
+        return max((size for size, bases in self.free.items() if bases), default=0)
+
+    @property
+    def slots_leased(self) -> int:
+        """Slots in leases."""
+        return sum(self.leased.values())
+
+    def allocate(self, size: int) -> int | None:
+        """The base of a new lease of ``size`` slots (a power of two), None if there is no room.
+
+        It comes from the smallest free block that is large enough, the lowest of these.
+        """
+        for whole in sorted(self.free):
+            if whole >= size and self.free[whole]:
+                return self._take(min(self.free[whole]), whole, min(self.free[whole]), size)
+        return None
+
+    def allocate_at(self, base: int, size: int) -> bool:
+        """Lease just the slots from ``base``, aligned to ``size``; False if they are not all free."""
+        for whole, bases in self.free.items():
+            start = base & -whole
+            if whole >= size and start in bases:
+                self._take(start, whole, base, size)
+                return True
+        return False
+
+    def _take(self, start: int, whole: int, base: int, size: int) -> int:
+        self.free[whole].remove(start)
+        while whole > size:
+            whole //= 2
+            # Keep the half in which the lease lies, free the other.
+            kept = start + whole if base >= start + whole else start
+            self.free[whole].add(start + whole if kept == start else start)
+            start = kept
+        self.leased[base] = size
+        return base
+
+    def release(self, base: int) -> None:
+        """Return the lease at ``base``. Raises KeyError if there is none."""
+        size = self.leased.pop(base)
+        while size < self.slots and (buddy := base ^ size) in self.free[size]:
+            self.free[size].remove(buddy)
+            base = min(base, buddy)
+            size *= 2
+        self.free[size].add(base)
+
+
+class LeasePool:
+    """The slots of all shards. A job has one lease on each, of the same size: all of them or none."""
+
+    def __init__(self, slots: Sequence[int]) -> None:
+        self.shards = tuple(Buddies(n) for n in slots)
+
+    @property
+    def largest_free(self) -> int:
+        """The largest lease that every shard has room for; 0 if none."""
+        return min(shard.largest_free for shard in self.shards)
+
+    def lease(self, slots: int, bases: Sequence[int] | None = None) -> tuple[Lease, ...]:
+        """Lease ``slots`` slots on every shard, just at ``bases`` if these are given (one per shard).
+
+        Raises `NoRoom`, and then has leased nothing.
+        """
+        taken: list[Lease] = []
+        for index, shard in enumerate(self.shards):
+            base = shard.allocate(slots) if bases is None else bases[index]
+            if base is None or (bases is not None and not shard.allocate_at(base, slots)):
+                self.release(taken)
+                where = f"{slots} slots" if base is None else f"slots {base} to {base + slots - 1}"
+                raise NoRoom(index, f"{where} of shard {index} are not free")
+            taken.append(Lease(base, slots))
+        return tuple(taken)
+
+    def release(self, leases: Sequence[Lease]) -> None:
+        """Return leases, one per shard from the first."""
+        for shard, lease in zip(self.shards, leases, strict=False):
+            shard.release(lease.base)
+
+    def move(self, leases: Sequence[Lease], bases: Sequence[int]) -> tuple[Lease, ...]:
+        """Exchange ``leases`` for those at ``bases``. Raises `NoRoom`, and then nothing has moved."""
+        slots = leases[0].slots
+        self.release(leases)
+        try:
+            return self.lease(slots, bases)
+        except NoRoom:
+            self.lease(slots, [lease.base for lease in leases])
+            raise

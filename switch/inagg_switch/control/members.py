@@ -1,0 +1,122 @@
+"""One rank of a job: who it is, what it brings, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from inagg_wire.slots import Lease
+
+from ..driver import Address
+from .states import ALIVE, MEMBER_TRANSITIONS, MemberState, MemberTrigger
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a rank stands on one shard: the lease that it had, and the smallest block whose result it lacks."""
+
+    lease: Lease
+    next_block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What a rank brings from the epoch that it was in: ``shards`` has one position per shard."""
+
+    epoch: int
+    seed: int
+    shards: tuple[Position, ...]
+    reason: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A process that wants to be a rank. ``addresses`` has one per shard; ``resume`` None: it starts at block 0."""
+
+    rank: int
+    member: int
+    addresses: tuple[Address, ...]
+    resume: Resume | None
+
+    def next_block(self, shard: int) -> int:
+        """The smallest block of ``shard`` whose result it lacks."""
+        return self.resume.shards[shard].next_block if self.resume is not None else 0
+
+    @property
+    def starts_anew(self) -> bool:
+        """Whether it has no result yet, on any shard."""
+        return self.resume is None or all(position.next_block == 0 for position in self.resume.shards)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A Join that waits until ``deadline``."""
+
+    number: int
+    job: int
+    rank: int
+    since: float
+    deadline: float
+
+
+@dataclass(slots=True)
+class Member:
+    """The process that is a rank, since it claimed it."""
+
+    claim: Claim
+    heard_at: float
+    state: MemberState = MemberState.WAITING
+    ticket: Ticket | None = None
+    was_in_epoch: bool = False
+    """Whether it has ever been in an epoch of this job on this switch."""
+
+    @property
+    def rank(self) -> int:
+        """The rank."""
+        return self.claim.rank
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process is taken to be there."""
+        return self.state in ALIVE
+
+    def go(self, trigger: MemberTrigger) -> None:
+        """Move on. Raises KeyError if the table has no such transition."""
+        self.state = MEMBER_TRANSITIONS[self.state, trigger]
+
+    def silent_s(self, now: float) -> float:
+        """Seconds since its last sign of life; 0 while its Join is open."""
+        return 0.0 if self.ticket is not None else now - self.heard_at
+
+
+class Roster:
+    """The members of a job, by rank."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.by_rank: dict[int, Member] = {}
+
+    def __iter__(self) -> Iterator[Member]:
+        """The members in order of their ranks; members may be added and removed meanwhile."""
+        return iter([self.by_rank[rank] for rank in sorted(self.by_rank)])
+
+    def waiting(self) -> list[Member]:
+        """Members in the barrier."""
+        return [member for member in self if member.state is MemberState.WAITING]
+
+    def missing(self) -> tuple[int, ...]:
+        """Ranks that are not in the barrier."""
+        waiting = {member.rank for member in self.waiting()}
+        return tuple(rank for rank in range(self.workers) if rank not in waiting)
+
+    def gone(self) -> tuple[int, ...]:
+        """Ranks that no living process has."""
+        here = {member.rank for member in self if member.alive}
+        return tuple(rank for rank in range(self.workers) if rank not in here)
+
+    def out_of_barrier(self, member: Member) -> None:
+        """A member no longer waits. It stays a member only if it was one before."""
+        if member.was_in_epoch:
+            member.go(MemberTrigger.GIVE_UP)
+        else:
+            del self.by_rank[member.rank]

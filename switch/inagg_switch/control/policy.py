@@ -1,0 +1,66 @@
+"""The control plane's numbers: what it waits for, and a bound on everything that callers can make it keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+HEARTBEATS_PER_LIMIT: Final = 4
+"""Heartbeats a member is asked for in one heartbeat limit: three in a row can be lost."""
+
+HEARTBEAT_LIMIT_MIN_S: Final = 0.2
+LIMIT_MAX_S: Final = 24 * 3600.0
+"""Bounds of what a job may ask for as its heartbeat limit and rejoin limit (which may be 0)."""
+
+REASON_CHARS_MAX: Final = 200
+"""Longest reason that a member may give, in characters."""
+
+EPOCH_MAX: Final = 1 << 31
+"""The largest epoch that a rank may bring: 2^31 further epochs still fit the 32-bit field."""
+
+BLOCK_MAX: Final = (1 << 63) - 1
+"""The largest block number that a rank may bring."""
+
+JOB_NUMBER_MAX: Final = 0xFFFF
+"""Jobs are numbered 1..65535, the packet header's 16 bits without 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What an operator may set for a switch. Times in seconds."""
+
+    heartbeat_limit_s: float = 10.0
+    """Silence after which a member counts as failed, for jobs that do not say."""
+    rejoin_limit_s: float = 60.0
+    """How long ranks that failed or left may be missing before their job is ended, for jobs that do not say."""
+    join_timeout_s: float = 300.0
+    """Longest wait in one Join, and how long a created job waits for its first rank."""
+    stall_after_s: float = 5.0
+    """How old an incomplete sum must be before watchers are told of a stall."""
+    tick_interval_s: float = 0.1
+    """How often limits are looked at: the error of every limit above."""
+    poll_interval_s: float = 1.0
+    """How often the switch's counters are read."""
+    unbind_retry_s: float = 1.0
+    """First wait before a failed unbinding is tried again; doubled up to 64 times this."""
+    jobs_max: int = 1024
+    ended_kept: int = 64
+    """Ended jobs that are remembered, so that a late call can be told why."""
+    watchers_per_job_max: int = 128
+    """32 ranks, each with a stream that the switch may not know to be broken yet, and operators."""
+    watch_queue_max: int = 256
+    """Events that a watcher may lie behind before its stream is ended."""
+    calls_max: int = 65536
+    """Calls in progress, over all jobs: 1024 jobs of 32 ranks, each with a Join or a Watch open, twice."""
+
+    def __post_init__(self) -> None:
+        if not HEARTBEAT_LIMIT_MIN_S <= self.heartbeat_limit_s <= LIMIT_MAX_S:
+            raise ValueError(f"heartbeat_limit_s is {self.heartbeat_limit_s}: choose {HEARTBEAT_LIMIT_MIN_S} or more")
+        if not 0 <= self.rejoin_limit_s <= LIMIT_MAX_S:
+            raise ValueError(f"rejoin_limit_s is {self.rejoin_limit_s}: choose 0 to {LIMIT_MAX_S:.0f}")
+        if min(self.join_timeout_s, self.tick_interval_s, self.poll_interval_s, self.unbind_retry_s) <= 0:
+            raise ValueError("timeouts and intervals must be above 0")
+        if not 1 <= self.jobs_max < JOB_NUMBER_MAX:
+            raise ValueError(f"jobs_max is {self.jobs_max}: choose 1 to {JOB_NUMBER_MAX - 1}")
+        if min(self.ended_kept, self.watchers_per_job_max, self.watch_queue_max, self.calls_max) < 1:
+            raise ValueError("ended_kept, watchers_per_job_max, watch_queue_max and calls_max must be at least 1")

@@ -1,0 +1,292 @@
+"""All jobs of a switch: names, numbers, room, and what the shell has to do about them.
+
+The shell calls a method with the time, then takes what came of it from `drain`, in order: answers, news, and orders
+to the switch, whose outcome it tells by `bound`, `bind_failed`, `unbound` and `unbind_failed`. Slots go back only
+when the switch has said that it dropped the job: until then they are in *quarantine*, and the order is repeated.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..driver import Limits, Shard
+from . import events as ev
+from .admission import JobSpec, no_room
+from .errors import Code, ControlError
+from .events import Cause
+from .jobs import Job
+from .leases import LeasePool, NoRoom
+from .members import Claim, Ticket
+from .policy import JOB_NUMBER_MAX, Policy
+from .states import JobState
+from .text import draining_text, seconds_text
+from .watching import Observation
+
+UNBIND_BACKOFF_MAX = 64
+"""The wait between attempts to unbind grows to this many times the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What is remembered of a job that ended."""
+
+    name: str
+    number: int
+    epoch: int
+    at: float
+    cause: Cause
+    text: str
+
+
+@dataclass(slots=True)
+class Retry:
+    """When to try again to unbind a job, and how long to wait after that."""
+
+    at: float
+    wait_s: float
+
+
+def draw_32_bits() -> int:
+    """A random number of 32 bits that nobody can guess."""
+    return secrets.randbits(32)
+
+
+class Registry:
+    """The jobs of one switch. ``draw`` gives 32 random bits, for tokens and seeds."""
+
+    def __init__(
+        self, shards: Sequence[Shard], limits: Limits, policy: Policy, draw: Callable[[], int] = draw_32_bits
+    ) -> None:
+        """Raises ValueError for a switch on which no job could ever run."""
+        if not shards or any(shard.slots < 2 for shard in shards):
+            raise ValueError("a switch needs at least one shard, and two slots on each")
+        self.shards = tuple(shards)
+        self.limits = limits
+        self.policy = policy
+        self.pool = LeasePool([shard.slots for shard in shards])
+        self.by_name: dict[str, Job] = {}
+        self.ending: dict[int, Job] = {}
+        """Jobs that the switch has still to drop, by number."""
+        self.retries: dict[int, Retry] = {}
+        """Those of them that it has failed to drop."""
+        self.ended: deque[Ended] = deque(maxlen=policy.ended_kept)
+        self.ended_by_cause: Counter[Cause] = Counter()
+        """How many jobs have ended, since the switch started."""
+        self.draining = False
+        """Whether new jobs are refused, since the switch is to stop."""
+        self._by_number: dict[int, Job] = {}
+        self._draw = draw
+        self._outputs: list[ev.Output] = []
+        self._last_number = 0
+        self._last_ticket = 0
+
+    def drain(self) -> list[ev.Output]:
+        """What has come about since the last call."""
+        outputs = self._outputs.copy()
+        self._outputs.clear()  # the list itself is shared with the jobs
+        return outputs
+
+    def jobs(self) -> list[Job]:
+        """The jobs that have not ended, oldest first."""
+        return list(self.by_name.values())
+
+    def find(self, now: float, name: str) -> Job:
+        """The job called ``name``. Raises `ControlError` (NOT_FOUND) that says how it ended, if that is known."""
+        job = self.by_name.get(name)
+        if job is not None:
+            return job
+        last = self.last_ended(name)
+        if last is None:
+            why = "it has had none of that name since it started; `inagg jobs` lists what it has"
+        else:
+            why = f"it ended {seconds_text(now - last.at)} ago: {last.text}"
+        raise ControlError(Code.NOT_FOUND, f"this switch has no job {name!r}: {why}")
+
+    def last_ended(self, name: str) -> Ended | None:
+        """The latest job of that name that ended, if it is remembered."""
+        return next((ended for ended in reversed(self.ended) if ended.name == name), None)
+
+    # ---------------------------------------------------------------------------------- calls
+
+    def create(self, now: float, spec: JobSpec) -> tuple[Job, bool]:
+        """The job that ``spec`` describes, and whether it is new. Raises `ControlError`; then nothing has changed."""
+        job = self.by_name.get(spec.name)
+        if job is None:
+            return self._create(now, spec, implicit=False), True
+        self._compare(job, spec)
+        return job, False
+
+    def join(self, now: float, job: JobSpec | str, claim: Claim, deadline: float) -> Ticket:
+        """Let ``claim`` join the job of that spec (which is created if need be) or name; the ticket waits.
+
+        Raises `ControlError`; then nothing has changed.
+        """
+        if isinstance(job, str):
+            found, is_new = self.find(now, job), False
+            self._check_rank(found.spec, claim)
+        else:
+            self._check_rank(job, claim)
+            is_new = job.name not in self.by_name
+            if is_new:
+                found = self._create(now, job, implicit=True)
+            else:
+                self._compare(found := self.by_name[job.name], job)
+        self._last_ticket += 1
+        ticket = Ticket(self._last_ticket, found.number, claim.rank, now, deadline)
+        try:
+            found.join(now, claim, ticket)
+        except ControlError:
+            if is_new:
+                self._forget(found)
+            raise
+        self._reap(now, found)
+        return ticket
+
+    def abandon(self, now: float, ticket: Ticket) -> None:
+        """The Join of ``ticket`` was cancelled. Nothing happens if it no longer waits."""
+        job = self._by_number.get(ticket.job)
+        if job is not None and job.ended is None:
+            job.give_up(now, ticket)
+            self._reap(now, job)
+
+    def heartbeat(self, now: float, name: str, rank: int, member: int) -> Job:
+        """A sign of life; the result is the job. Raises `ControlError`."""
+        job = self.find(now, name)
+        job.heartbeat(now, rank, member)
+        return job
+
+    def leave(self, now: float, name: str, rank: int, member: int, *, end: bool = False, reason: str = "") -> Job:
+        """A rank leaves; the result is the job, which may have ended by it. Raises `ControlError`."""
+        job = self.find(now, name)
+        job.leave(now, rank, member, end=end, reason=reason)
+        self._reap(now, job)
+        return job
+
+    # ---------------------------------------------------------------------------------- time and the switch
+
+    def tick(self, now: float) -> None:
+        """Apply every limit that has passed."""
+        for job in self.jobs():
+            job.tick(now)
+            self._reap(now, job)
+        for number, retry in self.retries.items():
+            if now >= retry.at:
+                self._outputs.append(ev.Unbind(number))
+                retry.at = now + retry.wait_s  # in case that nobody answers
+
+    def refuse_new(self, now: float) -> None:
+        """Refuse new jobs from now on, and end those that wait for their ranks to join for the first time: they have
+        lost nothing yet. Jobs that have run go on, and their ranks may come back."""
+        self.draining = True
+        for job in self.jobs():
+            if job.state is JobState.JOINING and not job.ran:
+                job.end(now, Cause.NEVER_STARTED, None, draining_text(job.name), Code.UNAVAILABLE)
+                self._reap(now, job)
+
+    def observe(self, now: float, number: int, seen: Observation) -> None:
+        """What the switch shows of a job. Ignored for one that has ended since."""
+        job = self._by_number.get(number)
+        if job is not None and job.ended is None:
+            job.observe(now, seen)
+
+    def bound(self, now: float, number: int, serial: int) -> None:
+        """The switch has done `Bind`."""
+        job = self._by_number.get(number)
+        if job is not None:
+            job.bound(now, serial)
+
+    def bind_failed(self, now: float, number: int, text: str) -> None:
+        """The switch could not do `Bind`: this job ends, and no other is touched."""
+        job = self._by_number.get(number)
+        if job is not None and job.ended is None:
+            sentence = f"job {job.name!r} ended, as the switch could not be set up for it: {text}"
+            job.end(now, Cause.SWITCH_ERROR, None, sentence, Code.INTERNAL)
+            self._reap(now, job)
+
+    def unbound(self, number: int) -> None:
+        """The switch has done `Unbind`: the slots are free."""
+        job = self.ending.pop(number, None)
+        self.retries.pop(number, None)
+        if job is not None:
+            self._free(job)
+
+    def unbind_failed(self, now: float, number: int) -> None:
+        """The switch could not do `Unbind`: its slots stay in quarantine, and the order will be repeated."""
+        if number in self.ending:
+            first = self.policy.unbind_retry_s
+            wait_s = self.retries[number].wait_s if number in self.retries else first
+            self.retries[number] = Retry(now + wait_s, min(2 * wait_s, UNBIND_BACKOFF_MAX * first))
+
+    def slots_quarantined(self) -> int:
+        """Slots on each shard that ended jobs hold because the switch has failed to drop them."""
+        return sum(self.ending[number].spec.slots for number in self.retries)
+
+    # ---------------------------------------------------------------------------------- small change
+
+    def _create(self, now: float, spec: JobSpec, *, implicit: bool) -> Job:
+        if self.draining:
+            raise ControlError(Code.UNAVAILABLE, draining_text(spec.name))
+        if len(self._by_number) >= self.policy.jobs_max:
+            raise ControlError(
+                Code.RESOURCE_EXHAUSTED,
+                f"no room for job {spec.name!r}: this switch keeps {self.policy.jobs_max} jobs; wait until one ends "
+                "(`inagg jobs` lists them)",
+            )
+        number = self._free_number()
+        seed = spec.seed if spec.seed is not None else self._draw()
+        try:
+            job = Job(now, number, spec, seed, self.pool, self.policy, self._draw, self._outputs, implicit=implicit)
+        except NoRoom:
+            raise no_room(spec, self.pool, len(self._by_number)) from None
+        self._last_number = number
+        self.by_name[spec.name] = self._by_number[number] = job
+        return job
+
+    def _free_number(self) -> int:
+        """The next free number after the last one, so that a number comes back as late as possible."""
+        number = self._last_number
+        while True:  # ends, as jobs_max < JOB_NUMBER_MAX
+            number = number % JOB_NUMBER_MAX + 1
+            if number not in self._by_number:
+                return number
+
+    def _compare(self, job: Job, spec: JobSpec) -> None:
+        difference = spec.difference(job.full_spec)
+        if difference is not None:
+            raise ControlError(
+                Code.ALREADY_EXISTS,
+                f"job {job.name!r} is there with other parameters: {difference}; give all ranks the same, or this job "
+                "another name",
+            )
+
+    @staticmethod
+    def _check_rank(spec: JobSpec, claim: Claim) -> None:
+        if claim.rank >= spec.workers:
+            raise ControlError(
+                Code.INVALID_ARGUMENT,
+                f"rank {claim.rank} cannot join job {spec.name!r}, which has ranks 0 to {spec.workers - 1}",
+            )
+
+    def _reap(self, now: float, job: Job) -> None:
+        """If the job has ended, free its name, and its slots as soon as the switch allows."""
+        if job.ended is None or self.by_name.get(job.name) is not job:
+            return
+        epoch = job.epoch if job.ran else 0
+        self.ended.append(Ended(job.name, job.number, epoch, now, job.ended.cause, job.ended.text))
+        self.ended_by_cause[job.ended.cause] += 1
+        del self.by_name[job.name]
+        if job.ever_bound:
+            self.ending[job.number] = job
+        else:
+            self._free(job)
+
+    def _forget(self, job: Job) -> None:
+        del self.by_name[job.name]
+        self._free(job)
+
+    def _free(self, job: Job) -> None:
+        self.pool.release(job.leases)
+        del self._by_number[job.number]

@@ -1,0 +1,201 @@
+"""The control service as a server: address, TLS, health, reflection, start and graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import grpc
+import grpc.aio
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from inagg_proto import DEFAULT_PORT, SERVICE
+from inagg_proto.v1 import control_pb2_grpc
+
+from ..driver import Driver
+from .engine import Engine
+from .policy import Policy
+from .security import SecretInterceptor, Security
+from .service import ControlService
+
+DEFAULT_ADDRESS: Final = f"127.0.0.1:{DEFAULT_PORT}"
+
+MESSAGE_BYTES_MAX: Final = 1 << 18
+"""Largest request. A Join for 1024 shards, each with address and position, is some 64 KiB."""
+
+CALLS_PENDING_MAX: Final = 65536
+"""Calls that have arrived and are not begun: 1024 jobs of 32 ranks that all come back at once, twice."""
+
+STOP_GRACE_S: Final = 2.0
+"""How long calls in progress get to end when the server stops; those that wait are ended at once."""
+
+OPTIONS: Final = (
+    # Else a second switch on the same port would start without an error, and get every other connection.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    # A worker's machine that vanishes sends no FIN: without pings its Join would count as waiting for ever.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Ranks of many jobs come back at once, and gRPC would cancel some of more than 1000 calls that it has not begun.
+    ("grpc.server.max_pending_requests", CALLS_PENDING_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", CALLS_PENDING_MAX),
+    ("grpc.http2.max_pings_without_data", 0),  # as many as it takes: a Join can wait for minutes
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+)
+
+T = TypeVar("T")
+log = structlog.get_logger("inagg.control")
+
+
+class ServerError(RuntimeError):
+    """The server cannot serve; the text says what to do."""
+
+
+class ControlServer:
+    """The control service of one switch, on one address (``host:port``; port 0: any free one).
+
+    The driver stays its owner's: it is open before `start` and is closed after `stop`.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        security: Security | None = None,
+        policy: Policy | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises `SecurityError` if ``address`` may not be served like this."""
+        self.security = security or Security()
+        self.security.check_address(address)
+        self.address = address
+        self._policy = policy or Policy()
+        self._driver = driver
+        self._clock = clock
+        self._server: grpc.aio.Server | None = None
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # its stubs lack it
+        self.engine: Engine | None = None
+        """What runs the jobs; None before `start`."""
+
+    async def start(self) -> None:
+        """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
+        interceptors = [SecretInterceptor(self.security.secret)] if self.security.secret is not None else []
+        server = grpc.aio.server(
+            interceptors=interceptors, options=OPTIONS, maximum_concurrent_rpcs=self._policy.calls_max
+        )
+        credentials = self.security.credentials()
+        try:
+            if credentials is not None:
+                port = server.add_secure_port(self.address, credentials)
+            else:
+                port = server.add_insecure_port(self.address)
+        except RuntimeError as error:
+            raise ServerError(
+                f"cannot listen on {self.address}: is another switch running there? If so, choose another address "
+                f"with --listen ({error})"
+            ) from None
+        if not self.address.startswith("unix"):
+            self.address = f"{self.address.rpartition(':')[0]}:{port}"
+        self.engine = Engine(self._driver, self._policy, self._clock, self._set_health)
+        control_pb2_grpc.add_ControlServicer_to_server(ControlService(self.engine), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        await self.engine.start()
+        await self._set_health(True)
+        await server.start()
+        self._server = server
+        log.info(
+            "control_listening",
+            address=self.address,
+            tls=self.security.tls,
+            mutual_tls=self.security.client_ca is not None,
+            secret=self.security.secret is not None,
+        )
+
+    async def _set_health(self, serving: bool) -> None:
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", SERVICE):
+            await self._health.set(name, status)
+
+    async def drain(self) -> None:
+        """Take no new jobs, and say by the health service that it is better to go elsewhere; the others go on."""
+        if self.engine is not None:
+            await self._health.enter_graceful_shutdown()
+            self.engine.refuse_new()
+
+    async def stop(self, grace_s: float = STOP_GRACE_S, why: str | None = None) -> None:
+        """Stop serving: waiting Joins and Watches end with UNAVAILABLE and a sentence that begins with ``why``; other
+        calls in progress get ``grace_s``."""
+        if self._server is None or self.engine is None:
+            return
+        server, self._server = self._server, None
+        await self._health.enter_graceful_shutdown()
+        await self.engine.stop(why)
+        await server.stop(grace_s)
+        log.info("control_stopped", address=self.address)
+
+
+class LoopThread:
+    """An event loop in a thread of its own, for programs that have none."""
+
+    def __init__(self, name: str = "inagg-control") -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run a coroutine there and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    def close(self) -> None:
+        """Stop the loop and its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class BackgroundServer:
+    """A `ControlServer` in a thread of its own: a context manager for programs without an event loop."""
+
+    def __init__(self, server: ControlServer) -> None:
+        self.server = server
+        self._loop: LoopThread | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self.server.address
+
+    def start(self) -> None:
+        """Begin to serve. Raises what `ControlServer.start` raises."""
+        self._loop = LoopThread()
+        try:
+            self._loop.run(self.server.start())
+        except BaseException:
+            self._loop.close()
+            self._loop = None
+            raise
+
+    def stop(self, grace_s: float = STOP_GRACE_S) -> None:
+        """Stop serving; no error if it does not."""
+        if self._loop is not None:
+            self._loop.run(self.server.stop(grace_s))
+            self._loop.close()
+            self._loop = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,166 @@
+"""What a control plane asks of a switch, whatever the switch is made of.
+
+The software switch is the first driver; bmv2 (P4Runtime) and Tofino (BF Runtime) are others. A driver holds
+no policy: admission, leases, tokens and epochs are the control plane's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from inagg_wire.errors import Reason
+from inagg_wire.formats import JobFormat
+from inagg_wire.layout import Encoding, Op, datagram_bytes
+from inagg_wire.slots import Lease
+
+Address = tuple[str, int]
+"""Host and UDP port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """All that a switch must know of one job in one epoch, on one shard.
+
+    ``workers[rank]`` is the address from which that rank's datagrams come and to which results go.
+    ``seed``: 32 bits, of the switch's rounding noise. The values are valid together: `inagg_wire.formats.admit`
+    and `inagg_wire.slots.Lease` have been asked.
+    """
+
+    job: int
+    token: int
+    format: JobFormat
+    lanes: int
+    lease: Lease
+    seed: int
+    workers: tuple[Address, ...]
+
+    @property
+    def full(self) -> int:
+        """The bitmap of all workers."""
+        return (1 << len(self.workers)) - 1
+
+    def contribution_bytes(self, op: Op) -> int:
+        """UDP payload bytes of a contribution."""
+        return datagram_bytes(self.format.encoding(op), self.format.lanes_for(op, self.lanes))
+
+    def result_encoding(self, op: Op) -> Encoding:
+        """The encoding of results."""
+        return self.format.result_encoding(op, len(self.workers))
+
+    def result_bytes(self, op: Op) -> int:
+        """UDP payload bytes of a result."""
+        return datagram_bytes(self.result_encoding(op), self.format.lanes_for(op, self.lanes))
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One data plane: where workers send to, and how many slots it has (a power of two)."""
+
+    address: Address
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the switch can serve; admission refuses the rest and says what would fit."""
+
+    formats: frozenset[str]
+    workers: int
+    lanes: int
+    datagram_bytes: int
+
+
+@dataclass(slots=True)
+class JobCounters:
+    """Counts of one job on one shard, over all its epochs; lists are by rank."""
+
+    contributions: list[int]
+    """Contributions that went into a sum."""
+    duplicates: list[int]
+    """Contributions dropped because the sum had them and was not complete."""
+    resends: list[int]
+    """Results sent again to one worker that asked by repeating its contribution."""
+    stale: list[int]
+    bytes_in: list[int]
+    results: int = 0
+    """Sums completed and multicast."""
+    invalid_codes: int = 0
+    """Lanes whose code names no level; they count as zero."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts of one shard since it started."""
+
+    datagrams_in: int = 0
+    bytes_in: int = 0
+    datagrams_out: int = 0
+    bytes_out: int = 0
+    notices: int = 0
+    send_refused: int = 0
+    """Datagrams that the kernel did not take."""
+    kernel_drops: int = 0
+    """Datagrams that the kernel dropped because the socket's receive buffer was full."""
+    cpu_s: float = 0.0
+    """CPU time of the data plane, user and system; 0 where there is no such thing."""
+    drops: dict[Reason, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    """Datagrams that were harmed on purpose, by what was done to them; empty unless that was asked for."""
+    jobs: dict[int, JobCounters] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotWait:
+    """A slot with an incomplete sum: who is missing, and how long ago its first contribution came."""
+
+    slot: int
+    generation: int
+    missing: tuple[int, ...]
+    waiting_s: float
+
+
+class DriverError(RuntimeError):
+    """The switch did not do what it was asked; the text says what and why."""
+
+
+class Driver(Protocol):
+    """A switch as the control plane sees it. Methods raise `DriverError`; calls come from one thread at a time."""
+
+    name: str
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The data planes, in order; blocks are striped over them (block mod number of shards)."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """What this switch can serve."""
+        ...
+
+    def bind(self, shard: int, binding: Binding) -> None:
+        """Admit a job, or its new epoch: clear the slots of the lease, then accept its datagrams.
+
+        A binding of the same job number replaces the old one; its counters go on.
+        """
+        ...
+
+    def unbind(self, shard: int, job: int) -> None:
+        """Drop all further datagrams of ``job`` and forget its counters.
+
+        Unknown jobs are no error: a restarted switch knows none.
+        """
+        ...
+
+    def counters(self, shard: int) -> Counters:
+        """A snapshot."""
+        ...
+
+    def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]]:
+        """How many slots of ``job`` wait, and the ``limit`` that wait longest, longest first."""
+        ...
+
+    def close(self) -> None:
+        """Stop the data planes. No error if called twice."""
+        ...

@@ -1,0 +1,237 @@
+"""Numba kernels over the lanes of one packet: into the accumulators, and out of them.
+
+Each is one pass, written so that LLVM vectorizes it over 32-bit lanes; hence the explicit 32-bit types, since
+Numba would widen every operation to 64. `inagg_wire.reencode` is the reference of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
+
+from inagg_wire.layout import Encoding
+
+U32, I32 = np.uint32, np.int32
+Array = Any  # a numpy array, inside a kernel
+Function = TypeVar("Function", bound=Callable[..., object])
+
+# Without Numba's run-time a kernel counts no references, which costs two atomic instructions each time an array is
+# named (numba issue 2350; measured: 0.3 us per datagram), and cannot allocate: what would need to does not compile.
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "_nrt": False}
+
+
+def jit(function: Function) -> Function:
+    """Compile ``function`` when it is first called, or take it from Numba's cache."""
+    return cast(Function, numba.njit(**_OPTIONS)(function))
+
+
+def inline(function: Function) -> Function:
+    """The same, for what is to become part of its callers."""
+    return cast(Function, numba.njit(**_OPTIONS, inline="always")(function))
+
+
+def _leading_zeros(_context: Any, value: Any) -> Any:
+    """Leading zero bits of a uint32, 32 of 0: LLVM's ctlz, which becomes a vector instruction."""
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.ctlz(args[0], context.get_constant(types.boolean, False))
+
+    return (types.uint32(types.uint32), generate) if value == types.uint32 else None
+
+
+leading_zeros: Any = intrinsic(_leading_zeros)
+
+
+NAT8, NAT4, TERN, DITH8, FIX32 = (int(e) for e in Encoding if e <= Encoding.FIX32)
+INT4, INT8, INT16, SCALE8 = (int(e) for e in Encoding if e > Encoding.FIX32)
+
+
+@inline
+def put(acc: Array, lane: int, value: Any, first: bool) -> None:
+    """Start or continue the sum of one lane."""
+    if first:
+        acc[lane] = value
+    else:
+        acc[lane] = I32(acc[lane] + value)
+
+
+@inline
+def natural(sign: Any, level: Any, levels: Any) -> Any:
+    """The integer of a natural code; 0 if it names no level."""
+    magnitude = I32((U32(1) << (level & U32(31))) >> U32(1)) if level <= levels else I32(0)
+    mask = I32(-I32(sign))
+    return I32((magnitude ^ mask) - mask)
+
+
+@jit
+def add_nat8(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+    invalid = U32(0)
+    for i in range(lanes):
+        level = U32(payload[i]) & U32(127)
+        put(acc, i, natural(U32(payload[i]) >> U32(7), level, U32(levels)), first)
+        invalid = U32(invalid + U32(level > U32(levels)))
+    return int(invalid)
+
+
+@jit
+def add_nat4(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+    for i in range(lanes // 2):
+        byte = U32(payload[i])
+        put(acc, 2 * i, natural(byte >> U32(7), (byte >> U32(4)) & U32(7), U32(levels)), first)
+        put(acc, 2 * i + 1, natural((byte >> U32(3)) & U32(1), byte & U32(7), U32(levels)), first)
+    return 0  # three bits name the seven levels and zero: every code is valid
+
+
+@jit
+def add_tern(acc: Array, payload: Array, lanes: int, first: bool, _levels: int) -> int:
+    invalid = U32(0)
+    for i in range(lanes // 4):
+        byte = U32(payload[i])
+        for j in range(4):
+            code = (byte >> U32(6 - 2 * j)) & U32(3)
+            # 00, 01, 11 are 0, 1, -1; 10 names no level.
+            put(acc, 4 * i + j, I32(I32(code & U32(1)) - I32(code & (code << U32(1)) & U32(2))), first)
+            invalid = U32(invalid + U32(code == U32(2)))
+    return int(invalid)
+
+
+@jit
+def add_dith8(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+    invalid = U32(0)
+    for i in range(lanes):
+        value = I32(np.int8(payload[i]))
+        beyond = abs(value) > I32(levels)
+        put(acc, i, I32(0) if beyond else value, first)
+        invalid = U32(invalid + U32(beyond))
+    return int(invalid)
+
+
+@jit
+def add_fix32(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+    invalid = U32(0)
+    words = payload[: 4 * lanes].view(np.uint32)
+    for i in range(lanes):
+        w = words[i]  # big-endian on the wire; every machine that Numba knows is little-endian
+        swapped = (w >> U32(24)) | ((w >> U32(8)) & U32(0xFF00)) | ((w << U32(8)) & U32(0xFF0000)) | (w << U32(24))
+        value = I32(swapped)
+        beyond = value > I32(levels) or value < I32(-levels)
+        put(acc, i, I32(0) if beyond else value, first)
+        invalid = U32(invalid + U32(beyond))
+    return int(invalid)
+
+
+@jit
+def max_scale8(acc: Array, payload: Array, lanes: int, first: bool, _levels: int) -> int:
+    for i in range(lanes):
+        value = I32(payload[i])
+        acc[i] = value if first else max(acc[i], value)
+    return 0
+
+
+@jit
+def absorb(encoding: int, acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+    """Take one contribution into ``acc`` (int32): start a sum if ``first``, else add (SCALE8: take the maximum).
+
+    ``payload``: uint8, the packed codes; ``levels``: `JobFormat.levels`. Returns how many codes name no level.
+    """
+    if encoding == NAT8:
+        return add_nat8(acc, payload, lanes, first, levels)
+    if encoding == NAT4:
+        return add_nat4(acc, payload, lanes, first, levels)
+    if encoding == TERN:
+        return add_tern(acc, payload, lanes, first, levels)
+    if encoding == DITH8:
+        return add_dith8(acc, payload, lanes, first, levels)
+    if encoding == FIX32:
+        return add_fix32(acc, payload, lanes, first, levels)
+    return max_scale8(acc, payload, lanes, first, levels)
+
+
+@inline
+def natural_code(value: Any, noise: Any, low: Any, sign_bit: Any) -> Any:
+    """`inagg_wire.reencode.natural_levels` of one sum, with its sign."""
+    mask = I32(value >> I32(31))
+    magnitude = U32(I32(I32(value ^ mask) - mask))
+    position = max(U32(U32(31) - leading_zeros(U32(magnitude | U32(1)))), low)
+    rounded = U32(magnitude + (noise & U32((U32(1) << position) - U32(1))))
+    length = U32(U32(32) - leading_zeros(rounded))
+    level = U32(length - low) if length > low else U32(0)
+    return U32(level | (U32(mask) & sign_bit)) if level != U32(0) else U32(0)
+
+
+@jit
+def emit_nat8(out: Array, acc: Array, lanes: int, noise: Array, word: Any, _low: int) -> None:
+    for i in range(lanes):
+        out[i] = np.uint8(natural_code(acc[i], U32(noise[i] ^ word), U32(0), U32(128)))
+
+
+@jit
+def emit_nat4(out: Array, acc: Array, lanes: int, noise: Array, word: Any, low: int) -> None:
+    for i in range(lanes // 2):
+        high = natural_code(acc[2 * i], U32(noise[2 * i] ^ word), U32(low), U32(8))
+        rest = natural_code(acc[2 * i + 1], U32(noise[2 * i + 1] ^ word), U32(low), U32(8))
+        out[i] = np.uint8((high << U32(4)) | rest)
+
+
+@jit
+def emit_dith8(out: Array, acc: Array, lanes: int, noise: Array, word: Any, shift: int) -> None:
+    low_bits = U32((U32(1) << U32(shift)) - U32(1))
+    for i in range(lanes):
+        mask = I32(acc[i] >> I32(31))
+        magnitude = I32(I32(acc[i] ^ mask) - mask)
+        rounded = I32((magnitude + I32(U32(noise[i] ^ word) & low_bits)) >> I32(shift))
+        out[i] = np.uint8(I32(I32(rounded ^ mask) - mask))
+
+
+@jit
+def emit_int4(out: Array, acc: Array, lanes: int) -> None:
+    for i in range(lanes // 2):
+        out[i] = np.uint8((U32(acc[2 * i]) & U32(15)) << U32(4) | (U32(acc[2 * i + 1]) & U32(15)))
+
+
+@jit
+def emit_bytes(out: Array, acc: Array, lanes: int) -> None:
+    for i in range(lanes):
+        out[i] = np.uint8(acc[i])
+
+
+@jit
+def emit_int16(out: Array, acc: Array, lanes: int) -> None:
+    for i in range(lanes):
+        out[2 * i] = np.uint8(U32(acc[i]) >> U32(8))
+        out[2 * i + 1] = np.uint8(acc[i])
+
+
+@jit
+def emit_fix32(out: Array, acc: Array, lanes: int) -> None:
+    words = out[: 4 * lanes].view(np.uint32)
+    for i in range(lanes):
+        w = U32(acc[i])
+        words[i] = (w >> U32(24)) | ((w >> U32(8)) & U32(0xFF00)) | ((w << U32(8)) & U32(0xFF0000)) | (w << U32(24))
+
+
+@jit
+def emit(encoding: int, out: Array, acc: Array, lanes: int, noise: Array, word: Any, shift: int) -> None:
+    """Write a result's payload to ``out`` (uint8) from complete accumulators.
+
+    ``noise``: uint32 per lane, what to XOR to the noise ``word`` of group 0; ``shift``: `JobFormat.result_shift`.
+    """
+    if encoding == NAT8:
+        emit_nat8(out, acc, lanes, noise, word, shift)
+    elif encoding == NAT4:
+        emit_nat4(out, acc, lanes, noise, word, shift)
+    elif encoding == DITH8:
+        emit_dith8(out, acc, lanes, noise, word, shift)
+    elif encoding == INT4:
+        emit_int4(out, acc, lanes)
+    elif encoding in (INT8, SCALE8):
+        emit_bytes(out, acc, lanes)
+    elif encoding == INT16:
+        emit_int16(out, acc, lanes)
+    else:
+        emit_fix32(out, acc, lanes)

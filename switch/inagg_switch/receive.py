@@ -1,0 +1,267 @@
+"""The protocol of `inagg_switch.model`, over a buffer of equal datagrams, as one Numba kernel.
+
+Validation is total and comes first, in the order of `Reason`; only then does state change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from inagg_wire.errors import NOTICED, Reason
+from inagg_wire.layout import (
+    CARRIED,
+    GENERATION_MAX,
+    HEADER_BYTES,
+    LANE_BITS,
+    LANE_MULTIPLE,
+    MAGIC,
+    SLOT_COUNT_MAX,
+    VERSION,
+    Encoding,
+    Kind,
+    Op,
+)
+
+from .kernels import Array, absorb, emit, inline, jit
+from .tables import Counts, Jobs, Out, Slots
+
+RUN_DATAGRAMS = 64
+"""Datagrams of one run: what one system call sends (Linux, UDP_MAX_SEGMENTS)."""
+RUN_BYTES = 65507
+"""Bytes of one run: the largest UDP payload over IPv4."""
+
+# Offsets as the kernel reads them; `layout.FIELDS` is where they are declared.
+KIND_AT, OP_AT, FORMAT_AT, LANES_AT, JOB_AT, REASON_AT, TOKEN_AT, SLOT_AT, GENERATION_AT = 3, 4, 5, 6, 8, 10, 12, 16, 20
+
+CONTRIBUTION, RESULT, NOTICE = int(Kind.CONTRIBUTION), int(Kind.RESULT), int(Kind.NOTICE)
+SUM, MAX = int(Op.SUM), int(Op.MAX)
+_ENCODINGS = max(Encoding) + 1
+CARRIES = np.zeros((max(Kind) + 1, max(Op) + 1, _ENCODINGS), np.bool_)
+for (_kind, _op), _carried in CARRIED.items():
+    CARRIES[_kind, _op, [int(e) for e in _carried]] = True
+BITS = np.array([LANE_BITS.get(Encoding(e), 0) if e else 0 for e in range(_ENCODINGS)], np.int64)
+KNOWN_REASONS = np.isin(np.arange(max(Reason) + 1), [int(r) for r in Reason])
+NOTICED_REASONS = np.isin(np.arange(max(Reason) + 1), [int(r) for r in NOTICED])
+
+(
+    TOO_SHORT, BAD_MAGIC, BAD_VERSION, BAD_KIND, BAD_OP, BAD_FORMAT, BAD_LANES, BAD_REASON, BAD_JOB, BAD_TOKEN,
+    BAD_SLOT, BAD_GENERATION, TRUNCATED, TRAILING_BYTES, WRONG_KIND, UNKNOWN_JOB, UNKNOWN_SOURCE, WRONG_TOKEN,
+    WRONG_FORMAT, WRONG_LANES, SLOT_OUTSIDE_LEASE, STALE, WRONG_OP, DUPLICATE,
+) = (int(r) for r in Reason)  # fmt: skip
+
+ABSORBED, COMPLETE, RESEND = 0, -1, -2
+"""What became of a contribution that is not dropped."""
+
+CRC_TABLE = np.zeros(256, np.uint32)
+for _byte in range(256):
+    _crc = _byte
+    for _ in range(8):
+        _crc = _crc >> 1 ^ (0xEDB88320 if _crc & 1 else 0)
+    CRC_TABLE[_byte] = _crc
+
+
+@inline
+def u16(data: Array, at: int) -> Any:
+    return np.int64(data[at]) << 8 | np.int64(data[at + 1])  # int() of a uint8 would be a uint64
+
+
+@inline
+def u32(data: Array, at: int) -> Any:
+    return u16(data, at) << 16 | u16(data, at + 2)
+
+
+@inline
+def copy_header(to: Array, d: Array) -> None:
+    for i in range(HEADER_BYTES):
+        to[i] = d[i]
+
+
+@jit
+def group_0_word(seed: int, slot: int, generation: int) -> Any:
+    """`inagg_wire.noise.switch_word` of group 0."""
+    crc = np.uint32(0xFFFFFFFF)
+    for word in (seed, slot, generation):
+        for i in range(4):
+            crc = CRC_TABLE[(crc ^ np.uint32(word >> (24 - 8 * i))) & np.uint32(255)] ^ (crc >> np.uint32(8))
+    for _ in range(2):  # the group, 0
+        crc = CRC_TABLE[crc & np.uint32(255)] ^ (crc >> np.uint32(8))
+    return np.int64(crc ^ np.uint32(0xFFFFFFFF))
+
+
+@inline
+def malformed(d: Array) -> int:
+    """The `Reason` for which ``d``, the bytes of one datagram, is no valid datagram at all; 0 if it is one."""
+    size = len(d)
+    if size < HEADER_BYTES:
+        return TOO_SHORT
+    if u16(d, 0) != MAGIC:
+        return BAD_MAGIC
+    if d[2] != VERSION:
+        return BAD_VERSION
+    kind, op, encoding, lanes, reason = d[KIND_AT], d[OP_AT], d[FORMAT_AT], u16(d, LANES_AT), u16(d, REASON_AT)
+    if kind not in (CONTRIBUTION, RESULT, NOTICE):
+        return BAD_KIND
+    if op not in (SUM, MAX):
+        return BAD_OP
+    if encoding >= CARRIES.shape[2] or not CARRIES[kind, op, encoding]:
+        return BAD_FORMAT
+    if lanes != 0 if kind == NOTICE else (lanes == 0 or lanes % LANE_MULTIPLE != 0):
+        return BAD_LANES
+    if (reason < len(KNOWN_REASONS) and KNOWN_REASONS[reason]) != (kind == NOTICE):
+        return BAD_REASON
+    if kind != NOTICE and reason != 0:
+        return BAD_REASON
+    if u16(d, JOB_AT) == 0:
+        return BAD_JOB
+    if u32(d, TOKEN_AT) == 0:
+        return BAD_TOKEN
+    if u32(d, SLOT_AT) >= SLOT_COUNT_MAX:
+        return BAD_SLOT
+    if not 1 <= u32(d, GENERATION_AT) <= GENERATION_MAX:
+        return BAD_GENERATION
+    want = HEADER_BYTES + lanes * BITS[encoding] // 8
+    if size < want:
+        return TRUNCATED
+    if size > want:
+        return TRAILING_BYTES
+    return 0
+
+
+@inline
+def unbound(d: Array, row: int, worker: int, jobs: Any) -> int:
+    """The `Reason` for which a valid datagram does not fit the binding in ``row``; 0 if it fits."""
+    if d[KIND_AT] != CONTRIBUTION:
+        return WRONG_KIND
+    if row < 0:
+        return UNKNOWN_JOB
+    if worker < 0:
+        return UNKNOWN_SOURCE
+    if u32(d, TOKEN_AT) != jobs.token[row]:
+        return WRONG_TOKEN
+    op = d[OP_AT]
+    if d[FORMAT_AT] != jobs.encoding[row, op]:
+        return WRONG_FORMAT
+    if u16(d, LANES_AT) != jobs.lanes[row, op]:
+        return WRONG_LANES
+    if u32(d, SLOT_AT) & ~jobs.mask[row] != jobs.base[row]:
+        return SLOT_OUTSIDE_LEASE
+    return 0
+
+
+@inline
+def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: Any, counts: Any) -> int:
+    """Take a contribution that fits its binding: the protocol of the design. A `Reason`, or what became of it."""
+    op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
+    if generation < slots.tag[slot]:
+        counts.stale[row, worker] += 1
+        return STALE
+    if generation > slots.tag[slot]:
+        slots.tag[slot] = generation
+        slots.seen[slot] = 0
+    before, bit = np.int64(slots.seen[slot]), 1 << worker
+    if before != 0 and op != slots.op[slot]:
+        return WRONG_OP
+    if before & bit:
+        if before != jobs.full[row]:
+            counts.duplicates[row, worker] += 1
+            return DUPLICATE
+        counts.resends[row, worker] += 1
+        return RESEND
+    if before == 0:
+        slots.op[slot] = op
+        slots.since[slot] = now
+    slots.seen[slot] = before | bit
+    counts.contributions[row, worker] += 1
+    lanes, levels, payload = jobs.lanes[row, op], jobs.levels[row, op], d[HEADER_BYTES:]
+    counts.invalid_codes[row] += absorb(jobs.encoding[row, op], slots.acc[slot], payload, lanes, before == 0, levels)
+    if before | bit != jobs.full[row]:
+        return ABSORBED
+    counts.results[row] += 1
+    return COMPLETE
+
+
+@inline
+def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, noise: Array) -> None:
+    """The result of the slot that contribution ``d`` names, into ``to``."""
+    op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
+    copy_header(to, d)
+    to[KIND_AT] = RESULT
+    to[FORMAT_AT] = jobs.result_encoding[row, op]
+    emit(
+        jobs.result_encoding[row, op],
+        to[HEADER_BYTES:],
+        slots.acc[slot],
+        jobs.lanes[row, op],
+        noise,
+        np.uint32(group_0_word(jobs.seed[row], slot, generation)),
+        jobs.shift[row, op],
+    )
+
+
+@inline
+def write_notice(to: Array, d: Array, why: int) -> None:
+    """The notice that contribution ``d`` was refused, into ``to``."""
+    copy_header(to, d)
+    to[KIND_AT] = NOTICE
+    to[LANES_AT] = 0
+    to[LANES_AT + 1] = 0
+    to[REASON_AT] = np.uint8(why >> 8)
+    to[REASON_AT + 1] = np.uint8(why)
+
+
+@jit
+def receive(
+    data: Array,
+    size: int,
+    first: int,
+    now: float,
+    ranks: Array,
+    jobs: Jobs,
+    slots: Slots,
+    counts: Counts,
+    noise: Array,
+    out: Out,
+) -> tuple[int, int]:
+    """Take the datagrams of ``size`` bytes in ``data`` from number ``first`` on, all from one source.
+
+    ``ranks``: int8, by job row, the rank that this source has in that job, or -1. ``noise``: uint32,
+    `inagg_wire.noise.group_table` by lane. Returns how many datagrams are taken (all, unless ``out`` filled up: then
+    send it and call again) and how many runs are in ``out``.
+    """
+    total, run, at = len(data) // size, -1, 0
+    for i in range(first, total):
+        d = data[i * size : (i + 1) * size]
+        row: Any = -1
+        worker: Any = -1
+        why = malformed(d)
+        if why == 0:
+            row = np.int64(jobs.row[u16(d, JOB_AT)])
+            worker = np.int64(ranks[row]) if row >= 0 else -1
+            why = unbound(d, row, worker, jobs)
+        # Make sure of room for what it can cause before it changes anything.
+        room = HEADER_BYTES if why else jobs.result_bytes[row, d[OP_AT]]
+        if run + 1 == len(out.size) or at + room > len(out.buffer):
+            return i, run + 1
+        if why == 0:
+            counts.bytes_in[row, worker] += size
+            why = contribute(d, row, worker, now, jobs, slots, counts)
+        if why > 0:
+            counts.drops[why] += 1
+        if why == ABSORBED or (why > 0 and not NOTICED_REASONS[why]):
+            continue
+        if why > 0:
+            counts.notices[0] += 1
+            to, bytes_out = worker, HEADER_BYTES
+            write_notice(out.buffer[at:], d, why)
+        else:
+            to, bytes_out = (worker if why == RESEND else -1), jobs.result_bytes[row, d[OP_AT]]
+            write_result(out.buffer[at:], d, row, jobs, slots, noise)
+        at += bytes_out
+        full = run < 0 or out.count[run] == RUN_DATAGRAMS or (out.count[run] + 1) * bytes_out > RUN_BYTES
+        if full or out.row[run] != row or out.worker[run] != to or out.size[run] != bytes_out:
+            run += 1
+            out.row[run], out.worker[run], out.size[run], out.count[run] = row, to, bytes_out, 0
+        out.count[run] += 1
+    return total, run + 1

@@ -1,0 +1,183 @@
+"""One shard of the software switch: a data plane in a process of its own, ruled through a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inagg_wire.errors import Reason
+from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
+from inagg_wire.link import CaptureLink, FaultLink, Faults, Link, UdpLink
+
+from .aggregator import Aggregator
+from .dataplane import DataPlane
+from .driver import Address, Counters, DriverError
+
+
+@dataclass(frozen=True, slots=True)
+class SoftwareConfig:
+    """What a software switch is made of."""
+
+    host: str = "127.0.0.1"
+    """The literal address that data planes bind to and that workers send to."""
+    port: int = 0
+    """UDP port of the first shard; the others take the next ones. 0 takes free ports."""
+    shards: int = 1
+    slots: int = 65536
+    """Slots per shard, a power of two."""
+    datagram_bytes: int = UDP_PAYLOAD_BYTES_1500
+    """The most UDP payload of a datagram."""
+    offload: bool | None = None
+    """UDP_SEGMENT and UDP_GRO: None where the kernel has them, False never."""
+    faults: Faults | None = None
+    """What to do to datagrams in both directions, for experiments."""
+    fault_seed: int = 0
+    """Shard i draws its faults from this number plus i."""
+    capture: Path | None = None
+    """Where to record the datagrams of the first shard; the others add their number to the name."""
+    capture_bytes: int = 1 << 30
+    """The most that each shard records."""
+
+    @property
+    def lanes(self) -> int:
+        """The most lanes that any format can put into such datagrams."""
+        return max(f.max_lanes(n, self.datagram_bytes) for f in FORMATS.values() for n in range(1, WORKERS_MAX + 1))
+
+    def capture_of(self, shard: int) -> Path | None:
+        """Where shard number ``shard`` records: ``run.pcap``, ``run.shard1.pcap``, ..."""
+        if self.capture is None or shard == 0:
+            return self.capture
+        return self.capture.with_name(f"{self.capture.stem}.shard{shard}{self.capture.suffix}")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a shard says of itself when it serves."""
+
+    address: Address
+    pid: int
+    gso: bool
+    """UDP_SEGMENT: it sends batches."""
+    gro: bool
+    """UDP_GRO: it receives batches."""
+    receive_buffer_bytes: int
+    """Of the socket, as the kernel counts: twice what it was asked for."""
+    send_buffer_bytes: int
+
+
+class Wires:
+    """A shard's socket, and what was put around it: faults outside, the capture inside.
+
+    So a capture has what really crossed the network. Raises OSError or ValueError if it cannot be opened.
+    """
+
+    def __init__(self, config: SoftwareConfig, shard: int) -> None:
+        port = config.port + shard if config.port else 0
+        self._udp = UdpLink((config.host, port), offload=config.offload)
+        self._capture: CaptureLink | None = None
+        self._faults: FaultLink | None = None
+        self.link: Link = self._udp
+        path = config.capture_of(shard)
+        try:
+            if path is not None:
+                self.link = self._capture = CaptureLink(self.link, path, max_bytes=config.capture_bytes)
+            if config.faults is not None:
+                self.link = self._faults = FaultLink(self.link, config.faults, config.fault_seed + shard)
+        except BaseException:
+            self._udp.close()
+            raise
+
+    def started(self) -> Started:
+        """What was opened."""
+        udp = self._udp
+        return Started(
+            udp.address,
+            os.getpid(),
+            udp.gso,
+            udp.gro,
+            udp.granted_receive_buffer_bytes,
+            udp.granted_send_buffer_bytes,
+        )
+
+    def complete(self, counters: Counters) -> Counters:
+        """Add what only the wires know, and let readers of the capture see it so far."""
+        below = self._udp.counters
+        if below.empty:
+            # No batch can hold a datagram of no bytes, so the link drops it: it is too short for a header.
+            counters.datagrams_in += below.empty
+            counters.drops[Reason.TOO_SHORT] = counters.drops.get(Reason.TOO_SHORT, 0) + below.empty
+        if self._faults is not None:
+            models = [model.counters for model in (self._faults.sending, self._faults.receiving)]
+            counters.faults = {
+                "dropped": sum(c.dropped for c in models),
+                "corrupted": sum(c.corrupted for c in models),
+                "duplicated": sum(c.duplicated for c in models),
+                "reordered": sum(c.reordered for c in models),
+            }
+        if self._capture is not None:
+            self._capture.flush()
+        return counters
+
+
+def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
+    """The child process: a data plane until the pipe closes, also when the parent dies.
+
+    The first message to the parent is `Started` or a `DriverError`; then ``(number, command, arguments...)`` is
+    answered with ``(number, result)``, where the result may be a `DriverError`.
+    """
+    try:
+        wires = Wires(config, shard)
+        plane = DataPlane(wires.link, Aggregator(config.slots, config.lanes))
+        plane.step(0.0)
+    except (OSError, ValueError) as error:
+        pipe.send(
+            DriverError(f"cannot serve on {config.host} port {config.port + shard if config.port else 0}: {error}")
+        )
+        return
+    commands: dict[str, Callable[..., Any]] = {
+        "bind": plane.bind,
+        "unbind": plane.unbind,
+        "counters": lambda: wires.complete(plane.counters()),
+        "waiting": plane.waiting,
+    }
+    with wires.link:
+        try:
+            _warm_up(config)
+            pipe.send(wires.started())
+            plane.run(pipe, lambda: _execute(commands, pipe))
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the parent died while it was being answered
+
+
+def _execute(commands: dict[str, Callable[..., Any]], pipe: Connection) -> bool:
+    """Do what the parent asks; False when it has gone."""
+    try:
+        number, command, *arguments = pipe.recv()
+    except EOFError:
+        return False
+    try:
+        answer = commands[command](*arguments)
+    except DriverError as error:
+        answer = error
+    except Exception as error:
+        # A bug. It must not end the jobs that have nothing to do with what was asked.
+        traceback.print_exc(file=sys.stderr)
+        answer = DriverError(f"unexpected {type(error).__name__} in {command}: {error}")
+    pipe.send((number, answer))
+    return True
+
+
+def _warm_up(config: SoftwareConfig) -> None:
+    """Have the kernels compiled or loaded before the first datagram comes."""
+    empty = Aggregator(2, 8, jobs=1)
+    for _ in empty.receive(np.zeros(1, np.uint8), 1, (config.host, 1), 0.0):
+        raise AssertionError("one byte is no datagram and has no answer")

@@ -1,0 +1,167 @@
+"""The software switch as a driver: one process per shard, each with its own socket and slots."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.link import canonical
+
+from .driver import Binding, Counters, DriverError, Limits, Shard, SlotWait
+from .shard import SoftwareConfig, Started, serve
+
+__all__ = ["SoftwareConfig", "SoftwareDriver", "Started"]
+
+START_S = 60.0
+"""How long a shard may take to start: the first start on a machine compiles the kernels."""
+ANSWER_S = 10.0
+STOP_S = 5.0
+
+PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that a terminal (Ctrl-C) or a service manager sends to the whole group: only the parent acts on them, and
+says when to stop."""
+
+
+class SoftwareDriver:
+    """Implements `driver.Driver`. Starts its shards when it is made; raises `DriverError` if it cannot."""
+
+    name = "software"
+
+    def __init__(self, config: SoftwareConfig | None = None) -> None:
+        self.config = config = config or SoftwareConfig()
+        self.limits = Limits(frozenset(FORMATS), WORKERS_MAX, config.lanes, config.datagram_bytes)
+        self._shards: list[_ShardProcess] = []
+        try:
+            for index in range(config.shards):
+                self._shards.append(_ShardProcess(config, index))
+            self.started = tuple(shard.started() for shard in self._shards)
+        except BaseException:
+            self.close()
+            raise
+        self.shards = tuple(Shard(started.address, config.slots) for started in self.started)
+
+    def bind(self, shard: int, binding: Binding) -> None:
+        """See `Driver.bind`."""
+        workers = tuple(canonical(address) for address in binding.workers)
+        self._shards[shard].ask("bind", replace(binding, workers=workers))
+
+    def unbind(self, shard: int, job: int) -> None:
+        """See `Driver.unbind`."""
+        self._shards[shard].ask("unbind", job)
+
+    def counters(self, shard: int) -> Counters:
+        """See `Driver.counters`."""
+        counters: Counters = self._shards[shard].ask("counters")
+        return counters
+
+    def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]]:
+        """See `Driver.waiting`."""
+        answer: tuple[int, list[SlotWait]] = self._shards[shard].ask("waiting", job, limit)
+        return answer
+
+    @property
+    def sentinels(self) -> tuple[int, ...]:
+        """Descriptors, one per shard, that become readable when the shard has ended. For any thread."""
+        return tuple(shard.sentinel for shard in self._shards)
+
+    def died(self) -> str | None:
+        """What became of the first shard that has ended though it was not told to; None if all serve. For any
+        thread."""
+        return next((death for shard in self._shards if (death := shard.death()) is not None), None)
+
+    def close(self) -> None:
+        """See `Driver.close`."""
+        for shard in self._shards:
+            shard.tell_to_stop()
+        for shard in self._shards:
+            shard.stop()
+
+
+class _ShardProcess:
+    """The parent's end of one shard."""
+
+    def __init__(self, config: SoftwareConfig, index: int) -> None:
+        # spawn, not fork: the parent has gRPC's threads, which a fork would leave with their locks held.
+        context = multiprocessing.get_context("spawn")
+        self._index = index
+        self._serves = False
+        self._number = 0
+        self._pipe, theirs = context.Pipe()
+        self._process: BaseProcess = context.Process(
+            target=serve, args=(config, index, theirs), name=f"inagg-shard-{index}", daemon=True
+        )
+        # A child inherits which signals are blocked, and has no moment in which it could be hit.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+
+    @property
+    def sentinel(self) -> int:
+        """Readable when the process has ended."""
+        return self._process.sentinel
+
+    def started(self) -> Started:
+        """Wait until the shard serves; what it says of itself."""
+        started: Started = self._receive(time.monotonic() + START_S, START_S)
+        self._serves = True
+        return started
+
+    def ask(self, command: str, *arguments: Any) -> Any:
+        """Have the shard do something and return what it says."""
+        self._number += 1
+        give_up_at = time.monotonic() + ANSWER_S
+        try:
+            self._pipe.send((self._number, command, *arguments))
+        except OSError as error:
+            raise self._dead() from error
+        while True:
+            number, answer = self._receive(give_up_at, ANSWER_S)
+            if number == self._number:  # else it is late: nobody waits for it any more
+                break
+        if isinstance(answer, Exception):
+            raise DriverError(f"shard {self._index}: {answer}") from answer
+        return answer
+
+    def _receive(self, give_up_at: float, timeout_s: float) -> Any:
+        try:
+            if not self._pipe.poll(max(0.0, give_up_at - time.monotonic())):
+                raise DriverError(f"shard {self._index} has not answered for {timeout_s:.0f} s; restart the switch")
+            message = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise self._dead() from error
+        if isinstance(message, Exception):
+            raise DriverError(f"shard {self._index}: {message}") from message
+        return message
+
+    def _dead(self) -> DriverError:
+        self._process.join(STOP_S)
+        return DriverError(f"shard {self._index} has died ({self._exit_text()}); restart the switch")
+
+    def death(self) -> str | None:
+        """What became of the process, if it has ended; None if it lives."""
+        return None if self._process.is_alive() else f"shard {self._index} has died ({self._exit_text()})"
+
+    def _exit_text(self) -> str:
+        code = self._process.exitcode
+        return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+
+    def tell_to_stop(self) -> None:
+        """Close the pipe, at which the process stops; one that does not serve yet is ended at once."""
+        self._pipe.close()
+        if not self._serves:
+            self._process.kill()
+
+    def stop(self) -> None:
+        """Wait for the process to end, and make it if it does not."""
+        self._process.join(STOP_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()

@@ -1,0 +1,69 @@
+"""What can never run is refused with what could."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from tests.switch.control.world import LIMITS, spec
+
+from inagg_switch.control.admission import check
+from inagg_switch.control.errors import Code, ControlError
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"name": ""}, "'' is no name for a job"),
+        ({"name": "-x"}, "begin with a letter or digit"),
+        ({"name": "a b"}, "is no name"),
+        ({"name": "é"}, "is no name"),
+        ({"name": "a\n"}, "is no name"),
+        ({"name": "a" * 65}, "use 1 to 64 letters"),
+        ({"workers": 0}, "0 workers: one switch serves 1 to 32"),
+        ({"workers": 33}, "33 workers: this switch serves 1 to 32"),
+        ({"format_name": "nat9"}, "no format 'nat9'; choose one of nat8"),
+        ({"lanes": 0}, "takes a multiple of 8 from 8 to 1448"),
+        ({"lanes": 12}, "takes a multiple of 8 from 8 to 1448"),
+        ({"lanes": 1456}, "this switch takes up to 1448 for nat8"),
+        ({"format_name": "fix32", "lanes": 1448}, "from 8 to 360"),
+        ({"window": 0}, "choose 1 to 65536"),
+        ({"window": 65537}, "choose 1 to 65536"),
+        ({"heartbeat_limit_s": 0.1}, "choose 0.2 to 86400 seconds"),
+        ({"heartbeat_limit_s": math.nan}, "choose 0.2 to 86400 seconds"),
+        ({"rejoin_limit_s": math.inf}, "choose 0 to 86400 seconds"),
+        ({"rejoin_limit_s": -0.5}, "choose 0 to 86400 seconds"),
+    ],
+)
+def test_a_wrong_spec_is_refused_with_what_would_do(wrong: dict[str, object], words: str) -> None:
+    with pytest.raises(ControlError) as caught:
+        spec(**wrong)  # type: ignore[arg-type]
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert words in caught.value.text
+
+
+@pytest.mark.parametrize("name", ["a", "0", "train:0", "group/a.b_c-d", "x" * 64])
+def test_names_of_many_kinds_are_taken(name: str) -> None:
+    assert spec(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"formats": frozenset({"nat8", "tern"})}, "this switch does not serve fix32; choose one of nat8, tern"),
+        ({"workers": 8}, "32 workers: this switch serves 1 to 8"),
+        ({"lanes": 64}, "360 lanes: this switch takes up to 64 for fix32"),
+        ({"datagram_bytes": 152}, "in datagrams of up to 152 bytes takes a multiple of 8 from 8 to 32"),
+    ],
+)
+def test_what_this_switch_cannot_serve_is_refused(limits: dict[str, object], words: str) -> None:
+    with pytest.raises(ControlError, match=words):
+        check(
+            dataclasses.replace(LIMITS, **limits),  # type: ignore[arg-type]
+            name="job",
+            workers=32,
+            format_name="fix32",
+            lanes=360,
+            window=1,
+        )

@@ -1,0 +1,252 @@
+"""New epochs of a running job, and of one whose switch has restarted: results must keep their bits."""
+
+from __future__ import annotations
+
+import pytest
+from tests.switch.control.world import RecordingDriver, World, resume, spec
+
+from inagg_switch.control import events as ev
+from inagg_switch.control.errors import Code, ControlError
+from inagg_switch.control.members import Position, Resume
+from inagg_switch.control.states import JobState, MemberState
+from inagg_wire.slots import Lease
+
+# ---------------------------------------------------------------------------------------- a running job
+
+
+def test_a_member_that_asks_for_a_new_epoch_ends_the_running_one() -> None:
+    world = World()
+    epoch = world.join_all()
+    world.join(1, brings=resume(epoch, 40, reason="connection lost"))
+    ended = ev.EpochEnded(1, ev.Cause.NEW_EPOCH, 1, "rank 1 asked for a new epoch: connection lost")
+    assert world.events[-2:] == [ended, ev.MemberJoined(1, (0,))]
+    assert world.job().roster.by_rank[0].state is MemberState.BETWEEN
+
+
+def test_all_go_on_from_the_smallest_block_that_any_rank_needs() -> None:
+    world = World()
+    epoch = world.join_all(spec(window=16))
+    world.join(1, brings=resume(epoch, 40))
+    ticket = world.join(0, brings=resume(epoch, 33))
+    assert world.epochs[ticket].epoch == 2
+    assert world.epochs[ticket].resume_blocks == (33,)
+
+
+def test_each_shard_goes_on_from_its_own_smallest_block() -> None:
+    world = World(RecordingDriver(shard_count=2))
+    epoch = world.join_all()
+    world.join(1, brings=resume(epoch, 40, 41))
+    ticket = world.join(0, brings=resume(epoch, 45, 33))
+    assert world.epochs[ticket].resume_blocks == (40, 33)
+
+
+def test_a_new_epoch_keeps_seed_and_slots_and_changes_the_token() -> None:
+    world = World()
+    first = world.join_all()
+    second = world.join_all(brings=resume(first, 5))
+    a, b = first.bindings[0], second.bindings[0]
+    assert (a.seed, a.lease, a.job) == (b.seed, b.lease, b.job)
+    assert a.token != b.token
+    assert world.driver.calls == ["bind 0 1", "bind 0 1"]  # the second clears the slots
+
+
+def test_a_lost_reply_can_be_asked_for_again_and_disturbs_nobody() -> None:
+    world = World()
+    world.join_all()
+    again = world.join(1)
+    assert world.epochs[again].epoch == 1
+    assert world.job().state is JobState.RUNNING
+
+
+def test_a_lost_reply_of_a_later_epoch_can_be_asked_for_again() -> None:
+    world = World()
+    brought = resume(world.join_all(), 12)
+    world.join_all(brings=brought)
+    again = world.join(0, brings=brought)
+    assert world.epochs[again].epoch == 2
+    assert world.job().state is JobState.RUNNING
+
+
+def test_a_member_with_a_new_address_gets_a_new_epoch() -> None:
+    world = World()
+    world.join_all()
+    world.join(1, port=9999)
+    assert world.job().state is JobState.JOINING
+    ticket = world.join(0)
+    assert world.epochs[ticket].bindings[0].workers[1] == ("10.0.0.1", 9999)
+
+
+def test_blocks_more_than_a_window_apart_are_not_of_one_run() -> None:
+    world = World()
+    epoch = world.join_all(spec(window=16))
+    world.join(1, brings=resume(epoch, 100))
+    with pytest.raises(ControlError, match="rank 0 of job 'job' needs block 83 of shard 0 and rank 1 block 100"):
+        world.join(0, brings=resume(epoch, 83))
+    ticket = world.join(0, brings=resume(epoch, 84))
+    assert world.epochs[ticket].resume_blocks == (84,)
+
+
+def test_a_process_that_starts_anew_cannot_join_ranks_that_have_results() -> None:
+    world = World()
+    epoch = world.join_all()
+    world.join(1, brings=resume(epoch, 3))
+    world.wait(11, job="job")
+    with pytest.raises(ControlError, match="rank 0 of job 'job' starts at block 0 and rank 1 goes on at block 3") as e:
+        world.join(0, member=666)
+    assert e.value.code is Code.FAILED_PRECONDITION
+
+
+def test_a_rank_that_has_results_cannot_join_a_process_that_starts_anew() -> None:
+    world = World()
+    epoch = world.join_all()
+    world.wait(11, beating=(0,))
+    world.join(1, member=666)
+    with pytest.raises(ControlError, match="rank 1 of job 'job' starts at block 0 and rank 0 goes on at block 3"):
+        world.join(0, brings=resume(epoch, 3))
+
+
+def test_a_replaced_process_can_bring_the_state_of_its_peers() -> None:
+    world = World()
+    epoch = world.join_all()
+    world.wait(11, beating=(0,))
+    world.join(0, brings=resume(epoch, 3))
+    ticket = world.join(1, member=666, brings=resume(epoch, 3))
+    assert world.epochs[ticket].resume_blocks == (3,)
+
+
+def test_all_processes_can_start_anew_in_the_same_job() -> None:
+    world = World()
+    first = world.join_all()
+    world.wait(11)
+    tickets = [world.join(rank, spec(), member=500 + rank) for rank in range(2)]
+    second = world.epochs[tickets[0]]
+    assert second.epoch == 2
+    assert second.resume_blocks == (0,)
+    assert second.bindings[0].seed == first.bindings[0].seed
+
+
+def test_an_epoch_that_the_job_has_not_had_is_refused() -> None:
+    world = World()
+    epoch = world.join_all()
+    lease = epoch.bindings[0].lease
+    brought = Resume(7, epoch.bindings[0].seed, (Position(lease, 0),))
+    with pytest.raises(ControlError, match="brings epoch 7, and the job has only had 1"):
+        world.join(0, brings=brought)
+    assert world.job().state is JobState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": 3}, "it brings seed 3, and the job has"),
+        ({"shards": ()}, "it brings 0 shards, and this switch has 1"),
+        ({"shards": (Position(Lease(32, 32), 4),)}, "it had slots from 32 on shard 0, and the job has them from 0"),
+        ({"shards": (Position(Lease(0, 64), 4),)}, "a lease of another size than the 32 slots"),
+        ({"epoch": 0}, "epochs are numbered from 1"),
+    ],
+)
+def test_what_is_not_of_this_job_is_refused_and_changes_nothing(change: dict[str, object], words: str) -> None:
+    world = World()
+    epoch = world.join_all()
+    values = {"epoch": 1, "seed": epoch.bindings[0].seed, "shards": (Position(epoch.bindings[0].lease, 4),)}
+    with pytest.raises(ControlError, match=words):
+        world.join(0, brings=Resume(**{**values, **change}))  # type: ignore[arg-type]
+    assert world.job().state is JobState.RUNNING
+    assert not world.errors
+
+
+# ---------------------------------------------------------------------------------------- a switch that restarted
+
+
+def test_after_a_restart_the_ranks_bring_back_epoch_seed_and_slots() -> None:
+    world = World()
+    world.join_all(spec("other", window=32))
+    first = world.join_all()
+    assert first.bindings[0].lease.base == 64
+    world.restart()
+    second = world.join_all(brings=resume(first, 21))
+    assert second.epoch == 2
+    assert second.bindings[0].seed == first.bindings[0].seed
+    assert second.bindings[0].lease == first.bindings[0].lease
+    assert second.resume_blocks == (21,)
+    assert world.slots_leased == 32
+
+
+def test_after_a_restart_the_epoch_is_beyond_the_largest_that_any_rank_brings() -> None:
+    world = World()
+    first = world.join_all()
+    second = world.join_all(brings=resume(first, 1))
+    world.restart()
+    world.join(0, brings=resume(first, 1))  # it never heard of the second
+    ticket = world.join(1, brings=resume(second, 2))
+    assert world.epochs[ticket].epoch == 3
+
+
+def test_after_a_restart_a_rank_without_results_can_come_before_one_that_brings_the_slots() -> None:
+    world = World()
+    world.join_all(spec("other", window=32))
+    first = world.join_all()
+    world.restart()
+    world.join(0)
+    ticket = world.join(1, brings=resume(first, 0))
+    assert world.epochs[ticket].bindings[0].lease == first.bindings[0].lease
+    assert world.epochs[ticket].bindings[0].seed == first.bindings[0].seed
+
+
+def test_slots_that_another_job_has_got_since_are_refused_and_nothing_changes() -> None:
+    world = World()
+    first = world.join_all()
+    world.restart()
+    world.join_all(spec("other", window=64))
+    with pytest.raises(ControlError, match="slots 0 to 31 of shard 0 are not free") as caught:
+        world.join(0, brings=resume(first, 4))
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    assert list(world.registry.by_name) == ["other"]
+    assert world.slots_leased == 128
+
+
+def test_ranks_that_bring_different_slots_are_not_of_one_run() -> None:
+    world = World()
+    first = world.join_all()
+    world.restart()
+    world.join(0, brings=resume(first, 4))
+    other = Resume(1, first.bindings[0].seed, (Position(Lease(64, 32), 4),))
+    with pytest.raises(ControlError, match="it had slots from 64 on shard 0, and the job has them from 0"):
+        world.join(1, brings=other)
+
+
+def test_a_seed_that_the_user_gave_holds_against_one_that_is_brought() -> None:
+    world = World()
+    first = world.join_all(spec(seed=5))
+    world.restart()
+    with pytest.raises(ControlError, match="it brings seed 5, and the job has 6"):
+        world.join(0, spec(seed=6), brings=resume(first, 4))
+    assert not world.registry.by_name
+
+
+def test_once_the_switch_was_told_of_slots_no_rank_can_move_them() -> None:
+    world = World()
+    world.join_all(spec("other", window=32))
+    first = world.join_all(spec(seed=1))
+    assert first.bindings[0].lease.base == 64
+    world.restart()
+    world.slow = True
+    world.join(0, spec(seed=1))
+    world.join(1, spec(seed=1))  # orders the switch to bind slots from 0
+    world.leave(1)
+    with pytest.raises(ControlError, match="it had slots from 64 on shard 0, and the job has them from 0"):
+        world.join(1, spec(seed=1), brings=resume(first, 0))
+
+
+def test_a_job_that_nobody_waits_for_while_the_switch_is_told_is_dropped_again() -> None:
+    world = World()
+    world.slow = True
+    world.join(0)
+    world.join(1)
+    world.leave(1)
+    world.leave(0)
+    world.obey()
+    world.obey()
+    assert world.driver.calls == ["bind 0 1", "unbind 0 1"]
+    assert world.driver.bound == {}
+    assert world.slots_leased == 0

@@ -1,0 +1,94 @@
+"""Why a job waits, in sentences."""
+
+from __future__ import annotations
+
+from tests.switch.control.world import World, resume, spec
+
+from inagg_switch.control.explain import explain
+from inagg_switch.control.text import count_text, ranks_text, seconds_text
+from inagg_switch.control.watching import Observation
+from inagg_switch.driver import SlotWait
+
+
+def why(world: World, *waits: SlotWait) -> list[str]:
+    return list(explain(world.job(), world.now, len(waits), [(0, wait) for wait in waits]).text)
+
+
+def test_a_job_that_waits_for_ranks_names_them() -> None:
+    world = World()
+    for rank in (0, 1, 5):
+        world.join(rank, spec(workers=8))
+    assert why(world) == ["The job waits for ranks 2-4, 6-7 of 8 to join."]
+
+
+def test_a_job_that_is_being_set_up_says_so() -> None:
+    world = World()
+    world.slow = True
+    world.join(0)
+    world.join(1)
+    assert why(world) == ["All 2 ranks have joined; the data planes are being set up."]
+
+
+def test_a_job_that_waits_for_nothing_says_so() -> None:
+    world = World()
+    world.join_all()
+    assert why(world)[0].startswith("No slot waits")
+
+
+def test_slots_that_wait_name_the_rank_that_computes() -> None:
+    world = World()
+    world.join_all()
+    world.registry.observe(world.now, 1, Observation((5, 4)))
+    world.wait(6, beating=(0, 1))
+    assert why(world, SlotWait(7, 2, (1,), 5.5), SlotWait(8, 2, (1,), 5.0)) == [
+        "2 slots of the 2 that wait miss rank 1, the oldest for 5.5 s; the switch last took a contribution of it 6.0 s "
+        "ago. It heart-beats, so its process lives: it computes, waits for something else, or its datagrams do not "
+        "arrive (see drops in `inagg top`)."
+    ]
+
+
+def test_slots_that_wait_for_a_silent_rank_say_that_it_is_gone_before_the_limit_has_passed() -> None:
+    world = World()
+    world.join_all()
+    world.wait(8, beating=(0,))
+    text = why(world, SlotWait(7, 2, (1,), 7.5))
+    assert "the switch has taken no contribution of it yet. Its heartbeats have stopped as well" in text[0]
+    assert text[1] == "Rank 1 was last heard 8.0 s ago; after 10.0 s it counts as failed."
+
+
+def test_slots_that_wait_for_a_rank_that_left_will_wait_for_ever() -> None:
+    world = World()
+    world.join_all()
+    world.leave(1)
+    assert "It has left the job, so these slots will wait for ever" in why(world, SlotWait(7, 2, (1,), 7.5))[0]
+
+
+def test_the_rank_that_is_waited_for_longest_comes_first() -> None:
+    world = World()
+    world.join_all(spec(workers=3))
+    ranks = explain(world.job(), world.now, 2, [(0, SlotWait(1, 1, (0, 2), 1.0)), (0, SlotWait(2, 1, (2,), 3.0))]).ranks
+    assert [(wait.rank, wait.slots, wait.longest_s) for wait in ranks] == [(2, 2, 3.0), (0, 1, 1.0)]
+
+
+def test_after_a_failure_one_reads_what_happened_who_is_awaited_and_how_long() -> None:
+    world = World()
+    epoch = world.join_all(spec(workers=3))
+    world.wait(11, beating=(0, 2))
+    world.join(0, spec(workers=3), brings=resume(epoch, 0))
+    world.wait(20, beating=(0, 2))
+    assert why(world) == [
+        "The job waits for ranks 1-2 of 3 to join again.",
+        "Epoch 1 ended: rank 1 of job 'job' fell silent.",
+        "Silent for too long: rank 1; look whether those processes still run.",
+        "Alive, but has not called Join yet: rank 2.",
+        "The job ends in 39.5 s if they do not come.",
+    ]
+
+
+def test_words() -> None:
+    assert ranks_text([]) == "no rank"
+    assert ranks_text([4]) == "rank 4"
+    assert ranks_text([3, 1, 2]) == "ranks 1-3"
+    assert ranks_text([0, 2]) == "ranks 0, 2"
+    assert [seconds_text(s) for s in (0.123, 1, 59.96, 61)] == ["0.12 s", "1.0 s", "60.0 s", "61 s"]
+    assert [count_text(n, "slot") for n in (0, 1, 2)] == ["0 slots", "1 slot", "2 slots"]

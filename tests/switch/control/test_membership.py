@@ -1,0 +1,211 @@
+"""Heartbeats, silence, leaving, and how jobs end."""
+
+from __future__ import annotations
+
+import pytest
+from tests.switch.control.world import World, resume, spec
+
+from inagg_switch.control import events as ev
+from inagg_switch.control.errors import Code, ControlError
+from inagg_switch.control.states import JobState, MemberState
+from inagg_switch.control.watching import Observation
+from inagg_switch.driver import SlotWait
+
+
+def test_members_that_heartbeat_stay() -> None:
+    world = World()
+    world.join_all()
+    world.wait(1000, beating=(0, 1))
+    assert world.job().state is JobState.RUNNING
+    assert not any(isinstance(event, ev.MemberFailed) for event in world.events)
+
+
+def test_a_member_that_is_silent_for_longer_than_the_limit_ends_the_epoch() -> None:
+    world = World()
+    world.join_all(spec(workers=3))
+    world.wait(10, beating=(0, 2))
+    assert world.job().state is JobState.RUNNING
+    world.wait(0.5, beating=(0, 2))
+    failed, ended = world.events[-2:]
+    assert isinstance(failed, ev.MemberFailed)
+    assert failed.rank == 1
+    assert failed.silent_s == 10.5
+    assert ended == ev.EpochEnded(1, ev.Cause.MEMBER_FAILED, 1, "rank 1 of job 'job' fell silent")
+
+
+def test_a_job_can_have_a_heartbeat_limit_of_its_own() -> None:
+    world = World()
+    world.join_all(spec(heartbeat_limit_s=1.0))
+    world.wait(1.5, beating=(0,))
+    assert world.job().roster.gone() == (1,)
+
+
+def test_of_a_failed_member_one_is_told_what_the_switch_saw_last() -> None:
+    world = World()
+    world.join_all()
+    number = world.job().number
+    wait = SlotWait(slot=3, generation=9, missing=(1,), waiting_s=0.2)
+    world.registry.observe(world.now, number, Observation((50, 40), 0, ()))
+    world.wait(2, beating=(0,))
+    world.registry.observe(world.now, number, Observation((56, 40), 2, ((0, wait), (0, wait))))
+    world.wait(8.5, beating=(0,))
+    failed = world.last(ev.MemberFailed)
+    assert failed == ev.MemberFailed(
+        1,
+        10.5,
+        40,
+        10.5,
+        2,
+        "rank 1 of job 'job' has been silent for 10.5 s; the switch last took a contribution of it 10.5 s ago "
+        "(40 contributions in all); 2 slots wait for it",
+    )
+
+
+def test_the_others_have_the_rejoin_limit_to_go_on_with_the_one_that_comes_back() -> None:
+    world = World()
+    epoch = world.join_all()
+    world.wait(11, beating=(0,))
+    ticket = world.join(0, brings=resume(epoch, 7), timeout_s=1e9)
+    world.wait(59)
+    world.join(1, brings=resume(epoch, 5))
+    assert world.epochs[ticket].resume_blocks == (5,)
+    assert world.job().ends_at is None
+
+
+def test_a_job_whose_ranks_do_not_come_back_ends_and_who_waits_is_told() -> None:
+    world = World()
+    epoch = world.join_all()
+    world.wait(11, beating=(0,))
+    ticket = world.join(0, brings=resume(epoch, 7), timeout_s=1e9)
+    world.wait(60)
+    error = world.errors[ticket]
+    assert error.code is Code.ABORTED
+    assert "rank 1 did not come back within 60 s; before that: rank 1 of job 'job' fell silent" in error.text
+    assert world.slots_leased == 0
+    assert world.driver.bound == {}
+
+
+def test_ranks_that_heartbeat_may_take_their_time_to_join_again() -> None:
+    world = World()
+    epoch = world.join_all()
+    world.join(0, brings=resume(epoch, 7), timeout_s=1e9)
+    world.wait(500, beating=(1,))
+    world.join(1, brings=resume(epoch, 7))
+    assert len(world.epochs) == 4
+
+
+def test_a_rank_between_epochs_that_falls_silent_is_told_too() -> None:
+    world = World()
+    epoch = world.join_all()
+    world.join(0, brings=resume(epoch, 7))
+    world.wait(11)
+    assert isinstance(world.events[-1], ev.MemberFailed)
+    assert world.job().ends_at is not None
+
+
+def test_a_rank_that_waits_needs_no_heartbeat() -> None:
+    world = World()
+    world.join(0)
+    world.wait(200)
+    assert world.job().roster.by_rank[0].state is MemberState.WAITING
+
+
+def test_a_member_given_up_is_told_to_join_again_and_can() -> None:
+    world = World()
+    epoch = world.join_all()
+    world.wait(11, beating=(0,))
+    with pytest.raises(ControlError, match=r"rank 1 of job 'job' was silent for more than 10\.0 s") as caught:
+        world.beat(1)
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    world.join(1, brings=resume(epoch, 0))
+    world.beat(1)
+
+
+def test_a_stranger_cannot_heartbeat_for_a_rank() -> None:
+    world = World()
+    world.join_all()
+    with pytest.raises(ControlError, match=r"this process is not rank 1 of job 'job' \(another process is\)"):
+        world.registry.heartbeat(world.now, "job", 1, 666)
+
+
+def test_a_late_heartbeat_is_told_how_the_job_ended() -> None:
+    world = World()
+    world.join_all()
+    world.leave(0, end=True, reason="loss is NaN")
+    world.now += 3
+    with pytest.raises(ControlError, match=r"ended 3\.0 s ago: rank 0 ended job 'job': loss is NaN") as caught:
+        world.beat(1)
+    assert caught.value.code is Code.NOT_FOUND
+
+
+def test_a_rank_that_leaves_does_not_disturb_the_others() -> None:
+    world = World()
+    world.join_all()
+    world.leave(0, reason="done")
+    assert world.events[-1] == ev.MemberLeft(0, "done")
+    world.wait(100, beating=(1,))
+    assert world.job().state is JobState.RUNNING
+
+
+def test_when_all_have_left_the_job_ends_and_its_slots_come_back() -> None:
+    world = World()
+    world.join_all()
+    world.leave(0)
+    world.leave(0)  # again: nothing
+    assert world.slots_leased == 32
+    world.leave(1)
+    assert world.events[-1] == ev.JobEnded(ev.Cause.ALL_LEFT, None, "all ranks have left job 'job'")
+    assert world.slots_leased == 0
+    assert world.driver.calls[-1] == "unbind 0 1"
+
+
+def test_one_rank_can_end_the_job_for_all() -> None:
+    world = World()
+    epoch = world.join_all()
+    ticket = world.join(0, brings=resume(epoch, 1))
+    world.leave(1, end=True)
+    assert world.errors[ticket].code is Code.ABORTED
+    assert not world.registry.by_name
+
+
+def test_a_rank_that_left_cannot_come_back_while_the_others_run() -> None:
+    world = World()
+    world.join_all()
+    world.leave(0)
+    with pytest.raises(ControlError, match="rank 0 has left job 'job', which still runs with rank 1"):
+        world.join(0, member=666)
+
+
+def test_a_rank_that_waits_can_leave() -> None:
+    world = World()
+    ticket = world.join(0)
+    world.leave(0)
+    assert world.errors[ticket].code is Code.ABORTED
+    assert not world.registry.by_name
+
+
+def test_a_name_can_be_used_again_after_the_end() -> None:
+    world = World()
+    world.join_all()
+    world.leave(0, end=True)
+    epoch = world.join_all(spec(workers=3))
+    assert epoch.epoch == 1
+    assert epoch.bindings[0].job == 2  # the number is not used again so soon
+
+
+def test_a_stall_is_told_when_it_is_old_enough_then_ever_more_seldom_then_its_end() -> None:
+    world = World()
+    world.join_all()
+    number = world.job().number
+    world.events.clear()
+    for second in range(1, 31):
+        waits = ((0, SlotWait(0, 1, (1,), float(second))),)
+        world.registry.observe(world.now, number, Observation((1, 0), 1, waits))
+    world.registry.observe(world.now, number, Observation((1, 1), 0, ()))
+    world.pump()
+    assert world.events == [
+        ev.Stalled(1, 5.0, (1,)),
+        ev.Stalled(1, 10.0, (1,)),
+        ev.Stalled(1, 20.0, (1,)),
+        ev.Stalled(0, 0.0, ()),
+    ]

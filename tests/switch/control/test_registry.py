@@ -1,0 +1,206 @@
+"""All jobs of a switch: names, numbers, room, isolation, and a switch that fails."""
+
+from __future__ import annotations
+
+import pytest
+from tests.switch.control.world import LIMITS, RecordingDriver, World, spec
+
+from inagg_switch.control import events as ev
+from inagg_switch.control.errors import Code, ControlError
+from inagg_switch.control.policy import Policy
+from inagg_switch.control.registry import Registry
+from inagg_switch.control.states import JobState
+from inagg_switch.driver import Shard
+
+
+def test_creating_the_same_job_again_changes_nothing() -> None:
+    world = World()
+    job, created = world.registry.create(world.now, spec())
+    again, created_again = world.registry.create(world.now, spec())
+    assert again is job
+    assert (created, created_again) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"workers": 3}, "it has workers 2, and this call says 3"),
+        ({"format_name": "fix32", "lanes": 256}, "it has format nat8, and this call says fix32"),
+        ({"lanes": 8}, "it has lanes 1448, and this call says 8"),
+        ({"window": 64}, "it has window 16, and this call says 64"),
+        ({"seed": 4}, "it has seed 9, and this call says 4"),
+        ({"heartbeat_limit_s": 1.0}, "it has heartbeat_limit_s 10.0, and this call says 1.0"),
+        ({"rejoin_limit_s": 1.0}, "it has rejoin_limit_s 60.0, and this call says 1.0"),
+    ],
+)
+def test_a_job_with_other_parameters_is_refused_with_both_values(change: dict[str, object], words: str) -> None:
+    world = World()
+    world.join(0, spec(seed=9))
+    with pytest.raises(ControlError, match=words) as caught:
+        world.join(1, spec(**{"seed": 9, **change}))  # type: ignore[arg-type]
+    assert caught.value.code is Code.ALREADY_EXISTS
+    assert world.job().roster.missing() == (1,)
+
+
+def test_windows_that_lease_the_same_slots_are_the_same() -> None:
+    world = World()
+    world.join(0, spec(window=9))
+    world.join(1, spec(window=16))
+    assert len(world.epochs) == 2
+
+
+def test_a_seed_that_is_left_to_the_switch_fits_any_job() -> None:
+    world = World()
+    world.join(0, spec(seed=9))
+    world.join(1, spec())
+    assert world.driver.bound[0, 1].seed == 9
+
+
+def test_a_seed_that_the_switch_drew_is_not_silently_kept_against_one_that_is_asked_for() -> None:
+    world = World()
+    world.join(0, spec())
+    with pytest.raises(ControlError, match="it has seed 4097, and this call says 9"):
+        world.join(1, spec(seed=9))
+
+
+def test_a_refusal_for_want_of_slots_says_what_would_fit() -> None:
+    world = World()  # 1024 slots
+    world.join_all(spec("a", window=256))
+    with pytest.raises(
+        ControlError, match="512 blocks needs 1024 slots on each shard; the largest window that fits now is 256"
+    ) as caught:
+        world.join(0, spec("b", window=512))
+    assert caught.value.code is Code.RESOURCE_EXHAUSTED
+    assert list(world.registry.by_name) == ["a"]
+    world.join_all(spec("c", window=256))
+    with pytest.raises(ControlError, match="all slots are leased by 2 jobs"):
+        world.join(0, spec("b", window=1))
+
+
+def test_a_window_that_the_switch_could_never_serve_is_called_so() -> None:
+    world = World()
+    with pytest.raises(ControlError, match="the largest window of this switch is 512") as caught:
+        world.join(0, spec(window=1024))
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_the_number_of_jobs_is_bounded() -> None:
+    world = World(policy=Policy(jobs_max=2))
+    world.join(0, spec("a"))
+    world.join(0, spec("b"))
+    with pytest.raises(ControlError, match="this switch keeps 2 jobs") as caught:
+        world.join(0, spec("c"))
+    assert caught.value.code is Code.RESOURCE_EXHAUSTED
+
+
+def test_what_is_remembered_of_ended_jobs_is_bounded() -> None:
+    world = World(policy=Policy(ended_kept=3))
+    for number in range(5):
+        world.join_all(spec(f"job{number}"))
+        world.leave(0, f"job{number}", end=True)
+    assert [ended.name for ended in world.registry.ended] == ["job2", "job3", "job4"]
+
+
+def test_job_numbers_go_round_and_skip_those_in_use() -> None:
+    world = World()
+    world.join(0, spec("a"))
+    world.registry._last_number = 65534
+    world.join(0, spec("b"))
+    world.join(0, spec("c"))
+    assert [job.number for job in world.registry.jobs()] == [1, 65535, 2]
+
+
+def test_a_hundred_jobs_one_after_another_leave_nothing_behind() -> None:
+    world = World(RecordingDriver(slots=32))  # room for one
+    for _ in range(100):
+        world.join_all()
+        world.leave(0)
+        world.leave(1)
+    registry = world.registry
+    assert (registry.by_name, registry._by_number, registry.ending, registry.retries) == ({}, {}, {}, {})
+    assert world.driver.bound == {}
+    assert registry.pool.largest_free == 32
+
+
+def test_a_failing_member_of_one_job_is_nothing_to_another() -> None:
+    world = World()
+    world.join_all(spec("a"))
+    world.join_all(spec("b"))
+    world.wait(80, beating=(0, 1), job="b")
+    assert list(world.registry.by_name) == ["b"]
+    assert world.job("b").state is JobState.RUNNING
+    assert all(isinstance(e, ev.MemberJoined | ev.EpochStarted) for e in world.events_of["b"])
+    assert world.driver.bound[0, 2].lease == world.job("b").leases[0]
+
+
+def test_the_slots_of_an_ended_job_are_used_by_the_next() -> None:
+    world = World(RecordingDriver(slots=64))
+    world.join_all(spec("a"))
+    world.join_all(spec("b"))
+    world.leave(0, "a", end=True)
+    epoch = world.join_all(spec("c"))
+    assert epoch.bindings[0].lease.base == 0
+
+
+# ---------------------------------------------------------------------------------------- a switch that fails
+
+
+def test_a_job_that_the_switch_cannot_bind_ends_alone_and_says_why() -> None:
+    world = World()
+    world.driver.bind_error, world.driver.bind_error_job = "table full", 2
+    world.join_all(spec("a"))
+    tickets = [world.join(rank, spec("b")) for rank in range(2)]
+    for ticket in tickets:
+        assert world.errors[ticket].code is Code.INTERNAL
+        assert "job 'b' ended, as the switch could not be set up for it: table full" in world.errors[ticket].text
+    assert list(world.registry.by_name) == ["a"]
+    assert world.slots_leased == 32
+    assert world.driver.calls[-1] == "unbind 0 2"  # what was bound of it is dropped
+
+
+def test_slots_that_the_switch_fails_to_drop_stay_in_quarantine_until_it_has() -> None:
+    world = World(RecordingDriver(slots=64))
+    world.driver.unbind_error = "timeout"
+    world.join_all(spec("a"))
+    world.leave(0, "a", end=True)
+    assert world.registry.slots_quarantined() == 32
+    world.join_all(spec("b"))
+    with pytest.raises(ControlError, match="no room"):
+        world.join(0, spec("c"))
+    world.driver.unbind_error = ""
+    world.wait(1, beating=(0, 1), job="b")
+    assert world.registry.slots_quarantined() == 0
+    assert world.join_all(spec("c")).bindings[0].lease.base == 0
+
+
+def test_the_switch_is_asked_ever_more_seldom_to_drop_what_it_fails_to_drop() -> None:
+    world = World()
+    world.driver.unbind_error = "timeout"
+    world.join_all()
+    world.leave(0, end=True)
+    world.driver.calls.clear()
+    world.wait(7.5)
+    assert len(world.driver.calls) == 3  # after 1, 3 and 7 seconds
+    world.wait(1000)
+    assert 15 < len(world.driver.calls) < 25
+
+
+@pytest.mark.parametrize("shards", [(), (Shard(("127.0.0.1", 1), 1),)])
+def test_a_switch_on_which_no_job_could_run_is_refused(shards: tuple[Shard, ...]) -> None:
+    with pytest.raises(ValueError, match="at least one shard, and two slots"):
+        Registry(shards, LIMITS, Policy())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"heartbeat_limit_s": 0.1},
+        {"rejoin_limit_s": -1.0},
+        {"tick_interval_s": 0.0},
+        {"jobs_max": 65535},
+        {"watch_queue_max": 0},
+    ],
+)
+def test_a_policy_that_cannot_work_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong)) + "|intervals"):
+        Policy(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,181 @@
+"""The aggregator is the model: hypothesis looks for any sequence of bindings and datagrams that tells them apart.
+
+Everything is small, so that what is rare in a network is common here: few slots, jobs, addresses and generations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from inagg_switch.driver import Address, Binding, DriverError
+from inagg_wire.formats import FORMATS
+from inagg_wire.layout import GENERATION_MAX, Kind, Op
+from inagg_wire.slots import Lease
+
+from .hostile import put
+from .pair import Pair
+from .world import STRANGER, make_contribution, random_codes
+
+SLOTS, LANES = 16, 64
+POOL: list[Address] = [(f"10.9.0.{i}", 6000 + i) for i in range(40)]
+TOKENS = st.sampled_from([1, 2, 0x80000000, 0xFFFFFFFF])
+SEEDS = st.sampled_from([0, 0x12345678, 0xFFFFFFFF])
+
+
+@st.composite
+def bindings(draw: st.DrawFn) -> Binding:
+    """A job on few slots, with addresses that other jobs may have as well."""
+    fmt = FORMATS[draw(st.sampled_from(sorted(FORMATS)))]
+    n = draw(st.sampled_from([1, 2, 2, 3, 3, 4, 8, 32]))
+    first, step = draw(st.integers(0, 39)), draw(st.sampled_from([1, 3, 7]))
+    workers = tuple(POOL[(first + step * i) % 40] for i in range(n))
+    slots = draw(st.sampled_from([2, 2, 4, 8]))
+    base = draw(st.integers(0, SLOTS // slots - 1)) * slots
+    lanes = draw(st.integers(fmt.min_lanes // 8, LANES // 8)) * 8
+    return Binding(draw(st.integers(1, 4)), draw(TOKENS), fmt, lanes, Lease(base, slots), draw(SEEDS), workers)
+
+
+OTHER_HEADERS: dict[str, st.SearchStrategy[int]] = {
+    "magic": st.sampled_from([0, 0x494F]),
+    "version": st.sampled_from([0, 2]),
+    "kind": st.sampled_from([0, int(Kind.RESULT), int(Kind.NOTICE), 4]),
+    "op": st.sampled_from([0, 1, 2, 3]),
+    "format": st.integers(0, 11),
+    "lanes": st.integers(0, 80),
+    "job": st.integers(0, 6),
+    "reason": st.sampled_from([0, 1, 35, 42]),
+    "token": TOKENS | st.just(0),
+    "slot": st.integers(0, SLOTS + 2) | st.sampled_from([1 << 24, 0xFFFFFFFF]),
+    "generation": st.integers(0, 5) | st.sampled_from([GENERATION_MAX, GENERATION_MAX + 1]),
+}
+
+
+class Equivalence(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair = Pair(SLOTS, LANES, jobs=3)
+
+    def job(self, data: st.DataObject) -> Binding:
+        return self.pair.bindings[data.draw(st.sampled_from(sorted(self.pair.bindings)))]
+
+    def contribution(self, data: st.DataObject, binding: Binding, block: int, **other: Any) -> bytes:
+        op = Op.MAX if (block % 5 == 2) != (data.draw(st.integers(0, 19)) == 19) else Op.SUM  # mostly one for a block
+        rng = np.random.default_rng(data.draw(st.integers(0, 255)))
+        lanes = binding.format.lanes_for(op, binding.lanes)
+        codes = random_codes(rng, binding.format.encoding(op), binding.format, len(binding.workers), lanes)
+        return make_contribution(binding, block, codes, op, **other)
+
+    def block(self, data: st.DataObject, binding: Binding) -> int:
+        """One whose slot serves it, or served it, or will soon."""
+        lease = binding.lease
+        slot = data.draw(st.integers(0, lease.slots - 1))
+        tag = self.pair.model.slots[lease.base + slot].tag
+        generation = max(1, tag + data.draw(st.sampled_from([0, 0, 0, 1, 1, 1, -1, 2])))
+        return (generation - 1) * lease.slots + slot
+
+    @initialize(binding=bindings())
+    def bind_one(self, binding: Binding) -> None:
+        self.pair.bind(binding)
+
+    @rule(binding=bindings())
+    def bind(self, binding: Binding) -> None:
+        overlaps = any(
+            other.job != binding.job
+            and other.lease.base < binding.lease.base + binding.lease.slots
+            and binding.lease.base < other.lease.base + other.lease.slots
+            for other in self.pair.bindings.values()
+        )
+        no_room = len(self.pair.bindings) == 3 and binding.job not in self.pair.bindings
+        refused = False
+        try:
+            self.pair.bind(binding)
+        except DriverError:
+            refused = True
+        assert refused == (overlaps or no_room)
+
+    @rule(job=st.integers(1, 4))
+    def unbind(self, job: int) -> None:
+        self.pair.unbind(job)
+
+    @precondition(lambda self: self.pair.bindings)
+    @rule(data=st.data(), backwards=st.booleans())
+    def complete_a_block(self, data: st.DataObject, backwards: bool) -> None:
+        """Every rank sends it, and then one of them once more."""
+        binding = self.job(data)
+        block = self.block(data, binding)
+        contribution = self.contribution(data, binding, block)
+        for source in [*(reversed(binding.workers) if backwards else binding.workers), binding.workers[0]]:
+            self.pair.receive(contribution, source)
+
+    @precondition(lambda self: self.pair.bindings)
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def contribute_some(self, data: st.DataObject, count: int) -> None:
+        """A batch of one worker: blocks in any order, some of them twice."""
+        binding = self.job(data)
+        source = data.draw(st.sampled_from(binding.workers))
+        self.pair.receive([self.contribution(data, binding, self.block(data, binding)) for _ in range(count)], source)
+
+    @precondition(lambda self: self.pair.bindings)
+    @rule(data=st.data(), what=st.sampled_from(["source", "token", "format", "lanes", "slot", "job", "kind"]))
+    def contribute_what_does_not_fit_the_binding(self, data: st.DataObject, what: str) -> None:
+        """Valid in itself; only the switch can tell. By chance it may fit, or fit another job."""
+        binding, source = self.job(data), None
+        other: dict[str, Any] = {}
+        if what == "source":
+            source = data.draw(st.sampled_from([*POOL, STRANGER]))
+        elif what == "format":
+            fmt = FORMATS[data.draw(st.sampled_from(sorted(FORMATS)))]
+            binding = replace(binding, format=fmt, lanes=max(binding.lanes, fmt.min_lanes))
+        elif what == "lanes":
+            binding = replace(binding, lanes=data.draw(st.integers(4, 12)) * 8)
+        elif what == "kind":
+            op, n = Op.SUM, len(binding.workers)
+            codes = np.zeros(binding.lanes, np.uint32)
+            other = {"kind": Kind.RESULT, "op": op, "format": binding.format.down(n), "lanes": binding.lanes}
+            datagram = make_contribution(binding, 1, codes, **other)
+        else:
+            values = {"token": TOKENS, "slot": st.integers(0, SLOTS + 2), "job": st.integers(1, 6)}
+            other = {what: data.draw(values[what])}
+        if what != "kind":
+            datagram = self.contribution(data, binding, data.draw(st.integers(0, 8)), **other)
+        self.pair.receive(datagram, source or data.draw(st.sampled_from(binding.workers)))
+
+    @precondition(lambda self: self.pair.bindings)
+    @rule(data=st.data(), name=st.sampled_from(sorted(OTHER_HEADERS)))
+    def contribute_with_another_header(self, data: st.DataObject, name: str) -> None:
+        binding, cut = self.job(data), data.draw(st.sampled_from([0, 0, 0, 0, -1, -30, 1, 40]))
+        datagram = self.contribution(data, binding, data.draw(st.integers(0, 8)))
+        datagram = put(datagram, name, data.draw(OTHER_HEADERS[name]))
+        datagram = datagram + bytes(cut) if cut > 0 else datagram[: len(datagram) + cut]
+        if datagram:
+            self.pair.receive([datagram] * data.draw(st.integers(1, 3)), data.draw(st.sampled_from(binding.workers)))
+
+    @rule(datagram=st.binary(min_size=1, max_size=120), source=st.sampled_from(POOL))
+    def send_noise(self, datagram: bytes, source: Address) -> None:
+        self.pair.receive(datagram, source)
+
+    @invariant()
+    def state_and_counters_are_equal(self) -> None:
+        self.pair.check()
+
+    @invariant()
+    def each_datagram_is_counted_once(self) -> None:
+        # Counts of jobs that have ended are gone, so this holds as an equality only until one ends.
+        c = self.pair.model.counters
+        used = sum(sum(j.contributions) + sum(j.resends) for j in c.jobs.values())
+        assert used + sum(c.drops.values()) <= c.datagrams_in
+
+    def teardown(self) -> None:
+        for job in list(self.pair.bindings):
+            self.pair.unbind(job)
+        assert self.pair.aggregator._ranks == {}
+
+
+TestEquivalence: Any = Equivalence.TestCase
+TestEquivalence.settings = settings(max_examples=150, stateful_step_count=40)
