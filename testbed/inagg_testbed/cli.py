@@ -28,7 +28,7 @@ COMMANDS = {
     "switch": Entry("inagg_switch.cli:switch", "Run an aggregating switch."),
     "jobs": Entry("inagg_switch.cli:jobs", "List the jobs of a switch."),
     "top": Entry("inagg_switch.cli:top", "Watch the traffic of a switch and its jobs."),
-    "why": Entry("inagg_switch.cli:why", "Say why a switch drops packets."),
+    "why": Entry("inagg_switch.cli:why", "Say why a job waits: for which ranks, and for how long."),
     "bench": Entry("inagg_testbed.bench.cli:bench", "Measure throughput on this machine."),
     "demo": Entry("inagg_testbed.demo:demo", "Train a model with in-network aggregation on this machine."),
 }

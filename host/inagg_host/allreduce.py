@@ -1,0 +1,190 @@
+"""The all-reduce: arrays in, their sums over all ranks out, through the switch; and what happens when that fails."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import numpy.typing as npt
+
+from inagg_wire.link import Link
+from inagg_wire.scale import FloatType
+
+from .completion import Work, make_pool
+from .config import Config, ConfigError
+from .counters import Counters
+from .engine.salvage import InnerGroup
+from .errors import AllReduceError
+from .fallback import Fallback
+from .network import Network
+from .task import Task, make_task
+
+__all__ = ["AllReduce", "AllReduceError"]
+
+
+class AllReduce:
+    """Sums arrays over all ranks of a job, in the network.
+
+        with AllReduce(switch="10.0.0.1:47100", rank=0, workers=4) as all_reduce:
+            all_reduce(gradients)  # in place
+            work = all_reduce.submit(others)
+            ...
+            work.result()
+
+    Takes the fields of `Config`; what is not given comes from the environment. The constructor returns when all ranks
+    have joined. All ranks must submit arrays of the same sizes and types in the same order. Methods may be called from
+    any thread. Raises `ConfigError` or `AllReduceError`.
+
+    With the policy "raise", the first thing that cannot be mended fails everything that is unfinished, on all ranks,
+    and everything that comes. With "fallback" it goes on, from the same tensors, on ``inner``, and returns to the
+    switch when that is back.
+    """
+
+    def __init__(
+        self, *, inner: InnerGroup | None = None, wrap_link: Callable[[Link], Link] | None = None, **options: Any
+    ) -> None:
+        """``inner``: for the policy "fallback", a group that nothing else uses. ``wrap_link`` may put something around
+        the socket, such as `inagg_wire.link.FaultLink`."""
+        self.config = Config.from_environment(**options)
+        if self.config.policy == "fallback" and inner is None:
+            raise ConfigError(
+                'the policy "fallback" needs an inner group to fall back to, as the PyTorch adapters have'
+            )
+        self._inner, self._wrap_link = inner, wrap_link
+        self._counters = Counters()
+        self._pool = make_pool()
+        self._lock = threading.RLock()
+        self._failure: AllReduceError | None = None
+        self._closed = False
+        self._network: Network | None = None
+        self._fallback: Fallback | None = None
+        try:
+            self._network = self._join()
+        except AllReduceError as error:
+            if self.config.policy == "raise":
+                self._pool.shutdown()
+                raise
+            self._fall_back(None, [], str(error))
+        except BaseException:
+            self._pool.shutdown()
+            raise
+        atexit.register(self.close)
+
+    def _join(self) -> Network:
+        return Network(self.config, self._counters, self._on_finished, self._on_broken, self._wrap_link)
+
+    # --- use ---
+
+    def __call__(self, values: npt.NDArray[Any], out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Sum ``values`` over all ranks, into ``out`` or in place, and return where. See `submit`."""
+        task = make_task(values, out, None, 1)
+        self._begin(task)
+        network = self._network
+        if network is not None:
+            network.wait(task)
+        return task.work.result()
+
+    def submit(
+        self,
+        values: npt.NDArray[Any],
+        out: npt.NDArray[Any] | None = None,
+        float_type: FloatType | None = None,
+        divisor: int = 1,
+    ) -> Work:
+        """Begin to sum ``values``, an array of any shape, into ``out`` or in place; returns at once.
+
+        Both must be contiguous, and must not be touched until the work is done. ``float_type`` is needed for bfloat16
+        alone, whose bits come as uint16. ``divisor``: divide the sums by it, for a mean. Raises ValueError for what
+        cannot be summed, `AllReduceError` if all is over.
+        """
+        task = make_task(values, out, float_type, divisor)
+        self._begin(task)
+        return task.work
+
+    def _begin(self, task: Task) -> None:
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            if not task.values.size:
+                self._finish(task, None)
+            elif self._fallback is not None:
+                self._fallback.submit(task)
+            elif self._network is not None:
+                self._network.submit(task)
+
+    @property
+    def counters(self) -> Counters:
+        """What this rank has done, brought up to date."""
+        network = self._network
+        if network is not None:
+            network.update_counters()
+        return self._counters
+
+    def close(self, reason: str = "", end: bool = False) -> None:
+        """Leave the job, or ``end`` it for all ranks. What is unfinished fails. No error if called twice."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._failure = self._failure or AllReduceError("closed before the sums were there")
+            network, fallback = self._network, self._fallback
+        atexit.unregister(self.close)
+        if fallback is not None:
+            fallback.close()
+        if network is not None:
+            for task in network.close(reason, end):
+                self._finish(task, self._failure)
+        self._pool.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- called back ---
+
+    def _on_finished(self, task: Task) -> None:
+        self._finish(task, None)
+
+    def _finish(self, task: Task, failure: AllReduceError | None) -> None:
+        self._counters.failed += failure is not None
+        task.work.finish(failure or task.target, self._pool)
+
+    def _on_broken(self, network: Network, failure: AllReduceError) -> None:
+        """A network has broken: end the job, so that the other ranks hear of it, and act by the policy."""
+        reason = f"rank {self.config.rank}: {failure}"
+        with self._lock:  # all the while, so that nothing is submitted to neither
+            if self._closed or network is not self._network:
+                return
+            self._network = None
+            if self.config.policy == "raise":
+                self._failure = failure
+            tasks = network.close(reason, end=True)
+            if self.config.policy == "fallback":
+                self._fall_back(network, tasks, str(failure))
+                return
+        for task in tasks:
+            self._finish(task, failure)
+
+    def _fall_back(self, broken: Network | None, tasks: list[Task], why: str) -> None:
+        assert self._inner is not None  # the constructor has asked
+        self._fallback = Fallback(
+            self._inner, self.config.workers, self._counters, self._join, self._on_back, self._finish
+        )
+        self._fallback.start(broken, tasks, why)
+
+    def _on_back(self, network: Network, tasks: list[Task]) -> None:
+        """All ranks are in the network again: it does what is left."""
+        with self._lock:
+            fallback, self._fallback, self._network = self._fallback, None, network
+            for task in [*tasks, *(fallback.drain() if fallback else [])]:
+                network.submit(task)
+            failure = network.failure
+        if failure is not None:  # it broke before it was in use, when nobody listened
+            self._on_broken(network, failure)

@@ -1,0 +1,150 @@
+"""What a worker must be told, from arguments or from the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from inagg_wire.formats import WORKERS_MAX, admit, job_format
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
+
+DEFAULT_WINDOW = 512
+"""Blocks in flight per shard. Full frames go 44 to a system call, so this is a dozen calls: enough that no process
+waits for another to be scheduled (with two workers and a switch on two cores, 128 took a third more CPU time)."""
+
+POLICIES = ("raise", "fallback")
+
+
+class ConfigError(ValueError):
+    """A worker was configured wrongly; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How a rank reaches its switch and what its job is. All ranks of a job need the same, but ``rank``, ``host`` and
+    the key files.
+
+    `from_environment` reads a field from the variable that its comment names.
+    """
+
+    switch: str  # INAGG_SWITCH
+    """host:port of the switch's control service."""
+    rank: int  # RANK
+    workers: int  # WORLD_SIZE
+    job: str = "default"  # INAGG_JOB
+    """The job's name on the switch. Two trainings at once need two names."""
+    format: str = "nat8"  # INAGG_FORMAT
+    """nat8, nat4, nat4-nat8, tern, dith8, dith8-exact or fix32."""
+    lanes: int | None = None  # INAGG_LANES
+    """Elements per datagram; None: as many as a 1500-byte frame takes."""
+    window: int = DEFAULT_WINDOW  # INAGG_WINDOW
+    """Blocks that may be outstanding on each shard of the switch."""
+    seed: int | None = None  # INAGG_SEED
+    """Of all rounding noise, 32 bits; None: the switch draws one."""
+    policy: str = "raise"  # INAGG_POLICY
+    """What to do when the switch or a rank is gone: "raise", or "fallback" to the inner group (PyTorch only)."""
+    timeout_s: float = 300.0  # INAGG_TIMEOUT
+    """How long an operation may take; a rank that is still computing counts as well."""
+    join_timeout_s: float = 300.0  # INAGG_JOIN_TIMEOUT
+    """How long to wait for the other ranks to join, also when a new epoch begins."""
+    reconnect_s: float = 30.0  # INAGG_RECONNECT
+    """How long to try to reach a switch that went away."""
+    heartbeat_limit_s: float | None = None  # INAGG_HEARTBEAT_LIMIT
+    """Silence after which the switch gives a rank up; None: the switch's default."""
+    host: str | None = None  # INAGG_HOST
+    """Literal address to send datagrams from; None: that of the route to the switch."""
+    ca: str | None = None  # INAGG_CA
+    """File of the authority that signed the switch's certificate; without it the channel is not encrypted."""
+    certificate: str | None = None  # INAGG_CERTIFICATE
+    """File of this worker's certificate, where the switch demands one; with ``key``."""
+    key: str | None = None  # INAGG_KEY
+    secret: str | None = None  # INAGG_SECRET
+    """The secret that the switch was started with, if it was."""
+
+    def __post_init__(self) -> None:
+        host, _, port = self.switch.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigError(
+                f"switch {self.switch!r}: give host:port of its control service, as `inagg switch` prints it"
+            )
+        if not 1 <= self.workers <= WORKERS_MAX:
+            raise ConfigError(f"{self.workers} workers: one switch serves 1 to {WORKERS_MAX}")
+        if not 0 <= self.rank < self.workers:
+            raise ConfigError(f"rank {self.rank} of {self.workers} workers: ranks go from 0 to {self.workers - 1}")
+        if self.policy not in POLICIES:
+            raise ConfigError(f"policy {self.policy!r}: choose {' or '.join(POLICIES)}")
+        for name in ("timeout_s", "join_timeout_s", "reconnect_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}: give seconds above 0")
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("certificate and key go together: give both or neither")
+        if self.seed is not None and not 0 <= self.seed < 1 << 32:
+            raise ConfigError(f"seed {self.seed}: give 32 bits")
+        admit(job_format(self.format), self.workers, self.block_lanes)
+
+    @property
+    def block_lanes(self) -> int:
+        """Lanes of a block: what was asked for, or what fits."""
+        if self.lanes is not None:
+            return self.lanes
+        return job_format(self.format).max_lanes(self.workers, UDP_PAYLOAD_BYTES_1500)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ, **given: Any) -> Config:
+        """What is ``given`` (None: not given), else what the environment says, else the default.
+
+        Raises `ConfigError` if switch, rank or number of workers are in neither, or a value cannot be read.
+        """
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            variable = VARIABLES[field.name]
+            if given.get(field.name) is not None:
+                values[field.name] = given[field.name]
+            elif variable in environ:
+                values[field.name] = _read(variable, environ[variable], str(field.type))
+        unknown = given.keys() - VARIABLES.keys()
+        if unknown:
+            raise ConfigError(f"no such option: {', '.join(sorted(unknown))}")
+        for name in ("switch", "rank", "workers"):
+            if name not in values:
+                raise ConfigError(f"no {name}: pass it, or set {VARIABLES[name]}")
+        return cls(**values)
+
+    def with_rank(self, rank: int, workers: int) -> Config:
+        """The same for another rank."""
+        return replace(self, rank=rank, workers=workers)
+
+
+VARIABLES = {
+    "switch": "INAGG_SWITCH",
+    "rank": "RANK",
+    "workers": "WORLD_SIZE",
+    "job": "INAGG_JOB",
+    "format": "INAGG_FORMAT",
+    "lanes": "INAGG_LANES",
+    "window": "INAGG_WINDOW",
+    "seed": "INAGG_SEED",
+    "policy": "INAGG_POLICY",
+    "timeout_s": "INAGG_TIMEOUT",
+    "join_timeout_s": "INAGG_JOIN_TIMEOUT",
+    "reconnect_s": "INAGG_RECONNECT",
+    "heartbeat_limit_s": "INAGG_HEARTBEAT_LIMIT",
+    "host": "INAGG_HOST",
+    "ca": "INAGG_CA",
+    "certificate": "INAGG_CERTIFICATE",
+    "key": "INAGG_KEY",
+    "secret": "INAGG_SECRET",
+}
+"""The environment variable of each field of `Config`."""
+assert list(VARIABLES) == [field.name for field in fields(Config)]
+
+
+def _read(variable: str, text: str, kind: str) -> Any:
+    try:
+        if kind.startswith("int"):
+            return int(text, 0)
+        return float(text) if kind.startswith("float") else text
+    except ValueError:
+        raise ConfigError(f"{variable}={text!r} is no number") from None

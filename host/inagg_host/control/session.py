@@ -1,0 +1,256 @@
+"""A rank's conversation with the control service: join, heartbeats, what happens to the others, leave."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from inagg_host.config import Config
+from inagg_host.engine import Epoch, ShardLease
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_proto.v1 import control_pb2_grpc
+from inagg_wire.formats import job_format
+from inagg_wire.link import Address
+from inagg_wire.slots import Lease
+
+log = logging.getLogger("inagg")
+
+CALL_S = 5.0
+"""Deadline of a call that waits for nobody."""
+RETRY_S = 0.2
+HEARTBEATS_MISSED = 3
+"""So many heartbeats in a row must fail to reach the switch before it counts as gone."""
+
+NOT_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""What a call gets from a switch that is not there, or is stopping and ends its calls."""
+UNREACHABLE = (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN)
+
+
+class SessionError(RuntimeError):
+    """The control service refused, or cannot be reached; the text says why and what to do."""
+
+    def __init__(self, text: str, code: grpc.StatusCode) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The epoch is over, as far as this rank can tell."""
+
+    cause: str
+    """A sentence."""
+    rank: int | None = None
+    """The rank that is to blame, if one is."""
+    final: bool = False
+    """The job has ended: there is nothing to join again."""
+
+
+class Session:
+    """One rank's membership of one job. For any thread; ``lost`` is called on the session's own."""
+
+    def __init__(self, config: Config, lost: Callable[[Loss], None]) -> None:
+        self._config = config
+        self._lost = lost
+        self._member = secrets.randbits(63) + 1
+        self._channel = _channel(config)
+        self._stub = control_pb2_grpc.ControlStub(self._channel)
+        self._metadata = (("authorization", f"Bearer {config.secret}"),) if config.secret else ()
+        self._epoch = 0
+        self._reported = 0  # the epoch whose loss was told
+        self._interval_s = 1.0
+        self._closed = threading.Event()
+        self._joined = threading.Event()
+        self._lock = threading.Lock()
+        self._watch: grpc.CallIterator[pb.Event] | None = None
+        self._threads: list[threading.Thread] = []
+
+    # --- joining ---
+
+    def local_host(self) -> str:
+        """The literal address from which datagrams to the switch go."""
+        if self._config.host:
+            return self._config.host
+        host, port = _split(self._config.switch)
+        family, kind, _, _, address = _resolve(host, port)
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+
+    def join(self, addresses: Sequence[Address], resume: pb.Resume | None = None) -> Epoch:
+        """Wait until all ranks have joined; the epoch that begins. Tries again while the switch cannot be reached,
+        for `Config.reconnect_s`. Raises `SessionError`."""
+        c = self._config
+        spec = pb.JobSpec(
+            name=c.job, workers=c.workers, format=c.format, lanes=c.block_lanes, window=c.window, seed=c.seed,
+            heartbeat_limit_s=c.heartbeat_limit_s,
+        )  # fmt: skip
+        request = pb.JoinRequest(
+            spec=spec, rank=c.rank, member=self._member, resume=resume,
+            addresses=[pb.Address(host=host, port=port) for host, port in addresses],
+        )  # fmt: skip
+        give_up_s = time.monotonic() + c.reconnect_s
+        while True:
+            try:
+                reply = self._stub.Join(request, timeout=c.join_timeout_s, metadata=self._metadata)
+                break
+            except grpc.RpcError as error:
+                if error.code() not in NOT_THERE or time.monotonic() > give_up_s:
+                    raise self._explain(error) from error
+            if self._closed.wait(RETRY_S):
+                raise SessionError("closed while joining", grpc.StatusCode.CANCELLED)
+        epoch = self._read_epoch(reply)
+        with self._lock:
+            self._epoch, self._interval_s = epoch.number, reply.heartbeat_interval_s
+        self._joined.set()
+        if not self._threads:
+            for target in (self._beat, self._listen):
+                self._threads.append(threading.Thread(target=target, name=f"inagg{target.__name__}", daemon=True))
+                self._threads[-1].start()
+        return epoch
+
+    def resume(self, epoch: Epoch, positions: Sequence[int], reason: str) -> pb.Resume:
+        """What to bring to the next `join`: ``positions``, by shard, as `Engine.positions`."""
+        shards = [
+            pb.Position(base=shard.lease.base, slots=shard.lease.slots, next_block=position)
+            for shard, position in zip(epoch.shards, positions, strict=True)
+        ]
+        return pb.Resume(epoch=epoch.number, seed=epoch.seed, shards=shards, reason=reason[:200])
+
+    def _read_epoch(self, reply: pb.JoinResponse) -> Epoch:
+        host, _ = _split(self._config.switch)
+        shards = tuple(
+            ShardLease(
+                (_literal(s.lease.address.host or host), s.lease.address.port),
+                Lease(s.lease.base, s.lease.slots),
+                s.resume_block,
+            )
+            for s in reply.shards
+        )
+        spec = reply.spec
+        return Epoch(
+            reply.epoch, reply.job, reply.token, job_format(spec.format), spec.workers, self._config.rank, spec.lanes,
+            spec.seed, shards,
+        )  # fmt: skip
+
+    # --- while it runs ---
+
+    def _beat(self) -> None:
+        missed = 0
+        request = pb.HeartbeatRequest(name=self._config.job, rank=self._config.rank, member=self._member)
+        while not self._closed.wait(self._interval_s):
+            epoch = self._epoch
+            try:
+                reply = self._stub.Heartbeat(request, timeout=CALL_S, metadata=self._metadata)
+            except grpc.RpcError as error:
+                missed += 1
+                if error.code() not in UNREACHABLE or missed >= HEARTBEATS_MISSED:
+                    self._tell(epoch, Loss(str(self._explain(error))))
+                continue
+            missed = 0
+            if reply.state != pb.JOB_STATE_RUNNING or reply.epoch != epoch:
+                self._tell(epoch, Loss("the epoch is over"))
+
+    def _listen(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._watch = self._stub.Watch(pb.WatchRequest(name=self._config.job), metadata=self._metadata)
+                for event in self._watch:
+                    self._hear(event)
+            except grpc.RpcError as error:
+                if error.code() in NOT_THERE and not self._closed.is_set():
+                    self._tell(self._epoch, Loss(str(self._explain(error))))
+            self._closed.wait(RETRY_S)
+
+    def _hear(self, event: pb.Event) -> None:
+        kind = event.WhichOneof("event")
+        if kind == "member_failed":
+            failed = event.member_failed
+            self._tell(self._epoch, Loss(failed.text or f"rank {failed.rank} was given up", failed.rank))
+        elif kind == "epoch_ended":
+            ended = event.epoch_ended
+            self._tell(ended.epoch, Loss(ended.text, ended.rank if ended.HasField("rank") else None))
+        elif kind == "job_ended":
+            over = event.job_ended
+            self._tell(self._epoch, Loss(over.text, over.rank if over.HasField("rank") else None, final=True))
+
+    def _tell(self, epoch: int, loss: Loss) -> None:
+        with self._lock:
+            if self._closed.is_set() or epoch != self._epoch or (self._reported >= epoch and not loss.final):
+                return
+            self._reported = epoch
+        self._lost(loss)
+
+    def why(self) -> str:
+        """What the switch says that the job waits for; or why it cannot be asked."""
+        try:
+            reply = self._stub.Why(pb.WhyRequest(name=self._config.job), timeout=CALL_S, metadata=self._metadata)
+        except grpc.RpcError as error:
+            return str(self._explain(error))
+        return " ".join(reply.text)
+
+    def close(self, reason: str = "", end: bool = False) -> None:
+        """Leave the job; ``end`` ends it for all. No error if the switch is gone or this is called twice."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        if self._epoch:
+            request = pb.LeaveRequest(
+                name=self._config.job, rank=self._config.rank, member=self._member, end=end, reason=reason[:200]
+            )
+            try:
+                self._stub.Leave(request, timeout=CALL_S, metadata=self._metadata)
+            except grpc.RpcError as error:
+                # Then there is nothing to leave, or the switch will notice the silence.
+                log.debug("leaving job %s: %s", self._config.job, error.details())
+        if self._watch is not None:
+            self._watch.cancel()  # type: ignore[no-untyped-call]
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._channel.close()
+
+    def _explain(self, error: grpc.RpcError) -> SessionError:
+        if error.code() in NOT_THERE:
+            return SessionError(
+                f"cannot reach the switch at {self._config.switch}: is `inagg switch` running? ({error.details()})",
+                error.code(),
+            )
+        return SessionError(f"the switch at {self._config.switch} says: {error.details()}", error.code())
+
+
+def _channel(config: Config) -> grpc.Channel:
+    options = (("grpc.enable_http_proxy", 0),)
+    if config.ca is None:
+        return grpc.insecure_channel(config.switch, options)
+
+    def read(path: str | None) -> bytes | None:
+        if path is None:
+            return None
+        with open(path, "rb") as file:
+            return file.read()
+
+    credentials = grpc.ssl_channel_credentials(read(config.ca), read(config.key), read(config.certificate))
+    return grpc.secure_channel(config.switch, credentials, options)
+
+
+def _split(switch: str) -> tuple[str, int]:
+    host, _, port = switch.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    return found[0]  # type: ignore[return-value]
+
+
+def _literal(host: str) -> str:
+    """``host`` as a literal address: links take no names."""
+    return str(_resolve(host.strip("[]"), 0)[4][0])

@@ -1,0 +1,414 @@
+"""The worker's engine: tensors in, datagrams out, sums back into the caller's memory. Sans-IO.
+
+It knows neither sockets, clocks nor threads: bytes and ``now`` come in, and batches to send, the next deadline and
+finished operations come out. Operations run in the order in which they are submitted, which must be the same on all
+ranks; so must their sizes, types and format.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inagg_host import kernels
+from inagg_wire.batch import HEADER_DTYPE
+from inagg_wire.errors import Reason
+from inagg_wire.formats import JobFormat
+from inagg_wire.header import Header
+from inagg_wire.layout import HEADER_BYTES, Kind, Op, datagram_bytes
+from inagg_wire.link import datagrams_per_call
+from inagg_wire.scale import FloatType
+from inagg_wire.slots import Lease
+
+from .kept import Kept
+from .plan import Item, Phase, plan
+from .window import SIZE, Bytes, Window
+
+Address = tuple[str, int]
+
+CALLS_PER_BATCH = 4
+"""Blocks that are encoded at a time, in system calls that send them: the more, the less each costs in Python; but what
+is encoded together is sent only when all of it is, and should still be in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLease:
+    """One shard of an epoch: where to send, which slots, and the block to send from."""
+
+    address: Address
+    lease: Lease
+    resume_block: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What all ranks get when they have joined: `inagg.v1.JoinResponse`."""
+
+    number: int
+    job: int
+    token: int
+    format: JobFormat
+    workers: int
+    rank: int
+    lanes: int
+    seed: int
+    shards: tuple[ShardLease, ...]
+
+
+class RanksDisagree(RuntimeError):
+    """The ranks do not reduce the same things in the same order."""
+
+
+class Refused(RuntimeError):
+    """The switch refused a contribution; ``reason`` says why."""
+
+    def __init__(self, reason: Reason, block: int) -> None:
+        super().__init__(f"the switch refused block {block}: {reason.label}")
+        self.reason = reason
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One tensor to sum. ``values`` and ``out`` are 1-D, of the job's float type; they may be the same memory."""
+
+    values: npt.NDArray[Any]
+    out: npt.NDArray[Any]
+    divisor: int
+    job: kernels.Job
+    items: tuple[Item, ...]
+    first_block: int
+    submitted_s: float
+    left: int
+    """Blocks without a result."""
+    magnitudes: npt.NDArray[np.uint64]
+    """Largest magnitudes, then this rank's scale bytes, the agreed ones and their refinements; one per value block."""
+    own: Bytes
+    agreed: Bytes
+    refinement: Bytes
+    agreed_items: set[tuple[Phase, int]] = field(default_factory=set)
+    """Scales and refinements that are there, by phase and first value block."""
+    at: int = 0
+    """The item that is being sent, and how many of its blocks are."""
+    sent: int = 0
+    invalid_codes: int = 0
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks it takes, scales included."""
+        return self.items[-1].start + self.items[-1].count
+
+    def item_of(self, block: int) -> int:
+        """Which item has ``block`` (the job's numbering); the first, if it is of an earlier operation."""
+        return max(0, bisect_right(self.items, block - self.first_block, key=lambda item: item.start) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Equal datagrams of ``size`` bytes for shard ``shard``. A view of the engine's memory, to be sent at once."""
+
+    shard: int
+    data: Bytes
+    size: int
+
+
+class Engine:
+    """One rank of one job. Not thread-safe: one caller at a time."""
+
+    def __init__(self, epoch: Epoch, keep_results: bool = False) -> None:
+        """``keep_results``: so that `salvage` is possible."""
+        self.epoch = epoch
+        fmt, lanes, n = epoch.format, epoch.lanes, epoch.workers
+        self._scale_lanes = fmt.scale_lanes(lanes)
+        self._size = {op: datagram_bytes(fmt.encoding(op), fmt.lanes_for(op, lanes)) for op in Op}
+        shapes = np.zeros((max(Op) + 1, 4), np.int64)
+        for op in Op:
+            encoding = fmt.result_encoding(op, n)
+            op_lanes = fmt.lanes_for(op, lanes)
+            shapes[op] = encoding, op_lanes, datagram_bytes(encoding, op_lanes), fmt.encoding(op)
+        self._result_bytes = {op: int(shapes[op, SIZE]) for op in Op}
+        self.windows = [Window(shard.lease, self._size[Op.SUM], shapes, shard.resume_block) for shard in epoch.shards]
+        self.kept = [Kept(window, max(self._result_bytes.values())) for window in self.windows] if keep_results else []
+        self._batch = CALLS_PER_BATCH * datagrams_per_call(max(self._size[Op.SUM], self._result_bytes[Op.SUM]))
+        self._headers = self._make_headers()
+        self._jobs: dict[FloatType, kernels.Job] = {}
+        self._operations: deque[Operation] = deque()  # unfinished, oldest first
+        self._sending = 0  # index in _operations of the one that is being sent
+        shards = len(self.windows)
+        self._next_block = min(w.next * shards + i for i, w in enumerate(self.windows))  # of the next operation
+        self._again: deque[Outgoing] = deque()
+
+    def _make_headers(self) -> dict[Op, Bytes]:
+        e = self.epoch
+        return {
+            op: np.frombuffer(
+                Header(
+                    Kind.CONTRIBUTION, op, e.format.encoding(op), e.format.lanes_for(op, e.lanes), e.job, e.token,
+                    e.shards[0].lease.base, 1,
+                ).pack(),
+                np.uint8,
+            )
+            for op in Op
+        }  # fmt: skip
+
+    # --- operations ---
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is unfinished."""
+        return not self._operations
+
+    def submit(
+        self, values: npt.NDArray[Any], out: npt.NDArray[Any], float_type: FloatType, now: float, divisor: int = 1
+    ) -> Operation:
+        """Sum ``values`` over all ranks into ``out``, and divide by ``divisor``.
+
+        Both are contiguous, 1-D, and must stay as they are until the end. Raises ValueError, and takes nothing, if they
+        are empty or not alike.
+        """
+        if values.size == 0 or values.size != out.size or not out.flags.writeable:
+            raise ValueError("values and out must have the same number of elements, at least one, and out be writable")
+        if float_type not in self._jobs:
+            e = self.epoch
+            self._jobs[float_type] = kernels.Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type)
+        job = self._jobs[float_type]
+        job.bits(values), job.bits(out)
+        items = plan(values.size, self.epoch.lanes, self._scale_lanes, job.refined)
+        count, blocks = job.blocks(values.size), items[-1].start + items[-1].count
+        own, agreed, refinement = (np.zeros(count, np.uint8) for _ in range(3))
+        operation = Operation(
+            values,
+            out,
+            divisor,
+            job,
+            items,
+            self._next_block,
+            now,
+            blocks,
+            np.zeros(count, np.uint64),
+            own,
+            agreed,
+            refinement,
+        )
+        self._operations.append(operation)
+        self._next_block += blocks
+        return operation
+
+    # --- sending ---
+
+    def outgoing(self, now: float) -> Iterator[Outgoing]:
+        """What to send now. Each must be sent before the next is asked for."""
+        while self._again:
+            yield self._again.popleft()
+        for i, window in enumerate(self.windows):
+            for data, size in window.overdue(self._batch, now):
+                yield Outgoing(i, data, size)
+            while pieces := window.replay(self._batch, now):
+                for data, size in pieces:
+                    yield Outgoing(i, data, size)
+        while self._sending < len(self._operations):
+            operation = self._operations[self._sending]
+            item = operation.items[operation.at]
+            if not self._ready(operation, item):
+                return
+            batch = list(self._next_batch(operation, item, now))
+            if not batch:
+                return
+            yield from batch
+            if operation.sent == item.count:
+                operation.at, operation.sent = operation.at + 1, 0
+                if operation.at == len(operation.items):
+                    self._sending += 1
+
+    def _ready(self, operation: Operation, item: Item) -> bool:
+        """Whether the scales that ``item`` needs are agreed on."""
+        if item.phase is Phase.SCALE:
+            return True
+        needs = Phase.SCALE if item.phase is Phase.REFINE or not self.epoch.format.refined else Phase.REFINE
+        return (needs, item.first) in operation.agreed_items
+
+    def _next_batch(self, operation: Operation, item: Item, now: float) -> Iterator[Outgoing]:
+        """Encode and send the next blocks of ``item``, as many as fit a batch and the windows of all shards."""
+        shards = len(self.windows)
+        first = operation.first_block + item.start + operation.sent  # the job's numbering
+        count = min(item.count - operation.sent, self._batch * shards)
+        for offset in range(min(count, shards)):  # the shard of block first + offset has every shards-th from there
+            window = self.windows[(first + offset) % shards]
+            mine = -(-(count - offset) // shards)
+            room = window.contiguous(min(mine, window.room))
+            if room < mine:
+                count = min(count, room * shards + offset)
+        op = Op.SUM if item.phase is Phase.VALUES else Op.MAX
+        for offset in range(min(count, shards)):
+            shard = (first + offset) % shards
+            window = self.windows[shard]
+            numbers = np.arange(first + offset, first + count, shards)
+            window.rows(window.next, len(numbers))[:, :HEADER_BYTES] = self._headers[op]
+            self._fill(operation, item, numbers, window)
+            yield Outgoing(shard, window.push(len(numbers), op, self._size[op], now), self._size[op])
+        operation.sent += max(count, 0)
+
+    def _fill(self, operation: Operation, item: Item, numbers: npt.NDArray[np.int64], window: Window) -> None:
+        """Write the payloads of the blocks ``numbers`` of ``item``, the next ones of ``window``."""
+        job, chunk = operation.job, slice(item.first, item.first + item.blocks)
+        if item.phase is Phase.VALUES:
+            blocks = numbers - (operation.first_block + item.start - item.first)
+            rows = window.next % window.lease.slots + np.arange(len(numbers))
+            scales, refinement = operation.agreed, operation.refinement if job.refined else None
+            bad = kernels.encode(job, operation.values, blocks, numbers, scales, refinement, window.ring, rows)
+            if bad != kernels.ALL_GOOD:
+                raise RuntimeError(
+                    f"values of block {blocks[bad]} exceed the scale that was agreed on: they were changed during the "
+                    "all-reduce, or the switch does not take maxima"
+                )
+            return
+        payload = window.rows(window.next, 1)[0, HEADER_BYTES:]
+        payload[item.blocks :] = 0
+        if item.phase is Phase.SCALE:
+            values = operation.values[item.first * job.lanes : (item.first + item.blocks) * job.lanes]
+            operation.magnitudes[chunk] = kernels.largest(job, values)
+            operation.own[chunk] = kernels.scale_bytes(job, operation.magnitudes[chunk])
+            payload[: item.blocks] = operation.own[chunk]
+        else:
+            sent = payload[: item.blocks]
+            kernels.refine_bytes(job, operation.magnitudes[chunk], operation.agreed[chunk], sent)
+
+    # --- receiving ---
+
+    def receive(self, shard: int, data: Bytes, size: int, now: float) -> list[Operation]:
+        """Take datagrams of ``size`` bytes from ``shard``; returns the operations that they finished.
+
+        Datagrams that are not ours are counted and change nothing. Raises `Refused` or `RanksDisagree`.
+        """
+        window = self.windows[shard]
+        places, blocks, wrong = window.accept(data, size, self.epoch.job, self.epoch.token, now)
+        if places.size:
+            datagrams = data.reshape(-1, size)
+            if self.kept:
+                self.kept[shard].keep(datagrams, places, blocks)
+            self._take(datagrams, places, blocks * len(self.windows) + shard)
+        self._again.extend(Outgoing(shard, *piece) for piece in window.overtaken(self._batch))
+        if wrong >= 0:
+            self._raise(shard, data[wrong * size : (wrong + 1) * size])
+        return self._finished()
+
+    def _finished(self) -> list[Operation]:
+        finished = []
+        while self._operations and self._operations[0].left == 0:
+            finished.append(self._operations.popleft())
+            self._sending -= 1
+        return finished
+
+    def _take(self, datagrams: Bytes, rows: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> None:
+        """Use the results of blocks ``numbers`` (the job's numbering), which stand in ``rows`` of ``datagrams``."""
+        first, last = int(numbers.min()), int(numbers.max())
+        for operation in self._operations:
+            if last < operation.first_block:
+                break
+            if first >= operation.first_block + operation.blocks:
+                continue
+            for item in operation.items[operation.item_of(first) :]:
+                start = operation.first_block + item.start
+                if last < start:
+                    break
+                if start <= first and last < start + item.count:  # as almost always: all are of one item
+                    self._take_item(operation, item, datagrams, rows, numbers - (start - item.first))
+                    return
+                inside = (numbers >= start) & (numbers < start + item.count)
+                if inside.any():
+                    self._take_item(operation, item, datagrams, rows[inside], numbers[inside] - (start - item.first))
+
+    def _take_item(
+        self,
+        operation: Operation,
+        item: Item,
+        datagrams: Bytes,
+        rows: npt.NDArray[np.int64],
+        blocks: npt.NDArray[np.int64],
+    ) -> None:
+        job, chunk = operation.job, slice(item.first, item.first + item.blocks)
+        operation.left -= len(blocks)
+        if item.phase is Phase.VALUES:
+            scales, refinement = operation.agreed, operation.refinement if job.refined else None
+            operation.invalid_codes += kernels.decode(
+                job, datagrams, rows, operation.out, blocks, scales, refinement, operation.divisor
+            )
+            return
+        agreed = datagrams[rows[0], HEADER_BYTES : HEADER_BYTES + item.blocks]
+        if item.phase is Phase.SCALE:
+            if (agreed < operation.own[chunk]).any():
+                raise RuntimeError("the switch returned a smaller scale than this rank sent; it does not take maxima")
+            operation.agreed[chunk] = agreed
+        else:
+            operation.refinement[chunk] = agreed
+        operation.agreed_items.add((item.phase, item.first))
+
+    def _raise(self, shard: int, datagram: Bytes) -> None:
+        header, window = datagram[:HEADER_BYTES].view(HEADER_DTYPE)[0], self.windows[shard]
+        if header["kind"] == Kind.NOTICE:
+            reason = Reason(int(header["reason"]))
+            if reason is not Reason.WRONG_OP:
+                block = window.lease.block_at(int(header["slot"]), int(header["generation"]), window.low)
+                raise Refused(reason, block * len(self.windows) + shard)
+        raise RanksDisagree(
+            "another rank sends scales where this one sends values, or the reverse: all ranks must reduce tensors of "
+            "the same sizes and types in the same order"
+        )
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `outgoing` though nothing has come; None while nothing is out."""
+        return min((d for window in self.windows if (d := window.deadline) is not None), default=None)
+
+    # --- when the network has broken, see `salvage` ---
+
+    def take_over(
+        self, shard: int, datagrams: Bytes, rows: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]
+    ) -> list[Operation]:
+        """Use results of ``blocks`` (the shard's numbering) that another rank had, in ``rows`` of ``datagrams``."""
+        self.windows[shard].mark_taken(blocks)
+        self._take(datagrams, rows, blocks * len(self.windows) + shard)
+        return self._finished()
+
+    def unfinished(self) -> list[tuple[Operation, npt.NDArray[np.bool_]]]:
+        """The operations that are left, and which of their value blocks have no sums yet."""
+        shards = len(self.windows)
+        left = []
+        for operation in self._operations:
+            pending = np.ones(operation.agreed.size, np.bool_)
+            for item in operation.items:
+                if item.phase is Phase.VALUES:
+                    numbers = operation.first_block + item.start + np.arange(item.count)
+                    for shard, window in enumerate(self.windows):
+                        mine = np.flatnonzero(numbers % shards == shard)
+                        pending[item.first + mine] = ~window.is_taken(numbers[mine] // shards)
+            left.append((operation, pending))
+        return left
+
+    # --- epochs ---
+
+    @property
+    def positions(self) -> list[int]:
+        """By shard, the smallest block whose result this rank does not have."""
+        return [window.low for window in self.windows]
+
+    @property
+    def exhausted(self) -> bool:
+        """The generations have run out: a new epoch must begin before anything else can be sent."""
+        return any(window.exhausted for window in self.windows)
+
+    def resume(self, epoch: Epoch, now: float) -> None:
+        """Go on in a new epoch: the same job, another token. Raises ValueError if it does not continue this one."""
+        self.epoch = epoch
+        self._headers = self._make_headers()
+        self._again.clear()
+        for window, shard in zip(self.windows, epoch.shards, strict=True):
+            window.resume(shard.lease, shard.resume_block, epoch.job, epoch.token, now)
+
+
+__all__ = ["Engine", "Epoch", "Operation", "Outgoing", "RanksDisagree", "Refused", "ShardLease"]

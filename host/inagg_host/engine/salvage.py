@@ -1,0 +1,83 @@
+"""After the network has broken: bring all ranks to the same set of finished blocks, so that they can go on without it.
+
+Ranks may differ by up to P blocks on each shard, and an in-place all-reduce has overwritten the values of blocks whose
+results came. So a rank keeps its last results (`kept`), and those that others lack are passed on. Then every block is
+finished on all ranks or on none, and of those on none all ranks still have their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .engine import Engine, Operation
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class InnerGroup(Protocol):
+    """Another way between the ranks: blocking collectives, called in the same order on all of them, on one thread."""
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """Every rank's bytes, of any length, in the order of ranks."""
+        ...
+
+    def broadcast(self, data: Bytes, source: int) -> None:
+        """Rank ``source``'s 1-D uint8 array to all, in place; of the same size on all."""
+        ...
+
+    def all_reduce(self, values: npt.NDArray[Any]) -> None:
+        """Sum a contiguous 1-D float32 or float64 array over all ranks, in place."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The blocks of one shard that are finished on one rank."""
+
+    oldest: int
+    recent: frozenset[int]
+
+    def __contains__(self, block: int) -> bool:
+        return block < self.oldest or block in self.recent
+
+
+def salvage(engine: Engine, group: InnerGroup) -> list[Operation]:
+    """Bring all ranks to the same finished blocks; the operations that this finishes here. For all ranks to call."""
+    rank, shards = engine.epoch.rank, len(engine.windows)
+    answers = group.gather(_join([kept.finished() for kept in engine.kept]))
+    ranks = [[Finished(int(a[0]), frozenset(a[1:].tolist())) for a in _split(answer)] for answer in answers]
+    finished: list[Operation] = []
+    for shard in range(shards):
+        done = [of_rank[shard] for of_rank in ranks]
+        wanted = {b for some in done for b in some.recent if not all(b in other for other in done)}
+        for source, has in enumerate(done):
+            blocks = np.array(sorted(wanted & has.recent), np.int64)
+            if not blocks.size:
+                continue
+            wanted -= has.recent
+            kept = engine.kept[shard]
+            data = kept.results(blocks) if source == rank else np.zeros((blocks.size, kept.datagram_bytes), np.uint8)
+            group.broadcast(data.reshape(-1), source)
+            missing = np.flatnonzero([int(block) not in done[rank] for block in blocks])
+            if missing.size:
+                finished += engine.take_over(shard, data, missing, blocks[missing])
+    return finished
+
+
+def _join(parts: Sequence[npt.NDArray[np.int64]]) -> bytes:
+    """Arrays of integers as bytes, each with its length before it."""
+    return b"".join(np.concatenate([[part.size], part]).astype(np.int64).tobytes() for part in parts)
+
+
+def _split(data: bytes) -> list[npt.NDArray[np.int64]]:
+    words, parts = np.frombuffer(data, np.int64), []
+    while words.size:
+        count = int(words[0])
+        parts.append(words[1 : 1 + count])
+        words = words[1 + count :]
+    return parts

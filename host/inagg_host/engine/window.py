@@ -1,0 +1,409 @@
+"""The send window of one shard: which blocks are out, their datagrams, what has come back, what to send again.
+
+Blocks are numbered by the shard (block g of a job with k shards is block g div k of shard g mod k). Their datagrams
+stand in a ring of as many rows as the lease has slots, 2P: a rank that has the result of block b may still be asked,
+after a restart of the switch, to send any of the 2P blocks before its next one again (see `inagg_wire.slots`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from inagg_wire.errors import NOTICED, Reason
+from inagg_wire.layout import FIELDS, GENERATION_MAX, HEADER_BYTES, MAGIC, VERSION, Kind, Op
+from inagg_wire.slots import Lease
+
+from .rtt import RoundTrip
+
+Bytes = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
+
+REORDER_BLOCKS = 3
+"""A block is taken for lost when the result of one this much later has come: the number of RFC 5681's duplicate
+acknowledgements. For all ranks send blocks in order, so whoever has the later result knows that each of them has sent the
+earlier block. Only blocks sent for the first time prove that: the answer to a repeated one tells nothing of blocks that
+another rank has yet to send. So a block that was sent again is taken for lost again only when the result of a block has
+come that was new after that (the idea of RFC 8985, RACK); if there is none, when the timer runs out."""
+
+FLIGHT_LEAST = 32
+"""However many are lost, so many blocks may be out: fewer would leave batches half empty, and starve the link."""
+OVERRUN = 8
+"""More than one in so many lost means that the path cannot hold what is out. Fewer are taken for chance."""
+
+_AT = {f.name: f.offset for f in FIELDS}
+KIND_AT, OP_AT, JOB_AT, TOKEN_AT = _AT["kind"], _AT["op"], _AT["job"], _AT["token"]
+FORMAT_AT, LANES_AT, REASON_AT = _AT["format"], _AT["lanes"], _AT["reason"]
+FORMAT, LANES, SIZE, SENT_FORMAT = range(4)
+"""Columns of a window's ``shapes``: format, lanes and bytes of results, format of contributions; a row for each op."""
+SLOT_AT, GENERATION_AT = _AT["slot"], _AT["generation"]
+RESULT, NOTICE = int(Kind.RESULT), int(Kind.NOTICE)
+_MAGIC, _VERSION, _HEADER, _GENERATIONS = int(MAGIC), int(VERSION), int(HEADER_BYTES), int(GENERATION_MAX)
+
+_NOTICED = np.isin(np.arange(max(Reason) + 1), [int(reason) for reason in NOTICED])
+
+# What became of a received datagram: counters by these names.
+FRESH, REPEATED, FOREIGN, REFUSED, DISAGREES = range(5)
+OUTCOMES = ("fresh", "repeated", "foreign", "refused", "disagrees")
+
+jit = numba.njit(nogil=True, cache=True, boundscheck=False)
+
+
+@jit
+def _u16(d: Any, at: int) -> Any:
+    return np.int64(d[at]) << 8 | np.int64(d[at + 1])
+
+
+@jit
+def _u32(d: Any, at: int) -> Any:
+    return _u16(d, at) << 16 | _u16(d, at + 2)
+
+
+@jit
+def _is_notice(d: Any, sent_op: int, shapes: Any) -> bool:
+    """Whether a notice tells of what we sent. One that repeats what we never sent was damaged on its way to the switch
+    or back."""
+    reason = _u16(d, REASON_AT)
+    return (
+        len(d) == _HEADER
+        and _u16(d, LANES_AT) == 0
+        and reason < len(_NOTICED)
+        and _NOTICED[reason]
+        and d[OP_AT] == sent_op
+        and d[FORMAT_AT] == shapes[sent_op, SENT_FORMAT]
+    )
+
+
+@jit
+def _is_result(d: Any, shapes: Any) -> bool:
+    """Whether a result has the format, lanes and bytes that this job's have."""
+    op = np.int64(d[OP_AT])
+    return (
+        op < len(shapes)
+        and shapes[op, SIZE] == len(d)
+        and d[FORMAT_AT] == shapes[op, FORMAT]
+        and _u16(d, LANES_AT) == shapes[op, LANES]
+        and _u16(d, REASON_AT) == 0
+    )
+
+
+@jit
+def _outcome(
+    d: Any, job: int, token: int, base: int, slots: int, low: int, next_: int, done: Any, op: Any, shapes: Any
+) -> tuple[int, int]:
+    """What the datagram ``d`` is to us, and the block that it is about."""
+    if len(d) < _HEADER or _u16(d, 0) != _MAGIC or d[2] != _VERSION:
+        return FOREIGN, 0
+    if _u16(d, JOB_AT) != job or _u32(d, TOKEN_AT) != token:
+        return FOREIGN, 0
+    place = _u32(d, SLOT_AT) - base
+    if not 0 <= place < slots:
+        return FOREIGN, 0
+    notice = d[KIND_AT] == NOTICE
+    if not (_is_notice(d, op[place], shapes) if notice else d[KIND_AT] == RESULT and _is_result(d, shapes)):
+        return FOREIGN, 0
+    block = low + ((place - low) & (slots - 1))  # the only block from low on, in the next 2P, that has this slot
+    if block >= next_ or _u32(d, GENERATION_AT) != 1 + (block // slots) % _GENERATIONS:
+        return REPEATED, block
+    if notice:
+        return REFUSED, block
+    if done[place]:
+        return REPEATED, block
+    return (FRESH if d[OP_AT] == op[place] else DISAGREES), block
+
+
+@jit
+def _accept(
+    data: Any, size: int, job: int, token: int, base: int, slots: int, low: int, next_: int, highest: int,
+    done: Any, taken: Any, op: Any, sent_s: Any, once: Any, shapes: Any, counts: Any, places: Any, blocks: Any,
+) -> tuple[int, int, float, int]:  # fmt: skip
+    """Mark the blocks whose results are in ``data``. Returns how many of them are to be taken; the highest block that has
+    a result, ``highest`` or later; when the last of the blocks that were sent once was sent, or -1; and the first
+    datagram that is an error, or -1.
+
+    The places in ``data`` and the numbers of those to be taken go to ``places`` and ``blocks``.
+    """
+    fresh, timed_s, wrong = 0, -1.0, -1
+    for i in range(len(data) // size):
+        what, block = _outcome(data[i * size : (i + 1) * size], job, token, base, slots, low, next_, done, op, shapes)
+        counts[what] += 1
+        if what == FRESH:
+            row = block & (slots - 1)
+            done[row] = True
+            highest = max(highest, block)
+            if once[row]:
+                timed_s = max(timed_s, sent_s[row])
+            if not taken[row]:
+                taken[row] = True
+                places[fresh] = i
+                blocks[fresh] = block
+                fresh += 1
+        elif what >= REFUSED and wrong < 0:
+            wrong = i
+    return fresh, highest, timed_s, wrong
+
+
+@jit
+def _lost(low: int, highest: int, slots: int, done: Any, after: Any, out: Any) -> int:
+    """The blocks that were overtaken by `REORDER_BLOCKS`: into ``out``, as far as it has room; how many."""
+    count = 0
+    for block in range(low, highest):
+        row = block & (slots - 1)
+        if not done[row] and after[row] + REORDER_BLOCKS <= highest:
+            if count == len(out):
+                break
+            out[count] = block
+            count += 1
+    return count
+
+
+class Window:
+    """One shard's window. Sans-IO; one caller at a time."""
+
+    def __init__(self, lease: Lease, stride: int, shapes: Integers, first: int = 0) -> None:
+        """``stride``: bytes of a SUM contribution, which no MAX one exceeds. ``shapes``: (op, 4), see `FORMAT`.
+        ``first``: the block to begin with."""
+        self.lease = lease
+        self.rtt = RoundTrip()
+        self.low = self.next = self.stored = first
+        """Blocks below ``low`` have their results, those from ``next`` on have not been sent, all in this epoch. Those
+        below ``stored`` stand in the ring: if ``next`` is less, they are to be sent again before any new one."""
+        self.ring: Bytes = np.zeros((lease.slots, stride), np.uint8)
+        self.counts = np.zeros(len(OUTCOMES), np.int64)
+        self.resent = 0
+        self.flight = 0
+        """How many blocks are out, that is, sent and without a result, and how many may be (see `_adapt`)."""
+        self.flight_most = lease.window
+        self._first = first
+        self._shapes = shapes
+        self._sizes = np.zeros(lease.slots, np.int64)
+        self._op = np.zeros(lease.slots, np.uint8)
+        self._done = np.ones(lease.slots, np.bool_)
+        self._taken = np.ones(lease.slots, np.bool_)  # given to the caller: once, over all epochs
+        self._after = np.zeros(lease.slots, np.int64)  # last sent after this block was new, or when it was itself
+        self._sent_s = np.zeros(lease.slots, np.float64)
+        self._once = np.zeros(lease.slots, np.bool_)  # sent once so far, and the timer has not run out: Karn's rule
+        self._round_end = first  # a round trip is over when this block, or a later one, has its result
+        self._shortest_s = np.inf  # of the blocks answered in this round trip
+        self._answered = self._overtaken = 0  # blocks in this round trip
+        self._highest = first - 1  # of the blocks with a result in this epoch
+        self._places = np.zeros(1 << 12, np.int64)
+        self._blocks = np.zeros(1 << 12, np.int64)
+        self._progress_s = 0.0
+        self._end = _end_of_round(lease, first)
+
+    # --- sending ---
+
+    @property
+    def room(self) -> int:
+        """How many new blocks may be sent now: block b only after the result of b - P, and none of the next round."""
+        if self.next < self.stored:
+            return 0
+        return min(self.low + self.lease.window - self.next, self._end - self.next, self._flight_room)
+
+    @property
+    def _flight_room(self) -> int:
+        return max(0, self.flight_most - self.flight)
+
+    @property
+    def exhausted(self) -> bool:
+        """The generations have run out, and every block has its result: a new epoch must begin."""
+        return self.next == self._end == self.low
+
+    def contiguous(self, count: int) -> int:
+        """How many of the next ``count`` blocks stand in the ring without a wrap."""
+        return min(count, self.lease.slots - (self.next & (self.lease.slots - 1)))
+
+    def rows(self, block: int, count: int) -> Bytes:
+        """The ring's rows of ``count`` blocks from ``block`` on, which do not wrap: (count, stride)."""
+        row = block & (self.lease.slots - 1)
+        return self.ring[row : row + count]
+
+    def push(self, count: int, op: Op, size: int, now: float) -> Bytes:
+        """Send the next ``count`` blocks, written to their `rows`; the datagrams, of ``size`` bytes, back to back."""
+        row = self.next & (self.lease.slots - 1)
+        rows = slice(row, row + count)
+        block = self.next + np.arange(count)
+        datagrams = self.ring[rows]
+        _put(datagrams, SLOT_AT, 4, self.lease.base + row + np.arange(count))
+        _put(datagrams, GENERATION_AT, 4, 1 + block // self.lease.slots % GENERATION_MAX)
+        self._sizes[rows], self._op[rows] = size, op
+        self._taken[rows] = False
+        self._note_new(rows, count, now)
+        self.stored = self.next
+        return datagrams.reshape(-1) if size == self.ring.shape[1] else datagrams[:, :size].reshape(-1)
+
+    def replay(self, limit: int, now: float) -> list[tuple[Bytes, int]]:
+        """Send the next blocks that were sent in an earlier epoch already, up to ``limit``, by the same rules as new
+        ones: pieces of equal datagrams, with their size. Empty when there is no room, or nothing left of them."""
+        count = min(
+            self.stored - self.next, self.low + self.lease.window - self.next, self._flight_room, limit
+        )
+        if count <= 0:
+            return []
+        rows = (self.next + np.arange(count)) & (self.lease.slots - 1)
+        self._note_new(rows, count, now)
+        self.resent += count
+        return self._pieces(rows)
+
+    def _note_new(self, rows: Any, count: int, now: float) -> None:
+        """The next ``count`` blocks, in ``rows``, are sent for the first time in this epoch."""
+        self._done[rows], self._once[rows], self._sent_s[rows] = False, True, now
+        self._after[rows] = self.next + np.arange(count)
+        if self.next == self.low:
+            self._progress_s = now  # nothing was out: the timer starts now (RFC 6298, 5.1)
+        self.next += count
+        self.flight += count
+
+    # --- receiving ---
+
+    def accept(self, data: Bytes, size: int, job: int, token: int, now: float) -> tuple[Integers, Integers, int]:
+        """Take received datagrams. Returns the places in ``data`` and the blocks of the fresh results, in order of
+        arrival, and the place of the first datagram that tells of an error, or -1."""
+        if data.size // size > len(self._places):
+            self._places, self._blocks = (np.zeros(data.size // size, np.int64) for _ in range(2))
+        answered = int(self.counts[FRESH])
+        fresh, self._highest, timed_s, wrong = _accept(
+            data, size, job, token, self.lease.base, self.lease.slots, self.low, self.next, self._highest, self._done,
+            self._taken, self._op, self._sent_s, self._once, self._shapes, self.counts, self._places, self._blocks,
+        )  # fmt: skip
+        if answered := int(self.counts[FRESH]) - answered:
+            self.flight -= answered
+            self._answered += answered
+            if timed_s >= 0:
+                self._shortest_s = min(self._shortest_s, now - timed_s)
+            if self._highest >= self._round_end:
+                self._end_round_trip()
+            self._progress_s, self.rtt.backoff = now, 0  # (5.3)
+            self._advance()
+        return self._places[:fresh], self._blocks[:fresh], wrong
+
+    def _end_round_trip(self) -> None:
+        """Its shortest round trip is the sample: the others have waited for a rank whose datagrams were lost, maybe, and
+        if every rank took such waits for the network's time, its own would grow, and so on."""
+        if self._shortest_s < np.inf:
+            self.rtt.sample(self._shortest_s)
+        self._adapt()
+        self._round_end, self._shortest_s, self._answered, self._overtaken = self.next, np.inf, 0, 0
+
+    def _adapt(self) -> None:
+        """How many blocks may be out in the next round trip.
+
+        The window P is what slots allow. As long as nothing is lost, it may all be out. When something is lost, the
+        window stands still at the first lost block; so only a quarter is out, and the rest is room to go on meanwhile. If
+        so much is lost that the path must have overrun, half as many are out, and again, until it can hold them.
+        """
+        window, most = self.lease.window, self.flight_most
+        least = min(window, FLIGHT_LEAST)
+        if self._overtaken * OVERRUN > self._answered:
+            self.flight_most = max(most // 2, least)
+        else:
+            room = max(window // 4, least) if self._overtaken else window
+            self.flight_most = min(most + max(window // 16, 1), room)
+
+    def _advance(self) -> None:
+        while self.low < self.next:
+            row = self.low & (self.lease.slots - 1)
+            run = self._done[row : row + self.next - self.low]
+            pending = np.flatnonzero(~run)
+            if pending.size:
+                self.low += int(pending[0])
+                return
+            self.low += run.size
+
+    # --- sending again ---
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `overdue`, on the clock of ``now``; None while nothing is out."""
+        if self.low == self.next:
+            return None
+        # If the first block was overtaken, it does not wait for a slow rank: all have sent it.
+        overtaken = self.low + REORDER_BLOCKS <= self._highest
+        return self._progress_s + (self.rtt.timeout_s(0.0) if overtaken else self.rtt.timeout_s())
+
+    def overtaken(self, limit: int) -> list[tuple[Bytes, int]]:
+        """Datagrams to send again at once, since later ones were answered: pieces of equal size, with that size."""
+        found = _lost(self.low, self._highest, self.lease.slots, self._done, self._after, self._blocks[:limit])
+        self._overtaken += found
+        return self._again(self._blocks[:found].copy())
+
+    def overdue(self, limit: int, now: float) -> list[tuple[Bytes, int]]:
+        """Datagrams to send again because the timer ran out: the first ``limit`` that have no result."""
+        if self.deadline is None or now < self.deadline:
+            return []
+        self.rtt.expired()
+        self._progress_s = now
+        out = self.low + np.flatnonzero(
+            ~self._done[(self.low + np.arange(self.next - self.low)) & (self.lease.slots - 1)]
+        )
+        self._once[out & (self.lease.slots - 1)] = False
+        return self._again(out[:limit])
+
+    def _again(self, blocks: Integers) -> list[tuple[Bytes, int]]:
+        if not blocks.size:
+            return []
+        rows = blocks & (self.lease.slots - 1)
+        self._once[rows], self._after[rows] = False, self.next - 1
+        self.resent += rows.size
+        return self._pieces(rows)
+
+    def _pieces(self, rows: Integers) -> list[tuple[Bytes, int]]:
+        """Copies of the datagrams in ``rows``, in pieces of equal size, with that size."""
+        cuts = np.flatnonzero(np.diff(self._sizes[rows])) + 1
+        runs = np.split(rows, cuts)
+        return [(self.ring[run, : (size := int(self._sizes[run[0]]))].reshape(-1), size) for run in runs]
+
+    # --- which blocks are finished, over all epochs ---
+
+    def recent(self) -> tuple[int, Integers]:
+        """The oldest block whose row is not used again, and the finished ones from there on."""
+        oldest = max(self._first, self.stored - self.lease.slots)
+        blocks = np.arange(oldest, self.stored)
+        return oldest, blocks[self._taken[blocks & (self.lease.slots - 1)]]
+
+    def is_taken(self, blocks: Integers) -> npt.NDArray[np.bool_]:
+        """Which of ``blocks`` have given their results to the caller."""
+        taken: npt.NDArray[np.bool_] = (blocks < self.stored) & self._taken[blocks & (self.lease.slots - 1)]
+        return taken | (blocks < self.stored - self.lease.slots)
+
+    def mark_taken(self, blocks: Integers) -> None:
+        """The results of ``blocks`` have come another way."""
+        self._taken[blocks & (self.lease.slots - 1)] = True
+
+    # --- a new epoch ---
+
+    def resume(self, lease: Lease, block: int, job: int, token: int, now: float) -> None:
+        """Continue in a new epoch, from ``block`` on, whose results someone still needs: go back to it, and `replay`.
+
+        The rules of the window hold for what is sent again, too. Sent all at once, a slot could be reused while a rank
+        waits for its result: the proof in `inagg_wire.slots` needs that whoever sends b + P has the result of b.
+
+        Raises ValueError if the ring cannot give the blocks, which no switch that follows the protocol asks for.
+        """
+        oldest = max(self._first, self.stored - self.lease.slots)
+        if lease != self.lease or not oldest <= block <= self.low:
+            raise ValueError(
+                f"the new epoch starts at block {block}, with {lease.slots} slots from {lease.base}; this rank has "
+                f"blocks {oldest} to {self.stored - 1}, needs block {self.low}, and has {self.lease.slots} slots from "
+                f"{self.lease.base}"
+            )
+        _put(self.ring, JOB_AT, 2, np.full(len(self.ring), job))
+        _put(self.ring, TOKEN_AT, 4, np.full(len(self.ring), token))
+        self.low = self.next = self._round_end = block
+        self.flight = 0
+        self._end = _end_of_round(lease, block)
+        self.rtt.backoff, self._highest, self._progress_s = 0, block - 1, now
+
+
+def _end_of_round(lease: Lease, block: int) -> int:
+    """The first block after ``block`` for which the generations start anew."""
+    return (lease.round(block) + 1) * lease.slots * GENERATION_MAX
+
+
+def _put(rows: Bytes, at: int, size: int, values: Integers) -> None:
+    """Write big-endian ``values`` of ``size`` bytes into each row at offset ``at``."""
+    rows[:, at : at + size] = values.astype(f">u{size}").view(np.uint8).reshape(-1, size)

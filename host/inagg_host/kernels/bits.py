@@ -1,0 +1,194 @@
+"""What the kernels share: 32-bit operations that vectorize, the noise, and widening to float32.
+
+Everything here works on the bits of floats as integers. So the results do not depend on the processor's flush-to-zero
+mode, which a training script may have set (`torch.set_flush_denormal`), and two ranks agree even if one has.
+
+Numba widens each integer operation to 64 bits, which would halve the lanes of a vector; hence the explicit types.
+Its cache looks at the file of a kernel, not at those that it calls into: after a change here, `make clean`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic, overload
+
+from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, WORD_SHIFT
+
+U8, U16, U32, I32, U64, I64 = np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64
+Array = Any  # a numpy array, inside a kernel
+
+# Divisions follow IEEE 754 instead of raising.
+jit = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+
+
+def _shift_right(_context: Any, value: Any, by: Any) -> Any:
+    """``value >> by`` of two uint32, undefined unless ``by`` < 32: so that a guard around it costs nothing, as the
+    vector instruction gives 0 there."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.lshr(args[0], args[1])
+
+    return (types.uint32(types.uint32, types.uint32), generate) if value == by == types.uint32 else None
+
+
+def _shift_left(_context: Any, value: Any, by: Any) -> Any:
+    """``value << by``, as `shift_right`."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.shl(args[0], args[1])
+
+    return (types.uint32(types.uint32, types.uint32), generate) if value == by == types.uint32 else None
+
+
+shift_right: Any = intrinsic(_shift_right)
+shift_left: Any = intrinsic(_shift_left)
+
+
+def _borrowed(_context: Any, array: Any) -> Any:
+    """``array`` without its reference count: views of it then cost no atomic operations, of which a block would need a
+    dozen, a third of its time. The caller keeps it alive."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, args[0])
+        view.meminfo = view.meminfo.type(None)  # a null pointer
+        view.parent = view.parent.type(None)
+        return view._getvalue()
+
+    return (array(array), generate) if isinstance(array, types.Array) else None
+
+
+borrowed: Any = intrinsic(_borrowed)
+
+
+@jit
+def swapped(w: Any) -> Any:
+    """The bytes of a uint32 in the other order: the wire is big-endian, all machines that Numba knows are not."""
+    return U32((w >> U32(24)) | ((w >> U32(8)) & U32(0xFF00)) | ((w << U32(8)) & U32(0xFF0000)) | (w << U32(24)))
+
+
+# --- noise: inagg_wire.noise ---
+
+
+@jit
+def mix64(z: Any) -> Any:
+    """splitmix64's finalizer."""
+    z = U64((z ^ (z >> U64(30))) * U64(0xBF58476D1CE4E5B9))
+    z = U64((z ^ (z >> U64(27))) * U64(0x94D049BB133111EB))
+    return U64(z ^ (z >> U64(31)))
+
+
+@jit
+def block_key(seed: int, worker: int, block: int) -> tuple[Any, Any]:
+    """`inagg_wire.noise.block_key`: two uint32."""
+    z = mix64(U64(((U64(seed) << U64(32)) | U64(worker)) + U64(0x9E3779B97F4A7C15)))
+    z = mix64(U64(z ^ U64(block)))
+    return U32(z & U64(0xFFFFFFFF)), U32(z >> U64(32))
+
+
+@jit
+def noise_word(counter: Any, k1: Any) -> Any:
+    """The hash of ``counter`` = (index << 16) + lane + k0, modulo 2**32."""
+    x = U32(counter ^ (counter >> U32(16)))
+    x = U32(x * U32(MULTIPLIER_1))
+    x = U32(x ^ (x >> U32(15)))
+    x = U32(x + k1)
+    x = U32(x * U32(MULTIPLIER_2))
+    return U32(x ^ (x >> U32(16)))
+
+
+@jit
+def word_at(index: int, lane: int, k0: Any, k1: Any) -> Any:
+    """Noise word ``index`` of ``lane``."""
+    return noise_word(U32((U32(index) << U32(WORD_SHIFT)) + U32(lane) + k0), k1)
+
+
+# --- floats as bits ---
+
+
+def as_float(bits: Any) -> Any:
+    """The float32 or float64 of ``bits``, uint32 or uint64."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(as_float, strict=False)
+def _as_float(bits: Any) -> Any:
+    if bits.bitwidth == 32:
+        return lambda bits: U32(bits).view(np.float32)
+    return lambda bits: U64(bits).view(np.float64)
+
+
+@jit
+def bits_of(x: Any) -> Any:
+    """The bits of a float32, uint32."""
+    return np.float32(x).view(np.uint32)
+
+
+def magnitude_of(bits: Any) -> Any:
+    """``bits``, uint16, uint32 or uint64, without the sign, in the same type."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(magnitude_of, strict=False)
+def _magnitude_of(bits: Any) -> Any:
+    return {
+        16: lambda bits: U16(bits & U16(0x7FFF)),
+        32: lambda bits: U32(bits & U32(0x7FFFFFFF)),
+        64: lambda bits: U64(bits & U64(0x7FFFFFFFFFFFFFFF)),
+    }[bits.bitwidth]
+
+
+@jit
+def power_of_two(exponent: int) -> float:
+    """2.0**``exponent`` for -1022..1023."""
+    return U64(U64(exponent + 1023) << U64(52)).view(np.float64)
+
+
+@jit
+def largest_magnitude(block: Array) -> Any:
+    """The bits of the largest magnitude, in the type of ``block``."""
+    largest = magnitude_of(block[0])
+    for i in range(len(block)):
+        largest = max(largest, magnitude_of(block[i]))
+    return largest
+
+
+LIFT = 149
+"""Subnormal float32 become normal when they are scaled by 2**LIFT."""
+
+
+@jit
+def widen_half(out: Array, block: Array) -> None:
+    """float16 bits to float32 bits."""
+    for i in range(len(block)):
+        b = U32(block[i])
+        magnitude = U32(b & U32(0x7FFF))
+        normal = U32(U32(magnitude << U32(13)) + U32((127 - 15) << 23))
+        if magnitude >= U32(0x7C00):
+            normal = U32(normal | U32(0x7F800000))  # infinity and NaN
+        # magnitude * 2^-24, of which no factor is subnormal.
+        subnormal = np.float32(np.float32(magnitude) * np.float32(2.0**-24)).view(np.uint32)
+        wide = normal if magnitude >= U32(0x0400) else subnormal
+        out[i] = U32(wide | U32(U32(b & U32(0x8000)) << U32(16)))
+
+
+@jit
+def widen_bfloat(out: Array, block: Array) -> None:
+    """bfloat16 bits to float32 bits."""
+    for i in range(len(block)):
+        out[i] = U32(U32(block[i]) << U32(16))
+
+
+@jit
+def lift(out: Array, bits: Array) -> None:
+    """float32 bits, scaled by 2**LIFT; what that makes too large becomes infinite. ``out`` may be ``bits``."""
+    for i in range(len(bits)):
+        b = bits[i]
+        magnitude = U32(b & U32(0x7FFFFFFF))
+        normal = min(U32(magnitude + U32(LIFT << 23)), U32(0x7F800000))
+        subnormal = np.float32(magnitude).view(np.uint32)
+        wide = normal if magnitude >= U32(0x00800000) else subnormal
+        out[i] = U32(wide | U32(b & U32(0x80000000)))

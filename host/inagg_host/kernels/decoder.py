@@ -1,0 +1,162 @@
+"""Payloads to floats: `inagg_wire.codec.decode` for many blocks at a time, written into the caller's array."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from inagg_wire.layout import HEADER_BYTES, Encoding
+from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
+
+from .bits import I32, U16, U32, U64, Array, bits_of, borrowed, jit, widen_bfloat, widen_half
+from .decoder_loops import from_integers, from_natural, load8, load16, load32, narrow, unpack
+from .encoder import out_of_range
+
+NAT4, FIX32, INT4, INT16 = (int(e) for e in (Encoding.NAT4, Encoding.FIX32, Encoding.INT4, Encoding.INT16))
+
+
+class Result(NamedTuple):
+    """What is the same for all results of a job, as the kernels take it."""
+
+    lanes: int
+    payload_bytes: int
+    encoding: int
+    half: bool
+    """Values of 16 bits are float16; else bfloat16."""
+    top: int
+    """`JobFormat.result_levels`."""
+    refined: bool
+    fraction_bits: int
+    """The exponent of a result's unit is that of S less this."""
+
+
+class NaturalResult(Result):
+    """Of nat8 and nat4. The kernel is compiled by the class."""
+
+
+class LinearResult(Result):
+    """Of all others."""
+
+
+# --- by family of the format ---
+
+
+def decode_block(job: Any, out: Array, codes: Array, unit: tuple[int, int], room: Array) -> int:
+    """``unit``: its mantissa and exponent. Returns how many codes name no level."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(decode_block, strict=False)
+def _decode_block(job: Any, out: Any, codes: Any, unit: Any, room: Any) -> Any:
+    def of_natural(job: Any, out: Array, codes: Array, unit: tuple[int, int], room: Array) -> int:
+        return from_natural(out, codes, unit[1], job.top, job.half)
+
+    def of_linear(job: Any, out: Array, codes: Array, unit: tuple[int, int], room: Array) -> int:
+        integers = room.view(np.int32)[: len(out)]
+        if job.encoding == FIX32:
+            invalid = load32(integers, codes, job.top)
+        elif job.encoding == INT16:
+            invalid = load16(integers, codes, job.top)
+        else:
+            invalid = load8(integers, codes, job.top)
+        from_integers(out, integers, unit[0], unit[1], job.half)
+        return invalid
+
+    return {NaturalResult: of_natural, LinearResult: of_linear}[job.instance_class]
+
+
+def divide(out: Array, divisor: int, half: bool, room: Array) -> None:
+    """Each value by ``divisor``, in float32 if it is narrower, as torch does."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(divide, strict=False)
+def _divide(out: Any, divisor: Any, half: Any, room: Any) -> Any:
+    def in16(out: Array, divisor: int, half: bool, room: Array) -> None:
+        wide = room[: len(out)]
+        by = np.float32(divisor)
+        if half:
+            widen_half(wide, out)
+        else:
+            widen_bfloat(wide, out)
+        floats = wide.view(np.float32)
+        for i in range(len(out)):
+            bits = bits_of(floats[i] / by)
+            magnitude = U32(bits & U32(0x7FFFFFFF))
+            if half:
+                rounded = narrow(magnitude, I32(15 - 127), U32(10), U32(0x7C00))
+            else:
+                rounded = U32(U32(magnitude + U32(0x7FFF) + ((magnitude >> U32(16)) & U32(1))) >> U32(16))
+            out[i] = U32(rounded | U32(U32(bits >> U32(31)) << U32(15)))
+
+    def in32(out: Array, divisor: int, half: bool, room: Array) -> None:
+        floats, by = out.view(np.float32), np.float32(divisor)
+        for i in range(len(out)):
+            floats[i] /= by
+
+    def in64(out: Array, divisor: int, half: bool, room: Array) -> None:
+        floats, by = out.view(np.float64), np.float64(divisor)
+        for i in range(len(out)):
+            floats[i] /= by
+
+    return {16: in16, 32: in32, 64: in64}[out.dtype.bitwidth]
+
+
+def nan_bits(out: Array, half: bool) -> Any:
+    """The bits of NaN in the type of ``out``."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(nan_bits, strict=False)
+def _nan_bits(out: Any, half: Any) -> Any:
+    return {
+        16: lambda out, half: U16(0x7E00) if half else U16(0x7FC0),
+        32: lambda out, half: U32(0x7FC00000),
+        64: lambda out, half: U64(0x7FF8000000000000),
+    }[out.dtype.bitwidth]
+
+
+@jit
+def decode(
+    job: Any,
+    datagrams: Array,
+    rows: Array,
+    values: Array,
+    blocks: Array,
+    scales: Array,
+    refinements: Array,
+    divisor: int,
+    room: Array,
+    codes: Array,
+) -> int:
+    """See `inagg_host.kernels.decode`; ``job`` is a `Result`, ``values`` are bits. Returns -1 if out of range.
+
+    ``room`` (uint32) and ``codes`` (uint8), of one block: for use inside.
+    """
+    lanes = job.lanes
+    if out_of_range(len(values), lanes, blocks, datagrams, rows):
+        return -1
+    datagrams, values, room, codes = borrowed(datagrams), borrowed(values), borrowed(room), borrowed(codes)
+    invalid = 0
+    for i in range(len(rows)):
+        at = blocks[i]
+        out = values[at * lanes : min((at + 1) * lanes, len(values))]
+        scale = int(scales[at])
+        if scale == SCALE_ZERO:
+            out[:] = 0
+            continue
+        if scale > SCALE_BYTE_MAX:
+            out[:] = nan_bits(out, job.half)
+            continue
+        payload = datagrams[rows[i], HEADER_BYTES : HEADER_BYTES + job.payload_bytes]
+        if job.encoding == NAT4 or job.encoding == INT4:
+            unpack(codes, payload, job.encoding == NAT4)
+            payload = codes
+        exponent = scale - SCALE_BIAS - job.fraction_bits
+        unit = (257 + int(refinements[at]) if job.refined else 1, exponent)
+        invalid += decode_block(job, out, payload, unit, room)
+        if divisor != 1:
+            divide(out, divisor, job.half, room)
+    return invalid

@@ -1,0 +1,217 @@
+"""Floats to payloads: `inagg_wire.codec.encode` for many blocks at a time, written straight into the datagrams."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from inagg_wire.layout import HEADER_BYTES, Encoding
+from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
+
+from .bits import (
+    LIFT,
+    U8,
+    U32,
+    U64,
+    Array,
+    as_float,
+    block_key,
+    borrowed,
+    jit,
+    largest_magnitude,
+    lift,
+    power_of_two,
+    swapped,
+    widen_bfloat,
+    widen_half,
+)
+from .encoder_loops import inverse_of, linear8, linear32, natural
+from .exact import linear_level, natural_level, split
+
+NAT8, NAT4, TERN, DITH8, FIX32 = (int(e) for e in Encoding if e <= Encoding.FIX32)
+
+ALL_GOOD = -1
+OUT_OF_RANGE = -2
+"""What the kernels return if no block is bad: all is done; or nothing is, since an index or a row is out of range."""
+
+LIFT_BELOW = SCALE_BIAS - 64
+"""Blocks of 32 bits or less with a smaller scale byte are scaled by 2**LIFT first. In the others no subnormal float32
+matters: units are 2**(-64 - 30) or more, so |x| / unit < 2**(-126 + 94) = 2**-32, and p's top 32 bits are zero."""
+
+
+class Natural(NamedTuple):
+    """What is the same for all blocks of a nat8 or nat4 job. The kernels are compiled by the class of this."""
+
+    lanes: int
+    payload_bytes: int
+    encoding: int
+    half: bool
+    """Values of 16 bits are float16; else bfloat16."""
+    top: int
+    """`JobFormat.top`."""
+    fraction_bits: int
+    """The unit's exponent is that of S less this."""
+    seed: int
+    worker: int
+
+
+class Linear(Natural):
+    """The same for tern and dith8."""
+
+
+class Fixed(Natural):
+    """The same for fix32."""
+
+
+# --- by type of the values: bits of float64 as they are, all others as float32 ---
+
+
+def stage(room: Array, block: Array, half: bool, lifted: bool) -> tuple[Array, int]:
+    """The bits of ``block`` for the loops, and log2 of what they are scaled by. Uses ``room`` if need be."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(stage, strict=False)
+def _stage(room: Any, block: Any, half: Any, lifted: Any) -> Any:
+    def from16(room: Array, block: Array, half: bool, lifted: bool) -> tuple[Array, int]:
+        bits = room[: len(block)]
+        if half:
+            widen_half(bits, block)
+        else:
+            widen_bfloat(bits, block)
+        if lifted:
+            lift(bits, bits)
+        return bits, LIFT if lifted else 0
+
+    def from32(room: Array, block: Array, half: bool, lifted: bool) -> tuple[Array, int]:
+        if not lifted:
+            return block, 0
+        bits = room[: len(block)]
+        lift(bits, block)
+        return bits, LIFT
+
+    def from64(room: Array, block: Array, half: bool, lifted: bool) -> tuple[Array, int]:
+        return block, 0
+
+    return {16: from16, 32: from32, 64: from64}[block.dtype.bitwidth]
+
+
+# --- by family of the format ---
+
+
+def round_block(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: Any, k1: Any) -> tuple[Any, Any]:
+    """Codes to ``out``, one or (fix32) four bytes a lane. ``unit``: its mantissa and exponent. Returns as the loops."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(round_block, strict=False)
+def _round_block(job: Any, out: Any, bits: Any, unit: Any, k0: Any, k1: Any) -> Any:
+    bias = {32: 127, 64: 1023}[bits.dtype.bitwidth]
+
+    def to_natural(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: Any, k1: Any) -> tuple[Any, Any]:
+        return natural(out, bits, unit[1] + bias, 8 if job.encoding == NAT4 else 128, k0, k1)
+
+    def to_linear(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: Any, k1: Any) -> tuple[Any, Any]:
+        return linear8(out, bits, power_of_two(32 - unit[1]), inverse_of(unit[0]), k0, k1)
+
+    def to_fixed(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: Any, k1: Any) -> tuple[Any, Any]:
+        return linear32(out.view(np.uint32), bits, power_of_two(-unit[1]), k0, k1)
+
+    return {Natural: to_natural, Linear: to_linear, Fixed: to_fixed}[job.instance_class]
+
+
+@jit
+def round_exactly(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: Any, k1: Any) -> None:
+    """The same, lane by lane and with all noise words."""
+    width = 8 * bits.itemsize
+    for lane in range(len(bits)):
+        m, e = split(U64(bits[lane]), width, 23 if width == 32 else 52)
+        negative = U64(bits[lane]) >> U64(width - 1) != U64(0)
+        if job.encoding == NAT8 or job.encoding == NAT4:
+            level = natural_level(m, e, unit[1], lane, k0, k1)
+            sign = 8 if job.encoding == NAT4 else 128
+            out[lane] = U8(level | sign if negative and level > 0 else level)
+            continue
+        level = linear_level(m, e, unit[0], unit[1], lane, k0, k1)
+        level = -level if negative else level
+        if job.encoding == FIX32:
+            out.view(np.uint32)[lane] = swapped(U32(level))
+        else:
+            out[lane] = U8(level)
+
+
+@jit
+def pack(encoding: int, payload: Array, codes: Array) -> None:
+    """Codes of a byte each to two or four a byte, the first in the most significant bits."""
+    if encoding == NAT4:
+        for i in range(len(payload)):
+            payload[i] = U8((U32(codes[2 * i]) << U32(4)) | U32(codes[2 * i + 1]))
+    else:
+        for i in range(len(payload)):
+            high = (U32(codes[4 * i]) & U32(3)) << U32(6) | (U32(codes[4 * i + 1]) & U32(3)) << U32(4)
+            payload[i] = U8(high | (U32(codes[4 * i + 2]) & U32(3)) << U32(2) | (U32(codes[4 * i + 3]) & U32(3)))
+
+
+@jit
+def out_of_range(length: int, lanes: int, blocks: Array, datagrams: Array, rows: Array) -> bool:
+    """Whether some block lies outside the values, or some row outside the buffer."""
+    if len(blocks) != len(rows):
+        return True
+    for i in range(len(rows)):
+        if blocks[i] < 0 or blocks[i] > (length - 1) // lanes or rows[i] < 0 or rows[i] >= len(datagrams):
+            return True
+    return False
+
+
+@jit
+def encode(
+    job: Any,
+    values: Array,
+    blocks: Array,
+    numbers: Array,
+    scales: Array,
+    refinements: Array,
+    datagrams: Array,
+    rows: Array,
+    room: Array,
+    codes: Array,
+) -> int:
+    """See `inagg_host.kernels.encode`; ``job`` is a `Natural`, `Linear` or `Fixed`, ``values`` are bits.
+
+    ``room`` (uint32) and ``codes`` (uint8), of one block: for use inside.
+    """
+    lanes = job.lanes
+    if len(numbers) != len(rows) or out_of_range(len(values), lanes, blocks, datagrams, rows):
+        return OUT_OF_RANGE
+    packed = job.encoding == NAT4 or job.encoding == TERN
+    refined = job.encoding == TERN or job.encoding == DITH8
+    lane_bytes = 4 if job.encoding == FIX32 else 1
+    values, datagrams, room, codes = borrowed(values), borrowed(datagrams), borrowed(room), borrowed(codes)
+    for i in range(len(rows)):
+        at = blocks[i]
+        block = values[at * lanes : min((at + 1) * lanes, len(values))]
+        payload = datagrams[rows[i], HEADER_BYTES : HEADER_BYTES + job.payload_bytes]
+        scale = int(scales[at])
+        if scale == SCALE_ZERO or scale > SCALE_BYTE_MAX:
+            if scale == SCALE_ZERO and largest_magnitude(block) != 0:
+                return i
+            payload[:] = 0
+            continue
+        bits, lifted_by = stage(room, block, job.half, scale < LIFT_BELOW)
+        exponent = scale - SCALE_BIAS - job.fraction_bits + lifted_by
+        unit = (257 + int(refinements[at]) if refined else 1, exponent)
+        out = codes if packed else payload
+        used = len(bits) * lane_bytes
+        k0, k1 = block_key(job.seed, job.worker, numbers[i])
+        largest, tie = round_block(job, out[:used], bits, unit, k0, k1)
+        # Not "greater": that would let NaN pass.
+        if not np.float64(as_float(largest)) <= float(job.top * unit[0]) * power_of_two(exponent):
+            return i
+        if tie != 0:
+            round_exactly(job, out[:used], bits, unit, k0, k1)
+        out[used : lanes * lane_bytes] = 0
+        if packed:
+            pack(job.encoding, payload, codes)
+    return ALL_GOOD

@@ -1,0 +1,201 @@
+"""One rank's membership of one job, kept up: joined, reduced, joined again when an epoch ends, until it is over."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from inagg_wire.errors import Reason
+from inagg_wire.link import Link, UdpLink
+
+from .config import Config
+from .control.session import Loss, Session, SessionError
+from .counters import Counters
+from .engine import Engine, Epoch, Operation, Refused
+from .errors import AllReduceError
+from .task import Task
+from .transport import Transport
+
+log = logging.getLogger("inagg")
+
+REJOINS_MAX = 8
+"""New epochs one after the other, without a result between them, before a rank gives up."""
+
+DEADLINES_EVERY_S = 0.2
+
+STALE_EPOCH = frozenset({Reason.WRONG_TOKEN, Reason.UNKNOWN_JOB})
+"""Refusals that a new epoch mends; the others mean that rank and switch do not agree what the job is."""
+
+
+class Network:
+    """The way through the switch. Made when all ranks have joined; ends with `close`, or breaks, once and for good.
+
+    ``finished`` is called with each task that has its sums, on the transport's thread. ``broken`` is called once, with
+    this and why, on a thread of its own; the tasks that are then unfinished come out of `close`. Raises
+    `AllReduceError`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        counters: Counters,
+        finished: Callable[[Task], None],
+        broken: Callable[[Network, AllReduceError], None],
+        wrap_link: Callable[[Link], Link] | None = None,
+    ) -> None:
+        self.config = config
+        self._counters, self._finished, self._broken = counters, finished, broken
+        self._tasks: dict[Operation, Task] = {}  # of the transport's thread; in order
+        self._late: list[Task] = []  # begun when it was over
+        self._lock = threading.Lock()
+        self._over = False
+        self.failure: AllReduceError | None = None
+        """Why it has broken, if it has."""
+        self._rejoining = False
+        self._in_vain = 0
+        self._closed = threading.Event()
+        self._session = Session(config, self._on_loss)
+        link: Link | None = None
+        try:
+            link = UdpLink((self._session.local_host(), 0))
+            if wrap_link is not None:
+                link = wrap_link(link)
+            self._address = link.address
+            epoch = self._session.join([self._address])
+        except BaseException as error:
+            self._session.close("failed to start")
+            if link is not None:
+                link.close()
+            if isinstance(error, SessionError):
+                raise AllReduceError(str(error)) from error
+            raise
+        self._counters.epochs += 1
+        self.engine = Engine(epoch, keep_results=config.policy == "fallback")
+        # One socket serves all shards, whose datagrams come from different addresses.
+        self._transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
+        threading.Thread(target=self._watch_deadlines, name="inagg-deadlines", daemon=True).start()
+
+    def submit(self, task: Task) -> None:
+        """Begin a task. For any thread; tasks begin in the order of the calls."""
+        self._transport.post(lambda: self._begin(task))
+
+    def wait(self, task: Task) -> None:
+        """Help with the work until ``task`` is done, if nobody else does: quicker than to be woken."""
+        self._transport.drive(task.work.done)
+
+    def update_counters(self) -> None:
+        """Bring the counters up to date."""
+        done = threading.Event()
+
+        def update() -> None:
+            self._transport.update_counters()
+            done.set()
+
+        if not self._closed.is_set():
+            self._transport.post(update)
+            done.wait(1.0)
+
+    def close(self, reason: str = "", end: bool = False) -> list[Task]:
+        """Leave the job (``end``: end it for all ranks) and stop; the tasks that are unfinished, in order."""
+        with self._lock:
+            self._over = True
+        self._closed.set()
+        self._session.close(reason, end)
+        self._transport.close()
+        unfinished = [*self._tasks.values(), *self._late]
+        self._tasks.clear()
+        self._late.clear()
+        return unfinished
+
+    # --- on the transport's thread ---
+
+    def _begin(self, task: Task) -> None:
+        if self._over:
+            self._late.append(task)
+            return
+        values, out = task.values.reshape(-1), task.target.reshape(-1)
+        self._tasks[self.engine.submit(values, out, task.float_type, time.monotonic(), task.divisor)] = task
+
+    def _on_finished(self, operation: Operation) -> None:
+        self._in_vain = 0
+        self._counters.operations += 1
+        self._counters.elements += operation.values.size
+        self._finished(self._tasks.pop(operation))
+
+    def _on_error(self, error: Exception) -> None:
+        if isinstance(error, Refused) and error.reason in STALE_EPOCH:
+            self._on_loss(Loss(str(error)))
+        else:
+            self._break(AllReduceError(str(error)), error)
+
+    # --- when things go wrong ---
+
+    def _on_loss(self, loss: Loss) -> None:
+        """The epoch is over: join again, or give up. On any thread."""
+        with self._lock:
+            if self._over:
+                return
+            final = loss.final or self._in_vain >= REJOINS_MAX
+            if self._rejoining and not final:
+                return
+            self._rejoining = True
+        if final:
+            self._break(AllReduceError(f"job {self.config.job!r} is over: {loss.cause}"))
+        else:
+            threading.Thread(target=self._rejoin, args=(loss,), name="inagg-rejoin", daemon=True).start()
+
+    def _rejoin(self, loss: Loss) -> None:
+        log.warning("rank %d: %s; joining again", self.config.rank, loss.cause)
+        self._in_vain += 1
+        ready = threading.Event()
+        positions: list[int] = []
+
+        def stop() -> None:
+            self._transport.pause()
+            positions.extend(self.engine.positions)
+            ready.set()
+
+        self._transport.post(stop)
+        ready.wait()
+        resume = self._session.resume(self.engine.epoch, positions, loss.cause)
+        try:
+            epoch = self._session.join([self._address], resume)
+        except SessionError as error:
+            self._break(AllReduceError(f"{loss.cause}; and a new epoch could not begin: {error}"), error)
+            return
+        with self._lock:
+            self._rejoining = False
+        blocks = [shard.resume_block for shard in epoch.shards]
+        log.warning("rank %d: epoch %d begins, from block %s", self.config.rank, epoch.number, blocks)
+        self._transport.post(lambda: self._resume(epoch))
+
+    def _resume(self, epoch: Epoch) -> None:
+        try:
+            self.engine.resume(epoch, time.monotonic())
+        except ValueError as error:
+            self._break(AllReduceError(str(error)), error)
+            return
+        self._counters.epochs += 1
+        self._transport.proceed()
+
+    def _break(self, failure: AllReduceError, cause: Exception | None = None) -> None:
+        """It is over, for a reason."""
+        failure.__cause__ = cause
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+            self.failure = failure
+        log.error("rank %d: %s", self.config.rank, failure)
+        self._transport.post(self._transport.pause)
+        # On a thread of its own: who hears of it closes this, which ends the thread that calls.
+        threading.Thread(target=self._broken, args=(self, failure), name="inagg-broken", daemon=True).start()
+
+    def _watch_deadlines(self) -> None:
+        while not self._closed.wait(DEADLINES_EVERY_S):
+            oldest = next(iter(list(self._tasks)), None)
+            if oldest is not None and time.monotonic() - oldest.submitted_s > self.config.timeout_s:
+                self._break(AllReduceError(f"no result within {self.config.timeout_s:g} s. {self._session.why()}"))
+                return

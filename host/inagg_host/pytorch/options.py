@@ -1,0 +1,92 @@
+"""What the PyTorch adapters are told, and how: arguments, `configure`, environment, in this order."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from torch._C._distributed_c10d import Backend
+
+from inagg_host.config import Config, ConfigError
+
+DEFAULT_MIN_BYTES = 16384
+"""Smaller tensors go to the inner group. They are norms, losses and counters, which a user wants exact, and up to here
+Gloo is no slower on loopback either."""
+
+_configured: dict[str, Any] = {}
+
+
+class Options(Backend.Options):
+    """Options of one process group: `init_process_group("inagg", pg_options=Options(format="tern"))`.
+
+    Takes the fields of `inagg_host.config.Config` but ``rank`` and ``workers``, which are the group's, and
+    ``min_bytes``: smaller tensors go to the inner group (environment: INAGG_MIN_BYTES).
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("inagg")
+        self.options = options
+
+
+def configure(**options: Any) -> None:
+    """Set the defaults of this process for all groups and hooks that begin later: the same names as `Options`.
+
+    Replaces what an earlier call set.
+    """
+    _configured.clear()
+    _configured.update(options)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that one group needs to know."""
+
+    min_bytes: int
+    """Tensors of fewer bytes go to the inner group."""
+    summary: bool
+    """Print counters to stderr when the group ends. Environment: INAGG_SUMMARY, 1 or 0."""
+    options: dict[str, Any]
+    """Arguments of `AllReduce`, without the job's name."""
+    policy: str
+    """`Config.policy`."""
+    job: str
+    """What the job's name begins with. Environment: INAGG_JOB; "torch" if not given."""
+
+
+def settle(given: dict[str, Any], rank: int, workers: int, timeout: timedelta) -> Settings:
+    """Put together what was given for a group, to `configure` and in the environment.
+
+    ``timeout`` is the group's: no wait is longer. It is also how long an operation may take, unless a shorter
+    ``timeout_s`` or INAGG_TIMEOUT says otherwise. Raises `ConfigError`.
+    """
+    options = {**_configured, **{name: value for name, value in given.items() if value is not None}}
+    min_bytes = options.pop("min_bytes", None)
+    if min_bytes is None:
+        min_bytes = _int("INAGG_MIN_BYTES", DEFAULT_MIN_BYTES)
+    if min_bytes < 0:
+        raise ConfigError(f"min_bytes is {min_bytes}: give a number of bytes, 0 for all tensors")
+    for mine in ("rank", "workers"):
+        if mine in options:
+            raise ConfigError(f"{mine} is the process group's and cannot be an option")
+    config = Config.from_environment(**{**options, "rank": rank, "workers": workers})
+    limit_s = timeout.total_seconds()
+    asked = options.get("timeout_s") is not None or "INAGG_TIMEOUT" in os.environ
+    job = options.pop("job", None) or os.environ.get("INAGG_JOB", "torch")
+    options |= {
+        "rank": rank,
+        "workers": workers,
+        "timeout_s": min(config.timeout_s, limit_s) if asked else limit_s,
+        "join_timeout_s": min(config.join_timeout_s, limit_s),
+        "reconnect_s": min(config.reconnect_s, limit_s),
+    }
+    return Settings(min_bytes, bool(_int("INAGG_SUMMARY", 0)), options, config.policy, job)
+
+
+def _int(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "")
+    try:
+        return int(text, 0) if text else default
+    except ValueError:
+        raise ConfigError(f"{variable}={text!r} is no number") from None

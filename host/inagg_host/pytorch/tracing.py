@@ -1,0 +1,43 @@
+"""Ranges in the traces of torch.profiler."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
+
+from torch._C._autograd import _profiler_enabled
+from torch.autograd.profiler import record_function
+from torch.futures import Future
+
+T = TypeVar("T")
+
+ALL_REDUCE = "inagg::all_reduce"
+"""From the submission to the end, also while the submitting thread does other things."""
+SUBMIT = "inagg::submit"
+"""Handing a tensor to the transport's thread."""
+WAIT = "inagg::wait"
+"""A thread waits for sums."""
+
+
+def recording() -> bool:
+    """Whether a profiler records this thread."""
+    return _profiler_enabled()
+
+
+def span(name: str) -> AbstractContextManager[object]:
+    """A range as long as the block; free of charge if nobody records."""
+    return record_function(name) if recording() else nullcontext()
+
+
+def begin(name: str) -> record_function | None:
+    """Begin a range that `end_with` ends; None if nobody records."""
+    if not recording():
+        return None
+    started = record_function(name)
+    started.__enter__()  # type: ignore[no-untyped-call]
+    return started
+
+
+def end_with(started: record_function, future: Future[T]) -> Future[T]:
+    """End the range when ``future`` is done. The future that is returned is done right after."""
+    return started._call_end_callbacks_on_future(future)

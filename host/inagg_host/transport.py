@@ -1,0 +1,181 @@
+"""The thread that owns the socket: it moves batches between link and engine, and decides nothing.
+
+Other threads hand it work through `post`, a queue and an eventfd; it hands results out through callbacks, which must be
+short (a future is completed on another thread, since what users chain to it may block: see `completion`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from inagg_wire.link import Batch, Link
+
+from .counters import Counters
+from .engine import Engine, Operation
+from .engine.window import FOREIGN, REPEATED
+
+IDLE_S = 3600.0
+
+
+class Transport:
+    """Runs ``engine`` over ``link`` on a thread of its own, until `close`.
+
+    ``finished`` is called with each operation that has its sums, ``failed`` with what the engine or the link raised;
+    both on the transport's thread. After a failure nothing is sent or received until `proceed`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        link: Link,
+        counters: Counters,
+        finished: Callable[[Operation], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self.engine = engine
+        self._link = link
+        self._counters = counters
+        self._strangers = 0
+        self._finished, self._failed = finished, failed
+        self._posted: deque[Callable[[], None]] = deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._asleep = True
+        self._paused = False
+        self._closing = False
+        self._turn = threading.Lock()  # who holds it may use engine and link
+        # One for each thread that waits, since a poll object serves one at a time.
+        self._poll, self._guest_poll, self._quiet_poll = select.poll(), select.poll(), select.poll()
+        for poll in (self._poll, self._guest_poll, self._quiet_poll):
+            poll.register(self._wake, select.POLLIN)
+        for poll in (self._poll, self._guest_poll):
+            poll.register(link.fileno(), select.POLLIN)
+        self._route()
+        self._thread = threading.Thread(target=self._run, name="inagg-transport", daemon=True)
+        self._thread.start()
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Have the transport's thread call ``call``, soon. For any thread."""
+        self._posted.append(call)
+        if self._asleep:
+            os.eventfd_write(self._wake, 1)
+
+    def pause(self) -> None:
+        """Neither send nor receive until `proceed`: the epoch is over. On the transport's thread."""
+        self._paused = True
+
+    def proceed(self) -> None:
+        """Go on, perhaps with other shards. On the transport's thread."""
+        self._route()
+        self._paused = False
+
+    def close(self) -> None:
+        """End the thread and close the link; what was posted is still called, here. No error if called twice."""
+        if not self._closing:
+            self._closing = True
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
+            while self._posted:
+                self._posted.popleft()()
+            self._link.close()
+            os.close(self._wake)
+
+    def _route(self) -> None:
+        self._peers = [shard.address for shard in self.engine.epoch.shards]
+        self._shards = {peer: shard for shard, peer in enumerate(self._peers)}
+
+    def drive(self, done: Callable[[], bool]) -> None:
+        """Do the thread's work on the calling thread until ``done``, which spares it two changes of threads.
+
+        Returns at once if the thread is at work, and when the epoch ends; then the thread goes on.
+        """
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            while not (done() or self._paused or self._closing):
+                if not self._take_turn():
+                    self._wait(self._guest_poll)
+        finally:
+            self._turn.release()
+            if self._posted or not self.engine.idle:
+                os.eventfd_write(self._wake, 1)
+
+    def _run(self) -> None:
+        while not self._closing:
+            with self._turn:
+                busy = self._take_turn()
+            if not busy:
+                self._asleep = True
+                if not self._posted and not self._closing:  # looked at after the flag is up: no wake-up is lost
+                    # Nothing that comes is needed while nothing is unfinished: a rank that has all its results has
+                    # nothing to send again, and whoever lacks one has it from the switch.
+                    quiet = self._paused or self.engine.idle
+                    self._wait(self._quiet_poll if quiet else self._poll)
+                self._asleep = False
+        self.update_counters()
+
+    def _take_turn(self) -> bool:
+        """Do what was posted, receive and send; whether anything had come. Whoever calls holds the turn."""
+        while self._posted:
+            self._posted.popleft()()
+        if self._paused:
+            return False
+        try:
+            return self._step()
+        except Exception as error:  # whatever it is, those who wait must hear of it
+            self._paused = True
+            self._failed(error)
+            return False
+
+    def _step(self) -> bool:
+        """Receive what has come, send what may be sent; whether anything had come."""
+        clock, counters = time.monotonic, self._counters
+        at_s = clock()
+        batches = self._link.receive(0.0)
+        now_s = clock()
+        counters.network_s += now_s - at_s
+        for batch in batches:
+            shard = self._shards.get(batch.peer)
+            if shard is None:
+                self._strangers += len(batch)
+                continue
+            for operation in self.engine.receive(shard, batch.data, batch.size, now_s):
+                self._finished(operation)
+        at_s = clock()
+        counters.decode_s += at_s - now_s
+        for out in self.engine.outgoing(at_s):
+            now_s = clock()
+            counters.encode_s += now_s - at_s
+            self._link.send(Batch(out.data, out.size, self._peers[out.shard]))
+            at_s = clock()
+            counters.network_s += at_s - now_s
+        counters.encode_s += clock() - at_s
+        return bool(batches)
+
+    def _wait(self, poll: select.poll) -> None:
+        """Until something comes, is posted or is due."""
+        start_s = time.monotonic()
+        due = [] if self._paused else [t for t in (self.engine.deadline, self._link.next_due_s) if t is not None]
+        timeout_s = min(due) - start_s if due else IDLE_S
+        for fd, _ in poll.poll(max(0.0, timeout_s) * 1e3):
+            if fd == self._wake:
+                with contextlib.suppress(BlockingIOError):  # the other thread may have read it first
+                    os.eventfd_read(self._wake)
+        if not self.engine.idle:
+            self._counters.idle_s += time.monotonic() - start_s
+
+    def update_counters(self) -> None:
+        """Bring into the counters what link and engine count themselves. On the transport's thread."""
+        link, windows, c = self._link.counters, self.engine.windows, self._counters
+        c.datagrams_out, c.datagrams_in = link.datagrams_out, link.datagrams_in
+        c.bytes_out, c.bytes_in = link.bytes_out, link.bytes_in
+        c.resent = sum(w.resent for w in windows)
+        c.repeated = sum(int(w.counts[REPEATED]) for w in windows)
+        c.foreign = self._strangers + sum(int(w.counts[FOREIGN]) for w in windows)
+        c.rtt_s = max(w.rtt.smoothed_s for w in windows)
+        c.rtt_least_s = min((w.rtt.least_s for w in windows if w.rtt.samples), default=0.0)

@@ -1,0 +1,165 @@
+"""How fast an all-reduce is, through the switch and through Gloo, in turns in the same processes.
+
+Real worker processes over loopback, and a software switch. Each run is timed on every rank from a common barrier to the
+rank's own end; the slowest rank counts.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inagg_host.allreduce import AllReduce
+from inagg_switch.control.server import BackgroundServer, ControlServer
+from inagg_switch.software import SoftwareConfig, SoftwareDriver
+from inagg_wire.link import FaultLink, Faults
+
+from .load import Child
+
+START_LIMIT_S = 120.0
+RUN_LIMIT_S = 600.0
+TARGET_S = 2.0
+"""Time to spend on each system and size, within the bounds on the number of runs."""
+RUNS_MIN, RUNS_MAX = 5, 200
+
+
+def _worker(
+    connection: Connection, rank: int, workers: int, options: dict[str, Any], against: bool, store: str, loss: float
+) -> None:
+    """A rank: joins both systems, then does the runs that it is told and reports their seconds and bytes."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ExitStack() as stack:
+        systems: dict[str, Callable[[np.ndarray[Any, Any]], object]] = {}
+        barrier: Callable[[], object]
+        if against:
+            import torch
+            import torch.distributed as dist
+
+            dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
+            stack.callback(dist.destroy_process_group)
+            systems["gloo"] = lambda x: dist.all_reduce(torch.from_numpy(x))
+            barrier = dist.barrier
+        wrap = (lambda link: FaultLink(link, Faults(drop=loss), seed=rank)) if loss else None
+        all_reduce = stack.enter_context(AllReduce(rank=rank, workers=workers, wrap_link=wrap, **options))
+        systems["inagg"] = all_reduce
+        if not against:
+            one = np.zeros(1, np.float32)
+            barrier = lambda: all_reduce(one)  # noqa: E731
+        connection.send((None, None))
+        while True:
+            system, elements, runs = connection.recv()
+            values = np.random.default_rng(rank).standard_normal(elements, np.float32)
+            buffer = np.empty_like(values)
+            reduce, seconds = systems[system], []
+            barrier()
+            before, sent_before = all_reduce.counters.as_dict(), _loopback_bytes()
+            for _ in range(runs):
+                np.copyto(buffer, values)  # an in-place sum of sums would grow without bound
+                barrier()
+                start_s = time.perf_counter()
+                reduce(buffer)
+                seconds.append(time.perf_counter() - start_s)
+            after = all_reduce.counters.as_dict()
+            barrier()
+            wire = (_loopback_bytes() - sent_before) / runs / workers
+            up, down = ((after[k] - before[k]) / runs for k in ("bytes_out", "bytes_in"))
+            connection.send((None, (seconds, wire if system == "gloo" else up, wire if system == "gloo" else down)))
+
+
+def _loopback_bytes() -> int:
+    """Bytes that the loopback interface has carried (proc(5), /proc/net/dev): what Gloo's ranks send, with headers."""
+    lines = Path("/proc/net/dev").read_text().splitlines()
+    return next(int(line.split(":")[1].split()[8]) for line in lines if line.strip().startswith("lo:"))
+
+
+class Ranks:
+    """Worker processes around a switch of their own; a context manager."""
+
+    def __init__(
+        self, workers: int, format_: str, *, against: bool, shards: int = 1, loss: float = 0.0, **options: Any
+    ) -> None:
+        self._stack = ExitStack()
+        self.workers, self.format = workers, format_
+        try:
+            driver = SoftwareDriver(SoftwareConfig(shards=shards))
+            self._stack.callback(driver.close)
+            server = self._stack.enter_context(BackgroundServer(ControlServer(driver, "127.0.0.1:0")))
+            directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bench-"))
+            options = {"switch": server.address, "format": format_, **options}
+            self._children: list[Child] = []
+            for rank in range(workers):
+                child = Child(f"rank {rank}", _worker, rank, workers, options, against, f"{directory}/store", loss)
+                self._stack.callback(child.close)
+                self._children.append(child)
+            for child in self._children:
+                child.receive(START_LIMIT_S)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def run(self, system: str, elements: int, runs: int) -> tuple[list[float], float, float]:
+        """Seconds of each run, and bytes that a worker sends and receives in one."""
+        for child in self._children:
+            child.send((system, elements, runs))
+        answers = [child.receive(RUN_LIMIT_S) for child in self._children]
+        seconds = [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
+        return seconds, statistics.mean(a[1] for a in answers), statistics.mean(a[2] for a in answers)
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def bench_allreduce(
+    workers: int, format_: str, sizes: Sequence[int], *, against: str | None, seconds: float = TARGET_S, **options: Any
+) -> Iterator[dict[str, Any]]:
+    """Lines of results: for each size one per system, and one that compares them. Systems take turns, run by run."""
+    systems = ["inagg", against] if against else ["inagg"]
+    with Ranks(workers, format_, against=against is not None, **options) as ranks:
+        for size in sizes:
+            elements = size // 4
+            times: dict[str, list[float]] = {s: [] for s in systems}
+            wire: dict[str, tuple[float, float]] = {}
+            for system in systems:
+                ranks.run(system, elements, 2)  # warm caches, connections and kernels
+            estimate_s = max(statistics.median(ranks.run(s, elements, 3)[0]) for s in systems)
+            runs = int(min(RUNS_MAX, max(RUNS_MIN, seconds / estimate_s)))
+            turns = min(5, runs)
+            for _ in range(turns):
+                for system in systems:
+                    taken, up, down = ranks.run(system, elements, -(-runs // turns))
+                    times[system] += taken
+                    wire[system] = up, down
+            medians = {s: statistics.median(times[s]) for s in systems}
+            for system in systems:
+                yield {
+                    "bench": "allreduce",
+                    "system": system,
+                    "workers": workers,
+                    "format": format_ if system == "inagg" else "float32",
+                    "elements": elements,
+                    "median_s": medians[system],
+                    "elements_per_s": elements / medians[system],
+                    "wire_bytes_up": round(wire[system][0]),
+                    "wire_bytes_down": round(wire[system][1]),
+                    "runs": len(times[system]),
+                }
+            if against:
+                yield {
+                    "bench": "allreduce",
+                    "workers": workers,
+                    "format": format_,
+                    "elements": elements,
+                    "ratio_to_gloo": medians[against] / medians["inagg"],
+                }

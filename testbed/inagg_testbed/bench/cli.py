@@ -1,0 +1,18 @@
+"""The commands `inagg bench ...`: a table of them; each is a click command in the module that measures."""
+
+from __future__ import annotations
+
+from inagg_testbed.cli import Entry, LazyGroup
+
+COMMANDS = {
+    "allreduce": Entry("inagg_testbed.bench.commands:allreduce", "The all-reduce, through a switch and through Gloo."),
+    "kernels": Entry("inagg_testbed.bench.kernels:kernels", "The host's kernels, against memory copy on one core."),
+    "switch": Entry("inagg_testbed.bench.commands:switch", "The software switch, against the raw limit of UDP."),
+}
+
+bench = LazyGroup(
+    name="bench",
+    entries=COMMANDS,
+    no_args_is_help=True,
+    help="Measure throughput on this machine.",
+)

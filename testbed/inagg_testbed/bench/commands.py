@@ -1,0 +1,164 @@
+"""`inagg bench switch` and `inagg bench allreduce`: options in, lines or a table out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from inagg_wire.formats import FORMATS, WORKERS_MAX, job_format
+
+UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+Column = tuple[str, Callable[[dict[str, Any]], str]]
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+
+
+def parse_size(text: str) -> int:
+    """Bytes, from a number with an optional K, M or G (powers of 1024). Raises ValueError."""
+    text = text.strip().lower().removesuffix("b").removesuffix("i")
+    return int(float(text[:-1]) * UNITS[text[-1]]) if text[-1:] in UNITS else int(text)
+
+
+class SizeList(click.ParamType[list[int]]):
+    """Sizes such as ``1K,64M``."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            sizes = [parse_size(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r}: give sizes such as 1K,64M", param, ctx)
+        if any(size < 4 for size in sizes):
+            self.fail("4 bytes are the least: one float32", param, ctx)
+        return sizes
+
+
+class WorkerList(click.ParamType[list[int]]):
+    """Numbers of workers such as ``1,2,4``."""
+
+    name = "workers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            workers = [int(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r}: give numbers such as 2,4", param, ctx)
+        if not all(1 <= n <= WORKERS_MAX for n in workers):
+            self.fail(f"one switch serves 1 to {WORKERS_MAX} workers", param, ctx)
+        return workers
+
+
+workers_option = click.option("--workers", default="4", show_default=True, type=WorkerList(), help="How many; a list.")
+format_option = click.option(
+    "--format", "names", multiple=True, default=("nat8",), show_default=True, type=click.Choice(list(FORMATS)),
+    help="Format of the numbers (repeatable).",
+)  # fmt: skip
+
+
+@click.command()
+@workers_option
+@format_option
+@click.option("--lanes", type=int, help="Elements per datagram. [default: what a 1500-byte frame takes]")
+@click.option("--shards", default="1", show_default=True, type=WorkerList(), help="Data-plane processes; a list.")
+@click.option("--window", default=32, show_default=True, help="Batches that a worker keeps in flight.")
+@click.option("--seconds", default=2.0, show_default=True, help="Length of one run.")
+@click.option("--runs", default=5, show_default=True, type=click.IntRange(1), help="Runs; the median counts.")
+@json_option
+def switch(
+    workers: Sequence[int], names: Sequence[str], lanes: int | None, shards: Sequence[int], window: int, seconds: float,
+    runs: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure the software switch: contributions replayed at it over loopback.
+
+    Worker processes send contributions that were made once, under new block numbers, and wait for the results. In
+    turns with it, the same processes run around one that echoes datagrams of the same sizes and computes nothing:
+    the limit of this machine's network stack, to which the ratio is.
+    """
+    from .switch import bench_switch
+
+    def lines() -> Iterable[dict[str, Any]]:
+        for k in shards:
+            for name in names:
+                for n in workers:
+                    yield bench_switch(
+                        job_format(name), n, lanes=lanes, seconds=seconds, runs=runs, shards=k, window=window
+                    )
+
+    columns: list[Column] = [
+        ("workers", lambda r: str(r["workers"])),
+        ("format", lambda r: r["format"]),
+        ("shards", lambda r: str(r["shards"])),
+        ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}"),
+        ("M packets/s", lambda r: f"{r['packets_per_s'] / 1e6:.2f}"),
+        ("CPU s/G", lambda r: f"{r['cpu_s_per_gelement']:.3f}"),
+        ("limit M/s", lambda r: f"{r['udp_limit_elements_per_s'] / 1e6:,.0f}"),
+        ("ratio", lambda r: f"{r['ratio_to_udp_limit']:.2f}"),
+    ]
+    show(lines(), columns, as_json, "software switch over loopback: elements that it takes in")
+
+
+@click.command()
+@workers_option
+@click.option("--size", "sizes", default="64M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
+@format_option
+@click.option("--against", type=click.Choice(["gloo"]), help="Measure this too, in the same processes, in turns.")
+@click.option("--shards", default=1, show_default=True, type=click.IntRange(1), help="Data-plane processes.")
+@click.option("--window", type=int, help="Blocks in flight. [default: that of the library]")
+@click.option("--seconds", default=2.0, show_default=True, help="Time for each system and size, roughly.")
+@click.option("--loss", default=0.0, show_default=True, help="Fraction of datagrams to drop, each way, at the workers.")
+@json_option
+def allreduce(
+    workers: Sequence[int], sizes: Sequence[int], names: Sequence[str], against: str | None, shards: int,
+    window: int | None, seconds: float, loss: float, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure the all-reduce of a tensor, through a software switch, over loopback.
+
+    Real worker processes, and a switch. A run lasts from a common barrier to the end of the slowest rank. Gloo
+    sums float32; its bytes are those that the loopback interface carried, with headers.
+    """
+    from .allreduce import bench_allreduce
+
+    def lines() -> Iterable[dict[str, Any]]:
+        for name in names:
+            for n in workers:
+                yield from bench_allreduce(
+                    n, name, sizes, against=against, seconds=seconds, shards=shards, loss=loss, window=window
+                )
+
+    columns: list[Column] = [
+        ("workers", lambda r: str(r["workers"])),
+        ("system", lambda r: r.get("system", "")),
+        ("format", lambda r: r["format"]),
+        ("KiB", lambda r: f"{r['elements'] * 4 / 1024:,.0f}"),
+        ("ms", lambda r: f"{r['median_s'] * 1e3:,.2f}" if "median_s" in r else ""),
+        ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}" if "median_s" in r else ""),
+        ("bytes up", lambda r: f"{r['wire_bytes_up']:,}" if "median_s" in r else ""),
+        ("ratio", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
+    ]
+    show(lines(), columns, as_json, "all-reduce over loopback" + (f", {loss:.1%} loss" if loss else ""))
+
+
+def show(lines: Iterable[dict[str, Any]], columns: Sequence[Column], as_json: bool, title: str) -> None:
+    """Print results as they come (JSON) or as one table, with progress meanwhile on standard error."""
+    if as_json:
+        for line in lines:
+            click.echo(json.dumps(line))
+        return
+    table = Table(title=title)
+    for name, _ in columns:
+        table.add_column(name, justify="right")
+    with Console(stderr=True).status("measuring") as status:
+        for line in lines:
+            table.add_row(*(text(line) for _, text in columns))
+            status.update(f"measured {table.row_count} of the rows")
+    Console().print(table)

@@ -1,0 +1,237 @@
+"""How fast the host's kernels are on one core, beside a plain copy of the same floats.
+
+A kernel and `numpy.copyto` of its float array to another run in turns, and their medians are compared. Times are CPU
+times of the thread that runs them, which are the times on the clock where nobody else wants the core.
+
+The floats are one large array; encode writes datagrams into a ring of buffers that stays in the cache, as the engine's
+does, and decode reads from one. A call has some microseconds of its own, which ``--batch 44`` shows: so many datagrams
+the engine encodes at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from inagg_host import kernels as host
+from inagg_host.kernels import Job
+from inagg_wire.formats import FORMATS, JobFormat, job_format
+from inagg_wire.layout import HEADER_BYTES, Op
+from inagg_wire.payload import pack
+from inagg_wire.reencode import result_codes
+from inagg_wire.scale import FloatType
+
+RING_DATAGRAMS = 256
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRate:
+    """One kernel's rate; a line of `inagg bench kernels --json`."""
+
+    kernel: str
+    """absmax (to scale bytes, both rounds' if there are two), encode, decode, or copy itself."""
+    format: str
+    float_type: str
+    elements: int
+    median_s: float
+    elements_per_s: float
+    bytes_per_s: float
+    """Of floats, read or written."""
+    ratio_to_copy: float
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kernel over all elements, ready to be timed."""
+
+    kernel: str
+    job: Job
+    values: NDArray[Any]
+    run: Callable[[], None]
+
+
+def make_values(elements: int, float_type: FloatType) -> NDArray[Any]:
+    """Normally distributed, as gradients about are; from a few million numbers, repeated."""
+    drawn = np.random.default_rng(SEED).standard_normal(min(elements, 1 << 20), np.float32)
+    values = np.resize(drawn, elements)
+    if float_type is FloatType.BFLOAT16:
+        return (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return values.astype(float_type.dtype)
+
+
+def subjects(job: Job, values: NDArray[Any], batch_datagrams: int) -> Iterator[Subject]:
+    """The three kernels of a job over ``values``, compiled."""
+    host.warm_up(job)
+    magnitudes = host.largest(job, values)
+    scales = host.scale_bytes(job, magnitudes)
+    refinements = np.zeros_like(scales)
+
+    def absmax() -> None:
+        found = host.largest(job, values)
+        host.scale_bytes(job, found)
+        if job.refined:
+            host.refine_bytes(job, found, scales, refinements)
+
+    yield Subject("absmax", job, values, absmax)
+
+    numbers = np.arange(job.blocks(values.size))
+    batches = [(part, part % RING_DATAGRAMS) for part in np.split(numbers, numbers[batch_datagrams::batch_datagrams])]
+    contributions = np.zeros((RING_DATAGRAMS, job.datagram_bytes), np.uint8)
+
+    def encode() -> None:
+        for blocks, rows in batches:
+            if host.encode(job, values, blocks, blocks, scales, refinements, contributions, rows) != host.ALL_GOOD:
+                raise RuntimeError("values beyond their own scale")
+
+    yield Subject("encode", job, values, encode)
+
+    results = np.zeros((RING_DATAGRAMS, job.result_bytes), np.uint8)
+    results[:, HEADER_BYTES:] = make_result(job)
+    out = np.empty_like(values)
+
+    def decode() -> None:
+        for blocks, rows in batches:
+            if host.decode(job, results, rows, out, blocks, scales, refinements) != 0:
+                raise RuntimeError("codes that name no level")
+
+    yield Subject("decode", job, out, decode)
+
+
+def make_result(job: Job) -> NDArray[np.uint8]:
+    """The payload of a result with sums of all sizes."""
+    rng = np.random.default_rng(SEED)
+    largest = job.workers * job.format.top(job.workers)
+    sums = np.exp2(rng.uniform(0, np.log2(largest), job.lanes)).astype(np.int64) * rng.choice([-1, 1], job.lanes)
+    codes = result_codes(Op.SUM, job.format, job.workers, sums, np.zeros(job.lanes, np.uint32))
+    return np.frombuffer(pack(job.format.down(job.workers), codes), np.uint8)
+
+
+def timed(run: Callable[[], None]) -> float:
+    started_s = time.thread_time()
+    run()
+    return time.thread_time() - started_s
+
+
+def measure(subject: Subject, runs: int) -> tuple[KernelRate, KernelRate]:
+    """The rates of a kernel and of copying its floats, taken in turns."""
+    values, there = subject.values, np.empty_like(subject.values)
+    subject.run()
+    np.copyto(there, values)
+    kernel_s, copy_s = [], []
+    for _ in range(runs):
+        copy_s.append(timed(lambda: np.copyto(there, values)))
+        kernel_s.append(timed(subject.run))
+    copying = statistics.median(copy_s)
+
+    def rate(kernel: str, median_s: float) -> KernelRate:
+        return KernelRate(
+            kernel=kernel,
+            format=subject.job.format.name,
+            float_type=subject.job.float_type.name.lower(),
+            elements=values.size,
+            median_s=median_s,
+            elements_per_s=values.size / median_s,
+            bytes_per_s=values.nbytes / median_s,
+            ratio_to_copy=copying / median_s,
+            runs=runs,
+        )
+
+    return rate(subject.kernel, statistics.median(kernel_s)), rate("copy", copying)
+
+
+def measure_all(
+    formats: Sequence[JobFormat],
+    float_types: Sequence[FloatType],
+    *,
+    workers: int,
+    elements: int,
+    batch_datagrams: int,
+    runs: int,
+) -> Iterator[KernelRate]:
+    """All kernels of all formats: for each, its rate and that of the copy beside it."""
+    for float_type in float_types:
+        values = make_values(elements, float_type)
+        for fmt in formats:
+            job = Job(fmt, workers, 0, fmt.max_lanes(workers), SEED, float_type)
+            for subject in subjects(job, values, batch_datagrams):
+                yield from measure(subject, runs)
+
+
+def show(rates: Iterable[KernelRate]) -> None:
+    """A table, for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="one core; copy (GB/s) and ratio are to a copy of the same floats, in turns")
+    for column in ("floats", "format", "kernel"):
+        table.add_column(column, no_wrap=True)
+    for column in ("M floats/s", "GB/s", "copy", "ratio"):
+        table.add_column(column, justify="right")
+    waiting = iter(rates)
+    for rate, copy in zip(waiting, waiting, strict=True):
+        table.add_row(
+            rate.float_type,
+            rate.format,
+            rate.kernel,
+            f"{rate.elements_per_s / 1e6:,.0f}",
+            f"{rate.bytes_per_s / 1e9:.1f}",
+            f"{copy.bytes_per_s / 1e9:.1f}",
+            f"{rate.ratio_to_copy:.2f}",
+        )
+    Console().print(table)
+
+
+@click.command()
+@click.option(
+    "--format", "names", multiple=True, type=click.Choice(list(FORMATS)), help="Only these formats (repeatable)."
+)
+@click.option(
+    "--float-type",
+    "types",
+    multiple=True,
+    type=click.Choice([t.name.lower() for t in FloatType]),
+    help="Only these types of floats (repeatable).",
+)
+@click.option("--workers", default=4, show_default=True, type=click.IntRange(1, 32), help="Workers of the job.")
+@click.option(
+    "--elements",
+    default=1 << 24,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Floats of the array. The default does not fit a cache; 262144 fit one.",
+)
+@click.option(
+    "--batch", default=1024, show_default=True, type=click.IntRange(min=1), help="Datagrams that one call takes."
+)
+@click.option("--runs", default=7, show_default=True, type=click.IntRange(min=1), help="Runs; the median counts.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, of the kernels and of copy.")
+def kernels(
+    names: tuple[str, ...], types: tuple[str, ...], workers: int, elements: int, batch: int, runs: int, as_json: bool
+) -> None:
+    """Measure the host's kernels, against memory copy on one core.
+
+    Absmax finds the scale bytes, encode makes contributions of floats, and decode makes floats of results.
+    """
+    rates = measure_all(
+        [job_format(name) for name in names or FORMATS],
+        [FloatType[name.upper()] for name in types or ("float32", "bfloat16", "float16", "float64")],
+        workers=workers,
+        elements=elements,
+        batch_datagrams=batch,
+        runs=runs,
+    )
+    if not as_json:
+        show(rates)
+        return
+    for rate in rates:
+        click.echo(json.dumps({"bench": "kernels"} | asdict(rate)))

@@ -1,0 +1,221 @@
+"""A load on a switch over UDP: worker processes that keep a window of batches in flight and count the answers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inagg_wire.link import Address, Batch, Link, UdpLink
+
+START_LIMIT_S = 60.0  # 33 interpreters that import numpy, on two cores
+STOP_LIMIT_S = 10.0
+RETRY_S = 0.05  # a loopback answers a window within a few milliseconds, on a loaded machine too
+STOP_CHECK_RECEIVES = 64
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+class Feed(Protocol):
+    """What a worker sends, and what it makes of results."""
+
+    def next_batch(self) -> NDArray[np.uint8]:
+        """The datagrams to send next: always the same number. Valid until the next call."""
+
+    def take(self, batch: Batch) -> int:
+        """Look at received datagrams; returns how many of them are answers that let new ones be sent."""
+
+    def unanswered(self) -> Iterable[NDArray[np.uint8]]:
+        """What to send again after RETRY_S without an answer, a batch at a time."""
+
+
+class ConstantFeed:
+    """The same datagrams over and over; whatever comes back is an answer."""
+
+    def __init__(self, datagram_bytes: int, batch_datagrams: int, window: int) -> None:
+        self._data = np.zeros(batch_datagrams * datagram_bytes, np.uint8)
+        self._window = window
+
+    def next_batch(self) -> NDArray[np.uint8]:
+        return self._data
+
+    def take(self, batch: Batch) -> int:
+        return len(batch)
+
+    def unanswered(self) -> Iterable[NDArray[np.uint8]]:
+        return [self._data] * self._window
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """What one worker did from start to stop. `retries`: times that it heard nothing for RETRY_S and sent again."""
+
+    datagrams_out: int
+    datagrams_in: int
+    retries: int
+    kernel_drops: int | None
+    send_blocked: int
+    cpu_s: float
+
+
+def drive(link: Link, peer: Address, feed: Feed, *, size: int, window: int, stopped: Callable[[], bool]) -> int:
+    """Keep `window` batches in flight to `peer` until `stopped()`, which is asked now and then; returns the retries."""
+    unanswered = 0  # batches; fewer may be on their way, since the network may lose some
+    answered = 0  # datagrams of the batch that is being answered
+    retries = 0
+    receives = 0
+    heard_s = time.monotonic()
+    while True:
+        while unanswered < window:
+            batch = feed.next_batch()
+            link.send(Batch(batch, size, peer))
+            unanswered += 1
+        batch_datagrams = batch.nbytes // size
+        received = link.receive(RETRY_S)
+        for part in received:
+            answered += feed.take(part)
+        unanswered = max(unanswered - answered // batch_datagrams, 0)
+        answered %= batch_datagrams
+        receives += 1
+        if receives % STOP_CHECK_RECEIVES == 0 or not received:
+            if stopped():
+                return retries
+            now_s = time.monotonic()
+            if received:
+                heard_s = now_s
+            elif now_s - heard_s >= RETRY_S:
+                for again in feed.unanswered():
+                    link.send(Batch(again, size, peer))
+                heard_s = now_s
+                retries += 1
+
+
+class Child:
+    """A spawned process that runs `main(connection, *args)`, with a pipe to talk over; it ends when that is closed."""
+
+    def __init__(self, name: str, main: Callable[..., None], *args: object) -> None:
+        ours, theirs = _spawn.Pipe()
+        self.name = name
+        self._connection: Connection = ours
+        self._process: SpawnProcess = _spawn.Process(
+            target=_run_child, args=(main, theirs, *args), name=name, daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def send(self, message: object) -> None:
+        self._connection.send(message)
+
+    def receive(self, limit_s: float) -> Any:
+        """The child's next message. RuntimeError: it failed, and how. TimeoutError: nothing within `limit_s`."""
+        if not self._connection.poll(limit_s):
+            raise TimeoutError(f"{self.name} said nothing within {limit_s} s")
+        try:
+            failure, message = self._connection.recv()
+        except EOFError:
+            self._process.join(STOP_LIMIT_S)
+            raise RuntimeError(f"{self.name} ended with exit code {self._process.exitcode}") from None
+        if failure is not None:
+            raise RuntimeError(f"{self.name} failed:\n{failure}")
+        return message
+
+    def hang_up(self) -> None:
+        """Close the pipe, and do not wait until the process has noticed."""
+        self._connection.close()
+
+    def close(self) -> None:
+        """End the process: by closing its pipe, and if that does not help by force."""
+        self.hang_up()
+        self._process.join(STOP_LIMIT_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._process.close()
+
+
+def _run_child(main: Callable[..., None], connection: Connection, *args: object) -> None:
+    try:
+        main(connection, *args)
+    except (EOFError, BrokenPipeError):
+        return  # the parent is gone, or wants us gone
+    except BaseException:
+        connection.send((traceback.format_exc(), None))
+
+
+def _work(connection: Connection, target: Address, size: int, window: int, limit_s: float) -> None:
+    """Worker process: tells its address, gets a feed factory, drives it until the parent says anything, reports."""
+    with UdpLink((target[0], 0), connect=target) as link:
+        connection.send((None, link.address))
+        feed = connection.recv()()
+        deadline_s = time.monotonic() + limit_s
+        cpu_s = time.process_time()
+        retries = drive(
+            link,
+            target,
+            feed,
+            size=size,
+            window=window,
+            stopped=lambda: connection.poll() or time.monotonic() > deadline_s,
+        )
+        counters = link.counters
+        report = WorkerReport(
+            counters.datagrams_out,
+            counters.datagrams_in,
+            retries,
+            counters.kernel_drops,
+            counters.send_blocked,
+            time.process_time() - cpu_s,
+        )
+    connection.recv()
+    connection.send((None, report))
+
+
+class Workers:
+    """`count` worker processes that load the switch at `target`; a context manager that ends them in any case.
+
+    `limit_s`: they stop by themselves after that time. `addresses`: theirs, to bind them at the switch before `start`.
+    """
+
+    def __init__(self, count: int, target: Address, *, size: int, window: int, limit_s: float) -> None:
+        self._children: list[Child] = []
+        try:
+            for rank in range(count):
+                self._children.append(Child(f"worker {rank}", _work, target, size, window, limit_s))
+            self.addresses: list[Address] = [child.receive(START_LIMIT_S) for child in self._children]
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, feeds: Sequence[Callable[[], Feed]]) -> None:
+        """Let them send, each from the feed that its callable makes there; the callables are pickled."""
+        for child, feed in zip(self._children, feeds, strict=True):
+            child.send(feed)
+
+    def stop(self) -> list[WorkerReport]:
+        """Stop them all, then collect what they did."""
+        for child in self._children:
+            child.send("stop")
+        return [child.receive(STOP_LIMIT_S) for child in self._children]
+
+    def close(self) -> None:
+        for child in self._children:
+            child.hang_up()
+        for child in self._children:
+            child.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,212 @@
+"""How fast the software switch aggregates: contributions replayed at it over loopback, against the raw UDP limit.
+
+The limit is `udp_limit`: the same processes, datagram sizes and windows around a process that echoes and computes
+nothing. Both are measured in turns, `runs` times, and the medians compared.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from inagg_switch.driver import Binding, Counters
+from inagg_switch.software import SoftwareConfig, SoftwareDriver
+from inagg_wire.batch import allocate, payloads
+from inagg_wire.errors import Reason
+from inagg_wire.formats import Family, JobFormat, admit
+from inagg_wire.header import Header
+from inagg_wire.layout import LANE_BITS, Kind, Op, datagram_bytes
+from inagg_wire.link import Batch, datagrams_per_call
+from inagg_wire.payload import pack
+from inagg_wire.slots import Lease, slots_for_window
+
+from .udp_limit import Workers, udp_echo_limit
+
+LIMIT_S = 120.0
+WARM_UP_S = 0.2
+SLOT_AT, GENERATION_AT = 16, 20
+
+
+@numba.njit(cache=True)
+def _stamp(data: Any, size: int, block: int, base: int, slots: int) -> None:
+    """Number the datagrams in ``data`` as blocks from ``block`` on."""
+    for i in range(len(data) // size):
+        words = (base + (block + i) % slots, 1 + (block + i) // slots)
+        for j in range(4):
+            data[i * size + SLOT_AT + j] = np.uint8(words[0] >> (24 - 8 * j))
+            data[i * size + GENERATION_AT + j] = np.uint8(words[1] >> (24 - 8 * j))
+
+
+@numba.njit(cache=True)
+def _answered(data: Any, size: int, base: int, slots: int, generations: Any) -> int:
+    """How many results in ``data`` are the first for their block; ``generations`` holds the last one by slot."""
+    count = 0
+    for i in range(len(data) // size):
+        slot, generation = 0, 0
+        for j in range(4):
+            slot = slot << 8 | int(data[i * size + SLOT_AT + j])
+            generation = generation << 8 | int(data[i * size + GENERATION_AT + j])
+        if generation > generations[slot - base]:
+            generations[slot - base] = generation
+            count += 1
+    return count
+
+
+class Replay:
+    """One worker's contributions, made once and sent again and again under new block numbers: a `udp_limit.Feed`."""
+
+    def __init__(self, binding: Binding, worker: int, batch_datagrams: int, window: int) -> None:
+        self._lease = binding.lease
+        header = Header(
+            Kind.CONTRIBUTION,
+            Op.SUM,
+            binding.format.up,
+            binding.lanes,
+            binding.job,
+            binding.token,
+            binding.lease.base,
+            1,
+        )
+        # As many buffers as batches may be unanswered, so that each can be sent again.
+        made = [allocate(header, batch_datagrams) for _ in range(window)]
+        self.size = made[0][1]
+        self._buffers = [data for data, _ in made]
+        rng = np.random.default_rng(worker)
+        for data in self._buffers:
+            for payload in payloads(data, self.size):
+                codes = _payload(binding.format, len(binding.workers), binding.lanes, rng)
+                payload[:] = np.frombuffer(codes, np.uint8)
+        self._batch_datagrams = batch_datagrams
+        self._sent = 0
+        self._generations = np.zeros(binding.lease.slots, np.int64)
+
+    def next_batch(self) -> NDArray[np.uint8]:
+        data = self._buffers[self._sent % len(self._buffers)]
+        _stamp(data, self.size, self._sent * self._batch_datagrams, self._lease.base, self._lease.slots)
+        self._sent += 1
+        return data
+
+    def take(self, batch: Batch) -> int:
+        if batch.size < GENERATION_AT + 4 or batch.data[3] != Kind.RESULT:
+            raise RuntimeError(f"the switch refused a contribution: {batch.data[: batch.size].tobytes().hex()}")
+        return int(_answered(batch.data, batch.size, self._lease.base, self._lease.slots, self._generations))
+
+    def unanswered(self) -> Iterable[NDArray[np.uint8]]:
+        first = max(0, self._sent - len(self._buffers))
+        return [self._buffers[i % len(self._buffers)] for i in range(first, self._sent)]
+
+
+def _payload(fmt: JobFormat, workers: int, lanes: int, rng: np.random.Generator) -> bytes:
+    """The payload of one contribution: valid codes, of all levels."""
+    if fmt.family is Family.NATURAL:
+        sign_bit = LANE_BITS[fmt.up] - 1
+        codes = rng.integers(0, fmt.levels(workers) + 1, lanes) | rng.integers(0, 2, lanes) << sign_bit
+    else:
+        top = fmt.top(workers)
+        codes = rng.integers(-top, top + 1, lanes) & ((1 << LANE_BITS[fmt.up]) - 1)
+    return pack(fmt.up, codes.astype(np.uint32))
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchRate:
+    """One run. Rates count what the switch takes in: n workers contribute n times the elements of a result."""
+
+    elements_per_s: float
+    packets_per_s: float
+    cpu_s_per_gelement: float
+    """CPU seconds of the data planes for 10^9 elements taken in."""
+    results_per_s: float
+    retries: int
+    drops: dict[str, int]
+
+
+def measure(
+    fmt: JobFormat, workers: int, lanes: int, seconds: float, *, shards: int, window: int, offload: bool | None = None
+) -> SwitchRate:
+    """Replay contributions at a switch for ``seconds``, after a warm-up.
+
+    ``window``: batches in flight per worker and shard. With several shards each has worker processes of its own.
+    Raises RuntimeError if a worker or the switch fails.
+    """
+    size_up, size_down = (
+        datagram_bytes(e, lanes) for e in (fmt.encoding(Op.SUM), fmt.result_encoding(Op.SUM, workers))
+    )
+    batch_datagrams = min(datagrams_per_call(size_up), datagrams_per_call(size_down))
+    lease = Lease(0, slots_for_window(window * batch_datagrams))
+    driver = SoftwareDriver(SoftwareConfig(shards=shards, slots=lease.slots, offload=offload))
+    with ExitStack() as stack:
+        stack.callback(driver.close)
+        groups = []
+        for i, shard in enumerate(driver.shards):
+            load = Workers(workers, shard.address, size=size_up, window=window, limit_s=seconds + LIMIT_S)
+            stack.enter_context(load)
+            binding = Binding(1, 0xC0FFEE, fmt, lanes, lease, 1, tuple(load.addresses))
+            driver.bind(i, binding)
+            groups.append((load, binding))
+        for load, binding in groups:
+            load.start([partial(Replay, binding, rank, batch_datagrams, window) for rank in range(workers)])
+        _await_results(driver)
+        time.sleep(WARM_UP_S)
+        before, start_s = [driver.counters(i) for i in range(shards)], time.perf_counter()
+        time.sleep(seconds)
+        after, elapsed_s = [driver.counters(i) for i in range(shards)], time.perf_counter() - start_s
+        retries = sum(report.retries for load, _ in groups for report in load.stop())
+
+    def grown(count: Callable[[Counters], float]) -> float:
+        return sum(map(count, after)) - sum(map(count, before))
+
+    contributions = grown(lambda c: sum(c.jobs[1].contributions))
+    return SwitchRate(
+        elements_per_s=contributions * lanes / elapsed_s,
+        packets_per_s=contributions / elapsed_s,
+        cpu_s_per_gelement=grown(lambda c: c.cpu_s) / (contributions * lanes) * 1e9,
+        results_per_s=grown(lambda c: c.jobs[1].results) / elapsed_s,
+        retries=retries,
+        drops={reason.label: n for reason in Reason if (n := int(grown(lambda c: c.drops.get(reason, 0))))},  # noqa: B023
+    )
+
+
+def _await_results(driver: SoftwareDriver) -> None:
+    """Until every shard has completed a sum: the first start on a machine compiles kernels."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not all(driver.counters(i).jobs[1].results for i in range(len(driver.shards))):
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"no result within {LIMIT_S:.0f} s: {driver.counters(0)}")
+        time.sleep(0.02)
+
+
+def bench_switch(
+    fmt: JobFormat, workers: int, *, lanes: int | None, seconds: float, runs: int, shards: int, window: int
+) -> dict[str, Any]:
+    """Measure switch and limit in turns; the medians as one line of results."""
+    lanes = fmt.max_lanes(workers) if lanes is None else lanes
+    admit(fmt, workers, lanes)
+    size = datagram_bytes(fmt.encoding(Op.SUM), lanes)
+    rates, limits = [], []
+    for _ in range(runs):
+        limits.append(udp_echo_limit(workers, size, seconds, window=window).elements_per_s(lanes))
+        rates.append(measure(fmt, workers, lanes, seconds, shards=shards, window=window))
+    middle = statistics.median(r.elements_per_s for r in rates)
+    return {
+        "bench": "switch",
+        "workers": workers,
+        "format": fmt.name,
+        "lanes": lanes,
+        "shards": shards,
+        "elements_per_s": middle,
+        "packets_per_s": statistics.median(r.packets_per_s for r in rates),
+        "cpu_s_per_gelement": statistics.median(r.cpu_s_per_gelement for r in rates),
+        "udp_limit_elements_per_s": statistics.median(limits),
+        "ratio_to_udp_limit": middle / statistics.median(limits),
+        "retries": sum(r.retries for r in rates),
+        "runs": runs,
+    }

@@ -1,0 +1,41 @@
+"""A switch for all tests of this folder, and worlds of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.host.pytorch.world import World
+
+from inagg_switch.control.server import BackgroundServer, ControlServer
+from inagg_switch.software import SoftwareDriver
+
+
+@pytest.fixture(scope="session")
+def switch() -> Iterator[str]:
+    """The address of a software switch."""
+    driver = SoftwareDriver()
+    try:
+        with BackgroundServer(ControlServer(driver, "127.0.0.1:0")) as server:
+            yield server.address
+    finally:
+        driver.close()
+
+
+@pytest.fixture(scope="session")
+def make_world(switch: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., World]:
+    """Makes worlds on the switch; their user closes them."""
+
+    def make(ranks: int, **environment: str) -> World:
+        folder: Path = tmp_path_factory.mktemp("world")
+        return World(ranks, folder, {"INAGG_SWITCH": switch, **environment})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def two(make_world: Callable[..., World]) -> Iterator[World]:
+    """Two ranks of the backend "inagg", for tests that leave them as they were."""
+    with make_world(2) as world:
+        yield world

@@ -1,0 +1,62 @@
+"""A caller's memory, guarded: canaries around it, and whatever is done with is overwritten at once.
+
+A sum is looked at when its block's result has come, and then written over. So it shows whether the engine writes twice,
+late or beside, and whether it reads values that it has no business to need any more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from inagg_wire.scale import Floats, FloatType
+
+PAD_BYTES = 64
+CANARY, SCRIBBLE = 0xA5, 0x5A
+
+
+class Memory:
+    """What one rank gives to one all-reduce."""
+
+    def __init__(self, values: Floats, in_place: bool, sums: Floats, lanes: int, float_type: FloatType) -> None:
+        self._sums, self._lanes, self._size = sums.tobytes(), lanes, values.itemsize
+        self._out = np.full(2 * PAD_BYTES + values.nbytes, CANARY, np.uint8)
+        self.out: Floats = self._out[PAD_BYTES : PAD_BYTES + values.nbytes].view(float_type.dtype)
+        if in_place:
+            self.out[:] = values
+            self.values = self.out
+        else:
+            self.values = values.copy()
+        self._given = None if in_place else values.tobytes()
+        self._written = np.zeros(-(-values.size // lanes), np.bool_)
+        self.finished = False
+
+    def wrote(self, block: int) -> None:
+        """The result of value block ``block`` has come (again)."""
+        part = self.out[block * self._lanes : (block + 1) * self._lanes].view(np.uint8)
+        if self._written[block]:
+            self._check_scribbled(part.tobytes(), f"block {block} was written again")
+            return
+        start = block * self._lanes * self._size
+        assert part.tobytes() == self._sums[start : start + part.size], f"block {block} is not the sum"
+        part[:] = SCRIBBLE
+        self._written[block] = True
+
+    def finish(self) -> None:
+        """The engine says that all sums are there."""
+        assert not self.finished, "finished twice"
+        assert self._written.all(), "finished without all sums"
+        assert self._given is None or self.values.tobytes() == self._given, "the values were changed"
+        self.finished = True
+        self.values.view(np.uint8)[:] = SCRIBBLE  # whoever reads them now will not get what they were
+        self.check()
+
+    def check(self) -> None:
+        """Nothing was written after the end, or beside."""
+        guard = bytes([CANARY]) * PAD_BYTES
+        whole = self._out.tobytes()
+        assert whole[:PAD_BYTES] == guard == whole[-PAD_BYTES:], "written beside the memory"
+        if self.finished:
+            self._check_scribbled(whole[PAD_BYTES:-PAD_BYTES], "written after the end")
+
+    def _check_scribbled(self, data: bytes, otherwise: str) -> None:
+        assert data.count(SCRIBBLE) == len(data), otherwise

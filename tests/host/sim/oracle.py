@@ -1,0 +1,113 @@
+"""What must come of a tensor, by the reference codec of `inagg_wire` and plain sums of integers.
+
+Nothing here is the engine's, the kernels' or the switch's but the order of the blocks (`plan`, with tests of its own).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from inagg_host.engine.plan import Item, Phase
+from inagg_wire import codec, noise, payload, reencode, scale
+from inagg_wire.formats import JobFormat
+from inagg_wire.layout import Op
+from inagg_wire.scale import Floats, FloatType, Unit
+from inagg_wire.slots import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """By block of the job: payloads of contributions (``up``, by rank too) and of results; by tensor, the sums."""
+
+    up: dict[tuple[int, int], bytes]
+    down: dict[int, bytes]
+    sums: list[Floats]
+
+
+def expect(
+    into: Expected,
+    fmt: JobFormat,
+    lanes: int,
+    seed: int,
+    shards: int,
+    lease: Lease,
+    float_type: FloatType,
+    values: tuple[Floats, ...],
+    divisor: int,
+    first: int,
+    items: tuple[Item, ...],
+) -> None:
+    """Add one tensor whose first block is ``first``."""
+    n = len(values)
+    blocks = range(-(-values[0].size // lanes))
+    cut = [[v[i * lanes : (i + 1) * lanes] for i in blocks] for v in values]
+    own = [[scale.scale_byte(fmt, n, block, float_type) for block in of_rank] for of_rank in cut]
+    agreed = [max(column) for column in zip(*own, strict=True)]
+    refine = [
+        [scale.refine_byte(fmt, cut[w][i], float_type, own[w][i], agreed[i]) if fmt.refined else 0 for i in blocks]
+        for w in range(n)
+    ]
+    refined = [max(column) for column in zip(*refine, strict=True)]
+    units = [scale.unit(fmt, n, agreed[i], refined[i]) for i in blocks]
+    sums = np.zeros(values[0].size, float_type.dtype)
+    for item in items:
+        chunk = slice(item.first, item.first + item.blocks)
+        for i in range(item.count):
+            number = first + item.start + i
+            if item.phase is not Phase.VALUES:
+                bytes_ = own if item.phase is Phase.SCALE else refine
+                size = fmt.scale_lanes(lanes)
+                for w in range(n):
+                    into.up[w, number] = bytes(bytes_[w][chunk]).ljust(size, b"\0")
+                into.down[number] = bytes((agreed if item.phase is Phase.SCALE else refined)[chunk]).ljust(size, b"\0")
+                continue
+            k = item.first + i
+            total = np.zeros(lanes, np.int64)
+            for w in range(n):
+                codes = _codes(fmt, n, cut[w][k], float_type, units[k], seed, w, number, lanes)
+                into.up[w, number] = payload.pack(fmt.up, codes)
+                total += reencode.contribution_integers(Op.SUM, fmt, n, codes)[0]
+            place = number // shards
+            words = noise.switch_words(seed, lease.slot(place), lease.generation(place), lanes)
+            result = reencode.result_codes(Op.SUM, fmt, n, total, words)
+            into.down[number] = payload.pack(fmt.down(n), result)
+            size = cut[0][k].size
+            decoded = codec.decode(result[:size], float_type, fmt, n, units[k])
+            sums[k * lanes : k * lanes + size] = divided(decoded, float_type, divisor)
+    into.sums.append(sums)
+
+
+def _codes(
+    fmt: JobFormat, n: int, block: Floats, float_type: FloatType, unit: Unit | None, seed: int, w: int, number: int,
+    lanes: int,
+) -> npt.NDArray[np.uint32]:  # fmt: skip
+    codes = np.zeros(lanes, np.uint32)
+    if unit is not None:
+        key = noise.block_key(seed, w, number)
+        codes[: block.size] = codec.encode(
+            block, float_type, fmt, n, unit, lambda i: noise.host_words(key, block.size, i)
+        )
+    return codes
+
+
+def divided(sums: Floats, float_type: FloatType, divisor: int) -> Floats:
+    """``sums`` by ``divisor``, as `torch.Tensor.div_` on a CPU does it: types narrower than float32 go through it."""
+    if divisor == 1:
+        return sums
+    with np.errstate(over="ignore", under="ignore"):
+        if float_type is FloatType.BFLOAT16:
+            wide = (sums.astype(np.uint32) << np.uint32(16)).view(np.float32) / np.float32(divisor)
+            bits = wide.view(np.uint32).astype(np.uint64)
+            rounded = (bits + np.uint64(0x7FFF) + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
+            return np.where(np.isnan(wide), 0x7FC0, rounded).astype(np.uint16)
+        if float_type is FloatType.FLOAT16:
+            return (sums.astype(np.float32) / np.float32(divisor)).astype(np.float16)
+        return sums / sums.dtype.type(divisor)
+
+
+def same_bits(a: Floats, b: Floats) -> bool:
+    """Byte for byte, so that NaN equals NaN and zero is not -0.0."""
+    return a.tobytes() == b.tobytes()

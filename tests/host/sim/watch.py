@@ -1,0 +1,127 @@
+"""The rules of the protocol, checked on every datagram that a rank sends or gets; knows nothing of the engine's insides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+
+from inagg_host.engine.plan import Phase
+from inagg_wire.header import STRUCT
+from inagg_wire.layout import HEADER_BYTES, MAGIC, VERSION, Kind, Op
+
+from .network import Bytes
+from .world import World
+
+PLACE = Struct(">II")
+PREFIX_BYTES = 16
+assert PREFIX_BYTES + PLACE.size == HEADER_BYTES
+
+
+@dataclass(slots=True)
+class Track:
+    """One epoch, as far as it was seen. Lists are by rank and shard; blocks are numbered by the shard."""
+
+    starts: list[int]
+    low: list[list[int]]
+    """Below, all results of this epoch have come."""
+    next: list[list[int]]
+    """From here on, nothing was sent in this epoch."""
+    contribution: dict[Op, bytes]
+    result: dict[Op, bytes]
+    """The first bytes of headers."""
+    beyond: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    """Results at or above ``low``."""
+    sent: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """How often a rank sent a block of the job."""
+
+
+class Watch:
+    """Follows all ranks through all epochs. Its methods raise AssertionError."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._lease = world, world.lease
+        self._tracks: dict[int, Track] = {}
+        self._op = {
+            tensor.first + item.start + i: Op.SUM if item.phase is Phase.VALUES else Op.MAX
+            for tensor in world.tensors
+            for item in tensor.items
+            for i in range(item.count)
+        }
+        self.resent = 0
+
+    def begin(self, job: int, token: int, starts: Sequence[int]) -> None:
+        """An epoch begins at blocks ``starts``, by shard."""
+        world, ranks = self._world, range(self._world.workers)
+        assert token not in self._tracks
+        self._tracks[token] = Track(
+            list(starts), [list(starts) for _ in ranks], [list(starts) for _ in ranks],
+            {op: self._prefix(Kind.CONTRIBUTION, op, job, token) for op in Op},
+            {op: self._prefix(Kind.RESULT, op, job, token) for op in Op},
+        )  # fmt: skip
+        assert world.shards == len(starts)
+
+    def _prefix(self, kind: Kind, op: Op, job: int, token: int) -> bytes:
+        fmt, lanes = self._world.format, self._world.lanes
+        encoding = fmt.encoding(op) if kind is Kind.CONTRIBUTION else fmt.result_encoding(op, self._world.workers)
+        return STRUCT.pack(MAGIC, VERSION, kind, op, encoding, fmt.lanes_for(op, lanes), job, 0, token, 0, 1)[
+            :PREFIX_BYTES
+        ]
+
+    def low(self, token: int, rank: int) -> list[int]:
+        """By shard, the first block whose result has not come in this epoch."""
+        return self._tracks[token].low[rank]
+
+    def most_sent(self) -> int:
+        """How often the block that was sent most was sent, by one rank in one epoch."""
+        return max((max(track.sent.values(), default=0) for track in self._tracks.values()), default=0)
+
+    def sent(self, rank: int, shard: int, token: int, data: Bytes, size: int) -> None:
+        """``rank``, in the epoch of ``token``, sends."""
+        track, raw, shards = self._tracks[token], data.tobytes(), self._world.shards
+        window, slots = self._lease.window, self._lease.slots
+        for at in range(0, len(raw), size):
+            block = self._block(raw, at, track.next[rank][shard])
+            number = block * shards + shard
+            op = self._op[number]
+            assert raw[at : at + PREFIX_BYTES] == track.contribution[op], f"a wrong header for block {number}"
+            payload = raw[at + HEADER_BYTES : at + size]
+            assert payload == self._world.expected.up[rank, number], f"rank {rank} sends other values for {number}"
+            track.sent[rank, number] += 1
+            if block < track.next[rank][shard]:
+                self.resent += 1
+                assert block >= max(track.starts[shard], track.next[rank][shard] - slots), "a block from long ago"
+                continue
+            assert block == track.next[rank][shard], f"rank {rank} sends block {block} of shard {shard} out of order"
+            assert block - window < track.low[rank][shard], f"rank {rank} sends {block} beyond its window"
+            # By the window alone nobody can need the slot any more. It is checked on its own, as the proof's conclusion.
+            for low in track.low:
+                assert block - slots < low[shard], f"rank {rank} reuses a slot that somebody needs, for {block}"
+            track.next[rank][shard] = block + 1
+
+    def _block(self, raw: bytes, at: int, near: int) -> int:
+        slot, generation = PLACE.unpack_from(raw, at + PREFIX_BYTES)
+        assert self._lease.contains(slot)
+        return self._lease.block_at(slot, generation, near)
+
+    def got(self, rank: int, shard: int, token: int, data: Bytes, size: int) -> list[int]:
+        """``rank`` gets; the job's numbers of the blocks whose results of this epoch are among it, as they come."""
+        track, raw, shards = self._tracks[token], data.tobytes(), self._world.shards
+        low, numbers = track.low[rank], list[int]()
+        beyond = track.beyond.setdefault((rank, shard), set())
+        for at in range(0, len(raw), size):
+            if raw[at : at + PREFIX_BYTES] not in track.result.values():
+                continue
+            block = self._block(raw, at, track.next[rank][shard])
+            number = block * shards + shard
+            assert raw[at : at + PREFIX_BYTES] == track.result[self._op[number]]
+            assert raw[at + HEADER_BYTES : at + size] == self._world.expected.down[number], f"{number} is not the sum"
+            assert block < track.next[rank][shard], "a result without one's own contribution"
+            numbers.append(number)
+            if block >= low[shard]:
+                beyond.add(block)
+        while low[shard] in beyond:
+            beyond.remove(low[shard])
+            low[shard] += 1
+        return numbers

@@ -1,0 +1,146 @@
+"""The raw UDP limit: real processes that measure, keep their window, survive loss and are gone afterwards."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+from inagg_testbed.bench.load import Child, ConstantFeed, Workers, drive
+from inagg_testbed.bench.udp_limit import Echo, plan, udp_echo_limit
+from inagg_wire.link import FaultLink, Faults, UdpLink
+
+SIZE, BATCH, WINDOW = 1000, 10, 4
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    yield
+    assert multiprocessing.active_children() == []
+
+
+def test_the_limit_is_measured_in_the_shape_of_an_aggregation() -> None:
+    limit = udp_echo_limit(2, 1472, 0.2, warm_up_s=0.05)
+    assert (limit.workers, limit.datagram_bytes, limit.answer_bytes, limit.batch_datagrams) == (2, 1472, 1472, 44)
+    assert limit.datagrams_in > 1000
+    # one batch to each worker for one from each: as many out as in, but for what is in flight
+    assert limit.datagrams_out == pytest.approx(limit.datagrams_in, abs=2 * 2 * limit.window * 44)
+    assert 0.2 <= limit.seconds < 5.0
+    assert 0.0 < limit.cpu_s <= limit.seconds * 1.1
+    assert limit.workers_cpu_s > 0.0
+    assert limit.elements_per_s(1448) == pytest.approx(limit.datagrams_in / limit.seconds * 1448)
+    assert limit.as_dict()["datagrams_per_s"] == limit.datagrams_per_s
+
+
+def test_a_process_that_fails_is_reported() -> None:
+    with pytest.raises(RuntimeError, match=r"echo failed(?s:.)*Cannot assign requested address"):
+        udp_echo_limit(1, seconds=0.1, host="192.0.2.1")
+
+
+def test_a_load_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="rmem_max"):
+        plan(416 << 10, 64, 8972, 7, 32)
+
+
+def fail() -> ConstantFeed:
+    raise ValueError("no such feed")
+
+
+def test_a_worker_that_fails_is_reported() -> None:
+    with UdpLink() as target, Workers(1, target.address, size=SIZE, window=WINDOW, limit_s=5.0) as workers:
+        workers.start([fail])
+        with pytest.raises(RuntimeError, match=r"worker 0 failed(?s:.)*no such feed"):
+            workers.stop()
+
+
+def test_workers_that_hear_nothing_send_their_window_again() -> None:
+    with UdpLink() as target, Workers(2, target.address, size=SIZE, window=WINDOW, limit_s=5.0) as workers:
+        workers.start([partial(ConstantFeed, SIZE, BATCH, WINDOW)] * 2)
+        time.sleep(0.3)
+        reports = workers.stop()
+    for report in reports:
+        assert report.retries >= 1
+        assert report.datagrams_out == (1 + report.retries) * WINDOW * BATCH
+        assert report.datagrams_in == 0
+
+
+def say_nothing(connection: object) -> None:
+    time.sleep(60.0)
+
+
+def test_a_silent_child_is_given_up_and_ended_by_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inagg_testbed.bench.load.STOP_LIMIT_S", 0.1)
+    child = Child("sleeper", say_nothing)
+    with pytest.raises(TimeoutError, match="sleeper"):
+        child.receive(0.1)
+    child.close()
+
+
+@contextmanager
+def echoing(link: UdpLink, worker: UdpLink | FaultLink) -> Iterator[None]:
+    """An echo for one worker, on a thread of its own."""
+    stop = threading.Event()
+    echo = Echo(link, [worker.address], size=SIZE, answer_size=SIZE, batch_datagrams=BATCH, window=WINDOW)
+    thread = threading.Thread(target=echo.run, args=(stop.is_set,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def run_for(seconds: float, link: UdpLink | FaultLink, target: UdpLink) -> int:
+    end_s = time.monotonic() + seconds
+    feed = ConstantFeed(SIZE, BATCH, WINDOW)
+    stopped = lambda: time.monotonic() > end_s  # noqa: E731
+    return drive(link, target.address, feed, size=SIZE, window=WINDOW, stopped=stopped)
+
+
+def test_without_loss_the_window_is_never_passed() -> None:
+    with UdpLink() as target, UdpLink(connect=target.address) as link, echoing(target, link):
+        retries = run_for(0.1, link, target)
+        if retries == 0:  # none on a machine that is not overloaded
+            assert 0 <= link.counters.datagrams_out - link.counters.datagrams_in <= WINDOW * BATCH
+        assert link.counters.datagrams_in > 10 * WINDOW * BATCH
+
+
+def test_loss_stops_nothing_for_good() -> None:
+    with UdpLink() as target, UdpLink() as plain:
+        link = FaultLink(plain, Faults(drop=0.2), seed=1)
+        with echoing(target, link):
+            retries = run_for(0.5, link, target)
+        assert retries >= 1
+        assert plain.counters.datagrams_in > 3 * WINDOW * BATCH
+
+
+def test_an_echo_ignores_strangers_and_other_sizes() -> None:
+    with UdpLink() as target, UdpLink() as worker, UdpLink() as stranger, echoing(target, worker):
+        feed = ConstantFeed(SIZE, BATCH, WINDOW)
+        for link, size in ((stranger, SIZE), (worker, SIZE // 2)):
+            link._transmit(feed.next_batch(), size, target.address)
+        assert worker.receive(0.1) == []
+        assert stranger.receive(0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("granted", "workers", "batch", "window", "expected"),
+    [
+        (64 << 20, 4, 44, 32, (44, 32)),  # as asked for
+        (8 << 20, 4, 44, 32, (44, 20)),  # a smaller window
+        (416 << 10, 2, 44, 32, (44, 2)),
+        (416 << 10, 8, 44, 32, (11, 2)),  # then smaller batches
+        (416 << 10, 32, 44, 32, (2, 2)),
+    ],
+)
+def test_the_load_fits_the_receive_buffer(
+    granted: int, workers: int, batch: int, window: int, expected: tuple[int, int]
+) -> None:
+    assert plan(granted, workers, 1472, batch, window) == expected
+    fits = workers * expected[0] * expected[1] * 1472 * 1.6
+    assert fits <= granted
