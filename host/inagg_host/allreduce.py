@@ -6,7 +6,7 @@ import atexit
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy.typing as npt
 
@@ -23,6 +23,8 @@ from .network import Network
 from .task import Task, make_task
 
 __all__ = ["AllReduce", "AllReduceError"]
+
+T = TypeVar("T")
 
 
 class AllReduce:
@@ -81,10 +83,7 @@ class AllReduce:
     def __call__(self, values: npt.NDArray[Any], out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Sum ``values`` over all ranks, into ``out`` or in place, and return where. See `submit`."""
         task = make_task(values, out, None, 1)
-        self._begin(task)
-        network = self._network
-        if network is not None:
-            network.wait(task)
+        self._begin(task, lambda network: network.submit_and_drive(task))()
         return task.work.result()
 
     def submit(
@@ -101,10 +100,11 @@ class AllReduce:
         cannot be summed, `AllReduceError` if all is over.
         """
         task = make_task(values, out, float_type, divisor)
-        self._begin(task)
+        self._begin(task, lambda network: network.submit(task))
         return task.work
 
-    def _begin(self, task: Task) -> None:
+    def _begin(self, task: Task, submit: Callable[[Network], T]) -> T | Callable[[], None]:
+        """``submit`` the task to the network if there is one, and return what that does."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -113,7 +113,8 @@ class AllReduce:
             elif self._fallback is not None:
                 self._fallback.submit(task)
             elif self._network is not None:
-                self._network.submit(task)
+                return submit(self._network)
+        return lambda: None
 
     @property
     def counters(self) -> Counters:

@@ -8,8 +8,11 @@ import time
 from collections.abc import Callable
 
 from inagg_wire.errors import Reason
+from inagg_wire.formats import job_format
 from inagg_wire.link import Link, UdpLink
+from inagg_wire.scale import FloatType
 
+from . import kernels
 from .config import Config
 from .control.session import Loss, Session, SessionError
 from .counters import Counters
@@ -63,6 +66,9 @@ class Network:
             if wrap_link is not None:
                 link = wrap_link(link)
             self._address = link.address
+            # Before the others can wait for this rank: on a new machine it compiles for some seconds.
+            fmt, lanes = job_format(config.format), config.block_lanes
+            kernels.warm_up(kernels.Job(fmt, config.workers, config.rank, lanes, 0, FloatType.FLOAT32))
             epoch = self._session.join([self._address])
         except BaseException as error:
             self._session.close("failed to start")
@@ -81,9 +87,11 @@ class Network:
         """Begin a task. For any thread; tasks begin in the order of the calls."""
         self._transport.post(lambda: self._begin(task))
 
-    def wait(self, task: Task) -> None:
-        """Help with the work until ``task`` is done, if nobody else does: quicker than to be woken."""
-        self._transport.drive(task.work.done)
+    def submit_and_drive(self, task: Task) -> Callable[[], None]:
+        """Begin a task; what to call then, to help with the work until it is done."""
+        if self._transport.take(lambda: self._begin(task)):
+            return lambda: self._transport.drive(task.work.done)
+        return lambda: None
 
     def update_counters(self) -> None:
         """Bring the counters up to date."""

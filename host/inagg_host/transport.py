@@ -21,6 +21,7 @@ from .engine import Engine, Operation
 from .engine.window import FOREIGN, REPEATED
 
 IDLE_S = 3600.0
+REMIND_S = 0.05
 
 
 class Transport:
@@ -46,6 +47,7 @@ class Transport:
         self._posted: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._asleep = True
+        self._woken = False  # the eventfd is to be read
         self._paused = False
         self._closing = False
         self._turn = threading.Lock()  # who holds it may use engine and link
@@ -79,26 +81,39 @@ class Transport:
         if not self._closing:
             self._closing = True
             os.eventfd_write(self._wake, 1)
+            # A guest and the thread may wait for the same event, which only one of them reads: remind the other.
+            while not self._turn.acquire(timeout=REMIND_S):
+                os.eventfd_write(self._wake, 1)
+            self._turn.release()
+            os.eventfd_write(self._wake, 1)
             self._thread.join()
-            while self._posted:
-                self._posted.popleft()()
-            self._link.close()
-            os.close(self._wake)
+            with self._turn:
+                while self._posted:
+                    self._posted.popleft()()
+                self._link.close()
+                os.close(self._wake)
 
     def _route(self) -> None:
         self._peers = [shard.address for shard in self.engine.epoch.shards]
         self._shards = {peer: shard for shard, peer in enumerate(self._peers)}
 
-    def drive(self, done: Callable[[], bool]) -> None:
-        """Do the thread's work on the calling thread until ``done``, which spares it two changes of threads.
+    def take(self, call: Callable[[], None]) -> bool:
+        """Call ``call`` here if nobody is at work: then the caller has the turn, and must `drive`. Else `post`."""
+        if self._posted or not self._turn.acquire(blocking=False):
+            self.post(call)
+            return False
+        call()
+        return True
 
-        Returns at once if the thread is at work, and when the epoch ends; then the thread goes on.
-        """
-        if not self._turn.acquire(blocking=False):
-            return
+    def drive(self, done: Callable[[], bool]) -> None:
+        """After `take`: do the thread's work on the calling thread until ``done``, or until the epoch ends; then the
+        thread goes on. To wait for the thread instead would cost two changes of threads."""
         try:
-            while not (done() or self._paused or self._closing):
-                if not self._take_turn():
+            while not (done() or self._closing):
+                busy = self._take_turn()
+                if self._paused:
+                    break
+                if not (busy or done()):
                     self._wait(self._guest_poll)
         finally:
             self._turn.release()
@@ -121,6 +136,10 @@ class Transport:
 
     def _take_turn(self) -> bool:
         """Do what was posted, receive and send; whether anything had come. Whoever calls holds the turn."""
+        if self._woken:  # by whoever holds the turn, and will do what was posted: else it could be read for nothing
+            self._woken = False
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
         while self._posted:
             self._posted.popleft()()
         if self._paused:
@@ -164,8 +183,7 @@ class Transport:
         timeout_s = min(due) - start_s if due else IDLE_S
         for fd, _ in poll.poll(max(0.0, timeout_s) * 1e3):
             if fd == self._wake:
-                with contextlib.suppress(BlockingIOError):  # the other thread may have read it first
-                    os.eventfd_read(self._wake)
+                self._woken = True
         if not self.engine.idle:
             self._counters.idle_s += time.monotonic() - start_s
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +22,10 @@ from inagg_wire.link import CaptureLink, FaultLink, Faults, Link, UdpLink
 from .aggregator import Aggregator
 from .dataplane import DataPlane
 from .driver import Address, Counters, DriverError
+
+PARENTS_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+"""Signals that a terminal (Ctrl-C) or a service manager sends to the whole group: only the parent acts on them, and
+says when to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,8 @@ class Started:
 class Wires:
     """A shard's socket, and what was put around it: faults outside, the capture inside.
 
-    So a capture has what really crossed the network. Raises OSError or ValueError if it cannot be opened.
+    So a capture has what really crossed the network. Raises OSError, ValueError or `DriverError` if they do
+    not open.
     """
 
     def __init__(self, config: SoftwareConfig, shard: int) -> None:
@@ -89,7 +95,7 @@ class Wires:
         path = config.capture_of(shard)
         try:
             if path is not None:
-                self.link = self._capture = CaptureLink(self.link, path, max_bytes=config.capture_bytes)
+                self.link = self._capture = _capture(self.link, path, config.capture_bytes)
             if config.faults is not None:
                 self.link = self._faults = FaultLink(self.link, config.faults, config.fault_seed + shard)
         except BaseException:
@@ -128,16 +134,27 @@ class Wires:
         return counters
 
 
+def _capture(link: Link, path: Path, size_bytes: int) -> CaptureLink:
+    try:
+        return CaptureLink(link, path, max_bytes=size_bytes)
+    except OSError as error:
+        raise DriverError(f"cannot capture to {path}: {error.strerror}") from None
+
+
 def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     """The child process: a data plane until the pipe closes, also when the parent dies.
 
     The first message to the parent is `Started` or a `DriverError`; then ``(number, command, arguments...)`` is
     answered with ``(number, result)``, where the result may be a `DriverError`.
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
     try:
         wires = Wires(config, shard)
         plane = DataPlane(wires.link, Aggregator(config.slots, config.lanes))
         plane.step(0.0)
+    except DriverError as error:
+        pipe.send(error)
+        return
     except (OSError, ValueError) as error:
         pipe.send(
             DriverError(f"cannot serve on {config.host} port {config.port + shard if config.port else 0}: {error}")

@@ -6,6 +6,7 @@ import multiprocessing
 import signal
 import time
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -13,7 +14,7 @@ from inagg_wire.formats import FORMATS, WORKERS_MAX
 from inagg_wire.link import canonical
 
 from .driver import Binding, Counters, DriverError, Limits, Shard, SlotWait
-from .shard import SoftwareConfig, Started, serve
+from .shard import PARENTS_SIGNALS, SoftwareConfig, Started, serve
 
 __all__ = ["SoftwareConfig", "SoftwareDriver", "Started"]
 
@@ -21,10 +22,6 @@ START_S = 60.0
 """How long a shard may take to start: the first start on a machine compiles the kernels."""
 ANSWER_S = 10.0
 STOP_S = 5.0
-
-PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Signals that a terminal (Ctrl-C) or a service manager sends to the whole group: only the parent acts on them, and
-says when to stop."""
 
 
 class SoftwareDriver:
@@ -95,7 +92,9 @@ class _ShardProcess:
         self._process: BaseProcess = context.Process(
             target=serve, args=(config, index, theirs), name=f"inagg-shard-{index}", daemon=True
         )
-        # A child inherits which signals are blocked, and has no moment in which it could be hit.
+        # Not among what follows, since it unblocks the signals.
+        resource_tracker.ensure_running()
+        # A child inherits which signals are blocked, so there is no moment in which one could hit it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
         try:
             self._process.start()

@@ -50,22 +50,7 @@ def test_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == f"inagg {importlib.metadata.version('inagg')}\n"
 
 
-# Commands whose module is still to be written. When one comes, its test fails until its name goes from here.
-NOT_WRITTEN = {"bench", "demo"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=[pytest.mark.xfail(raises=ModuleNotFoundError, reason=f"{entry.target} is to be written")]
-            if name in NOT_WRITTEN
-            else [],
-        )
-        for name, entry in cli.COMMANDS.items()
-    ],
-)
+@pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_listed_command_loads(name: str) -> None:
     root = cli.make_root(cli.COMMANDS)
     assert root.get_command(click.Context(root), name) is not None
@@ -84,9 +69,7 @@ def test_the_status_that_a_command_returns_is_the_exit_status(run_command: Calla
     assert run_command(lambda: 7) == 7
 
 
-def test_a_missing_extra_is_named(
-    run_command: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_extra_is_named(run_command: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     def body() -> NoReturn:
         raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
 

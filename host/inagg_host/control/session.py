@@ -104,6 +104,8 @@ class Session:
             except grpc.RpcError as error:
                 if error.code() not in NOT_THERE or time.monotonic() > give_up_s:
                     raise self._explain(error) from error
+            except ValueError as error:  # how gRPC says that the channel was closed meanwhile
+                raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
             if self._closed.wait(RETRY_S):
                 raise SessionError("closed while joining", grpc.StatusCode.CANCELLED)
         epoch = self._read_epoch(reply)

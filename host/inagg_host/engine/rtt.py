@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RTO_MIN_S = 0.005
+RTO_MIN_S = 0.002
 """RFC 6298 (2.4) says one second, for the Internet. Here a round trip is tens of microseconds and what makes it longer
 is a rank that is not ready yet, or a scheduler; a spurious resend costs one datagram that the switch drops."""
 RTO_MAX_S = 1.0
@@ -44,10 +44,11 @@ class RoundTrip:
         """The timer ran out: back off (5.5)."""
         self.backoff += 1
 
-    def timeout_s(self, least_s: float = RTO_MIN_S) -> float:
-        """RTO: how long after the last progress the timer runs out, ``least_s`` or more."""
+    @property
+    def timeout_s(self) -> float:
+        """RTO: how long after the last progress the timer runs out."""
         if not self.samples:
             rto_s = RTO_FIRST_S
         else:
-            rto_s = max(least_s, self.smoothed_s + max(GRANULARITY_S, 4 * self.variation_s))
+            rto_s = max(RTO_MIN_S, self.smoothed_s + max(GRANULARITY_S, 4 * self.variation_s))
         return min(rto_s * 2.0 ** min(self.backoff, 16), RTO_MAX_S)

@@ -31,7 +31,7 @@ come that was new after that (the idea of RFC 8985, RACK); if there is none, whe
 
 FLIGHT_LEAST = 32
 """However many are lost, so many blocks may be out: fewer would leave batches half empty, and starve the link."""
-OVERRUN = 8
+OVERRUN = 4
 """More than one in so many lost means that the path cannot hold what is out. Fewer are taken for chance."""
 
 _AT = {f.name: f.offset for f in FIELDS}
@@ -319,11 +319,7 @@ class Window:
     @property
     def deadline(self) -> float | None:
         """When to call `overdue`, on the clock of ``now``; None while nothing is out."""
-        if self.low == self.next:
-            return None
-        # If the first block was overtaken, it does not wait for a slow rank: all have sent it.
-        overtaken = self.low + REORDER_BLOCKS <= self._highest
-        return self._progress_s + (self.rtt.timeout_s(0.0) if overtaken else self.rtt.timeout_s())
+        return None if self.low == self.next else self._progress_s + self.rtt.timeout_s
 
     def overtaken(self, limit: int) -> list[tuple[Bytes, int]]:
         """Datagrams to send again at once, since later ones were answered: pieces of equal size, with that size."""

@@ -59,6 +59,8 @@ def refine_bytes(job: Job, magnitudes: Largest, agreed: Bytes, out: Bytes) -> in
     """
     if not job.refined:
         raise ValueError(f"{job.format.name} has no second round")
+    for array in (agreed, out):
+        _check_row(array, _UINT8)
     if not magnitudes.size == agreed.size == out.size:
         raise ValueError(f"{magnitudes.size} blocks, {agreed.size} agreed bytes and room for {out.size}")
     return int(_scales.refine_bytes(magnitudes, agreed, job.dith8, job.lowest_scale, out))

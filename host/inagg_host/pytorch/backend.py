@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -279,6 +280,8 @@ def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, 
 
 def register() -> None:
     """Make the backend known to torch.distributed. No error if called twice."""
+    # The workers of a DataLoader are forked and call no gRPC. Without this, gRPC logs a line for each of them.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
 
 

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from inagg_host.allreduce import AllReduce
-from inagg_switch.control.server import BackgroundServer, ControlServer
-from inagg_switch.software import SoftwareConfig, SoftwareDriver
 from inagg_wire.link import FaultLink, Faults
 
-from .load import Child
+from ..switch_process import SwitchProcess
+from .load import Child, crew
 
 START_LIMIT_S = 120.0
 RUN_LIMIT_S = 600.0
@@ -61,7 +62,7 @@ def _worker(
             buffer = np.empty_like(values)
             reduce, seconds = systems[system], []
             barrier()
-            before, sent_before = all_reduce.counters.as_dict(), _loopback_bytes()
+            before, sent_before = all_reduce.counters.as_dict(), loopback_bytes()
             for _ in range(runs):
                 np.copyto(buffer, values)  # an in-place sum of sums would grow without bound
                 barrier()
@@ -70,12 +71,12 @@ def _worker(
                 seconds.append(time.perf_counter() - start_s)
             after = all_reduce.counters.as_dict()
             barrier()
-            wire = (_loopback_bytes() - sent_before) / runs / workers
+            wire = (loopback_bytes() - sent_before) / runs / workers
             up, down = ((after[k] - before[k]) / runs for k in ("bytes_out", "bytes_in"))
             connection.send((None, (seconds, wire if system == "gloo" else up, wire if system == "gloo" else down)))
 
 
-def _loopback_bytes() -> int:
+def loopback_bytes() -> int:
     """Bytes that the loopback interface has carried (proc(5), /proc/net/dev): what Gloo's ranks send, with headers."""
     lines = Path("/proc/net/dev").read_text().splitlines()
     return next(int(line.split(":")[1].split()[8]) for line in lines if line.strip().startswith("lo:"))
@@ -90,20 +91,17 @@ class Ranks:
         self._stack = ExitStack()
         self.workers, self.format = workers, format_
         try:
-            driver = SoftwareDriver(SoftwareConfig(shards=shards))
-            self._stack.callback(driver.close)
-            server = self._stack.enter_context(BackgroundServer(ControlServer(driver, "127.0.0.1:0")))
+            switch = self._stack.enter_context(SwitchProcess("--shards", str(shards)))
             directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bench-"))
-            options = {"switch": server.address, "format": format_, **options}
-            self._children: list[Child] = []
+            options = {"switch": switch.control, "format": format_, **options}
+            self._children = self._stack.enter_context(crew())
             for rank in range(workers):
-                child = Child(f"rank {rank}", _worker, rank, workers, options, against, f"{directory}/store", loss)
-                self._stack.callback(child.close)
-                self._children.append(child)
+                arguments = (rank, workers, options, against, f"{directory}/store", loss)
+                self._children.append(Child(f"rank {rank}", _worker, *arguments))
             for child in self._children:
                 child.receive(START_LIMIT_S)
         except BaseException:
-            self._stack.close()
+            self._stack.__exit__(*sys.exc_info())
             raise
 
     def run(self, system: str, elements: int, runs: int) -> tuple[list[float], float, float]:
@@ -117,8 +115,10 @@ class Ranks:
     def __enter__(self) -> Ranks:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
 
 def bench_allreduce(

@@ -7,6 +7,7 @@ from inagg_testbed.cli import Entry, LazyGroup
 COMMANDS = {
     "allreduce": Entry("inagg_testbed.bench.commands:allreduce", "The all-reduce, through a switch and through Gloo."),
     "kernels": Entry("inagg_testbed.bench.kernels:kernels", "The host's kernels, against memory copy on one core."),
+    "stages": Entry("inagg_testbed.bench.commands:stages", "What each stage of the software switch costs."),
     "switch": Entry("inagg_testbed.bench.commands:switch", "The software switch, against the raw limit of UDP."),
 }
 

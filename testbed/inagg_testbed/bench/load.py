@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -109,7 +112,8 @@ class Child:
         self._process: SpawnProcess = _spawn.Process(
             target=_run_child, args=(main, theirs, *args), name=name, daemon=True
         )
-        self._process.start()
+        with _deaf_to_ctrl_c():
+            self._process.start()
         theirs.close()
 
     def send(self, message: object) -> None:
@@ -141,6 +145,38 @@ class Child:
             self._process.join()
         self._process.close()
 
+    def kill(self) -> None:
+        """End the process at once; for when its work is of no more use."""
+        self._process.kill()
+        self.close()
+
+
+@contextmanager
+def crew() -> Iterator[list[Child]]:
+    """A list for children: at the end they are told to end and waited for; after an exception they are killed."""
+    children: list[Child] = []
+    try:
+        yield children
+    except BaseException:
+        for child in children:
+            child.kill()
+        raise
+    for child in children:
+        child.close()
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Processes started meanwhile ignore SIGINT: a terminal sends it to all of them, and only the parent is to act."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python sets signal handlers from the main thread only
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
 
 def _run_child(main: Callable[..., None], connection: Connection, *args: object) -> None:
     try:
@@ -148,7 +184,8 @@ def _run_child(main: Callable[..., None], connection: Connection, *args: object)
     except (EOFError, BrokenPipeError):
         return  # the parent is gone, or wants us gone
     except BaseException:
-        connection.send((traceback.format_exc(), None))
+        with suppress(BrokenPipeError):  # nobody listens any more
+            connection.send((traceback.format_exc(), None))
 
 
 def _work(connection: Connection, target: Address, size: int, window: int, limit_s: float) -> None:

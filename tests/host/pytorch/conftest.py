@@ -27,9 +27,9 @@ def switch() -> Iterator[str]:
 def make_world(switch: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., World]:
     """Makes worlds on the switch; their user closes them."""
 
-    def make(ranks: int, **environment: str) -> World:
+    def make(ranks: int, backend: str = "inagg", **environment: str) -> World:
         folder: Path = tmp_path_factory.mktemp("world")
-        return World(ranks, folder, {"INAGG_SWITCH": switch, **environment})
+        return World(ranks, folder, {"INAGG_SWITCH": switch, **environment}, backend)
 
     return make
 
@@ -38,4 +38,32 @@ def make_world(switch: str, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 def two(make_world: Callable[..., World]) -> Iterator[World]:
     """Two ranks of the backend "inagg", for tests that leave them as they were."""
     with make_world(2) as world:
+        yield world
+
+
+@pytest.fixture(scope="session")
+def beside(make_world: Callable[..., World]) -> Iterator[World]:
+    """Two ranks of Gloo, for tests that make groups of ours beside it."""
+    with make_world(2, backend="gloo") as world:
+        yield world
+
+
+@pytest.fixture
+def again(make_world: Callable[..., World]) -> Iterator[World]:
+    """Two ranks that a test may leave otherwise than it found them."""
+    with make_world(2) as world:
+        yield world
+
+
+@pytest.fixture(scope="session")
+def four(make_world: Callable[..., World]) -> Iterator[World]:
+    """Four ranks, for slow tests."""
+    with make_world(4) as world:
+        yield world
+
+
+@pytest.fixture(scope="session")
+def four_beside(make_world: Callable[..., World]) -> Iterator[World]:
+    """Four ranks of Gloo, for slow tests."""
+    with make_world(4, backend="gloo") as world:
         yield world

@@ -27,7 +27,9 @@ class World:
         self, ranks: int, folder: Path, environment: Mapping[str, str], backend: str = "inagg", timeout_s: float = 60.0
     ) -> None:
         self.size = ranks
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        # Ranks are forked from a process that has imported what they need, which takes seconds.
+        context.set_forkserver_preload(["inagg_host.pytorch", "tests.host.pytorch.preload"])
         self._pipes: list[Connection] = []
         self._processes = []
         for rank in range(ranks):
@@ -102,15 +104,15 @@ def _serve(
 
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore
 
     import inagg_host.pytorch  # noqa: F401  # registers the backend
 
     torch.set_num_threads(1)
 
     def start() -> None:
-        dist.init_process_group(
-            backend, store=dist.FileStore(store, ranks), rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout_s)
-        )  # fmt: skip
+        files, limit = FileStore(store, ranks), timedelta(seconds=timeout_s)
+        dist.init_process_group(backend, store=files, rank=rank, world_size=ranks, timeout=limit)
 
     _answer(pipe, start)
     while (call := pipe.recv()) is not None:

@@ -24,7 +24,7 @@ from inagg_switch.control.client import ControlClient
 
 INAGG = (sys.executable, "-c", "from inagg_testbed.cli import main; raise SystemExit(main())")
 START_S = 60.0
-"""The first start on a machine compiles the kernels."""
+"""The first switch and the first worker on a machine compile their kernels."""
 
 Array = npt.NDArray[Any]
 
@@ -42,7 +42,7 @@ def inagg(*arguments: str, timeout_s: float = 30, **more: str) -> subprocess.Com
     )
 
 
-def until(condition: Callable[[], object], timeout_s: float = 10, what: str = "it") -> None:
+def until(condition: Callable[[], object], timeout_s: float = START_S, what: str = "it") -> None:
     """Wait until something is so."""
     give_up_at = time.monotonic() + timeout_s
     while not condition():
@@ -59,7 +59,11 @@ class Switch:
         command = [*INAGG, "switch", "--listen", "127.0.0.1:0", "--ready-file", str(self.ready_file)]
         with open(self.log_file, "wb") as log, open(self.out_file, "wb") as out:
             self.process = subprocess.Popen(
-                [*command, "--log-format", "json", *options], stdout=out, stderr=log, env=environment()
+                [*command, "--log-format", "json", *options],
+                stdout=out,
+                stderr=log,
+                env=environment(),
+                start_new_session=True,
             )
         self.ready: dict[str, Any] = {}
 
@@ -97,8 +101,11 @@ class Switch:
         return inagg(*arguments, INAGG_SWITCH=self.address)
 
     def signal(self, number: signal.Signals = signal.SIGINT) -> None:
-        """Send it a signal."""
-        self.process.send_signal(number)
+        """Send a signal to it and its shards at once, as a terminal and a service manager do; SIGKILL to it alone."""
+        if number is signal.SIGKILL:
+            self.process.kill()
+        else:
+            os.killpg(self.process.pid, number)
 
     def ended(self, timeout_s: float = 10) -> int:
         """Wait for its end; its exit status."""
@@ -142,7 +149,7 @@ class Rank(threading.Thread):
         except BaseException as error:
             self.error = error
 
-    def result(self, timeout_s: float = 30) -> list[Array]:
+    def result(self, timeout_s: float = START_S) -> list[Array]:
         """Its sums. Raises what went wrong."""
         self.join(timeout_s)
         assert not self.is_alive(), f"rank {self._options['rank']} of {self._options['job']} still works"
@@ -159,7 +166,7 @@ class Run:
             Rank(mine, switch=address, rank=rank, workers=len(arrays), **options) for rank, mine in enumerate(arrays)
         ]
 
-    def results(self, timeout_s: float = 30) -> list[list[Array]]:
+    def results(self, timeout_s: float = START_S) -> list[list[Array]]:
         """Wait for all; the sums by rank, all of which have the same."""
         results = [rank.result(timeout_s) for rank in self.ranks]
         for other in results[1:]:
@@ -215,6 +222,6 @@ def slots_leased(client: ControlClient) -> int:
     return client.stats().shards[0].slots_leased
 
 
-def wait_for_slots(client: ControlClient, slots: int, timeout_s: float = 10) -> None:
+def wait_for_slots(client: ControlClient, slots: int, timeout_s: float = START_S) -> None:
     """Wait until so many are leased."""
     until(partial(lambda: slots_leased(client) == slots), timeout_s, f"{slots} slots leased")

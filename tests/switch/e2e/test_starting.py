@@ -39,7 +39,14 @@ def test_a_port_in_use_is_named_with_what_to_do(good: Switch) -> None:
 def test_the_first_lines_say_what_runs_and_how_to_join(start: Callable[..., Switch]) -> None:
     switch = start("--log-format", "human", "--shards", "2", "--loss", "0.1", "--fault-seed", "9")
     said = switch.out_file.read_text()
-    for word in (switch.address, "2 shards of 4096 slots", "UDP offload", f"INAGG_SWITCH={switch.address}", "Ctrl-C"):
+    for word in (
+        switch.address,
+        "2 shards of 4096 slots",
+        "1448 lanes",
+        "UDP offload",
+        f"INAGG_SWITCH={switch.address}",
+        "Ctrl-C",
+    ):
         assert word in said
     assert all(str(shard["port"]) in said for shard in switch.ready["shards"])
     warning = next(line for line in switch.log_file.read_text().splitlines() if "faults_injected" in line)

@@ -13,7 +13,7 @@ from inagg_wire.formats import job_format
 from ...software import SoftwareDriver
 from ..metrics import MetricsServer
 from ..security import Security
-from ..text import count_text, seconds_text
+from ..text import count_text
 from .settings import Settings, join_address, split_address
 from .words import bytes_text
 
@@ -51,22 +51,21 @@ def announcement(control: str, driver: SoftwareDriver, settings: Settings, metri
     send_bytes = min(s.send_buffer_bytes for s in started)
     lines = [
         f"inagg switch: control on {control} ({_guards(security)}), data on UDP {_data_text(driver)}",
-        f"  {count_text(config.shards, 'shard')} of {config.slots} slots; up to {driver.limits.workers} workers a job, "
-        f"datagrams up to {config.datagram_bytes} bytes ({_lanes_text(driver)})",
-        f"  UDP offload {_offload_text(driver)}; socket buffers {bytes_text(receive_bytes)} to receive, "
-        f"{bytes_text(send_bytes)} to send",
+        f"  {count_text(config.shards, 'shard')} of {config.slots} slots of up to {_lanes_text(driver)}; "
+        f"up to {driver.limits.workers} workers a job",
+        f"  datagrams up to {config.datagram_bytes} bytes; UDP offload {_offload_text(driver)}; "
+        f"socket buffers {bytes_text(receive_bytes)} in, {bytes_text(send_bytes)} out",
     ]
     if metrics is not None:
         lines.append(f"  metrics on {metrics.url}")
     if config.capture is not None:
         files = ", ".join(str(config.capture_of(i)) for i in range(config.shards))
         lines.append(f"  captures up to {bytes_text(config.capture_bytes)} of datagrams a shard to {files}")
-    needs = _needs(security)
-    lines.append(f"  join:  set INAGG_SWITCH={reachable(control)}{needs} for the workers (and for the commands below)")
+    lines.append(f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below")
+    if needs := _needs(security):
+        lines.append(f"         with {', '.join(needs)}")
     lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
-    lines.append(
-        f"  stop:  Ctrl-C; running jobs get {seconds_text(settings.drain_s)} to end, a second Ctrl-C stops at once"
-    )
+    lines.append(f"  stop:  Ctrl-C: running jobs get {settings.drain_s:g} s to end; a second one stops at once")
     return "\n".join(lines)
 
 
@@ -114,7 +113,7 @@ def _data_text(driver: SoftwareDriver) -> str:
 
 def _lanes_text(driver: SoftwareDriver) -> str:
     lanes = job_format("nat8").max_lanes(driver.limits.workers, driver.limits.datagram_bytes)
-    return f"{lanes} lanes of nat8"
+    return f"{lanes} lanes (nat8)"
 
 
 def _offload_text(driver: SoftwareDriver) -> str:
@@ -124,8 +123,8 @@ def _offload_text(driver: SoftwareDriver) -> str:
     return "off, as asked for" if asked else "off, as this kernel has none: a system call for each datagram, so slow"
 
 
-def _needs(security: Security) -> str:
-    words = [" INAGG_CA=..." if security.tls else ""]
-    words += [" INAGG_CERTIFICATE=... INAGG_KEY=..."] if security.client_ca is not None else []
-    words += [" INAGG_SECRET=..."] if security.secret is not None else []
-    return "".join(words)
+def _needs(security: Security) -> list[str]:
+    """The variables that workers need besides."""
+    names = ["INAGG_CA"] if security.tls else []
+    names += ["INAGG_CERTIFICATE", "INAGG_KEY"] if security.client_ca is not None else []
+    return [*names, "INAGG_SECRET"] if security.secret is not None else names

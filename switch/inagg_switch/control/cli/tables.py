@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TextIO, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +18,22 @@ PIPED_COLUMNS: Final = 250
 def console() -> Console:
     """Standard output: as wide as the terminal, and without colours and edges where there is none."""
     terminal = sys.stdout.isatty()
-    return Console(file=sys.stdout, width=None if terminal else PIPED_COLUMNS, highlight=False, emoji=False)
+    file = sys.stdout if terminal else cast("TextIO", _Trimmed(sys.stdout))
+    return Console(file=file, width=None if terminal else PIPED_COLUMNS, highlight=False, emoji=False)
+
+
+class _Trimmed:
+    """A stream without the spaces with which tables fill their last column."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(re.sub(r" +(?=\n)", "", text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
 
 
 def table(

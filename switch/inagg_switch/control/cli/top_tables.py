@@ -13,20 +13,25 @@ from .rates import JobRates, Rates, ShardRates
 from .tables import table
 from .words import age_text, member_text, rate_text, state_text
 
-REASONS_SHOWN: Final = 8
+REASONS_SHOWN: Final = 4
+"""Reasons and kinds of faults that are shown where lines are few: so many take two lines of 80 columns."""
 NAME_COLUMNS: Final = 17
-"""How much of a job's name is shown where the terminal is narrow."""
-HEAD_LINES: Final = 12
-"""Lines of the picture that are no rows of shards, jobs or workers, at most."""
+"""How much of a job's name is shown on a terminal."""
 
 
 def tables(look: Rates, address: str, lines: int | None = None) -> RenderableType:
     """The whole picture. ``lines``: how many it may have; rows that find no room are counted."""
     now = look.now
+    lost = list(_lost(look, None if lines is None else REASONS_SHOWN))
     workers = [row for job in look.jobs for row in _worker_rows(job)]
-    room = None if lines is None else max(2, lines - HEAD_LINES - len(look.shards))
-    jobs_room = None if room is None else max(1, min(len(look.jobs), room // 2))
-    workers_room = None if room is None or jobs_room is None else max(1, room - jobs_room)
+    jobs_room, workers_room = len(look.jobs), len(workers)
+    if lines is not None:
+        # A line for the title; then four parts of a blank line, titles and rows (what was lost has two lines for each
+        # of its rows and no title), two of which have a line for what they leave out.
+        room = lines - (1 + 2 + len(look.shards) + 1 + 2 * len(lost) + 3 + 3)
+        if jobs_room + workers_room > room:
+            jobs_room = max(1, min(jobs_room, room // 2))
+            workers_room = max(1, room - jobs_room)
     parts: list[RenderableType] = [
         Text.assemble(
             (f"inagg switch {address}", "bold"),
@@ -39,7 +44,6 @@ def tables(look: Rates, address: str, lines: int | None = None) -> RenderableTyp
             [_shard_row(index, shard) for index, shard in enumerate(look.shards)],
         ),
     ]
-    lost = list(_lost(look))
     if lost:
         parts += [Text(), *lost]
     if look.jobs:
@@ -52,9 +56,9 @@ def tables(look: Rates, address: str, lines: int | None = None) -> RenderableTyp
     return Group(*parts)
 
 
-def _more(count: int, room: int | None, noun: str) -> list[RenderableType]:
+def _more(count: int, room: int, noun: str) -> list[RenderableType]:
     """Says what was left out."""
-    if room is None or count <= room:
+    if count <= room:
         return []
     text = f"... and {count_text(count - room, noun)} more: name one job, or use --once or --json"
     return [Text(text, style="dim")]
@@ -75,11 +79,11 @@ def _shard_row(index: int, shard: ShardRates) -> tuple[str, ...]:
     )
 
 
-def _lost(look: Rates) -> Iterator[RenderableType]:
-    """What did not go as it should: by reason, in all and per second."""
+def _lost(look: Rates, most: int | None) -> Iterator[RenderableType]:
+    """What did not go as it should: by reason, in all and per second; at most ``most`` reasons."""
     drops = list(look.drops)
     if drops:
-        yield _counts("Not used:", drops)
+        yield _counts("Not used:", drops, most)
     refused = sum(shard.now.send_refused for shard in look.shards)
     if refused:
         yield Text(f"Not sent, as the kernel did not take them: {refused}")
@@ -88,13 +92,13 @@ def _lost(look: Rates) -> Iterator[RenderableType]:
         yield Text(f"In quarantine, as a shard has not dropped an ended job: {quarantined} slots", style="red")
     faults = [fault for fault in look.faults if fault[1]]
     if faults:
-        yield _counts("Harmed on purpose:", faults, "yellow")
+        yield _counts("Harmed on purpose:", faults, most, "yellow")
 
 
-def _counts(title: str, counts: list[tuple[str, int, float]], style: str = "") -> Text:
-    words = [f"{name} {count} ({rate_text(rate)}/s)" for name, count, rate in counts[:REASONS_SHOWN]]
-    more = len(counts) - REASONS_SHOWN
-    return Text(f"{title} {', '.join(words)}{f', and {more} more reasons' if more > 0 else ''}", style=style)
+def _counts(title: str, counts: list[tuple[str, int, float]], most: int | None, style: str = "") -> Text:
+    words = [f"{name} {count} ({rate_text(rate)}/s)" for name, count, rate in counts[:most]]
+    more = len(counts) - len(words)
+    return Text(f"{title} {', '.join(words)}{f', and {more} more' if more else ''}", style=style)
 
 
 def _job_row(job: JobRates) -> tuple[str, ...]:

@@ -1,0 +1,102 @@
+"""CUDA tensors: staged through pinned memory, beside the training stream; and what of that needs no GPU."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.host.pytorch.test_backend import LARGE, digest, equal
+from tests.host.pytorch.world import World
+
+from inagg_host.pytorch import InaggState, TensorAllReduce, inagg_hook
+from inagg_host.pytorch.cuda import CudaStage
+
+
+def sum_through_stage(name: str) -> tuple[list[float], str]:
+    """CPU tensors take the way of CUDA tensors, once there was one of those: in order, futures and all."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
+        all_reduce._stage = CudaStage(all_reduce._submit_cpu)
+        tensors = [torch.full((LARGE + i,), 2.0 ** (i % 4)) for i in range(10)]
+        works = [all_reduce.submit(tensor) for tensor in tensors]
+        chained = [work.get_future().then(lambda done: float(done.value()[0][0])) for work in works]
+        out = torch.zeros(200, 100)
+        all_reduce.submit(torch.ones(100, 200).t(), out, divisor=workers).wait()
+        values = [*torch.futures.wait_all(chained), float(out.min())]
+        noise = all_reduce(torch.randn(LARGE, generator=torch.Generator().manual_seed(rank)))
+    with pytest.raises(RuntimeError, match="closed"):
+        all_reduce.submit(torch.ones(LARGE)).wait()
+    return values, digest(noise)
+
+
+def test_the_stage_keeps_the_order(two: World) -> None:
+    values, _ = equal(two.run(sum_through_stage, f"stage-{os.getpid()}"))
+    assert values == [2.0 * 2.0 ** (i % 4) for i in range(10)] + [1.0]
+
+
+def sum_on_gpu() -> tuple[list[float], str]:
+    """Both ranks on one GPU, which Gloo does not mind: in place, strided, chained, by functions of the default group."""
+    device = torch.device("cuda", 0)
+    large = torch.ones(LARGE, device=device)
+    work = dist.all_reduce(large, async_op=True)
+    work.wait()
+    doubled = large * 2  # on the current stream, after the sums have arrived
+    strided = torch.ones(300, 200, device=device).t()
+    dist.all_reduce(strided)
+    future = dist.all_reduce(torch.full((LARGE,), 4.0, device=device), async_op=True).get_future()
+    chained = future.then(lambda done: done.value()[0] + 1).wait()
+    part = torch.zeros(LARGE, device=device)
+    dist.reduce_scatter_single(part, torch.ones(2 * LARGE, device=device))
+    after = torch.ones(LARGE)
+    dist.all_reduce(after)
+    results = [doubled, strided, chained, part, after]
+    return [float(x.min().cpu()) for x in results], digest(*(x.cpu() for x in results))
+
+
+@pytest.mark.gpu
+def test_cuda_tensors_are_summed(two: World) -> None:
+    values, _ = equal(two.run(sum_on_gpu))
+    assert values == [4.0, 2.0, 9.0, 2.0, 2.0]
+
+
+def train_on_gpu() -> str:
+    device = torch.device("cuda", 0)
+    with InaggState(min_bytes=0) as state:
+        layers = [torch.nn.Linear(512, 512) for _ in range(4)]
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers).to(device), bucket_cap_mb=1.0)
+        model.register_comm_hook(state, inagg_hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(5):
+            optimizer.zero_grad()
+            model(torch.full((8, 512), 1.0 + step + dist.get_rank(), device=device)).square().mean().backward()
+            optimizer.step()
+        return digest(*(p.cpu() for p in model.parameters()))
+
+
+@pytest.mark.gpu
+def test_ddp_on_a_gpu_has_the_same_parameters_on_all_ranks(beside: World) -> None:
+    equal(beside.run(train_on_gpu))
+
+
+def launch_without_waiting() -> float:
+    """Seconds that submitting takes while the stream is busy for half a second."""
+    device = torch.device("cuda", 0)
+    values = torch.ones(1 << 20, device=device)
+    dist.all_reduce(values)
+    torch.cuda.synchronize(device)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    torch.cuda._sleep(1_000_000_000)
+    end.record()
+    work = dist.all_reduce(values, async_op=True)
+    submitted_while_busy = not end.query()
+    work.wait()
+    torch.cuda.synchronize(device)
+    return float(submitted_while_busy)
+
+
+@pytest.mark.gpu
+def test_submitting_does_not_wait_for_the_stream(two: World) -> None:
+    assert two.run(launch_without_waiting) == [1.0, 1.0]

@@ -1,0 +1,55 @@
+"""A control service over a driver that only remembers, for the commands that ask one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+import structlog
+from tests.switch.control.certificates import Authority
+from tests.switch.control.serving import Serving
+from tests.switch.control.world import RecordingDriver
+
+from inagg_switch.control.client import Access, ControlClient
+from inagg_switch.control.policy import Policy
+from inagg_switch.control.security import Security
+from inagg_switch.control.server import ControlServer, LoopThread
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the terminal and the user's variables say is nothing to these tests."""
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "INAGG_SWITCH", "INAGG_SECRET", "INAGG_CA"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def loop_thread() -> Iterator[LoopThread]:
+    thread = LoopThread("inagg-cli-tests")
+    yield thread
+    thread.close()
+
+
+@pytest.fixture
+def serve(loop_thread: LoopThread) -> Iterator[Callable[..., Serving]]:
+    """Starts a control service on loopback; it is stopped after the test."""
+    with ExitStack() as stack:
+
+        def start(security: Security | None = None, access: Access | None = None) -> Serving:
+            driver = RecordingDriver()
+            policy = Policy(tick_interval_s=0.02, poll_interval_s=0.02, stall_after_s=0.1)
+            server = ControlServer(driver, "127.0.0.1:0", security=security, policy=policy)
+            loop_thread.run(server.start(), 10)
+            serving = Serving(driver, server, ControlClient(server.address, access), loop_thread)
+            stack.callback(serving.close)
+            return serving
+
+        with structlog.testing.capture_logs():
+            yield start
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Signs certificates."""
+    return Authority(tmp_path_factory.mktemp("tls"), "authority")

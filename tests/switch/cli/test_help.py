@@ -1,0 +1,73 @@
+"""The help of the commands: quick, 80 columns wide, with examples and exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from inagg_switch.control.cli.settings import POLICY_OPTIONS
+from inagg_switch.control.metrics import DEFAULT_METRICS_ADDRESS
+from inagg_switch.control.policy import Policy
+from inagg_switch.logs import FORMATS, LEVELS
+from inagg_testbed.cli import COMMANDS, make_root, run
+from inagg_wire.layout import DATA_PORT
+
+NAMES = ("switch", "jobs", "top", "why")
+
+
+def help_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(make_root(COMMANDS), [name, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_fits_80_columns_and_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of(name, capsys)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Examples:" in text
+    assert f"  inagg {name}" in text
+
+
+@pytest.mark.parametrize("name", ["switch", "why"])
+def test_help_tells_the_exit_status(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "exit status" in help_of(name, capsys).lower()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_root_has_a_line_for_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(make_root(COMMANDS), ["--help"]) == 0
+    assert COMMANDS[name].help in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from inagg_testbed.cli import COMMANDS, make_root, run;"
+        f"[run(make_root(COMMANDS), [name, '--help']) for name in {NAMES}];"
+        "heavy = {'numpy', 'numba', 'grpc', 'torch', 'scapy', 'rich', 'prometheus_client', 'structlog'};"
+        "print('imported:', sorted(heavy & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.endswith("imported: []\n")
+
+
+def test_asking_a_switch_imports_no_compiler() -> None:
+    script = (
+        "import sys; from inagg_testbed.cli import COMMANDS, make_root, run;"
+        "run(make_root(COMMANDS), ['jobs', '--switch', '127.0.0.1:1']);"
+        "print('imported:', sorted({'numba', 'torch', 'scapy'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout == "imported: []\n"
+
+
+def test_the_defaults_that_help_tells_are_those_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(help_of("switch", capsys).split())
+    assert DEFAULT_METRICS_ADDRESS in text
+    assert f"port {DATA_PORT}" in text
+    assert all(name in text for name in (*FORMATS, *LEVELS))
+    policy = Policy()
+    for field, option in POLICY_OPTIONS.items():
+        words = text.partition(f"--{option.replace('_', '-')} ")[2].partition(" --")[0]
+        assert f"[default: {getattr(policy, field):g}]" in words

@@ -1,0 +1,164 @@
+"""What the options of `inagg switch` come to, and which of them cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from inagg_switch.cli import switch
+from inagg_switch.control.cli.settings import (
+    Settings,
+    SettingsError,
+    check_ports,
+    data_address,
+    join_address,
+    settings_from,
+    split_address,
+)
+from inagg_switch.control.policy import Policy
+from inagg_wire.link import Faults
+
+
+def settings(*arguments: str, secret: str | None = None) -> Settings:
+    """The settings of a command line."""
+    context = switch.make_context("switch", list(arguments))
+    return settings_from(context.params, secret)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("10.0.0.1:5", ("10.0.0.1", 5)),
+        ("10.0.0.1", ("10.0.0.1", 7)),
+        ("name:0", ("name", 0)),
+        ("[::1]:5", ("::1", 5)),
+        ("[::1]", ("::1", 7)),
+        ("::1", ("::1", 7)),
+    ],
+)
+def test_addresses_are_split(text: str, found: tuple[str, int]) -> None:
+    assert split_address(text, 7) == found
+
+
+@pytest.mark.parametrize("text", ["", ":5", "host:", "host:x", "host:70000", "host:-1", "host:٣"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="give"):
+        split_address(text)
+
+
+@pytest.mark.parametrize("address", [("10.0.0.1", 5), ("::1", 5)])
+def test_addresses_are_joined_as_they_are_split(address: tuple[str, int]) -> None:
+    assert split_address(join_address(*address)) == address
+
+
+@pytest.mark.parametrize(
+    ("listen", "data", "found"),
+    [
+        ("10.0.0.1:47100", None, ("10.0.0.1", 47101)),
+        ("10.0.0.1:0", None, ("10.0.0.1", 0)),
+        ("0.0.0.0:5", "10.0.0.1", ("10.0.0.1", 47101)),
+        ("127.0.0.1:5", "10.0.0.1:9", ("10.0.0.1", 9)),
+        ("localhost:5", "127.0.0.1:9", ("127.0.0.1", 9)),
+        ("unix:/run/inagg", None, ("127.0.0.1", 47101)),
+    ],
+)
+def test_data_go_where_control_is_unless_said_otherwise(listen: str, data: str | None, found: tuple[str, int]) -> None:
+    assert data_address(listen, data) == found
+
+
+def test_a_name_becomes_an_address_as_data_planes_take_no_names() -> None:
+    host, _ = data_address("localhost:5", None)
+    assert host in ("127.0.0.1", "::1")
+
+
+def test_a_name_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(SettingsError, match="give the address itself"):
+        data_address("127.0.0.1:5", "no.such.host.invalid:1")
+
+
+def test_shards_need_as_many_ports() -> None:
+    check_ports(0, 1024)
+    check_ports(65535, 1)
+    with pytest.raises(SettingsError, match="they end at 65535"):
+        check_ports(65535, 2)
+
+
+def test_without_options_it_serves_this_machine() -> None:
+    found = settings()
+    assert found.listen == "127.0.0.1:47100"
+    assert (found.software.host, found.software.port, found.software.shards) == ("127.0.0.1", 47101, 1)
+    assert found.software.faults is None
+    assert found.policy == Policy()
+    assert found.metrics is None
+    assert found.announce
+
+
+def test_metrics_without_a_value_are_on_loopback() -> None:
+    assert settings("--metrics").metrics == "127.0.0.1:47099"
+    assert settings("--metrics", "127.0.0.1:9").metrics == "127.0.0.1:9"
+
+
+def test_limits_are_those_of_the_policy() -> None:
+    found = settings("--heartbeat-limit", "3", "--rejoin-limit", "0", "--jobs-max", "5")
+    assert found.policy == Policy(heartbeat_limit_s=3, rejoin_limit_s=0, jobs_max=5)
+
+
+def test_faults_get_a_seed_that_is_drawn_if_none_is_given() -> None:
+    found = settings("--loss", "0.1", "--reorder", "0.2", "--fault-seed", "9")
+    assert found.software.faults == Faults(drop=0.1, reorder=0.2)
+    assert found.software.fault_seed == 9
+    drawn = {settings("--loss", "0.1").software.fault_seed for _ in range(3)}
+    assert len(drawn) > 1
+
+
+def test_the_secret_is_that_of_the_file_or_of_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("of-the-file\n")
+    assert settings(secret="of-the-environment").security.secret == "of-the-environment"
+    assert settings("--secret-file", str(file), secret="of-the-environment").security.secret == "of-the-file"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--listen", "0.0.0.0:1"), "--insecure"),
+        (("--metrics", "0.0.0.0:1"), "--insecure"),
+        (("--fault-seed", "1"), "nothing to seed"),
+        (("--heartbeat-limit", "0.1"), "choose 0.2 or more"),
+        (("--listen", "here:99999"), "0 to 65535"),
+        (("--tls-cert", __file__), "--tls-key"),
+        (("--client-ca", __file__), "--tls-cert"),
+        (("--data", "127.0.0.1:65535", "--shards", "2"), "they end at 65535"),
+    ],
+)
+def test_settings_that_cannot_be_say_what_to_change(arguments: tuple[str, ...], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        settings(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--slots", "1000"),
+        ("--slots", "1"),
+        ("--loss", "1.1"),
+        ("--loss", "nan"),
+        ("--drain", "-1"),
+        ("--drain", "inf"),
+        ("--heartbeat-limit", "0"),
+        ("--shards", "0"),
+        ("--datagram-bytes", "10"),
+        ("--secret-file", "/no/such/file"),
+    ],
+)
+def test_values_that_no_switch_can_have_are_wrong_usage(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(click.BadParameter):
+        settings(*arguments)
+
+
+def test_each_shard_captures_to_a_file_of_its_own(tmp_path: Path) -> None:
+    config: Any = settings("--capture", str(tmp_path / "run.pcap"), "--shards", "2").software
+    assert [config.capture_of(i).name for i in range(2)] == ["run.pcap", "run.shard1.pcap"]
