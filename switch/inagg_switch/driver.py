@@ -105,6 +105,8 @@ class Counters:
     cpu_s: float = 0.0
     """CPU time of the data plane, user and system; 0 where there is no such thing."""
     drops: dict[Reason, int] = field(default_factory=dict)
+    not_captured: int = 0
+    """Datagrams that were not recorded, since the capture is as large as it may be."""
     faults: dict[str, int] = field(default_factory=dict)
     """Datagrams that were harmed on purpose, by what was done to them; empty unless that was asked for."""
     jobs: dict[int, JobCounters] = field(default_factory=dict)

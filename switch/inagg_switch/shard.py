@@ -131,6 +131,7 @@ class Wires:
             }
         if self._capture is not None:
             self._capture.flush()
+            counters.not_captured = self._capture.not_captured
         return counters
 
 

@@ -239,9 +239,9 @@ class Window:
     def replay(self, limit: int, now: float) -> list[tuple[Bytes, int]]:
         """Send the next blocks that were sent in an earlier epoch already, up to ``limit``, by the same rules as new
         ones: pieces of equal datagrams, with their size. Empty when there is no room, or nothing left of them."""
-        count = min(
-            self.stored - self.next, self.low + self.lease.window - self.next, self._flight_room, limit
-        )
+        if self.next == self.stored:
+            return []
+        count = min(self.stored - self.next, self.low + self.lease.window - self.next, self._flight_room, limit)
         if count <= 0:
             return []
         rows = (self.next + np.arange(count)) & (self.lease.slots - 1)
@@ -328,16 +328,21 @@ class Window:
         return self._again(self._blocks[:found].copy())
 
     def overdue(self, limit: int, now: float) -> list[tuple[Bytes, int]]:
-        """Datagrams to send again because the timer ran out: the first ``limit`` that have no result."""
-        if self.deadline is None or now < self.deadline:
+        """Datagrams to send again because the timer ran out, ``limit`` at most.
+
+        They are those that were overtaken, and so are lost again; the first that has no result, and the last, whose
+        result would tell that the others are lost (RFC 8985, section 7). The others may wait for a slow rank.
+        """
+        if self.low == self.next or now < self._progress_s + self.rtt.timeout_s:
             return []
         self.rtt.expired()
         self._progress_s = now
-        out = self.low + np.flatnonzero(
-            ~self._done[(self.low + np.arange(self.next - self.low)) & (self.lease.slots - 1)]
-        )
-        self._once[out & (self.lease.slots - 1)] = False
-        return self._again(out[:limit])
+        out = np.arange(self.low, self.next)
+        out = out[~self._done[out & (self.lease.slots - 1)]]
+        self._once[out & (self.lease.slots - 1)] = False  # their results come late, for whatever reason
+        again = out <= self._highest - REORDER_BLOCKS
+        again[0] = again[-1] = True
+        return self._again(out[again][:limit])
 
     def _again(self, blocks: Integers) -> list[tuple[Bytes, int]]:
         if not blocks.size:

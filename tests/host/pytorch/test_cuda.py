@@ -37,7 +37,7 @@ def test_the_stage_keeps_the_order(two: World) -> None:
 
 
 def sum_on_gpu() -> tuple[list[float], str]:
-    """Both ranks on one GPU, which Gloo does not mind: in place, strided, chained, by functions of the default group."""
+    """Both ranks on one GPU: in place, strided, chained, scattered, and a CPU tensor after them."""
     device = torch.device("cuda", 0)
     large = torch.ones(LARGE, device=device)
     work = dist.all_reduce(large, async_op=True)

@@ -41,7 +41,8 @@ def _rank(connection: Connection, rank: int, steps: int, options: dict[str, Any]
             for step in range(steps):
                 sums = all_reduce(values(rank, step))
                 connection.send((step, zlib.crc32(sums.tobytes())))
-            connection.send(("end", all_reduce.counters.epochs))
+            epochs = all_reduce.counters.epochs
+        connection.send(("end", epochs))
     except AllReduceError as error:
         connection.send(("error", str(error)))
 
@@ -80,6 +81,11 @@ class Ranks:
     def sums(self, rank: int) -> list[Any]:
         """The checksums of the results that ``rank`` has had."""
         return [said for step, said in self.said[rank] if isinstance(step, int)]
+
+    def leave(self) -> None:
+        """Wait until all have left the job and ended."""
+        for process in self.processes:
+            process.join(PATIENCE_S)
 
     def stop(self) -> None:
         for process in self.processes:

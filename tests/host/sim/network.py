@@ -28,7 +28,7 @@ class Weather:
     ``lost``; ``damaged``: a bit flips below the UDP checksum, which is a loss; ``flipped``: a bit flips in the first
     `CHECKED_BYTES` and nothing notices; ``repeated``: a copy comes up to ``late_s`` later; ``late``: it comes up to
     ``late_s`` later itself. All others of a batch come after ``delay_s`` and up to ``jitter_s`` together.
-    ``datagram_s``: how long one datagram keeps its link busy.
+    ``datagram_s``: how long one datagram keeps its wire busy; ``queue``: how many may wait for it, the rest is lost.
     """
 
     lost: float = 0.0
@@ -40,6 +40,7 @@ class Weather:
     delay_s: float = 0.0001
     jitter_s: float = 0.0
     datagram_s: float = 0.0
+    queue: int = 1 << 30
 
     @property
     def bad(self) -> float:
@@ -79,7 +80,13 @@ class Network:
         self.counts["sent"] += count
         start_s = now
         if w.datagram_s:
-            start_s = max(now, self._busy_until_s.get(wire, 0.0)) + count * w.datagram_s
+            start_s = max(now, self._busy_until_s.get(wire, 0.0))
+            taken = min(count, w.queue - round((start_s - now) / w.datagram_s))
+            self.counts["overrun"] += count - taken
+            if taken <= 0:
+                return
+            data, count = data[: taken * size], taken
+            start_s += count * w.datagram_s
             self._busy_until_s[wire] = start_s
         at_s = start_s + w.delay_s + (w.jitter_s * draw() if w.jitter_s else 0.0)
         rows = data.reshape(count, size)
@@ -117,4 +124,4 @@ class Network:
         return damaged
 
 
-_KINDS = ("lost", "damaged", "flipped", "repeated", "late")
+_KINDS = ("lost", "damaged", "flipped", "repeated", "late", "overrun")

@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.switch.control.certificates import Authority
 from tests.switch.control.serving import Serving, job_spec
 
-from inagg_switch.control.metrics import METRICS, MetricsServer, families, take
+from inagg_switch.control.metric_names import METRICS
+from inagg_switch.control.metrics import MetricsServer, families, take
 from inagg_switch.control.security import Security, SecurityError
 from inagg_switch.driver import JobCounters, SlotWait
 from inagg_wire.errors import Reason

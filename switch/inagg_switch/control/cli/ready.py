@@ -53,7 +53,7 @@ def announcement(control: str, driver: SoftwareDriver, settings: Settings, metri
         f"inagg switch: control on {control} ({_guards(security)}), data on UDP {_data_text(driver)}",
         f"  {count_text(config.shards, 'shard')} of {config.slots} slots of up to {_lanes_text(driver)}; "
         f"up to {driver.limits.workers} workers a job",
-        f"  datagrams up to {config.datagram_bytes} bytes; UDP offload {_offload_text(driver)}; "
+        f"  datagrams to {config.datagram_bytes} bytes; UDP offload {_offload_text(driver)}; "
         f"socket buffers {bytes_text(receive_bytes)} in, {bytes_text(send_bytes)} out",
     ]
     if metrics is not None:

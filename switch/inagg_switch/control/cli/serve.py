@@ -128,6 +128,7 @@ class _Switch:
                 log.error("shard_died", what=why, jobs=[job.name for job in engine.registry.jobs()])
             return EXIT_STOPPED if why is None else EXIT_FAILED
         finally:
+            self._tell_of_capture()
             if self._signals > 1:
                 grace_s = AT_ONCE_GRACE_S
             await self._server.stop(grace_s, why)
@@ -174,6 +175,13 @@ class _Switch:
                 write_ready_file(settings.ready_file, known)
             except OSError as error:
                 raise ServerError(f"cannot write {settings.ready_file}: {error.strerror}") from None
+
+    def _tell_of_capture(self) -> None:
+        """A capture that lacks something must not look whole."""
+        look = self._server.engine.last_look if self._server.engine is not None else None
+        missing = [shard.not_captured for shard in look.shards] if look is not None else []
+        if any(missing):
+            log.warning("capture_full", not_captured_by_shard=missing, hint="record more with --capture-limit")
 
     def _on_signal(self) -> None:
         self._signals += 1
