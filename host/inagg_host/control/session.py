@@ -65,6 +65,7 @@ class Session:
         self._metadata = (("authorization", f"Bearer {config.secret}"),) if config.secret else ()
         self._epoch = 0
         self._reported = 0  # the epoch whose loss was told
+        self._left: set[int] = set()  # ranks, in this epoch
         self._interval_s = 1.0
         self._closed = threading.Event()
         self._joined = threading.Event()
@@ -111,6 +112,7 @@ class Session:
         epoch = self._read_epoch(reply)
         with self._lock:
             self._epoch, self._interval_s = epoch.number, reply.heartbeat_interval_s
+            self._left.clear()
         self._joined.set()
         if not self._threads:
             for target in (self._beat, self._listen):
@@ -179,6 +181,13 @@ class Session:
         elif kind == "epoch_ended":
             ended = event.epoch_ended
             self._tell(ended.epoch, Loss(ended.text, ended.rank if ended.HasField("rank") else None))
+        elif kind == "member_left":
+            self._left.add(event.member_left.rank)
+        elif kind == "stalled":
+            if gone := sorted(self._left.intersection(event.stalled.ranks)):
+                ranks = ", ".join(map(str, gone))
+                text = f"rank {ranks} has left the job, and what it has not sent is waited for"
+                self._tell(self._epoch, Loss(text, gone[0], final=True))
         elif kind == "job_ended":
             over = event.job_ended
             self._tell(self._epoch, Loss(over.text, over.rank if over.HasField("rank") else None, final=True))
@@ -220,12 +229,13 @@ class Session:
         self._channel.close()
 
     def _explain(self, error: grpc.RpcError) -> SessionError:
-        if error.code() in NOT_THERE:
+        text = error.details() or ""
+        if error.code() in NOT_THERE and not text.startswith("the switch"):  # else it has answered
             return SessionError(
-                f"cannot reach the switch at {self._config.switch}: is `inagg switch` running? ({error.details()})",
+                f"cannot reach the switch at {self._config.switch}: is `inagg switch` running? ({text})",
                 error.code(),
             )
-        return SessionError(f"the switch at {self._config.switch} says: {error.details()}", error.code())
+        return SessionError(f"the switch at {self._config.switch} says: {text}", error.code())
 
 
 def _channel(config: Config) -> grpc.Channel:

@@ -10,14 +10,14 @@ from typing import Any, Self
 import numpy.typing as npt
 import torch
 
-from inagg_host.allreduce import AllReduce
+from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.completion import Work
 from inagg_host.counters import Counters
 from inagg_wire.scale import FloatType
 
 from .cuda import CudaStage
 from .tracing import SUBMIT, span
-from .work import Pending, TensorWork
+from .work import TensorWork
 
 FLOAT_TYPES = {
     torch.float16: FloatType.FLOAT16,
@@ -48,6 +48,7 @@ class TensorAllReduce:
         self.arrays = AllReduce(**options) if arrays is None else arrays
         self._stage: CudaStage | None = None
         self._lock = threading.Lock()
+        self._closed = False
 
     def __call__(self, tensor: torch.Tensor, out: torch.Tensor | None = None, divisor: int = 1) -> torch.Tensor:
         """Sum ``tensor`` over all ranks, into ``out`` or in place, and return where. See `submit`."""
@@ -79,6 +80,8 @@ class TensorAllReduce:
                              f"{tuple(tensor.shape)}, or they are on different devices")  # fmt: skip
         tensor, target = tensor.detach(), target.detach()
         with span(SUBMIT), self._lock:
+            if self._closed:
+                raise AllReduceError("closed")
             # Once a tensor has gone through the stage, which submits later, all must, to keep their order.
             if self._stage is None and tensor.is_cuda:
                 self._stage = CudaStage(self._submit_cpu)
@@ -109,6 +112,8 @@ class TensorAllReduce:
 
     def close(self, reason: str = "", end: bool = False) -> None:
         """Leave the job, or ``end`` it for all ranks. What is unfinished fails. No error if called twice."""
+        with self._lock:
+            self._closed = True
         self.arrays.close(reason, end)
         if self._stage is not None:
             self._stage.close()
@@ -142,6 +147,3 @@ def _after(first: Callable[[], object], then: Callable[[], None] | None) -> Call
             then()
 
     return both
-
-
-__all__ = ["FLOAT_TYPES", "Pending", "TensorAllReduce", "TensorWork", "is_plain", "view"]

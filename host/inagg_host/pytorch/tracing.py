@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-from torch._C._autograd import _profiler_enabled
+from torch.autograd import profiler
 from torch.autograd.profiler import record_function
 from torch.futures import Future
 
@@ -20,8 +20,8 @@ WAIT = "inagg::wait"
 
 
 def recording() -> bool:
-    """Whether a profiler records this thread."""
-    return _profiler_enabled()
+    """Whether there is a profiler; it need not record this thread."""
+    return profiler._is_profiler_enabled
 
 
 def span(name: str) -> AbstractContextManager[object]:

@@ -28,7 +28,7 @@ def values(rank: int, step: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 def start_switch(before: SwitchProcess | None = None) -> SwitchProcess:
     """A switch with short limits; where the one ``before`` was, if that is given."""
-    limits = ("--heartbeat-limit", "1", "--rejoin-limit", "2")
+    limits = ("--heartbeat-limit", "1", "--rejoin-limit", "2", "--stall-after", "1")
     if before is None:
         return SwitchProcess(*limits)
     return SwitchProcess(*limits, control=before.control, data=before.data)
@@ -50,14 +50,16 @@ def _rank(connection: Connection, rank: int, steps: int, options: dict[str, Any]
 class Ranks:
     """Rank processes; what they say is collected in ``said``, by rank."""
 
-    def __init__(self, count: int, steps: int, **options: Any) -> None:
+    def __init__(self, count: int, steps: int | list[int], **options: Any) -> None:
+        """``steps``: how many; a list has those of each rank."""
         context = multiprocessing.get_context("spawn")
         self.said: list[list[tuple[Any, Any]]] = [[] for _ in range(count)]
         self._pipes: list[Any] = []
         self.processes: list[Any] = []
         for rank in range(count):
             ours, theirs = context.Pipe()
-            arguments = (theirs, rank, steps, {"workers": count, "lanes": LANES, "window": 16, **options})
+            mine = steps if isinstance(steps, int) else steps[rank]
+            arguments = (theirs, rank, mine, {"workers": count, "lanes": LANES, "window": 16, **options})
             self.processes.append(context.Process(target=_rank, args=arguments, daemon=True))
             self.processes[-1].start()
             theirs.close()

@@ -77,3 +77,12 @@ def test_a_rank_that_never_comes_is_an_error_that_names_it(switch: SwitchProcess
         assert "1" in ranks.hear(0, "error")
     finally:
         ranks.stop()
+
+
+def test_a_rank_that_leaves_too_early_is_named_on_the_others(switch: SwitchProcess) -> None:
+    ranks = Ranks(2, [3, 100_000], switch=switch.control)
+    try:
+        ranks.hear(0, "end")
+        assert "rank 0 has left" in ranks.hear(1, "error")
+    finally:
+        ranks.stop()
