@@ -87,7 +87,7 @@ Standard output has the lines for people, standard error the log.
     "Size",
     "--slots",
     type=click.IntRange(2, 1 << 24),
-    default=4096,
+    default=65536,
     show_default=True,
     callback=power_of_two,
     help="Slots of each shard, a power of two. A job takes twice its window.",

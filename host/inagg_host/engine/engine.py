@@ -27,8 +27,9 @@ from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
 
 from .kept import Kept
+from .loops import SIZE
 from .plan import Item, Phase, plan
-from .window import SIZE, Bytes, Window
+from .window import Bytes, Window
 
 Address = tuple[str, int]
 
@@ -248,9 +249,9 @@ class Engine:
             shard = (first + offset) % shards
             window = self.windows[shard]
             numbers = np.arange(first + offset, first + count, shards)
-            window.rows(window.next, len(numbers))[:, :HEADER_BYTES] = self._headers[op]
             self._fill(operation, item, numbers, window)
-            yield Outgoing(shard, window.push(len(numbers), op, self._size[op], now), self._size[op])
+            data = window.push(len(numbers), op, self._headers[op], self._size[op], now)
+            yield Outgoing(shard, data, self._size[op])
         operation.sent += max(count, 0)
 
     def _fill(self, operation: Operation, item: Item, numbers: npt.NDArray[np.int64], window: Window) -> None:

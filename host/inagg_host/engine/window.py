@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from inagg_wire.errors import NOTICED, Reason
-from inagg_wire.layout import FIELDS, GENERATION_MAX, HEADER_BYTES, MAGIC, VERSION, Kind, Op
+from inagg_wire.layout import GENERATION_MAX, HEADER_BYTES, Op
 from inagg_wire.slots import Lease
 
+from . import loops
+from .loops import FOREIGN, FRESH, GENERATION_AT, JOB_AT, OUTCOMES, REPEATED, SLOT_AT, TOKEN_AT
 from .rtt import RoundTrip
 
 Bytes = npt.NDArray[np.uint8]
@@ -24,140 +24,15 @@ Integers = npt.NDArray[np.int64]
 
 REORDER_BLOCKS = 3
 """A block is taken for lost when the result of one this much later has come: the number of RFC 5681's duplicate
-acknowledgements. For all ranks send blocks in order, so whoever has the later result knows that each of them has sent the
-earlier block. Only blocks sent for the first time prove that: the answer to a repeated one tells nothing of blocks that
-another rank has yet to send. So a block that was sent again is taken for lost again only when the result of a block has
-come that was new after that (the idea of RFC 8985, RACK); if there is none, when the timer runs out."""
+acknowledgements. For all ranks send blocks in order, so whoever has the later result knows that each of them has sent
+the earlier block. Which answer came last tells nothing: it may be to something that was sent again, while another rank
+has yet to send what this one sent before that. So a block that was sent again is taken for lost again only when the
+result has come of a block that was new after that (RFC 8985, RACK, goes by time); or when the timer runs out."""
 
 FLIGHT_LEAST = 32
 """However many are lost, so many blocks may be out: fewer would leave batches half empty, and starve the link."""
 OVERRUN = 4
 """More than one in so many lost means that the path cannot hold what is out. Fewer are taken for chance."""
-
-_AT = {f.name: f.offset for f in FIELDS}
-KIND_AT, OP_AT, JOB_AT, TOKEN_AT = _AT["kind"], _AT["op"], _AT["job"], _AT["token"]
-FORMAT_AT, LANES_AT, REASON_AT = _AT["format"], _AT["lanes"], _AT["reason"]
-FORMAT, LANES, SIZE, SENT_FORMAT = range(4)
-"""Columns of a window's ``shapes``: format, lanes and bytes of results, format of contributions; a row for each op."""
-SLOT_AT, GENERATION_AT = _AT["slot"], _AT["generation"]
-RESULT, NOTICE = int(Kind.RESULT), int(Kind.NOTICE)
-_MAGIC, _VERSION, _HEADER, _GENERATIONS = int(MAGIC), int(VERSION), int(HEADER_BYTES), int(GENERATION_MAX)
-
-_NOTICED = np.isin(np.arange(max(Reason) + 1), [int(reason) for reason in NOTICED])
-
-# What became of a received datagram: counters by these names.
-FRESH, REPEATED, FOREIGN, REFUSED, DISAGREES = range(5)
-OUTCOMES = ("fresh", "repeated", "foreign", "refused", "disagrees")
-
-jit = numba.njit(nogil=True, cache=True, boundscheck=False)
-
-
-@jit
-def _u16(d: Any, at: int) -> Any:
-    return np.int64(d[at]) << 8 | np.int64(d[at + 1])
-
-
-@jit
-def _u32(d: Any, at: int) -> Any:
-    return _u16(d, at) << 16 | _u16(d, at + 2)
-
-
-@jit
-def _is_notice(d: Any, sent_op: int, shapes: Any) -> bool:
-    """Whether a notice tells of what we sent. One that repeats what we never sent was damaged on its way to the switch
-    or back."""
-    reason = _u16(d, REASON_AT)
-    return (
-        len(d) == _HEADER
-        and _u16(d, LANES_AT) == 0
-        and reason < len(_NOTICED)
-        and _NOTICED[reason]
-        and d[OP_AT] == sent_op
-        and d[FORMAT_AT] == shapes[sent_op, SENT_FORMAT]
-    )
-
-
-@jit
-def _is_result(d: Any, shapes: Any) -> bool:
-    """Whether a result has the format, lanes and bytes that this job's have."""
-    op = np.int64(d[OP_AT])
-    return (
-        op < len(shapes)
-        and shapes[op, SIZE] == len(d)
-        and d[FORMAT_AT] == shapes[op, FORMAT]
-        and _u16(d, LANES_AT) == shapes[op, LANES]
-        and _u16(d, REASON_AT) == 0
-    )
-
-
-@jit
-def _outcome(
-    d: Any, job: int, token: int, base: int, slots: int, low: int, next_: int, done: Any, op: Any, shapes: Any
-) -> tuple[int, int]:
-    """What the datagram ``d`` is to us, and the block that it is about."""
-    if len(d) < _HEADER or _u16(d, 0) != _MAGIC or d[2] != _VERSION:
-        return FOREIGN, 0
-    if _u16(d, JOB_AT) != job or _u32(d, TOKEN_AT) != token:
-        return FOREIGN, 0
-    place = _u32(d, SLOT_AT) - base
-    if not 0 <= place < slots:
-        return FOREIGN, 0
-    notice = d[KIND_AT] == NOTICE
-    if not (_is_notice(d, op[place], shapes) if notice else d[KIND_AT] == RESULT and _is_result(d, shapes)):
-        return FOREIGN, 0
-    block = low + ((place - low) & (slots - 1))  # the only block from low on, in the next 2P, that has this slot
-    if block >= next_ or _u32(d, GENERATION_AT) != 1 + (block // slots) % _GENERATIONS:
-        return REPEATED, block
-    if notice:
-        return REFUSED, block
-    if done[place]:
-        return REPEATED, block
-    return (FRESH if d[OP_AT] == op[place] else DISAGREES), block
-
-
-@jit
-def _accept(
-    data: Any, size: int, job: int, token: int, base: int, slots: int, low: int, next_: int, highest: int,
-    done: Any, taken: Any, op: Any, sent_s: Any, once: Any, shapes: Any, counts: Any, places: Any, blocks: Any,
-) -> tuple[int, int, float, int]:  # fmt: skip
-    """Mark the blocks whose results are in ``data``. Returns how many of them are to be taken; the highest block that has
-    a result, ``highest`` or later; when the last of the blocks that were sent once was sent, or -1; and the first
-    datagram that is an error, or -1.
-
-    The places in ``data`` and the numbers of those to be taken go to ``places`` and ``blocks``.
-    """
-    fresh, timed_s, wrong = 0, -1.0, -1
-    for i in range(len(data) // size):
-        what, block = _outcome(data[i * size : (i + 1) * size], job, token, base, slots, low, next_, done, op, shapes)
-        counts[what] += 1
-        if what == FRESH:
-            row = block & (slots - 1)
-            done[row] = True
-            highest = max(highest, block)
-            if once[row]:
-                timed_s = max(timed_s, sent_s[row])
-            if not taken[row]:
-                taken[row] = True
-                places[fresh] = i
-                blocks[fresh] = block
-                fresh += 1
-        elif what >= REFUSED and wrong < 0:
-            wrong = i
-    return fresh, highest, timed_s, wrong
-
-
-@jit
-def _lost(low: int, highest: int, slots: int, done: Any, after: Any, out: Any) -> int:
-    """The blocks that were overtaken by `REORDER_BLOCKS`: into ``out``, as far as it has room; how many."""
-    count = 0
-    for block in range(low, highest):
-        row = block & (slots - 1)
-        if not done[row] and after[row] + REORDER_BLOCKS <= highest:
-            if count == len(out):
-                break
-            out[count] = block
-            count += 1
-    return count
 
 
 class Window:
@@ -222,14 +97,15 @@ class Window:
         row = block & (self.lease.slots - 1)
         return self.ring[row : row + count]
 
-    def push(self, count: int, op: Op, size: int, now: float) -> Bytes:
-        """Send the next ``count`` blocks, written to their `rows`; the datagrams, of ``size`` bytes, back to back."""
+    def push(self, count: int, op: Op, header: Bytes, size: int, now: float) -> Bytes:
+        """Send the next ``count`` blocks, whose payloads are in their `rows`; the datagrams, of ``size`` bytes, back to
+        back. ``header``: that of them all, but for slot and generation."""
         row = self.next & (self.lease.slots - 1)
         rows = slice(row, row + count)
-        block = self.next + np.arange(count)
         datagrams = self.ring[rows]
+        datagrams[:, :HEADER_BYTES] = header
         _put(datagrams, SLOT_AT, 4, self.lease.base + row + np.arange(count))
-        _put(datagrams, GENERATION_AT, 4, 1 + block // self.lease.slots % GENERATION_MAX)
+        _put(datagrams, GENERATION_AT, 4, np.array([self.lease.generation(self.next)]))  # rows do not wrap: all alike
         self._sizes[rows], self._op[rows] = size, op
         self._taken[rows] = False
         self._note_new(rows, count, now)
@@ -265,12 +141,11 @@ class Window:
         arrival, and the place of the first datagram that tells of an error, or -1."""
         if data.size // size > len(self._places):
             self._places, self._blocks = (np.zeros(data.size // size, np.int64) for _ in range(2))
-        answered = int(self.counts[FRESH])
-        fresh, self._highest, timed_s, wrong = _accept(
+        fresh, answered, self.low, self._highest, timed_s, wrong = loops.accept(
             data, size, job, token, self.lease.base, self.lease.slots, self.low, self.next, self._highest, self._done,
             self._taken, self._op, self._sent_s, self._once, self._shapes, self.counts, self._places, self._blocks,
         )  # fmt: skip
-        if answered := int(self.counts[FRESH]) - answered:
+        if answered:
             self.flight -= answered
             self._answered += answered
             if timed_s >= 0:
@@ -278,12 +153,12 @@ class Window:
             if self._highest >= self._round_end:
                 self._end_round_trip()
             self._progress_s, self.rtt.backoff = now, 0  # (5.3)
-            self._advance()
         return self._places[:fresh], self._blocks[:fresh], wrong
 
     def _end_round_trip(self) -> None:
-        """Its shortest round trip is the sample: the others have waited for a rank whose datagrams were lost, maybe, and
-        if every rank took such waits for the network's time, its own would grow, and so on."""
+        """Its shortest round trip is the sample: the others may have waited for a rank whose datagrams were lost, and
+        if every rank took such waits for the network's time, its own would grow, and so on. One sample per round trip
+        is what RFC 6298 was made for (section 3)."""
         if self._shortest_s < np.inf:
             self.rtt.sample(self._shortest_s)
         self._adapt()
@@ -293,8 +168,8 @@ class Window:
         """How many blocks may be out in the next round trip.
 
         The window P is what slots allow. As long as nothing is lost, it may all be out. When something is lost, the
-        window stands still at the first lost block; so only a quarter is out, and the rest is room to go on meanwhile. If
-        so much is lost that the path must have overrun, half as many are out, and again, until it can hold them.
+        window stands still at the first lost block; so only a quarter is out, and the rest is room to go on meanwhile.
+        If so much is lost that the path must have overrun, half as many are out, and again, until it can hold them.
         """
         window, most = self.lease.window, self.flight_most
         least = min(window, FLIGHT_LEAST)
@@ -303,16 +178,6 @@ class Window:
         else:
             room = max(window // 4, least) if self._overtaken else window
             self.flight_most = min(most + max(window // 16, 1), room)
-
-    def _advance(self) -> None:
-        while self.low < self.next:
-            row = self.low & (self.lease.slots - 1)
-            run = self._done[row : row + self.next - self.low]
-            pending = np.flatnonzero(~run)
-            if pending.size:
-                self.low += int(pending[0])
-                return
-            self.low += run.size
 
     # --- sending again ---
 
@@ -323,7 +188,11 @@ class Window:
 
     def overtaken(self, limit: int) -> list[tuple[Bytes, int]]:
         """Datagrams to send again at once, since later ones were answered: pieces of equal size, with that size."""
-        found = _lost(self.low, self._highest, self.lease.slots, self._done, self._after, self._blocks[:limit])
+        if self.low + REORDER_BLOCKS > self._highest:
+            return []
+        found = loops.lost(
+            self.low, self._highest, REORDER_BLOCKS, self.lease.slots, self._done, self._after, self._blocks[:limit]
+        )
         self._overtaken += found
         return self._again(self._blocks[:found].copy())
 
@@ -408,3 +277,6 @@ def _end_of_round(lease: Lease, block: int) -> int:
 def _put(rows: Bytes, at: int, size: int, values: Integers) -> None:
     """Write big-endian ``values`` of ``size`` bytes into each row at offset ``at``."""
     rows[:, at : at + size] = values.astype(f">u{size}").view(np.uint8).reshape(-1, size)
+
+
+__all__ = ["FOREIGN", "FRESH", "OUTCOMES", "REPEATED", "Bytes", "Integers", "Window"]

@@ -6,7 +6,8 @@ Importing this registers the backend: `torch.distributed.init_process_group("ina
 from .backend import BACKEND, InaggGroup, register
 from .hook import InaggState, inagg_hook
 from .options import Options, configure
-from .tensors import TensorAllReduce, TensorWork
+from .tensors import TensorAllReduce
+from .work import TensorWork
 
 __all__ = [
     "BACKEND",

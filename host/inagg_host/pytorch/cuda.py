@@ -37,18 +37,20 @@ class CudaStage:
         self._thread = threading.Thread(target=self._run, name="inagg-stage", daemon=True)
         self._thread.start()
 
-    def submit(self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Finish) -> TensorWork:
+    def submit(
+        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Finish, result: torch.Tensor
+    ) -> TensorWork:
         """As `TensorAllReduce.submit`, of tensors that were checked; ``finish`` may launch kernels."""
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()
         if tensor.is_cuda:
-            return self._submit_cuda(tensor, target, divisor, finish, done)
+            return TensorWork(done, [result], arrival=self._submit_cuda(tensor, target, divisor, finish, done))
         self._queue.put(lambda: self._sum(tensor, target, divisor, finish, done))
-        return TensorWork(done, [target])
+        return TensorWork(done, [result])
 
     def _submit_cuda(
         self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Finish, done: Future[None]
-    ) -> TensorWork:
+    ) -> Arrival:
         device = tensor.device
         if device not in self._streams:
             self._streams[device] = _Stream(device), _Stream(device)
@@ -71,11 +73,15 @@ class CudaStage:
                 ready.record(up)
 
         def start() -> None:
-            copied.synchronize()
+            try:
+                copied.synchronize()
+            except Exception as error:  # of an earlier kernel, most likely
+                done.set_exception(error)
+                return
             self._sum(pinned, pinned, divisor, copy_up, done)
 
         self._queue.put(start)
-        return TensorWork(done, [target], arrival=Arrival(device, up, ready))
+        return Arrival(device, up, ready)
 
     def _sum(
         self, values: torch.Tensor, target: torch.Tensor, divisor: int, finish: Finish, done: Future[None]

@@ -25,7 +25,7 @@ class InaggState:
     """The state of `inagg_hook`: a job on the switch.
 
         model = DistributedDataParallel(model)
-        model.register_comm_hook(InaggState(switch="10.0.0.1:5510"), inagg_hook)
+        model.register_comm_hook(InaggState(switch="10.0.0.1:47100"), inagg_hook)
 
     It can be pickled into a checkpoint, and then holds what it was configured with, the secret excepted; neither
     process group, job, sockets nor threads. A state that was restored uses the default group, unless `process_group` is

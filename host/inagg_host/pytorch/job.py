@@ -75,7 +75,7 @@ class GroupJob:
 
     def sum(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> TensorWork:
         """Sum or average in place; `why_not` has said None. The work raises `AllReduceError` if that cannot be."""
-        return self._submit(tensor, None, op, None)
+        return self._submit(tensor, op)
 
     def sum_scattered(self, output: torch.Tensor, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> TensorWork:
         """Sum or average ``tensor`` and keep this rank's part in ``output``, the rank-th of equal parts.
@@ -96,13 +96,18 @@ class GroupJob:
             if output.is_cuda:
                 output.record_stream(torch.cuda.current_stream(output.device))
 
-        return self._submit(tensor, sums, op, keep)
+        return self._submit(tensor, op, sums, keep, output)
 
     def _submit(
-        self, tensor: torch.Tensor, out: torch.Tensor | None, op: Any, finish: Callable[[], None] | None
+        self,
+        tensor: torch.Tensor,
+        op: Any,
+        out: torch.Tensor | None = None,
+        finish: Callable[[], None] | None = None,
+        result: torch.Tensor | None = None,
     ) -> TensorWork:
         try:
-            return self.join().submit(tensor, out, self.divisor(op) or 1, finish)
+            return self.join().submit(tensor, out, self.divisor(op) or 1, finish, result)
         except AllReduceError as error:
             return failed(error)
 
@@ -128,29 +133,37 @@ class GroupJob:
         counters = Counters() if self._sums is None else self._sums.counters
         return replace(counters, inner={**counters.inner, **self.inner})
 
-    def close(self, reason: str = "", end: bool = False) -> None:
-        """Leave the job, or ``end`` it for all ranks. What is unfinished fails. No error if called twice."""
+    def close(self) -> None:
+        """Leave the job. What is unfinished fails. No error if called twice.
+
+        While an exception is being handled, end the job for all ranks: they should not wait for this one.
+        """
+        self._close(sys.exception())
+
+    def abort(self) -> None:
+        """End the job for all ranks. No error if called twice."""
+        self._close(RuntimeError("its process group was aborted"))
+
+    def _abandon(self) -> None:
+        """The process ends, and nobody has destroyed the group."""
+        # An error is what the interpreter printed last. If a script just ends, others may still fetch their sums.
+        self._close(getattr(sys, "last_value", None))
+
+    def _close(self, error: BaseException | None) -> None:
         with self._lock:
             if self._closed:
                 return
             self._closed, sums = True, self._sums
         atexit.unregister(self._abandon)
         if sums is not None:
-            sums.close(reason, end)
+            reason = "" if error is None else f"rank {self.rank} has failed: {type(error).__name__}: {error}"
+            sums.close(reason, end=error is not None)
         if self._spare is not None:
             self._spare.close()
         if self._settings.summary:
             job = "no job" if sums is None else f"job {sums.arrays.config.job}"
             text = f"inagg: rank {self.rank} of {self.workers}, {job}\n{self.counters.summary()}"
             print(text.replace("\n", "\n  "), file=sys.stderr, flush=True)
-
-    def _abandon(self) -> None:
-        """The process ends, and nobody has destroyed the group."""
-        error = getattr(sys, "last_value", None)
-        if error is None:  # a script that just ends: the others may still fetch their last sums
-            self.close(f"rank {self.rank} exited")
-        else:  # the others should not wait for this rank
-            self.close(f"rank {self.rank} died of {type(error).__name__}: {error}", end=True)
 
 
 def _job_name(base: str, label: str) -> str:

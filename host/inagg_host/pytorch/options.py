@@ -12,8 +12,8 @@ from torch._C._distributed_c10d import Backend
 from inagg_host.config import Config, ConfigError
 
 DEFAULT_MIN_BYTES = 16384
-"""Smaller tensors go to the inner group. They are norms, losses and counters, which a user wants exact, and up to here
-Gloo is no slower on loopback either."""
+"""Smaller tensors go to the inner group. They are norms, losses and counts, which a user wants exact. And of so few
+bytes there is nothing to save: on loopback, 64 KiB take as long as 1 KiB, with Gloo as with the switch."""
 
 _configured: dict[str, Any] = {}
 

@@ -33,7 +33,7 @@ DEVICES = ("cpu", "cuda")
 class TensorAllReduce:
     """Sums tensors over all ranks of a job, in the network.
 
-        with TensorAllReduce(switch="10.0.0.1:5510", rank=0, workers=4) as all_reduce:
+        with TensorAllReduce(switch="10.0.0.1:47100", rank=0, workers=4) as all_reduce:
             all_reduce(gradients)  # in place
             work = all_reduce.submit(others, divisor=4)
             ...
@@ -61,12 +61,14 @@ class TensorAllReduce:
         out: torch.Tensor | None = None,
         divisor: int = 1,
         finish: Callable[[], None] | None = None,
+        result: torch.Tensor | None = None,
     ) -> TensorWork:
         """Begin to sum ``tensor`` (float16, bfloat16, float32 or float64, any strides; CPU or CUDA) into ``out`` or in
         place; returns at once.
 
         Neither may be touched until the work is done. ``divisor``: divide the sums by it, for a mean. ``finish`` is
-        called once when the sums are there, before the work is done. Raises ValueError for what cannot be summed,
+        called once when the sums are there, before the work is done; ``result``, if not the target, is then what the
+        work says that it has made. Raises ValueError for what cannot be summed,
         `AllReduceError` if all is over.
         """
         target = tensor if out is None else out
@@ -78,6 +80,7 @@ class TensorAllReduce:
         if (target.shape, target.dtype, target.device) != (tensor.shape, tensor.dtype, tensor.device):
             raise ValueError(f"out is {target.dtype} {tuple(target.shape)}, the values are {tensor.dtype} "
                              f"{tuple(tensor.shape)}, or they are on different devices")  # fmt: skip
+        result = target if result is None else result
         tensor, target = tensor.detach(), target.detach()
         with span(SUBMIT), self._lock:
             if self._closed:
@@ -86,9 +89,9 @@ class TensorAllReduce:
             if self._stage is None and tensor.is_cuda:
                 self._stage = CudaStage(self._submit_cpu)
             if self._stage is not None:
-                return self._stage.submit(tensor, target, divisor, finish)
+                return self._stage.submit(tensor, target, divisor, finish, result)
             pending, finish = self._submit_cpu(tensor, target, divisor, finish)
-            return TensorWork(pending, [target], finish)
+            return TensorWork(pending, [result], finish)
 
     def _submit_cpu(
         self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Callable[[], None] | None

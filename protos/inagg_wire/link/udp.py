@@ -45,7 +45,7 @@ ANCILLARY_BYTES = socket.CMSG_SPACE(4) * 2  # the one message that we ask for, a
 BURST_CALLS = 1024
 """Most system calls of one `receive`, since datagrams that are discarded fill no buffer."""
 
-TRUNCATED = socket.MSG_TRUNC | socket.MSG_CTRUNC
+TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)  # to compare with the enumeration costs a microsecond
 
 _NO_ROOM = frozenset((errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM))
 _ICMP = frozenset((errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EPROTO))

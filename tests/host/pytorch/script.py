@@ -35,7 +35,11 @@ def main(mode: str) -> None:
         except RuntimeError as error:
             print(f"rank {rank} was told: {error}", flush=True)
             raise
-    dist.destroy_process_group()
+        finally:
+            if mode == "finally":
+                dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def train_well(rank: int) -> None:
@@ -66,7 +70,7 @@ def train_badly(rank: int, mode: str) -> None:
 def fail(mode: str, aside: dist.ProcessGroup) -> None:
     """What the failing rank does in the middle of its training."""
     match mode:
-        case "raise":
+        case "raise" | "finally":
             raise UserError("a mistake of the user")
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)

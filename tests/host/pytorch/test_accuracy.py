@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 import torch.distributed as dist
-from tests.host.pytorch.test_backend import equal
+from tests.host.pytorch.ranks import equal
 from tests.host.pytorch.test_ddp import SMALL_BUCKETS_MB
 from tests.host.pytorch.world import World
 from torch.nn.parallel import DistributedDataParallel

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from tests.host.pytorch.test_backend import LARGE, Counted, digest, equal, world
+from tests.host.pytorch.ranks import LARGE, Counted, digest, equal, world
 from tests.host.pytorch.test_ddp import backward
 from tests.host.pytorch.world import World
 from torch.nn.parallel import DistributedDataParallel

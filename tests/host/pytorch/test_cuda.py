@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
-from tests.host.pytorch.test_backend import LARGE, digest, equal
+from tests.host.pytorch.ranks import LARGE, digest, equal
 from tests.host.pytorch.world import World
 
 from inagg_host.pytorch import InaggState, TensorAllReduce, inagg_hook
@@ -89,7 +89,7 @@ def launch_without_waiting() -> bool:
     torch.cuda._sleep(1_000_000_000)  # type: ignore[no-untyped-call]  # cycles
     busy_until = torch.cuda.current_stream(device).record_event()
     work = dist.all_reduce(values, async_op=True)
-    submitted_while_busy = not busy_until.query()  # type: ignore[no-untyped-call]
+    submitted_while_busy = not busy_until.query()
     work.wait()
     torch.cuda.synchronize(device)
     return submitted_while_busy

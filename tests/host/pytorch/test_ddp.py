@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tests.host.pytorch.test_backend import Counted, digest, equal
+from tests.host.pytorch.ranks import Counted, digest, equal
 from tests.host.pytorch.world import World
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from tests.host.pytorch.test_backend import LARGE
+from tests.host.pytorch.ranks import LARGE
 from tests.host.pytorch.world import World
 
 from inagg_host.allreduce import AllReduceError
@@ -158,9 +158,11 @@ def test_a_destroyed_group_leaves_no_thread_and_no_socket(beside: World) -> None
 
 
 @pytest.mark.slow
-def test_an_error_on_one_rank_is_raised_on_the_others_and_names_it(switch: str) -> None:
+@pytest.mark.parametrize("mode", ["raise", "finally"])
+def test_an_error_on_one_rank_is_raised_on_the_others_and_names_it(switch: str, mode: str) -> None:
+    """Also if the group is destroyed while the error passes by."""
     before = jobs(switch)
-    with two_ranks(switch, "raise") as (other, failing):
+    with two_ranks(switch, mode) as (other, failing):
         told = other.until("was told")
         assert "rank 1" in told
         assert "UserError: a mistake of the user" in told

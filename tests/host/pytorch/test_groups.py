@@ -6,7 +6,7 @@ import threading
 
 import torch
 import torch.distributed as dist
-from tests.host.pytorch.test_backend import LARGE, equal
+from tests.host.pytorch.ranks import LARGE, equal
 from tests.host.pytorch.test_ddp import backward
 from tests.host.pytorch.world import World
 from torch.distributed.device_mesh import init_device_mesh

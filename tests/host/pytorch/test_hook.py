@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from tests.host.pytorch.test_backend import digest, equal
+from tests.host.pytorch.ranks import digest, equal
 from tests.host.pytorch.test_ddp import SMALL_BUCKETS_MB, backward
 from tests.host.pytorch.world import World
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper

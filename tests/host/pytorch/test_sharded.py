@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-from tests.host.pytorch.test_backend import Counted, digest, equal
+from tests.host.pytorch.ranks import Counted, digest, equal
 from tests.host.pytorch.world import World
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh

@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
-from tests.host.pytorch.test_backend import LARGE, digest, equal
+from tests.host.pytorch.ranks import LARGE, digest, equal
 from tests.host.pytorch.world import World
 
 from inagg_host.pytorch import TensorAllReduce

@@ -6,6 +6,9 @@ late or beside, and whether it reads values that it has no business to need any 
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import numpy as np
 
 from inagg_wire.scale import Floats, FloatType
@@ -20,7 +23,7 @@ class Memory:
     def __init__(self, values: Floats, in_place: bool, sums: Floats, lanes: int, float_type: FloatType) -> None:
         self._sums, self._lanes, self._size = sums.tobytes(), lanes, values.itemsize
         self._out = np.full(2 * PAD_BYTES + values.nbytes, CANARY, np.uint8)
-        self.out: Floats = self._out[PAD_BYTES : PAD_BYTES + values.nbytes].view(float_type.dtype)
+        self.out: Floats = self._out[PAD_BYTES:-PAD_BYTES].view(float_type.dtype)
         if in_place:
             self.out[:] = values
             self.values = self.out
@@ -29,6 +32,19 @@ class Memory:
         self._given = None if in_place else values.tobytes()
         self._written = np.zeros(-(-values.size // lanes), np.bool_)
         self.finished = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
+        """Who has ``out`` or ``values`` gets those of the copy, if it is copied after this and with the same memo."""
+        new = copy.copy(self)
+        new._out, new._written = self._out.copy(), self._written.copy()
+        new.out = memo[id(self.out)] = new._out[PAD_BYTES:-PAD_BYTES].view(self.out.dtype)
+        new.values = memo[id(self.values)] = new.out if self.values is self.out else self.values.copy()
+        return new
+
+    @property
+    def state(self) -> bytes:
+        """All that can change."""
+        return self._out.tobytes() + self.values.tobytes()
 
     def wrote(self, block: int) -> None:
         """The result of value block ``block`` has come (again)."""

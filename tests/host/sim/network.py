@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 
+FATES = ("lost", "damaged", "flipped", "repeated", "late", "overrun")
+
 CHECKED_BYTES = 16
 """The header's first bytes, up to the token: what a receiver compares with what it must be. A flip in the slot, the
 generation or the payload can make another valid datagram; only the UDP checksum protects them."""
@@ -56,9 +58,13 @@ def draw_weather(rng: random.Random) -> Weather:
     """From calm to a storm, with delays from less than a round trip to a thousand of them."""
     level = rng.choice((0.0, 0.001, 0.01, 0.05, 0.2))
     kinds = {"lost": 0.7, "damaged": 0.15, "flipped": 0.15, "repeated": 0.5, "late": 0.5}
-    chosen = {kind: level * rng.uniform(0.3, 1.0) for kind, often in kinds.items() if rng.random() < often}
+    chosen = {kind: level * rng.uniform(0.3, 1.0) if rng.random() < often else 0.0 for kind, often in kinds.items()}
     return Weather(
-        **chosen,
+        lost=chosen["lost"],
+        damaged=chosen["damaged"],
+        flipped=chosen["flipped"],
+        repeated=chosen["repeated"],
+        late=chosen["late"],
         late_s=rng.choice((0.0005, 0.005, 0.05, 0.5)),
         delay_s=rng.choice((0.00002, 0.0001, 0.001)),
         jitter_s=rng.choice((0.0, 0.0, 0.0001, 0.002)),
@@ -71,7 +77,7 @@ class Network:
 
     weather: Weather
     rng: random.Random
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*_KINDS, "sent"), 0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*FATES, "sent"), 0))
     _busy_until_s: dict[object, float] = field(default_factory=dict)
 
     def carry(self, data: Bytes, size: int, now: float, wire: object) -> Iterator[tuple[float, Bytes]]:
@@ -122,6 +128,3 @@ class Network:
         damaged, bit = row.copy(), self.rng.randrange(8 * CHECKED_BYTES)
         damaged[bit >> 3] ^= 0x80 >> (bit & 7)
         return damaged
-
-
-_KINDS = ("lost", "damaged", "flipped", "repeated", "late", "overrun")

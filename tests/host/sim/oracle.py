@@ -76,7 +76,7 @@ def expect(
             into.down[number] = payload.pack(fmt.down(n), result)
             size = cut[0][k].size
             decoded = codec.decode(result[:size], float_type, fmt, n, units[k])
-            sums[k * lanes : k * lanes + size] = divided(decoded, float_type, divisor)
+            sums[k * lanes : k * lanes + size] = mean(decoded, float_type, divisor)
     into.sums.append(sums)
 
 
@@ -93,7 +93,7 @@ def _codes(
     return codes
 
 
-def divided(sums: Floats, float_type: FloatType, divisor: int) -> Floats:
+def mean(sums: Floats, float_type: FloatType, divisor: int) -> Floats:
     """``sums`` by ``divisor``, as `torch.Tensor.div_` on a CPU does it: types narrower than float32 go through it."""
     if divisor == 1:
         return sums
@@ -105,9 +105,5 @@ def divided(sums: Floats, float_type: FloatType, divisor: int) -> Floats:
             return np.where(np.isnan(wide), 0x7FC0, rounded).astype(np.uint16)
         if float_type is FloatType.FLOAT16:
             return (sums.astype(np.float32) / np.float32(divisor)).astype(np.float16)
-        return sums / sums.dtype.type(divisor)
-
-
-def same_bits(a: Floats, b: Floats) -> bool:
-    """Byte for byte, so that NaN equals NaN and zero is not -0.0."""
-    return a.tobytes() == b.tobytes()
+        quotient: Floats = sums / sums.dtype.type(divisor)
+        return quotient

@@ -125,16 +125,19 @@ class Simulation:
             self._schedule_submit(rank)
         while self._events:
             self.now, _, call, arguments = heapq.heappop(self._events)
-            assert self.now < END_S and self._scheduled < EVENTS_MAX, f"hangs: {self._where()}"
+            assert self.now < END_S, f"hangs: {self._where()}"
+            assert self._scheduled < EVENTS_MAX, f"hangs: {self._where()}"
             call(*arguments)
         assert all(rank.finished == len(self.world.tensors) for rank in self.ranks), f"nothing happens: {self._where()}"
         for rank in self.ranks:
             for memory in rank.memory:
                 memory.check()
-            assert rank.engine.idle and rank.engine.deadline is None
+            assert rank.engine.idle
+            assert rank.engine.deadline is None
         self._check_switches()
+        watch = self.watch
         return Outcome(
-            self._done_s, self._scheduled, self.up.counts["sent"], self.watch.resent, self.watch.most_sent(), self._epochs
+            self._done_s, self._scheduled, self.up.counts["sent"], watch.resent, watch.most_sent(), self._epochs
         )
 
     def _where(self) -> str:

@@ -1,4 +1,4 @@
-"""The rules of the protocol, checked on every datagram that a rank sends or gets; knows nothing of the engine's insides."""
+"""The rules of the protocol, checked on every datagram that a rank sends or gets, however the engine works inside."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Watch:
                 continue
             assert block == track.next[rank][shard], f"rank {rank} sends block {block} of shard {shard} out of order"
             assert block - window < track.low[rank][shard], f"rank {rank} sends {block} beyond its window"
-            # By the window alone nobody can need the slot any more. It is checked on its own, as the proof's conclusion.
+            # Then nobody can need the slot any more: the proof's conclusion, checked on its own.
             for low in track.low:
                 assert block - slots < low[shard], f"rank {rank} reuses a slot that somebody needs, for {block}"
             track.next[rank][shard] = block + 1

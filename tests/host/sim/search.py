@@ -1,0 +1,418 @@
+"""All interleavings of a small world, over the real engine and the real switch.
+
+A core is deterministic: what it does depends on its state and on what it is given. So it is run once for every state and
+input that come up (`Table`), and the interleavings, of which there are millions, are walked in those tables.
+
+Two networks. An *everlasting* one never forgets: a datagram that was ever sent may arrive at any time and any number of
+times, or never. That covers every loss, repetition, delay and reordering without a bound, and sending again is nothing
+new in it. The other one *counts*: it has what is under way, once each, and a budget of losses and repetitions, so that
+ranks must send again when their timers say so.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from inagg_host.engine import Engine, Epoch, ShardLease
+from inagg_host.engine.loops import KIND_AT, TOKEN_AT
+from inagg_host.engine.rtt import RoundTrip
+from inagg_switch.aggregator import Aggregator
+from inagg_switch.driver import Binding
+from inagg_wire.layout import HEADER_BYTES, Kind
+
+from .memory import Memory
+from .watch import PLACE, PREFIX_BYTES
+from .world import World
+
+SWITCH = -1
+JOB = 7
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A datagram, or ``data`` None: something else that happens to a core, ``what``. ``rank``: who sends or gets it."""
+
+    to: int
+    rank: int
+    data: bytes | None
+    what: str = ""
+
+
+class Switch(Protocol):
+    """What is searched as the switch. `receive` gives datagrams with the ranks to send them to."""
+
+    token: int
+
+    def receive(self, data: bytes, rank: int) -> list[tuple[bytes, list[int]]]: ...
+
+    def key(self) -> Hashable: ...
+
+
+class Table(Generic[S]):
+    """A core as a table: states by number, and what each does with each message."""
+
+    def __init__(
+        self, first: S, key: Callable[[S], Hashable], step: Callable[[S, Message], list[Message]], post: Post
+    ) -> None:
+        self.states = [first]
+        self._key, self._step, self._post = key, step, post
+        self._numbers = {key(first): 0}
+        self._known: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def step(self, state: int, message: int) -> tuple[int, int]:
+        """The next state, and a bit for each message that is sent."""
+        known = self._known.get((state, message))
+        if known is None:
+            core = copy.deepcopy(self.states[state])
+            sent = self._post.bits(self._step(core, self._post.messages[message]))
+            known = self._known[state, message] = self.number(core), sent
+        return known
+
+    def number(self, core: S) -> int:
+        """The number of a state."""
+        key = self._key(core)
+        number = self._numbers.setdefault(key, len(self.states))
+        if number == len(self.states):
+            self.states.append(core)
+        return number
+
+
+class Post:
+    """Messages by number."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._numbers: dict[Message, int] = {}
+
+    def number(self, message: Message) -> int:
+        number = self._numbers.setdefault(message, len(self.messages))
+        if number == len(self.messages):
+            self.messages.append(message)
+        return number
+
+    def bits(self, messages: Iterable[Message]) -> int:
+        return sum({1 << self.number(message) for message in messages})
+
+
+# --- the cores ---
+
+
+class RealSwitch:
+    """The aggregator."""
+
+    def __init__(self, world: World, token: int) -> None:
+        self.token = token
+        self._addresses = [("10.0.0.1", rank) for rank in range(world.workers)]
+        self._aggregator = Aggregator(2 * world.lease.slots, world.lanes, 1)
+        workers = tuple(self._addresses)
+        self._aggregator.bind(Binding(JOB, token, world.format, world.lanes, world.lease, world.seed, workers))
+
+    def receive(self, data: bytes, rank: int) -> list[tuple[bytes, list[int]]]:
+        buffer = np.frombuffer(bytearray(data), np.uint8)
+        sends = self._aggregator.receive(buffer, len(data), self._addresses[rank], 0.0)
+        return [(send.data.tobytes(), [self._addresses.index(to) for to in send.to]) for send in sends]
+
+    def key(self) -> Hashable:
+        slots = self._aggregator._slots
+        used = slots.seen != 0
+        return (
+            self.token,
+            slots.tag.tobytes(),
+            slots.seen.tobytes(),
+            slots.op[used].tobytes(),
+            slots.acc[used].tobytes(),
+        )
+
+
+class Rank:
+    """An engine, and the memory of its caller, who submits the next tensor when told to."""
+
+    def __init__(self, world: World, epoch: Epoch) -> None:
+        self.world, self.engine = world, Engine(epoch)
+        self.memory: list[Memory] = []
+        self.finished = 0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Rank:
+        new = object.__new__(Rank)
+        new.world, new.finished = self.world, self.finished
+        new.memory, new.engine = copy.deepcopy((self.memory, self.engine), memo)  # in this order, see there
+        return new
+
+    def step(self, message: Message) -> list[Message]:
+        engine, rank = self.engine, self.engine.epoch.rank
+        if message.what == "submit":
+            self._submit()
+        elif message.what.startswith("resume"):
+            token, start = map(int, message.what.split()[1:])
+            shard = replace(engine.epoch.shards[0], resume_block=start)
+            engine.resume(replace(engine.epoch, token=token, shards=(shard,)), 0.0)
+        elif message.data is not None:
+            data = np.frombuffer(bytearray(message.data), np.uint8)
+            for _ in engine.receive(0, data, len(message.data), 0.0):
+                memory = self.memory[self.finished]
+                for block in range(-(-memory.values.size // self.world.lanes)):
+                    memory.wrote(block)
+                memory.finish()
+                self.finished += 1
+        now = (engine.deadline or 0.0) if message.what == "timer" else 0.0
+        sent = [Message(SWITCH, rank, out.data[at : at + out.size].tobytes()) for out in engine.outgoing(now)
+                for at in range(0, out.data.size, out.size)]  # fmt: skip
+        for window in engine.windows:  # time stands still
+            window.rtt, window._progress_s, window._shortest_s = RoundTrip(), 0.0, np.inf
+            window._sent_s[:], window.counts[:], window.resent = 0.0, 0, 0
+        return sent
+
+    def _submit(self) -> None:
+        t = len(self.memory)
+        tensor, sums = self.world.tensors[t], self.world.expected.sums[t]
+        values = tensor.values[self.engine.epoch.rank]
+        self.memory.append(Memory(values, tensor.in_place, sums, self.world.lanes, tensor.float_type))
+        self.engine.submit(self.memory[-1].values, self.memory[-1].out, tensor.float_type, 0.0, tensor.divisor)
+
+    def key(self) -> Hashable:
+        e, (w,) = self.engine, self.engine.windows
+        blocks = np.arange(w.low, w.next) & (w.lease.slots - 1)
+        out = blocks[~w._done[blocks]]
+        return (
+            e.epoch.token, w.low, w.next, w.stored, w.flight, w.flight_most, w._highest, w._round_end, w._answered,
+            w._overtaken, w._done.tobytes(), w._taken.tobytes(), w._once[out].tobytes(), w._after[out].tobytes(),
+            w.ring.tobytes(), e._sending, e._next_block, self.finished, len(self.memory),
+            *((o.at, o.sent, o.left, o.agreed.tobytes(), o.refinement.tobytes()) for o in e._operations),
+            *(memory.state for memory in self.memory),
+        )  # fmt: skip
+
+
+# --- the search ---
+
+
+class State(NamedTuple):
+    """Of the whole world."""
+
+    ranks: tuple[int, ...]
+    switch: int
+    there: int
+    """A bit for each message that may arrive."""
+    lost: int
+    repeated: int
+    restarts: int
+    """How often that may still happen."""
+
+
+class Move(NamedTuple):
+    """What happens: to whom, or with which message."""
+
+    what: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search has seen."""
+
+    states: int
+    transitions: int
+    core_states: int
+    """Of all cores together."""
+
+
+class Search:
+    """All that can happen to ``world`` (of one shard). `run` raises AssertionError with the way to what is wrong."""
+
+    def __init__(
+        self,
+        world: World,
+        make_switch: Callable[[World, int], Switch] = RealSwitch,
+        everlasting: bool = True,
+        lost: int = 0,
+        repeated: int = 0,
+        restarts: int = 0,
+    ) -> None:
+        self.world, self._everlasting = world, everlasting
+        self._post = Post()
+        self._make_switch = make_switch
+        self._switch: Table[Switch] = Table(
+            make_switch(world, 1), lambda switch: switch.key(), self._step_switch, self._post
+        )
+        shards = (ShardLease(("10.0.0.2", 0), world.lease),)
+        self._ranks = [
+            Table(Rank(world, Epoch(1, JOB, 1, world.format, world.workers, rank, world.lanes, world.seed, shards)),
+                  lambda rank: rank.key(), lambda rank, message: rank.step(message), self._post)
+            for rank in range(world.workers)
+        ]  # fmt: skip
+        self._first = State((0,) * world.workers, 0, 0, lost, repeated, restarts)
+        self._submit, self._timer = (
+            [self._post.number(Message(rank, rank, None, what)) for rank in range(world.workers)]
+            for what in ("submit", "timer")
+        )
+
+    def _step_switch(self, switch: Switch, message: Message) -> list[Message]:
+        assert message.data is not None
+        sent = [Message(r, r, data) for data, ranks in switch.receive(message.data, message.rank) for r in ranks]
+        for answer in sent:
+            assert answer.data is not None
+            if answer.data[KIND_AT] == Kind.RESULT:
+                block = self._block(answer.data)
+                right = answer.data[HEADER_BYTES:] == self.world.expected.down[block]
+                assert right, f"the result of block {block} is not the sum"
+        return sent
+
+    def _block(self, data: bytes) -> int:
+        slot, generation = PLACE.unpack_from(data, PREFIX_BYTES)
+        return self.world.lease.block_at(slot, generation, 0)
+
+    def run(self, most: int = 10_000_000) -> Found:
+        """Walk everything; then make sure that no state is a dead end: from each, all sums can still be had."""
+        numbers, ways, into = {self._first: 0}, [(-1, Move("", 0))], list[list[int]]([[]])
+        todo, transitions, done = deque([self._first]), 0, list[int]()
+        while todo:
+            state = todo.popleft()
+            here = numbers[state]
+            try:
+                if self._check(state):
+                    done.append(here)
+                moves = list(self._moves(state))
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self._way(ways, here)}") from error
+            transitions += len(moves)
+            for move, after in moves:
+                there = numbers.setdefault(after, len(ways))
+                if there == len(ways):
+                    assert there < most, f"more than {most} states"
+                    ways.append((here, move))
+                    into.append([])
+                    todo.append(after)
+                if there != here:
+                    into[there].append(here)
+        self._check_no_dead_end(done, into, ways)
+        cores = len(self._switch.states) + sum(len(table.states) for table in self._ranks)
+        return Found(len(ways), transitions, cores)
+
+    def _check_no_dead_end(self, done: list[int], into: list[list[int]], ways: list[tuple[int, Move]]) -> None:
+        alive, todo = set(done), deque(done)
+        while todo:
+            for before in into[todo.popleft()]:
+                if before not in alive:
+                    alive.add(before)
+                    todo.append(before)
+        dead = next((number for number in range(len(ways)) if number not in alive), None)
+        assert dead is None, f"from here nobody gets any further:\n{self._way(ways, dead or 0)}"
+
+    def _check(self, state: State) -> bool:
+        """The rules that hold in every state; whether all is done."""
+        ranks = [table.states[number] for table, number in zip(self._ranks, state.ranks, strict=True)]
+        windows = [rank.engine.windows[0] for rank in ranks]
+        newest = max(window.next for window in windows) - 1
+        for window in windows:
+            assert window.next <= window.low + window.lease.window, "a rank sends beyond its window"
+            assert newest - window.lease.slots < window.low, "a slot is reused that somebody needs"
+        return all(rank.finished == len(self.world.tensors) and window.low == window.stored
+                   for rank, window in zip(ranks, windows, strict=True))  # fmt: skip
+
+    def _moves(self, state: State) -> Iterator[tuple[Move, State]]:
+        ranks, switch, there, lost, repeated, restarts = state
+        for rank, table in enumerate(self._ranks):
+            core = table.states[ranks[rank]]
+            if len(core.memory) < len(self.world.tensors):
+                yield Move("submits", rank), self._at_rank(state, rank, self._submit[rank])
+            if core.engine.deadline is not None and not self._resends_are_there(state, rank):
+                yield Move("has waited too long", rank), self._at_rank(state, rank, self._timer[rank])
+        for number in _bits(there):
+            if self._everlasting:
+                yield Move("arrives", number), self._arrive(state, number)
+                continue
+            rest = there & ~(1 << number)
+            if lost:
+                yield Move("is lost", number), State(ranks, switch, rest, lost - 1, repeated, restarts)
+            if repeated:
+                again = State(ranks, switch, there, lost, repeated - 1, restarts)
+                yield Move("arrives, and a copy is late", number), self._arrive(again, number)
+            yield Move("arrives", number), self._arrive(State(ranks, switch, rest, lost, repeated, restarts), number)
+        if restarts:
+            yield Move("restarts", SWITCH), self._restart(state)
+
+    def _resends_are_there(self, state: State, rank: int) -> bool:
+        """Whether all that the rank would send again is under way already."""
+        after, sent = self._ranks[rank].step(state.ranks[rank], self._timer[rank])
+        return sent & ~state.there == 0 and after == state.ranks[rank]
+
+    def _arrive(self, state: State, number: int) -> State:
+        message = self._post.messages[number]
+        if message.to != SWITCH:
+            return self._at_rank(state, message.to, number)
+        switch, sent = self._switch.step(state.switch, number)
+        return State(state.ranks, switch, state.there | sent, *state[3:])
+
+    def _at_rank(self, state: State, rank: int, number: int) -> State:
+        ranks = state.ranks
+        core, sent = self._ranks[rank].step(ranks[rank], number)
+        return State((*ranks[:rank], core, *ranks[rank + 1 :]), state.switch, state.there | sent, *state[3:])
+
+    def _restart(self, state: State) -> State:
+        """The switch loses all; all ranks join a new epoch. What is under way is of the old one, and does nothing more
+        (which `check_old_epochs` shows)."""
+        cores = [table.states[number] for table, number in zip(self._ranks, state.ranks, strict=True)]
+        token, start = cores[0].engine.epoch.token + 1, min(core.engine.positions[0] for core in cores)
+        switch = self._switch.number(self._make_switch(self.world, token))
+        after = State(state.ranks, switch, 0, state.lost, state.repeated, state.restarts - 1)
+        for rank in range(self.world.workers):
+            after = self._at_rank(after, rank, self._post.number(Message(rank, rank, None, f"resume {token} {start}")))
+        return after
+
+    def check_old_epochs(self) -> int:
+        """After `run`: no core that is in a later epoch than a datagram is changed by it, or answers with more than the
+        token that it knows. How many pairs were tried."""
+        tried = 0
+        for number, message in list(enumerate(self._post.messages)):
+            if message.data is None:
+                continue
+            token = message.data[TOKEN_AT : TOKEN_AT + 4]
+            for state, its in enumerate(self._tokens(message.to)):
+                if int.from_bytes(token, "big") < its:
+                    table: Table[Any] = self._switch if message.to == SWITCH else self._ranks[message.to]
+                    after, sent = table.step(state, number)
+                    assert after == state
+                    answers = [self._post.messages[answer].data or b"" for answer in _bits(sent)]
+                    assert all(data[TOKEN_AT : TOKEN_AT + 4] == token for data in answers)
+                    tried += 1
+        return tried
+
+    def _tokens(self, core: int) -> list[int]:
+        """Of each state of a core, the token."""
+        if core == SWITCH:
+            return [switch.token for switch in self._switch.states]
+        return [rank.engine.epoch.token for rank in self._ranks[core].states]
+
+    # --- the way to a state, in words ---
+
+    def _way(self, ways: list[tuple[int, Move]], number: int) -> str:
+        steps = []
+        while number > 0:
+            number, move = ways[number]
+            steps.append(f"{self._subject(move)} {move.what}")
+        return "\n".join(reversed(steps))
+
+    def _subject(self, move: Move) -> str:
+        if move.number == SWITCH:
+            return "the switch"
+        if move.what.startswith(("submits", "has waited")):
+            return f"rank {move.number}"
+        message = self._post.messages[move.number]
+        assert message.data is not None
+        of = f"block {self._block(message.data)}"
+        epoch = int.from_bytes(message.data[TOKEN_AT : TOKEN_AT + 4], "big")
+        way = f"rank {message.rank}'s {of}" if message.to == SWITCH else f"the result of {of} for rank {message.to}"
+        return f"{way} (epoch {epoch})"
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
