@@ -135,9 +135,7 @@ def tier_lines(reports: dict[str, list[pytest.TestReport]], config: pytest.Confi
     return lines
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     # only outcomes of tests: a report of set-up or tear-down that went well is under ""
     reports = {
         outcome: [report for report in of_outcome if isinstance(report, pytest.TestReport)]

@@ -1,22 +1,24 @@
-"""A run from one number: the world, the weather, the pace and the restarts."""
+"""A run from one number: the world, the weather, the pace and the restarts; and how much a run may send."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
-from .network import Weather, draw_weather
+from .network import draw_weather
 from .simulation import Outcome, Pace, Restart, Simulation
 from .world import World, draw_world
 
-RUNS_PER_WORLD = 40
+RUNS_PER_WORLD = 20
 """The reference is slow: its sums are worked out once for so many runs."""
+BLOCKS = 14
 
 
-def make_run(seed: int, blocks: int = 24) -> Simulation:
+def make_run(seed: int, blocks: int = BLOCKS, trace: Callable[[str], None] | None = None) -> Simulation:
     """Run ``seed``, of about ``blocks`` blocks at most."""
     world, rng = draw_world(seed // RUNS_PER_WORLD, blocks), random.Random(seed)
     weather = draw_weather(rng)
-    return Simulation(world, weather, seed, _draw_pace(rng, world), _draw_restarts(rng, world))
+    return Simulation(world, weather, seed, _draw_pace(rng, world), _draw_restarts(rng, world), trace)
 
 
 def _draw_pace(rng: random.Random, world: World) -> Pace:
@@ -38,12 +40,38 @@ def _draw_restarts(rng: random.Random, world: World) -> tuple[Restart, ...]:
     )
 
 
+def check_run(seed: int, blocks: int = BLOCKS, trace: Callable[[str], None] | None = None) -> Outcome:
+    """Run ``seed`` and check all that must hold of it. Raises AssertionError, or what the engines raise."""
+    simulation = make_run(seed, blocks, trace)
+    outcome = simulation.run()
+    check_bounds(simulation, outcome)
+    return outcome
+
+
+def check_bounds(simulation: Simulation, outcome: Outcome) -> None:
+    """No storms: what is sent, and how long it takes, is bounded by what is lost and by how long ranks wait.
+
+    A block comes to nothing with a probability that grows with the number of ranks, as all must send it. A rank that
+    waits doubles its time-out from 2 ms to 1 s, so it sends again ten times in the first second and then once a second.
+    """
+    world, weather, pace = simulation.world, simulation.up.weather, simulation.pace
+    bad, late_s = weather.bad, weather.late_s if weather.late + weather.repeated else 0.0
+    once = world.blocks * world.workers * outcome.epochs
+    waits_s = pace.straggler_s + pace.compute_s + late_s + weather.jitter_s
+    expirations = 12 + waits_s
+    most = (
+        once * (1.5 + 14 * bad) + 4 * world.workers * world.shards * (len(world.tensors) + outcome.epochs) * expirations
+    )
+    assert outcome.contributions <= most, f"{outcome.contributions} datagrams sent, {most:.0f} should do"
+    per_block = 20 + 2 * waits_s + 80 * bad
+    assert outcome.most_sent <= per_block, (
+        f"a block was sent {outcome.most_sent} times in an epoch, not {per_block:.0f}"
+    )
+    most_s = 6 + 2 * len(world.tensors) * waits_s + outcome.epochs + 4 * bad * world.blocks * world.workers
+    assert outcome.virtual_s <= most_s, f"took {outcome.virtual_s:.1f} s, not {most_s:.1f} s"
+
+
 def describe(simulation: Simulation) -> str:
     """What a run is about, in lines."""
-    weather: Weather = simulation.up.weather
-    return f"{simulation.world!r}\n{weather}\n{simulation.pace}\n{simulation.restarts}"
-
-
-def replay(seed: int, blocks: int = 24) -> Outcome:
-    """Run ``seed`` again. Raises what it raised."""
-    return make_run(seed, blocks).run()
+    lines = (simulation.world, simulation.up.weather, simulation.pace, *simulation.restarts)
+    return "\n".join(map(repr, lines))

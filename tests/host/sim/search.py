@@ -1,7 +1,7 @@
 """All interleavings of a small world, over the real engine and the real switch.
 
-A core is deterministic: what it does depends on its state and on what it is given. So it is run once for every state and
-input that come up (`Table`), and the interleavings, of which there are millions, are walked in those tables.
+A core is deterministic: what it does depends on its state and on what it is given. So it is run once for every state
+and input that come up (`Table`), and the interleavings, of which there are millions, are walked in those tables.
 
 Two networks. An *everlasting* one never forgets: a datagram that was ever sent may arrive at any time and any number of
 times, or never. That covers every loss, repetition, delay and reordering without a bound, and sending again is nothing

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from inagg_host.engine import Engine, Epoch, Operation, ShardLease
+from inagg_host.engine import Engine, Epoch, Operation, Refused, ShardLease
 from inagg_host.engine.plan import Phase
 from inagg_switch.aggregator import Aggregator
 from inagg_switch.driver import Binding
+from inagg_wire.errors import Reason
 
 from .memory import Memory
 from .network import Bytes, Network, Weather
@@ -85,18 +87,26 @@ class Simulation:
     """One run. `run` raises AssertionError, or what the engines raise."""
 
     def __init__(
-        self, world: World, weather: Weather, seed: int, pace: Pace | None = None, restarts: tuple[Restart, ...] = ()
+        self,
+        world: World,
+        weather: Weather,
+        seed: int,
+        pace: Pace | None = None,
+        restarts: tuple[Restart, ...] = (),
+        trace: Callable[[str], None] | None = None,
     ) -> None:
-        self.world, self.pace = world, pace or Pace()
+        """``trace`` is told what happens, a line each."""
+        self.world, self.pace, self._trace = world, pace or Pace(), trace
         self.rng = random.Random(seed)
         self.up, self.down = Network(weather, self.rng), Network(weather, self.rng)
-        self.restarts = sorted(restarts, key=lambda restart: restart.after)
+        self.restarts = tuple(sorted(restarts, key=lambda restart: restart.after))
         self._addresses: list[Address] = [("10.0.0.1", 1000 + rank) for rank in range(world.workers)]
         self._rank_at = {address: rank for rank, address in enumerate(self._addresses)}
         self.lease = world.lease
         self.watch = Watch(world)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
+        self._restarts = deque(self.restarts)
         self._batches_in = 0
         self._epochs = 0
         self._rejoining = False
@@ -151,6 +161,10 @@ class Simulation:
     def _soon(self, most_s: float, call: Callable[..., None], *arguments: Any) -> None:
         self._at(self.now + self.rng.random() * most_s, call, *arguments)
 
+    def _tell(self, what: str) -> None:
+        assert self._trace is not None
+        self._trace(f"{self.now * 1e3:12.4f} ms  {what}")
+
     # --- ranks ---
 
     def _schedule_submit(self, rank: Rank) -> None:
@@ -177,6 +191,8 @@ class Simulation:
         engine, token = rank.engine, rank.engine.epoch.token
         for out in engine.outgoing(self.now):
             self.watch.sent(rank.number, out.shard, token, out.data, out.size)
+            if self._trace is not None:
+                self._tell(f"rank {rank.number} sends {self.watch.name(out.shard, out.data, out.size)}")
             for at_s, data in self.up.carry(out.data, out.size, self.now, rank.number):
                 self._at(at_s, self._to_switch, out.shard, data, out.size, rank.number)
         if engine.deadline is not None:
@@ -204,9 +220,18 @@ class Simulation:
             if len(rank.inbox) < BUFFER_BATCHES:
                 rank.inbox.append((shard, data, size))
             return
+        if self._trace is not None:
+            self._tell(f"rank {rank.number} gets  {self.watch.name(shard, data, size)}")
         token = rank.engine.epoch.token
         numbers = self.watch.got(rank.number, shard, token, data, size)
-        finished = rank.engine.receive(shard, data, size, self.now)
+        try:
+            finished = rank.engine.receive(shard, data, size, self.now)
+        except Refused as refused:
+            # The same bit of the token may have flipped on the way to the switch and on the way back of its notice.
+            if refused.reason is not Reason.WRONG_TOKEN or not self.down.counts["flipped"]:
+                raise
+            self._new_epoch(())
+            return
         for number in numbers:
             tensor, block = self._block_of[number]
             if block >= 0:
@@ -229,8 +254,10 @@ class Simulation:
 
     def _to_switch(self, shard: int, data: Bytes, size: int, source: int) -> None:
         self._batches_in += 1
-        if self.restarts and self._batches_in >= self.restarts[0].after:
-            self._new_epoch(self.restarts.pop(0).lost)
+        while self._restarts and self._batches_in >= self._restarts[0].after:
+            self._new_epoch(self._restarts.popleft().lost)
+        if self._trace is not None:
+            self._tell(f"shard {shard} gets {self.watch.name(shard, data, size)} of rank {source}")
         for send in self.switches[shard].receive(data, size, self._addresses[source], self.now):
             for address in send.to:
                 rank = self.ranks[self._rank_at[address]]
@@ -251,6 +278,8 @@ class Simulation:
 
     def _new_epoch(self, lost: tuple[int, ...]) -> None:
         """The epoch ends: the ranks hear of it, each in its own time, stop, and say where they are."""
+        if self._trace is not None:
+            self._tell(f"epoch {self._epochs} ends; the shards {lost} forget all")
         for shard in lost:
             self.switches[shard] = self._new_switch()
         if self._rejoining:
@@ -271,6 +300,8 @@ class Simulation:
         """All have said where they are: go on at the smallest block, and tell the ranks, one after the other."""
         starts = [min(of_shard) for of_shard in zip(*self._positions.values(), strict=True)]
         self._epoch = self._bind(starts)
+        if self._trace is not None:
+            self._tell(f"epoch {self._epochs} begins, at blocks {starts}")
         self._rejoining = False
         for rank in self.ranks:
             self._soon(0.02, self._resume, rank, self._epochs, self._epoch_for(rank.number))

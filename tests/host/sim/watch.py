@@ -77,6 +77,12 @@ class Watch:
         """How often the block that was sent most was sent, by one rank in one epoch."""
         return max((max(track.sent.values(), default=0) for track in self._tracks.values()), default=0)
 
+    def name(self, shard: int, data: Bytes, size: int) -> str:
+        """The blocks (the job's numbers) in a batch."""
+        raw, near = data.tobytes(), self._world.first // self._world.shards
+        blocks = [self._block(raw, at, near) * self._world.shards + shard for at in range(0, len(raw), size)]
+        return ", ".join(map(str, blocks))
+
     def sent(self, rank: int, shard: int, token: int, data: Bytes, size: int) -> None:
         """``rank``, in the epoch of ``token``, sends."""
         track, raw, shards = self._tracks[token], data.tobytes(), self._world.shards
