@@ -28,7 +28,7 @@ from inagg_wire.slots import Lease
 
 from .kept import Kept
 from .loops import SIZE
-from .plan import Item, Phase, plan
+from .plan import SIGNATURE_LANES, Item, Phase, agrees, chunk_blocks, plan, signature
 from .window import Bytes, Window
 
 Address = tuple[str, int]
@@ -125,7 +125,10 @@ class Engine:
         """``keep_results``: so that `salvage` is possible."""
         self.epoch = epoch
         fmt, lanes, n = epoch.format, epoch.lanes, epoch.workers
-        self._scale_lanes = fmt.scale_lanes(lanes)
+        scale_lanes = fmt.scale_lanes(lanes)
+        self._chunk = chunk_blocks(scale_lanes)
+        # Where the signature stands in a payload of scales; nowhere, if they have no room for it.
+        self._signature = slice(scale_lanes - SIGNATURE_LANES, scale_lanes) if scale_lanes > SIGNATURE_LANES else None
         self._size = {op: datagram_bytes(fmt.encoding(op), fmt.lanes_for(op, lanes)) for op in Op}
         shapes = np.zeros((max(Op) + 1, 4), np.int64)
         for op in Op:
@@ -179,7 +182,7 @@ class Engine:
             self._jobs[float_type] = kernels.Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type)
         job = self._jobs[float_type]
         job.bits(values), job.bits(out)
-        items = plan(values.size, self.epoch.lanes, self._scale_lanes, job.refined)
+        items = plan(values.size, self.epoch.lanes, self._chunk, job.refined)
         count, blocks = job.blocks(values.size), items[-1].start + items[-1].count
         own, agreed, refinement = (np.zeros(count, np.uint8) for _ in range(3))
         operation = Operation(
@@ -275,6 +278,9 @@ class Engine:
             operation.magnitudes[chunk] = kernels.largest(job, values)
             operation.own[chunk] = kernels.scale_bytes(job, operation.magnitudes[chunk])
             payload[: item.blocks] = operation.own[chunk]
+            if self._signature is not None:
+                mine = signature(operation.values.size, job.float_type, operation.divisor)
+                payload[self._signature] = np.frombuffer(mine, np.uint8)
         else:
             sent = payload[: item.blocks]
             kernels.refine_bytes(job, operation.magnitudes[chunk], operation.agreed[chunk], sent)
@@ -340,8 +346,15 @@ class Engine:
                 job, datagrams, rows, operation.out, blocks, scales, refinement, operation.divisor
             )
             return
-        agreed = datagrams[rows[0], HEADER_BYTES : HEADER_BYTES + item.blocks]
+        payload = datagrams[rows[0], HEADER_BYTES:]
+        agreed = payload[: item.blocks]
         if item.phase is Phase.SCALE:
+            if self._signature is not None and not agrees(payload[self._signature].tobytes()):
+                raise RanksDisagree(
+                    f"another rank reduces something else than this one's {operation.values.size} elements of "
+                    f"{job.float_type.name.lower()} (divisor {operation.divisor}): all ranks must reduce tensors of the "
+                    "same sizes and types in the same order"
+                )
             if (agreed < operation.own[chunk]).any():
                 raise RuntimeError("the switch returned a smaller scale than this rank sent; it does not take maxima")
             operation.agreed[chunk] = agreed

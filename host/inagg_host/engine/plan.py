@@ -8,9 +8,38 @@ their round trips hide behind the values of earlier chunks.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from struct import pack
+
+from inagg_wire.scale import FloatType
+
+
+SIGNATURE_LANES = 8
+"""The last lanes of a block of scales say what the operation is: see `signature`."""
+
+
+def chunk_blocks(scale_lanes: int) -> int:
+    """Value blocks whose scales one block carries. A block of scales that has only eight lanes carries no signature."""
+    return scale_lanes - SIGNATURE_LANES if scale_lanes > SIGNATURE_LANES else scale_lanes
+
+
+def signature(elements: int, float_type: FloatType, divisor: int) -> bytes:
+    """Four bytes that tell operations apart, then what they lack to 255.
+
+    The switch takes the maximum over all ranks of each byte. If a rank has another operation, some byte differs, and
+    then its maximum and that of its complement add up to more than 255.
+    """
+    digest = zlib.crc32(pack(">QbI", elements, list(FloatType).index(float_type), divisor)).to_bytes(4, "big")
+    return digest + bytes(255 - byte for byte in digest)
+
+
+def agrees(maxima: bytes) -> bool:
+    """Whether the ``maxima`` of all ranks' signatures come from equal ones (but for a chance of 2**-32)."""
+    half = SIGNATURE_LANES // 2
+    return all(a + b == 255 for a, b in zip(maxima[:half], maxima[half:], strict=True))
 
 
 class Phase(IntEnum):

@@ -1,6 +1,7 @@
 """What must come of a tensor, by the reference codec of `inagg_wire` and plain sums of integers.
 
-Nothing here is the engine's, the kernels' or the switch's but the order of the blocks (`plan`, with tests of its own).
+Nothing here is the engine's, the kernels' or the switch's but the order of the blocks and what marks their tensor (`plan`,
+with tests of its own).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inagg_host.engine.plan import Item, Phase
+from inagg_host.engine.plan import SIGNATURE_LANES, Item, Phase, signature
 from inagg_wire import codec, noise, payload, reencode, scale
 from inagg_wire.formats import JobFormat
 from inagg_wire.layout import Op
@@ -60,9 +61,13 @@ def expect(
             if item.phase is not Phase.VALUES:
                 bytes_ = own if item.phase is Phase.SCALE else refine
                 size = fmt.scale_lanes(lanes)
+                tail = b""
+                if item.phase is Phase.SCALE and size > SIGNATURE_LANES:
+                    tail = signature(values[0].size, float_type, divisor)
                 for w in range(n):
-                    into.up[w, number] = bytes(bytes_[w][chunk]).ljust(size, b"\0")
-                into.down[number] = bytes((agreed if item.phase is Phase.SCALE else refined)[chunk]).ljust(size, b"\0")
+                    into.up[w, number] = bytes(bytes_[w][chunk]).ljust(size - len(tail), b"\0") + tail
+                down = bytes((agreed if item.phase is Phase.SCALE else refined)[chunk])
+                into.down[number] = down.ljust(size - len(tail), b"\0") + tail
                 continue
             k = item.first + i
             total = np.zeros(lanes, np.int64)

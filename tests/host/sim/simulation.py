@@ -73,8 +73,8 @@ class Rank:
 class Outcome:
     """Figures of a run that went well."""
 
-    virtual_s: float
-    """When the last rank had its last sum."""
+    done_s: tuple[float, ...]
+    """When the last rank had its sums, by tensor."""
     events: int
     contributions: int
     resent: int
@@ -111,7 +111,7 @@ class Simulation:
         self._epochs = 0
         self._rejoining = False
         self._positions: dict[int, list[int]] = {}
-        self.now = self._done_s = 0.0
+        self.now, self._done_s = 0.0, [0.0] * len(world.tensors)
         self.switches = [self._new_switch() for _ in range(world.shards)]
         self._block_of = self._make_block_table()
         starts = [world.first // world.shards] * world.shards
@@ -147,7 +147,7 @@ class Simulation:
         self._check_switches()
         watch = self.watch
         return Outcome(
-            self._done_s, self._scheduled, self.up.counts["sent"], watch.resent, watch.most_sent(), self._epochs
+            tuple(self._done_s), self._scheduled, self.up.counts["sent"], watch.resent, watch.most_sent(), self._epochs
         )
 
     def _where(self) -> str:
@@ -242,7 +242,7 @@ class Simulation:
             rank.memory[rank.finished].finish()
             assert operation.invalid_codes == 0
             rank.finished += 1
-            self._done_s = self.now
+            self._done_s[rank.finished - 1] = self.now
             if self.pace.one_by_one:
                 self._schedule_submit(rank)
         self._pump(rank)

@@ -1,0 +1,89 @@
+"""The small worlds whose interleavings are searched to the end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from inagg_wire.formats import job_format
+from inagg_wire.scale import FloatType
+
+from .search import Found, Search
+from .world import World, make_world
+
+LANES = 8
+
+
+def two_tensors(workers: int, window: int = 1, blocks: int = 1) -> World:
+    """Two tensors of ``blocks`` value blocks each, with a block of scales before: 4 blocks, if that is one."""
+    sizes = [(blocks * LANES, FloatType.FLOAT32)] * 2
+    return make_world(5, job_format("nat8"), workers, LANES, window, 1, sizes)
+
+
+def one_tensor(workers: int) -> World:
+    """One tensor of three value blocks, with a block of scales before."""
+    return make_world(5, job_format("nat8"), workers, LANES, 1, 1, [(3 * LANES, FloatType.FLOAT32)])
+
+
+def refined_tensor(workers: int) -> World:
+    """One tensor of two value blocks, with a block of scales and one of their refinements before."""
+    return make_world(5, job_format("dith8"), workers, LANES, 1, 1, [(2 * LANES, FloatType.FLOAT32)])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A search, and how many states it has at least (it has so many now; fewer would mean that it looks away)."""
+
+    name: str
+    world: World
+    states: int
+    everlasting: bool = True
+    lost: int = 0
+    repeated: int = 0
+    restarts: int = 0
+
+    def search(self) -> Search:
+        return Search(
+            self.world, everlasting=self.everlasting, lost=self.lost, repeated=self.repeated, restarts=self.restarts
+        )
+
+
+def plans(slow: bool) -> list[Plan]:
+    """All that are walked by default, or the larger ones."""
+    if slow:
+        return [
+            Plan("2 ranks, 2 slots, 4 blocks, one loss, one copy", two_tensors(2), 1, False, lost=1, repeated=1),
+            Plan("2 ranks, 4 slots, 8 blocks, a restart", two_tensors(2, 2, 3), 1, restarts=1),
+            Plan("3 ranks, 2 slots, 4 blocks, two restarts", two_tensors(3), 1, restarts=2),
+            Plan("4 ranks, 2 slots, 4 blocks", two_tensors(4), 1),
+            Plan("3 ranks, 4 slots, 6 blocks", two_tensors(3, 2, 2), 1),
+        ]
+    return [
+        Plan("2 ranks, 2 slots, 4 blocks of two tensors", two_tensors(2), 1),
+        Plan("2 ranks, 2 slots, 4 blocks of one tensor", one_tensor(2), 1),
+        Plan("3 ranks, 2 slots, 4 blocks of two tensors", two_tensors(3), 1),
+        Plan("3 ranks, 2 slots, 4 blocks of one tensor", one_tensor(3), 1),
+        Plan("3 ranks, 2 slots, 4 blocks, refined", refined_tensor(3), 1),
+        Plan("2 ranks, 2 slots, 4 blocks, two restarts", two_tensors(2), 1, restarts=2),
+        Plan("3 ranks, 2 slots, 4 blocks, a restart", two_tensors(3), 1, restarts=1),
+        Plan("2 ranks, 4 slots, 8 blocks", two_tensors(2, 2, 3), 1),
+        Plan("2 ranks, 2 slots, 4 blocks, one loss", one_tensor(2), 1, False, lost=1),
+        Plan("2 ranks, 2 slots, 4 blocks, one copy", one_tensor(2), 1, False, repeated=1),
+    ]
+
+
+def describe(plan: Plan, found: Found) -> str:
+    """A line."""
+    network = "everlasting network" if plan.everlasting else "counting network"
+    return f"{plan.name}, {network}: {found.states:,} states, {found.transitions:,} transitions"
+
+
+def print_searches(slow: bool) -> None:
+    """Walk them all."""
+    for plan in plans(slow):
+        start_s = time.monotonic()
+        found = plan.search().run()
+        print(
+            f"{describe(plan, found)}, {found.core_states} of the cores ({time.monotonic() - start_s:.1f} s)",
+            flush=True,
+        )
