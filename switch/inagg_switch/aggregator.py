@@ -16,7 +16,7 @@ from inagg_wire.slots import Lease
 
 from .driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
 from .receive import RUN_BYTES, receive
-from .tables import make_counts, make_jobs, make_out, make_slots
+from .tables import NOTICES, make_counts, make_jobs, make_out, make_slots
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -70,33 +70,26 @@ class Aggregator:
         if old:
             self._forget_sources(old, row)
         else:
-            for by_row in self._counts[2:]:
-                by_row[row] = 0
+            self._counts.jobs[row] = 0
             self._most_workers[row] = 0
         self._most_workers[row] = max(self._most_workers[row], len(binding.workers))
         self._bindings[binding.job] = self._by_row[row] = binding
         for rank, source in enumerate(binding.workers):
             self._ranks.setdefault(source, self._stranger.copy())[row] = rank
-        n, jobs, lease = len(binding.workers), self._jobs, binding.lease
-        for column, value in (
-            (jobs.token, binding.token),
-            (jobs.base, lease.base),
-            (jobs.mask, lease.slots - 1),
-            (jobs.full, binding.full),
-            (jobs.seed, binding.seed),
-        ):
-            column[row] = value
+        n, lease, bound = len(binding.workers), binding.lease, self._jobs.table[row]
+        bound["token"], bound["seed"], bound["full"] = binding.token, binding.seed, binding.full
+        bound["base"], bound["mask"] = lease.base, lease.slots - 1
         for op in Op:
-            jobs.levels[row, op] = binding.format.levels(n)
-            jobs.shift[row, op] = binding.format.result_shift(n)
-            jobs.encoding[row, op] = binding.format.encoding(op)
-            jobs.lanes[row, op] = binding.format.lanes_for(op, binding.lanes)
-            jobs.result_encoding[row, op] = binding.result_encoding(op)
-            jobs.result_bytes[row, op] = binding.result_bytes(op)
+            bound["levels"][op] = binding.format.levels(n)
+            bound["shift"][op] = binding.format.result_shift(n)
+            bound["encoding"][op] = binding.format.encoding(op)
+            bound["lanes"][op] = binding.format.lanes_for(op, binding.lanes)
+            bound["result_encoding"][op] = binding.result_encoding(op)
+            bound["result_bytes"][op] = binding.result_bytes(op)
         leased = slice(lease.base, lease.base + lease.slots)
         self._slots.tag[leased] = 0
         self._slots.seen[leased] = 0
-        jobs.row[binding.job] = row
+        self._jobs.row[binding.job] = row
 
     def unbind(self, job: int) -> None:
         """Drop the job's further datagrams and forget its counters. No error if there is no such job."""
@@ -153,9 +146,8 @@ class Aggregator:
                 data, size, taken, now, ranks, self._jobs, self._slots, self._counts, self._noise, self._out
             )
             at = 0
-            for run in range(runs):
-                each, count = int(self._out.size[run]), int(self._out.count[run])
-                binding, worker = self._by_row[self._out.row[run]], int(self._out.worker[run])
+            for row, worker, each, count in self._out.runs[:runs].tolist():
+                binding = self._by_row[row]
                 assert binding is not None  # the kernel answers only for bound jobs
                 to = binding.workers if worker < 0 else (binding.workers[worker],)
                 self._datagrams_out += count * len(to)
@@ -172,22 +164,22 @@ class Aggregator:
             bytes_in=self._bytes_in,
             datagrams_out=self._datagrams_out,
             bytes_out=self._bytes_out,
-            notices=int(self._counts.notices[0]),
+            notices=int(self._counts.drops[NOTICES]),
             drops={reason: int(self._counts.drops[reason]) for reason in Reason if self._counts.drops[reason]},
             jobs={job: self._job_counters(binding) for job, binding in self._bindings.items()},
         )
 
     def _job_counters(self, binding: Binding) -> JobCounters:
-        row, c = int(self._jobs.row[binding.job]), self._counts
-        n = self._most_workers[row]
+        row = int(self._jobs.row[binding.job])
+        counts, n = self._counts.jobs[row], self._most_workers[row]
         return JobCounters(
-            contributions=c.contributions[row, :n].tolist(),
-            duplicates=c.duplicates[row, :n].tolist(),
-            resends=c.resends[row, :n].tolist(),
-            stale=c.stale[row, :n].tolist(),
-            bytes_in=c.bytes_in[row, :n].tolist(),
-            results=int(c.results[row]),
-            invalid_codes=int(c.invalid_codes[row]),
+            contributions=counts["contributions"][:n].tolist(),
+            duplicates=counts["duplicates"][:n].tolist(),
+            resends=counts["resends"][:n].tolist(),
+            stale=counts["stale"][:n].tolist(),
+            bytes_in=counts["bytes_in"][:n].tolist(),
+            results=int(counts["results"]),
+            invalid_codes=int(counts["invalid_codes"]),
         )
 
     def waiting(self, job: int, now: float, limit: int = WORKERS_MAX) -> tuple[int, list[SlotWait]]:

@@ -25,7 +25,7 @@ from inagg_wire.layout import (
 )
 
 from .kernels import Array, absorb, emit, inline, jit
-from .tables import Counts, Jobs, Out, Slots
+from .tables import NOTICES, Counts, Jobs, Out, Slots
 
 RUN_DATAGRAMS = 64
 """Datagrams of one run: what one system call sends (Linux, UDP_MAX_SEGMENTS)."""
@@ -138,14 +138,14 @@ def unbound(d: Array, row: int, worker: int, jobs: Any) -> int:
         return UNKNOWN_JOB
     if worker < 0:
         return UNKNOWN_SOURCE
-    if u32(d, TOKEN_AT) != jobs.token[row]:
+    if u32(d, TOKEN_AT) != jobs.table[row].token:
         return WRONG_TOKEN
     op = d[OP_AT]
-    if d[FORMAT_AT] != jobs.encoding[row, op]:
+    if d[FORMAT_AT] != jobs.table[row].encoding[op]:
         return WRONG_FORMAT
-    if u16(d, LANES_AT) != jobs.lanes[row, op]:
+    if u16(d, LANES_AT) != jobs.table[row].lanes[op]:
         return WRONG_LANES
-    if u32(d, SLOT_AT) & ~jobs.mask[row] != jobs.base[row]:
+    if u32(d, SLOT_AT) & ~jobs.table[row].mask != jobs.table[row].base:
         return SLOT_OUTSIDE_LEASE
     return 0
 
@@ -155,7 +155,7 @@ def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: An
     """Take a contribution that fits its binding: the protocol of the design. A `Reason`, or what became of it."""
     op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
     if generation < slots.tag[slot]:
-        counts.stale[row, worker] += 1
+        counts.jobs[row].stale[worker] += 1
         return STALE
     if generation > slots.tag[slot]:
         slots.tag[slot] = generation
@@ -164,21 +164,23 @@ def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: An
     if before != 0 and op != slots.op[slot]:
         return WRONG_OP
     if before & bit:
-        if before != jobs.full[row]:
-            counts.duplicates[row, worker] += 1
+        if before != jobs.table[row].full:
+            counts.jobs[row].duplicates[worker] += 1
             return DUPLICATE
-        counts.resends[row, worker] += 1
+        counts.jobs[row].resends[worker] += 1
         return RESEND
     if before == 0:
         slots.op[slot] = op
         slots.since[slot] = now
     slots.seen[slot] = before | bit
-    counts.contributions[row, worker] += 1
-    lanes, levels, payload = jobs.lanes[row, op], jobs.levels[row, op], d[HEADER_BYTES:]
-    counts.invalid_codes[row] += absorb(jobs.encoding[row, op], slots.acc[slot], payload, lanes, before == 0, levels)
-    if before | bit != jobs.full[row]:
+    counts.jobs[row].contributions[worker] += 1
+    lanes, levels, payload = jobs.table[row].lanes[op], jobs.table[row].levels[op], d[HEADER_BYTES:]
+    counts.jobs[row].invalid_codes += absorb(
+        jobs.table[row].encoding[op], slots.acc[slot], payload, lanes, before == 0, levels
+    )
+    if before | bit != jobs.table[row].full:
         return ABSORBED
-    counts.results[row] += 1
+    counts.jobs[row].results += 1
     return COMPLETE
 
 
@@ -188,15 +190,15 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, noise: Ar
     op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
     copy_header(to, d)
     to[KIND_AT] = RESULT
-    to[FORMAT_AT] = jobs.result_encoding[row, op]
+    to[FORMAT_AT] = jobs.table[row].result_encoding[op]
     emit(
-        jobs.result_encoding[row, op],
+        jobs.table[row].result_encoding[op],
         to[HEADER_BYTES:],
         slots.acc[slot],
-        jobs.lanes[row, op],
+        jobs.table[row].lanes[op],
         noise,
-        np.uint32(group_0_word(jobs.seed[row], slot, generation)),
-        jobs.shift[row, op],
+        np.uint32(group_0_word(jobs.table[row].seed, slot, generation)),
+        jobs.table[row].shift[op],
     )
 
 
@@ -241,27 +243,29 @@ def receive(
             worker = np.int64(ranks[row]) if row >= 0 else -1
             why = unbound(d, row, worker, jobs)
         # Make sure of room for what it can cause before it changes anything.
-        room = HEADER_BYTES if why else jobs.result_bytes[row, d[OP_AT]]
-        if run + 1 == len(out.size) or at + room > len(out.buffer):
+        room = HEADER_BYTES if why else jobs.table[row].result_bytes[d[OP_AT]]
+        if run + 1 == len(out.runs) or at + room > len(out.buffer):
             return i, run + 1
         if why == 0:
-            counts.bytes_in[row, worker] += size
+            counts.jobs[row].bytes_in[worker] += size
             why = contribute(d, row, worker, now, jobs, slots, counts)
         if why > 0:
             counts.drops[why] += 1
         if why == ABSORBED or (why > 0 and not NOTICED_REASONS[why]):
             continue
         if why > 0:
-            counts.notices[0] += 1
+            counts.drops[NOTICES] += 1
             to, bytes_out = worker, HEADER_BYTES
             write_notice(out.buffer[at:], d, why)
         else:
-            to, bytes_out = (worker if why == RESEND else -1), jobs.result_bytes[row, d[OP_AT]]
+            to, bytes_out = (worker if why == RESEND else -1), jobs.table[row].result_bytes[d[OP_AT]]
             write_result(out.buffer[at:], d, row, jobs, slots, noise)
         at += bytes_out
-        full = run < 0 or out.count[run] == RUN_DATAGRAMS or (out.count[run] + 1) * bytes_out > RUN_BYTES
-        if full or out.row[run] != row or out.worker[run] != to or out.size[run] != bytes_out:
+        last = out.runs[run]
+        full = run < 0 or last.count == RUN_DATAGRAMS or (last.count + 1) * bytes_out > RUN_BYTES
+        if full or last.row != row or last.worker != to or last.size != bytes_out:
             run += 1
-            out.row[run], out.worker[run], out.size[run], out.count[run] = row, to, bytes_out, 0
-        out.count[run] += 1
+            last = out.runs[run]
+            last.row, last.worker, last.size, last.count = row, to, bytes_out, 0
+        last.count += 1
     return total, run + 1

@@ -11,7 +11,7 @@ from inagg_wire.formats import WORKERS_MAX
 from inagg_wire.layout import Op
 
 OPS = max(Op) + 1
-REASONS = max(Reason) + 1
+NOTICES = max(Reason) + 1
 
 
 class Slots(NamedTuple):
@@ -29,56 +29,48 @@ class Slots(NamedTuple):
     """int32, (slots, lanes): the sums."""
 
 
+JOB = np.dtype(
+    [(name, np.int64) for name in ("token", "base", "mask", "full", "seed")]
+    + [(name, np.int64, OPS) for name in ("levels", "shift", "encoding", "lanes", "result_encoding", "result_bytes")]
+)
+"""A binding. ``mask`` is the number of slots less one: a slot s is in the lease if ``s & ~mask == base``. From
+``levels`` on, what depends on the op, by op."""
+
+COUNT = np.dtype(
+    [(name, np.int64, WORKERS_MAX) for name in ("contributions", "duplicates", "resends", "stale", "bytes_in")]
+    + [("results", np.int64), ("invalid_codes", np.int64)]
+)
+"""Counters of a job; those of workers by rank."""
+
+RUN = np.dtype([("row", np.int64), ("worker", np.int64), ("size", np.int64), ("count", np.int64)])
+"""Datagrams of equal ``size`` and destination: the job's row, and the rank to send to, or -1 for all of its ranks."""
+
+# Records and not an array for each column, since Numba takes a tenth of a microsecond for every array that it is given.
+
+
 class Jobs(NamedTuple):
-    """The binding table: one row per bound job; columns that depend on the op have shape (rows, OPS)."""
+    """The binding table: one row per bound job."""
 
     row: Any
     """int32, by job number: its row, or -1."""
-    token: Any
-    base: Any
-    mask: Any
-    """int64: the number of slots less one; a slot s is in the lease if ``s & ~mask == base``."""
-    full: Any
-    seed: Any
-    levels: Any
-    shift: Any
-    encoding: Any
-    lanes: Any
-    result_encoding: Any
-    result_bytes: Any
+    table: Any
+    """`JOB`, by row."""
 
 
 class Counts(NamedTuple):
-    """int64 counters."""
+    """Counters, int64."""
 
     drops: Any
-    """By reason."""
-    notices: Any
-    """One."""
-    contributions: Any
-    """From here on: by job row and rank."""
-    duplicates: Any
-    resends: Any
-    stale: Any
-    bytes_in: Any
-    results: Any
-    """From here on: by job row."""
-    invalid_codes: Any
+    """By reason; then, at `NOTICES`, the notices that were sent."""
+    jobs: Any
+    """`COUNT`, by row."""
 
 
 class Out(NamedTuple):
-    """Datagrams to send: ``buffer`` holds them back to back, in runs of equal size and destination."""
+    """Datagrams to send: ``buffer`` (uint8) holds them back to back, in ``runs`` (`RUN`)."""
 
     buffer: Any
-    """uint8."""
-    row: Any
-    """int32, by run: the job's row."""
-    worker: Any
-    """int32, by run: the rank to send to, or -1 for all ranks of the job."""
-    size: Any
-    """int64, by run: bytes per datagram."""
-    count: Any
-    """int64, by run: datagrams."""
+    runs: Any
 
 
 def make_slots(slots: int, lanes: int) -> Slots:
@@ -95,25 +87,14 @@ def make_slots(slots: int, lanes: int) -> Slots:
 
 def make_jobs(rows: int) -> Jobs:
     """An empty binding table."""
-
-    by_row = [np.zeros(rows, np.int64) for _ in range(5)]
-    by_op = [np.zeros((rows, OPS), np.int64) for _ in range(6)]
-    return Jobs(np.full(1 << 16, -1, np.int32), *by_row, *by_op)
+    return Jobs(np.full(1 << 16, -1, np.int32), np.zeros(rows, JOB))
 
 
 def make_counts(rows: int) -> Counts:
     """Counters at zero."""
-    by_worker = [np.zeros((rows, WORKERS_MAX), np.int64) for _ in range(5)]
-    by_row = [np.zeros(rows, np.int64) for _ in range(2)]
-    return Counts(np.zeros(REASONS, np.int64), np.zeros(1, np.int64), *by_worker, *by_row)
+    return Counts(np.zeros(NOTICES + 1, np.int64), np.zeros(rows, COUNT))
 
 
 def make_out(size_bytes: int, runs: int) -> Out:
     """Room for ``size_bytes`` of datagrams in at most ``runs`` runs."""
-    return Out(
-        np.zeros(size_bytes, np.uint8),
-        np.zeros(runs, np.int32),
-        np.zeros(runs, np.int32),
-        np.zeros(runs, np.int64),
-        np.zeros(runs, np.int64),
-    )
+    return Out(np.zeros(size_bytes, np.uint8), np.zeros(runs, RUN))

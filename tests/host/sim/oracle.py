@@ -1,7 +1,7 @@
 """What must come of a tensor, by the reference codec of `inagg_wire` and plain sums of integers.
 
-Nothing here is the engine's, the kernels' or the switch's but the order of the blocks and what marks their tensor (`plan`,
-with tests of its own).
+Nothing here is the engine's, the kernels' or the switch's but the order of the blocks and what marks their tensor
+(`plan`, with tests of its own).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast the all-reduce is over links of a given rate, by what is lost: virtual time, so the same on every machine."""
+"""How fast the all-reduce is over links of a given rate, by what is lost: in virtual time, the same on all machines."""
 
 from __future__ import annotations
 
@@ -66,8 +66,10 @@ def print_rates() -> None:
             calm = 0.0
             for rate in rates(workers, one_by_one):
                 calm = calm or rate.blocks_per_s
+                how = "one by one" if one_by_one else "all at once"
+                share = rate.blocks_per_s / calm
                 print(
-                    f"{workers:5}  {'one by one' if one_by_one else 'all at once':11} {rate.loss:6.1%} "
-                    f"{rate.blocks_per_s:10.0f} {rate.of_link:9.0%} {rate.blocks_per_s / calm:13.0%} {rate.resent:8.1%}",
+                    f"{workers:5}  {how:11} {rate.loss:6.1%} {rate.blocks_per_s:10.0f} {rate.of_link:9.0%} "
+                    f"{share:13.0%} {rate.resent:8.1%}",
                     flush=True,
                 )

@@ -63,7 +63,7 @@ def check_bounds(simulation: Simulation, outcome: Outcome) -> None:
         once * (1.5 + 14 * bad) + 4 * world.workers * world.shards * (len(world.tensors) + outcome.epochs) * expirations
     )
     assert outcome.contributions <= most, f"{outcome.contributions} datagrams sent, {most:.0f} should do"
-    per_block = 20 + 2 * waits_s + 80 * bad
+    per_block = 30 + 2 * waits_s + 120 * bad
     assert outcome.most_sent <= per_block, (
         f"a block was sent {outcome.most_sent} times in an epoch, not {per_block:.0f}"
     )

@@ -11,7 +11,8 @@ from inagg_wire.scale import FloatType
 from .search import Found, Search
 from .world import World, make_world
 
-LANES = 8
+LANES = 16
+"""So that blocks of scales have room for a signature."""
 
 
 def two_tensors(workers: int, window: int = 1, blocks: int = 1) -> World:

@@ -69,7 +69,7 @@ def registers(aggregator: Aggregator) -> bytes:
     rows = [int(aggregator._jobs.row[victim.job]) for victim in VICTIMS]
     slots = [column[OTHERS].tobytes() for column in aggregator._slots]
     jobs = [aggregator._jobs.row.tobytes(), *(column[rows].tobytes() for column in aggregator._jobs[1:])]
-    counts = [column[rows].tobytes() for column in aggregator._counts[2:]]
+    counts = [column[rows].tobytes() for column in aggregator._counts[1:]]
     return b"".join(slots + jobs + counts)
 
 
