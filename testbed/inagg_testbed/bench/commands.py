@@ -70,7 +70,7 @@ format_option = click.option(
 @format_option
 @click.option("--lanes", type=int, help="Elements per datagram. [default: what a 1500-byte frame takes]")
 @click.option("--shards", default="1", show_default=True, type=WorkerList(), help="Data-plane processes; a list.")
-@click.option("--window", default=32, show_default=True, help="Batches that a worker keeps in flight.")
+@click.option("--window", default=8, show_default=True, help="Batches that a worker keeps in flight.")
 @click.option("--seconds", default=2.0, show_default=True, help="Length of one run.")
 @click.option("--runs", default=5, show_default=True, type=click.IntRange(1), help="Runs; the median counts.")
 @json_option

@@ -33,7 +33,8 @@ from .udp_limit import Workers, udp_echo_limit
 
 LIMIT_S = 120.0
 WARM_UP_S = 0.2
-SLOT_AT, GENERATION_AT = 16, 20
+KIND_AT, SLOT_AT, GENERATION_AT = 3, 16, 20
+RESULT = int(Kind.RESULT)
 
 
 @numba.njit(cache=True)
@@ -48,9 +49,12 @@ def _stamp(data: Any, size: int, block: int, base: int, slots: int) -> None:
 
 @numba.njit(cache=True)
 def _answered(data: Any, size: int, base: int, slots: int, generations: Any) -> int:
-    """How many results in ``data`` are the first for their block; ``generations`` holds the last one by slot."""
+    """How many results in ``data`` are the first for their block, or -1 if there is something else; ``generations``
+    holds the last one by slot."""
     count = 0
     for i in range(len(data) // size):
+        if data[i * size + KIND_AT] != RESULT:
+            return -1
         slot, generation = 0, 0
         for j in range(4):
             slot = slot << 8 | int(data[i * size + SLOT_AT + j])
@@ -96,9 +100,10 @@ class Replay:
         return data
 
     def take(self, batch: Batch) -> int:
-        if batch.size < GENERATION_AT + 4 or batch.data[3] != Kind.RESULT:
+        fresh = int(_answered(batch.data, batch.size, self._lease.base, self._lease.slots, self._generations))
+        if fresh < 0:
             raise RuntimeError(f"the switch refused a contribution: {batch.data[: batch.size].tobytes().hex()}")
-        return int(_answered(batch.data, batch.size, self._lease.base, self._lease.slots, self._generations))
+        return fresh
 
     def unanswered(self) -> Iterable[NDArray[np.uint8]]:
         first = max(0, self._sent - len(self._buffers))

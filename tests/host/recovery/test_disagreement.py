@@ -25,7 +25,13 @@ def reduce_on_each_rank(switch: SwitchProcess, arrays: list[np.ndarray[Any, Any]
     """What each rank hears when rank r reduces ``arrays[r]``."""
 
     def run(rank: int) -> str:
-        options: dict[str, Any] = {"switch": switch.control, "job": "disagree", "timeout_s": 20.0, "lanes": 64, "window": 16}
+        options: dict[str, Any] = {
+            "switch": switch.control,
+            "job": "disagree",
+            "timeout_s": 20.0,
+            "lanes": 64,
+            "window": 16,
+        }
         with AllReduce(rank=rank, workers=len(arrays), **options) as all_reduce:
             try:
                 all_reduce(arrays[rank])

@@ -1,0 +1,34 @@
+"""How much of a link's rate is left when datagrams are lost, or a queue is short: in virtual time (`tests.host.sim.rates`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.host.sim.network import Weather
+from tests.host.sim.rates import DATAGRAM_S, DELAY_S, measure, rates
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+@pytest.mark.parametrize("workers", [2, 4])
+def test_one_percent_of_loss_leaves_four_fifths_of_the_rate(workers: int, one_by_one: bool) -> None:
+    calm, lossy = rates(workers, one_by_one, seeds=3, losses=(0.0, 0.01))
+    assert lossy.blocks_per_s >= 0.8 * calm.blocks_per_s
+
+
+def test_nothing_is_sent_twice_when_nothing_is_lost() -> None:
+    (calm,) = rates(4, one_by_one=True, losses=(0.0,))
+    assert calm.resent == 0
+
+
+def test_a_contribution_that_is_lost_is_sent_again_about_once_by_each_rank() -> None:
+    """One in a hundred on each of five links: nearly one in twenty is sent again, since all wait for the one."""
+    (lossy,) = rates(4, one_by_one=False, seeds=2, losses=(0.01,))
+    assert lossy.resent == pytest.approx(1 - 0.99**5, rel=0.2)
+
+
+@pytest.mark.parametrize(("queue", "of_link"), [(256, 0.75), (128, 0.7), (64, 0.4)])
+def test_a_short_queue_is_not_overrun_for_long(queue: int, of_link: float) -> None:
+    weather = Weather(delay_s=DELAY_S, datagram_s=DATAGRAM_S, queue=queue)
+    rate = measure(4, weather, one_by_one=False, seeds=1)
+    assert rate.of_link > of_link
+    assert rate.resent < 0.35

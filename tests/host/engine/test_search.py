@@ -1,0 +1,79 @@
+"""All interleavings of small worlds, over the real engine and the real aggregator: see `tests.host.sim.search`.
+
+That nothing is found says something only because what is wrong on purpose is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from inagg_host.engine.window import Bytes, Window
+from tests.host.sim.search import Search
+from tests.host.sim.searches import Plan, describe, one_tensor, plans, two_tensors
+from tests.host.sim.switchml import VersionBitSwitch
+
+
+def walk(plan: Plan, record_property: Callable[[str, object], None]) -> None:
+    search = plan.search()
+    found = search.run()
+    print(describe(plan, found))
+    record_property("figure", describe(plan, found))
+    assert found.states >= plan.states
+    assert found.transitions > 3 * found.states
+    if plan.restarts:
+        assert search.check_old_epochs() > 100
+
+
+@pytest.mark.parametrize("plan", plans(slow=False), ids=lambda plan: plan.name)
+def test_every_interleaving_is_exact_and_ends(plan: Plan, record_property: Callable[[str, object], None]) -> None:
+    walk(plan, record_property)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", plans(slow=True), ids=lambda plan: plan.name)
+def test_every_interleaving_of_a_larger_world_is_exact_and_ends(
+    plan: Plan, record_property: Callable[[str, object], None]
+) -> None:
+    walk(plan, record_property)
+
+
+@pytest.mark.parametrize("everlasting", [True, False])
+def test_a_version_bit_in_place_of_generations_is_found(everlasting: bool) -> None:
+    """SwitchML's: it takes a copy that is two uses of a slot late for a new contribution."""
+    search = Search(two_tensors(2), VersionBitSwitch, everlasting, repeated=1)
+    with pytest.raises(AssertionError, match="is not the sum") as caught:
+        search.run()
+    assert "rank 0's block 0 (epoch 1) arrives" in str(caught.value)
+
+
+def test_a_window_that_is_too_wide_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Window.room.fget
+    assert room is not None
+    monkeypatch.setattr(Window, "room", property(lambda window: room(window) + (window.next - window.low < 2)))
+    with pytest.raises(AssertionError, match="a rank sends beyond its window|a slot is reused that somebody needs"):
+        Search(two_tensors(2)).run()
+
+
+def test_sending_all_at_once_after_a_restart_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that has the results of an older epoch may not send on what others cannot have yet."""
+
+    def all_at_once(window: Window, limit: int, now: float) -> list[tuple[Bytes, int]]:
+        pieces = []
+        while window.next < window.stored:
+            row = window.next & (window.lease.slots - 1)
+            size = int(window._sizes[row])
+            window._note_new(slice(row, row + 1), 1, now)
+            pieces.append((window.ring[row, :size].copy(), size))
+        return pieces
+
+    monkeypatch.setattr(Window, "replay", all_at_once)
+    with pytest.raises(AssertionError, match="beyond its window|somebody needs|nobody gets any further"):
+        Search(one_tensor(2), restarts=1).run()
+
+
+def test_ranks_that_never_send_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Window, "overdue", lambda window, limit, now: [])
+    with pytest.raises(AssertionError, match="nobody gets any further"):
+        Search(one_tensor(2), everlasting=False, lost=1).run()
