@@ -15,9 +15,10 @@ IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTEST_ARGS ?= -n auto --dist worksteal
 BENCH_ARGS  ?=
 DEMO_ARGS   ?=
+SOAK_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-install lint types format bench proto vectors clean distclean
+.PHONY: help setup demo test test-slow soak test-install lint types format bench proto vectors clean distclean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +33,9 @@ test: $(STAMP) ## the tests of the default tier; needs no root
 
 test-slow: $(STAMP) ## all tests, the slow ones as well
 	$(BIN)/python -m pytest --slow $(PYTEST_ARGS)
+
+soak: $(STAMP) ## simulate workers, switch and a bad network for SOAK_SECONDS; prints seeds that fail
+	$(BIN)/python -m tests.host.sim --soak $(SOAK_SECONDS)
 
 test-install: $(STAMP) ## install the wheel with its dependencies into an empty environment
 	$(BIN)/python -m pytest --slow tests/project/test_install.py

@@ -418,6 +418,8 @@ class Engine:
 
     def resume(self, epoch: Epoch, now: float) -> None:
         """Go on in a new epoch: the same job, another token. Raises ValueError if it does not continue this one."""
+        if len(epoch.shards) != len(self.windows):
+            raise ValueError(f"the new epoch has {len(epoch.shards)} shards, and the job had {len(self.windows)}")
         self.epoch = epoch
         self._headers = self._make_headers()
         self._again.clear()

@@ -1,7 +1,7 @@
 """The order in which a tensor's blocks are sent: scales ahead of the values that need them.
 
-A tensor has ceil(elements / lanes) value blocks, one scale byte each, so a block of scales covers a *chunk* of
-``scale_lanes`` value blocks. All ranks must number their blocks alike, whatever their timing; so the order is
+A tensor has ceil(elements / lanes) value blocks, one scale byte each, so a block of scales covers a *chunk* of about
+as many value blocks as it has lanes. All ranks must number their blocks alike, whatever their timing; so the order is
 fixed by the shape alone. Scales go one chunk ahead of the values (two, where a second round refines them), so that
 their round trips hide behind the values of earlier chunks.
 """
@@ -15,7 +15,6 @@ from enum import IntEnum
 from struct import pack
 
 from inagg_wire.scale import FloatType
-
 
 SIGNATURE_LANES = 8
 """The last lanes of a block of scales say what the operation is: see `signature`."""
@@ -65,9 +64,12 @@ class Item:
     blocks: int
 
 
-def plan(elements: int, lanes: int, scale_lanes: int, refined: bool) -> tuple[Item, ...]:
-    """The blocks of a tensor of ``elements`` elements (> 0), in the order in which they are numbered and sent."""
-    return tuple(_items(-(-elements // lanes), scale_lanes, refined))
+def plan(elements: int, lanes: int, chunk: int, refined: bool) -> tuple[Item, ...]:
+    """The blocks of a tensor of ``elements`` elements (> 0), in the order in which they are numbered and sent.
+
+    ``chunk``: see `chunk_blocks`.
+    """
+    return tuple(_items(-(-elements // lanes), chunk, refined))
 
 
 def _items(values: int, chunk: int, refined: bool) -> Iterator[Item]:

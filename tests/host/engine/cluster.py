@@ -75,7 +75,8 @@ class Cluster:
 
     def new_switch(self) -> Aggregator:
         """One that knows no job."""
-        return Aggregator(self.lease.base + self.lease.slots, self.lanes, 2)
+        slots = 1 << (self.lease.base + self.lease.slots - 1).bit_length()
+        return Aggregator(slots, self.lanes, 2)
 
     def bind(self) -> None:
         """Bind the job in its epoch on all shards."""

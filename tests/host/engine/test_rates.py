@@ -1,9 +1,8 @@
-"""How much of a link's rate is left when datagrams are lost, or a queue is short: in virtual time (`tests.host.sim.rates`)."""
+"""How much of a link's rate is left when datagrams are lost, or a queue is short, in virtual time."""
 
 from __future__ import annotations
 
 import pytest
-
 from tests.host.sim.network import Weather
 from tests.host.sim.rates import DATAGRAM_S, DELAY_S, measure, rates
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-
-from inagg_wire.layout import GENERATION_MAX
 from tests.host.sim.runs import make_run
 from tests.host.sim.soak import check_runs
+
+from inagg_wire.layout import GENERATION_MAX
 
 RUNS, BATCH = 10_000, 100
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 
 import pytest
-
 from tests.host.sim.soak import SOAK_BLOCKS, soak
 
 SECONDS = float(os.environ.get("INAGG_SOAK_S", "90"))

@@ -58,7 +58,7 @@ def rates(workers: int, one_by_one: bool, seeds: int = 4, losses: tuple[float, .
 
 def print_rates() -> None:
     """A table."""
-    print(f"nat8, window {WINDOW}, {TENSORS} tensors of {BLOCKS} blocks, {DATAGRAM_S * 1e6} us a datagram,")
+    print(f"nat8, window {WINDOW}, {TENSORS} tensors of {BLOCKS} blocks, {DATAGRAM_S * 1e6:.1f} us a datagram,")
     print(f"{DELAY_S * 1e6:.0f} us each way; loss on every link, up and down\n")
     print("ranks  tensors      loss   blocks/s   of link   of lossless   resent")
     for workers in (2, 4, 8):

@@ -33,7 +33,7 @@ def refined_tensor(workers: int) -> World:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A search, and how many states it has at least (it has so many now; fewer would mean that it looks away)."""
+    """A search, and how many states it has at least: fewer would mean that it has begun to look away."""
 
     name: str
     world: World
@@ -53,23 +53,23 @@ def plans(slow: bool) -> list[Plan]:
     """All that are walked by default, or the larger ones."""
     if slow:
         return [
-            Plan("2 ranks, 2 slots, 4 blocks, one loss, one copy", two_tensors(2), 1, False, lost=1, repeated=1),
-            Plan("2 ranks, 4 slots, 8 blocks, a restart", two_tensors(2, 2, 3), 1, restarts=1),
-            Plan("3 ranks, 2 slots, 4 blocks, two restarts", two_tensors(3), 1, restarts=2),
-            Plan("4 ranks, 2 slots, 4 blocks", two_tensors(4), 1),
-            Plan("3 ranks, 4 slots, 6 blocks", two_tensors(3, 2, 2), 1),
+            Plan("2 ranks, 2 slots, 4 blocks, one loss, one copy", two_tensors(2), 700_000, False, lost=1, repeated=1),
+            Plan("2 ranks, 4 slots, 8 blocks, a restart", two_tensors(2, 2, 3), 65_000, restarts=1),
+            Plan("3 ranks, 2 slots, 4 blocks, two restarts", two_tensors(3), 42_000, restarts=2),
+            Plan("4 ranks, 2 slots, 4 blocks", two_tensors(4), 34_000),
+            Plan("3 ranks, 4 slots, 6 blocks", two_tensors(3, 2, 2), 50_000),
         ]
     return [
-        Plan("2 ranks, 2 slots, 4 blocks of two tensors", two_tensors(2), 1),
-        Plan("2 ranks, 2 slots, 4 blocks of one tensor", one_tensor(2), 1),
-        Plan("3 ranks, 2 slots, 4 blocks of two tensors", two_tensors(3), 1),
-        Plan("3 ranks, 2 slots, 4 blocks of one tensor", one_tensor(3), 1),
-        Plan("3 ranks, 2 slots, 4 blocks, refined", refined_tensor(3), 1),
-        Plan("2 ranks, 2 slots, 4 blocks, two restarts", two_tensors(2), 1, restarts=2),
-        Plan("3 ranks, 2 slots, 4 blocks, a restart", two_tensors(3), 1, restarts=1),
-        Plan("2 ranks, 4 slots, 8 blocks", two_tensors(2, 2, 3), 1),
-        Plan("2 ranks, 2 slots, 4 blocks, one loss", one_tensor(2), 1, False, lost=1),
-        Plan("2 ranks, 2 slots, 4 blocks, one copy", one_tensor(2), 1, False, repeated=1),
+        Plan("2 ranks, 2 slots, 4 blocks of two tensors", two_tensors(2), 300),
+        Plan("2 ranks, 2 slots, 4 blocks of one tensor", one_tensor(2), 120),
+        Plan("3 ranks, 2 slots, 4 blocks of two tensors", two_tensors(3), 3_200),
+        Plan("3 ranks, 2 slots, 4 blocks of one tensor", one_tensor(3), 700),
+        Plan("3 ranks, 2 slots, 4 blocks, refined", refined_tensor(3), 700),
+        Plan("2 ranks, 2 slots, 4 blocks, two restarts", two_tensors(2), 2_700, restarts=2),
+        Plan("3 ranks, 2 slots, 4 blocks, a restart", two_tensors(3), 21_000, restarts=1),
+        Plan("2 ranks, 4 slots, 8 blocks", two_tensors(2, 2, 3), 5_000),
+        Plan("2 ranks, 2 slots, 4 blocks, one loss", one_tensor(2), 150_000, False, lost=1),
+        Plan("2 ranks, 2 slots, 4 blocks, one copy", one_tensor(2), 200_000, False, repeated=1),
     ]
 
 

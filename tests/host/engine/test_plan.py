@@ -1,0 +1,108 @@
+"""The order of a tensor's blocks: the same on all ranks, each block once, scales before the values that need them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inagg_host.engine.plan import Item, Phase, agrees, chunk_blocks, plan, signature
+from inagg_wire.scale import FloatType
+
+SCALE, REFINE, VALUES = Phase.SCALE, Phase.REFINE, Phase.VALUES
+
+shapes = st.tuples(
+    st.integers(1, 5000), st.integers(1, 64).map(lambda i: 8 * i), st.integers(1, 40), st.booleans()
+)  # elements, lanes, blocks whose scales fit one block, refined
+
+
+def phases(items: tuple[Item, ...]) -> list[tuple[Phase, int, int]]:
+    return [(item.phase, item.first, item.count) for item in items]
+
+
+def test_scales_go_one_chunk_ahead_of_values() -> None:
+    assert phases(plan(elements=100, lanes=8, chunk=5, refined=False)) == [
+        (SCALE, 0, 1), (SCALE, 5, 1), (VALUES, 0, 5), (SCALE, 10, 1), (VALUES, 5, 5), (VALUES, 10, 3),
+    ]  # fmt: skip
+
+
+def test_refinements_go_between_and_scales_two_chunks_ahead() -> None:
+    assert phases(plan(elements=96, lanes=8, chunk=4, refined=True)) == [
+        (SCALE, 0, 1), (SCALE, 4, 1), (REFINE, 0, 1), (SCALE, 8, 1), (REFINE, 4, 1), (VALUES, 0, 4), (REFINE, 8, 1),
+        (VALUES, 4, 4), (VALUES, 8, 4),
+    ]  # fmt: skip
+
+
+def test_one_element_is_one_block_of_scales_and_one_of_values() -> None:
+    assert phases(plan(elements=1, lanes=1448, chunk=1448, refined=False)) == [(SCALE, 0, 1), (VALUES, 0, 1)]
+
+
+@given(shapes)
+def test_all_ranks_number_alike(shape: tuple[int, int, int, bool]) -> None:
+    """Nothing but the shape goes into it: no clock, no rank, no state."""
+    assert plan(*shape) == plan(*shape)
+
+
+@given(shapes)
+def test_blocks_are_numbered_without_a_gap(shape: tuple[int, int, int, bool]) -> None:
+    items = plan(*shape)
+    assert items[0].start == 0
+    assert all(after.start == before.start + before.count for before, after in pairwise(items))
+
+
+@given(shapes)
+def test_each_value_block_is_sent_once_and_in_order(shape: tuple[int, int, int, bool]) -> None:
+    elements, lanes, _, _ = shape
+    values = [item.first + i for item in plan(*shape) if item.phase is VALUES for i in range(item.count)]
+    assert values == list(range(-(-elements // lanes)))
+
+
+@given(shapes)
+def test_each_value_block_has_one_scale_and_one_refinement_if_any(shape: tuple[int, int, int, bool]) -> None:
+    elements, lanes, chunk, refined = shape
+    for phase in (SCALE, REFINE):
+        covered = [item.first + i for item in plan(*shape) if item.phase is phase for i in range(item.blocks)]
+        assert covered == (list(range(-(-elements // lanes))) if phase is SCALE or refined else [])
+    assert all(item.blocks <= chunk for item in plan(*shape))
+
+
+@given(shapes)
+def test_nothing_is_sent_before_what_it_needs(shape: tuple[int, int, int, bool]) -> None:
+    seen = set()
+    for item in plan(*shape):
+        for phase in range(item.phase):
+            assert (phase == REFINE and not shape[3]) or (phase, item.first) in seen
+        seen.add((item.phase, item.first))
+
+
+# --- signatures ---
+
+
+def test_a_block_of_eight_scales_has_no_room_for_a_signature() -> None:
+    assert [chunk_blocks(lanes) for lanes in (8, 16, 1448)] == [8, 8, 1440]
+
+
+def test_equal_operations_agree() -> None:
+    mine = signature(1000, FloatType.FLOAT32, 4)
+    assert agrees(bytes(map(max, zip(mine, mine, strict=True))))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        signature(1001, FloatType.FLOAT32, 4),
+        signature(1000, FloatType.FLOAT16, 4),
+        signature(1000, FloatType.FLOAT32, 1),
+    ],
+)
+def test_operations_that_differ_in_one_thing_do_not(other: bytes) -> None:
+    mine = signature(1000, FloatType.FLOAT32, 4)
+    assert not agrees(bytes(map(max, zip(mine, other, strict=True))))
+
+
+@given(st.integers(1, 2**40), st.integers(1, 2**40))
+def test_two_sizes_agree_only_if_they_are_one(a: int, b: int) -> None:
+    of = [signature(size, FloatType.FLOAT32, 1) for size in (a, b)]
+    assert agrees(bytes(map(max, zip(*of, strict=True)))) == (of[0] == of[1])
