@@ -352,8 +352,8 @@ class Engine:
             if self._signature is not None and not agrees(payload[self._signature].tobytes()):
                 raise RanksDisagree(
                     f"another rank reduces something else than this one's {operation.values.size} elements of "
-                    f"{job.float_type.name.lower()} (divisor {operation.divisor}): all ranks must reduce tensors of the "
-                    "same sizes and types in the same order"
+                    f"{job.float_type.name.lower()} (divisor {operation.divisor}): all ranks must reduce tensors of "
+                    "the same sizes and types in the same order"
                 )
             if (agreed < operation.own[chunk]).any():
                 raise RuntimeError("the switch returned a smaller scale than this rank sent; it does not take maxima")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RTO_MIN_S = 0.002
-"""RFC 6298 (2.4) says one second, for the Internet. Here a round trip is tens of microseconds and what makes it longer
-is a rank that is not ready yet, or a scheduler; a spurious resend costs one datagram that the switch drops."""
-RTO_MAX_S = 1.0
-"""(2.5) allows a bound of 60 s or more. A rank that waits for another sends at most a batch each second."""
+"""RFC 6298 (2.4) says one second, for the Internet. Here a round trip is less than a millisecond, and what makes it
+longer is mostly a rank that is not ready yet, or a scheduler. To send again for nothing costs a datagram or two."""
+RTO_MAX_S = 0.25
+"""(2.5) allows a bound of 60 s or more. A rank that waits for another sends a datagram so often."""
 RTO_FIRST_S = 0.02
 """Before the first sample; (2.1) says one second."""
 GRANULARITY_S = 1e-4
@@ -16,7 +16,7 @@ GRANULARITY_S = 1e-4
 
 @dataclass(slots=True)
 class RoundTrip:
-    """Round-trip estimate and timeout. A round trip ends with the result, so it includes the slowest worker's wait."""
+    """Round-trip estimate and timeout. A round trip ends with the result, so it includes the wait for the slowest rank."""
 
     smoothed_s: float = 0.0
     """SRTT; 0 before the first sample."""

@@ -199,8 +199,9 @@ class Window:
     def overdue(self, limit: int, now: float) -> list[tuple[Bytes, int]]:
         """Datagrams to send again because the timer ran out, ``limit`` at most.
 
-        They are those that were overtaken, and so are lost again; the first that has no result, and the last, whose
-        result would tell that the others are lost (RFC 8985, section 7). The others may wait for a slow rank.
+        They are those that were overtaken, and so are lost again; the first that has no result; and, the first time, the
+        last one, whose result would tell that the others are lost (a probe as in RFC 8985, section 7). For the others
+        may wait for a slow rank.
         """
         if self.low == self.next or now < self._progress_s + self.rtt.timeout_s:
             return []
@@ -210,7 +211,8 @@ class Window:
         out = out[~self._done[out & (self.lease.slots - 1)]]
         self._once[out & (self.lease.slots - 1)] = False  # their results come late, for whatever reason
         again = out <= self._highest - REORDER_BLOCKS
-        again[0] = again[-1] = True
+        again[0] = True
+        again[-1] |= self.rtt.backoff == 1
         return self._again(out[again][:limit])
 
     def _again(self, blocks: Integers) -> list[tuple[Bytes, int]]:

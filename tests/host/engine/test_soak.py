@@ -9,7 +9,7 @@ import pytest
 from tests.host.sim.soak import SOAK_BLOCKS, soak
 
 SECONDS = float(os.environ.get("INAGG_SOAK_S", "90"))
-"""How long: about a million events a minute on two cores."""
+"""How long: some million events a minute on two cores."""
 
 
 @pytest.mark.slow
