@@ -199,9 +199,9 @@ class Window:
     def overdue(self, limit: int, now: float) -> list[tuple[Bytes, int]]:
         """Datagrams to send again because the timer ran out, ``limit`` at most.
 
-        They are those that were overtaken, and so are lost again; the first that has no result; and, the first time, the
-        last one, whose result would tell that the others are lost (a probe as in RFC 8985, section 7). For the others
-        may wait for a slow rank.
+        They are those that were overtaken, and so are lost again; the first that has no result; and, the first time,
+        the last one, whose result would tell that the others are lost (a probe as in RFC 8985, section 7). For the
+        others may wait for a slow rank.
         """
         if self.low == self.next or now < self._progress_s + self.rtt.timeout_s:
             return []
