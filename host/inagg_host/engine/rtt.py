@@ -16,7 +16,7 @@ GRANULARITY_S = 1e-4
 
 @dataclass(slots=True)
 class RoundTrip:
-    """Round-trip estimate and timeout. A round trip ends with the result, so it includes waiting for the slowest rank."""
+    """Round-trip estimate and timeout. A round trip ends with the result, so it includes the slowest rank's delay."""
 
     smoothed_s: float = 0.0
     """SRTT; 0 before the first sample."""
