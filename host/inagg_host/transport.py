@@ -47,6 +47,7 @@ class Transport:
         self._posted: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._asleep = True
+        self._bell = threading.Lock()  # around the eventfd, which others may still want to write when it is closed
         self._woken = False  # the eventfd is to be read
         self._paused = False
         self._closing = False
@@ -65,7 +66,7 @@ class Transport:
         """Have the transport's thread call ``call``, soon. For any thread."""
         self._posted.append(call)
         if self._asleep:
-            os.eventfd_write(self._wake, 1)
+            self._ring()
 
     def pause(self) -> None:
         """Neither send nor receive until `proceed`: the epoch is over. On the transport's thread."""
@@ -80,18 +81,26 @@ class Transport:
         """End the thread and close the link; what was posted is still called, here. No error if called twice."""
         if not self._closing:
             self._closing = True
-            os.eventfd_write(self._wake, 1)
+            self._ring()
             # A guest and the thread may wait for the same event, which only one of them reads: remind the other.
             while not self._turn.acquire(timeout=REMIND_S):
-                os.eventfd_write(self._wake, 1)
+                self._ring()
             self._turn.release()
-            os.eventfd_write(self._wake, 1)
+            self._ring()
             self._thread.join()
             with self._turn:
                 while self._posted:
                     self._posted.popleft()()
                 self._link.close()
-                os.close(self._wake)
+                with self._bell:
+                    os.close(self._wake)
+                    self._wake = -1
+
+    def _ring(self) -> None:
+        """Wake whoever waits."""
+        with self._bell:
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
 
     def _route(self) -> None:
         self._peers = [shard.address for shard in self.engine.epoch.shards]
@@ -118,7 +127,7 @@ class Transport:
         finally:
             self._turn.release()
             if self._posted or not self.engine.idle:
-                os.eventfd_write(self._wake, 1)
+                self._ring()
 
     def _run(self) -> None:
         while not self._closing:
