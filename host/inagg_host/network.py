@@ -47,7 +47,9 @@ class Network:
         finished: Callable[[Task], None],
         broken: Callable[[Network, AllReduceError], None],
         wrap_link: Callable[[Link], Link] | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
+        """``stop``: when it is set, joining fails, though other ranks may still come."""
         self.config = config
         self._counters, self._finished, self._broken = counters, finished, broken
         self._tasks: dict[Operation, Task] = {}  # of the transport's thread; in order
@@ -59,7 +61,7 @@ class Network:
         self._rejoining = False
         self._in_vain = 0
         self._closed = threading.Event()
-        self._session = Session(config, self._on_loss)
+        self._session = Session(config, self._on_loss, stop)
         link: Link | None = None
         try:
             link = UdpLink((self._session.local_host(), 0))
@@ -74,7 +76,7 @@ class Network:
             self._session.close("failed to start")
             if link is not None:
                 link.close()
-            if isinstance(error, SessionError):
+            if isinstance(error, SessionError | OSError):
                 raise AllReduceError(str(error)) from error
             raise
         self._counters.epochs += 1
@@ -196,7 +198,7 @@ class Network:
                 return
             self._over = True
             self.failure = failure
-        log.error("rank %d: %s", self.config.rank, failure)
+        log.warning("rank %d: %s", self.config.rank, failure)
         self._transport.post(self._transport.pause)
         # On a thread of its own: who hears of it closes this, which ends the thread that calls.
         threading.Thread(target=self._broken, args=(self, failure), name="inagg-broken", daemon=True).start()

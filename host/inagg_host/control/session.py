@@ -25,6 +25,7 @@ log = logging.getLogger("inagg")
 CALL_S = 5.0
 """Deadline of a call that waits for nobody."""
 RETRY_S = 0.2
+STOP_POLL_S = 0.1
 HEARTBEATS_MISSED = 3
 """So many heartbeats in a row must fail to reach the switch before it counts as gone."""
 
@@ -56,9 +57,11 @@ class Loss:
 class Session:
     """One rank's membership of one job. For any thread; ``lost`` is called on the session's own."""
 
-    def __init__(self, config: Config, lost: Callable[[Loss], None]) -> None:
+    def __init__(self, config: Config, lost: Callable[[Loss], None], stop: threading.Event | None = None) -> None:
+        """``stop``: when it is set, `join` fails."""
         self._config = config
         self._lost = lost
+        self._stop = stop or threading.Event()
         self._member = secrets.randbits(63) + 1
         self._channel = _channel(config)
         self._stub = control_pb2_grpc.ControlStub(self._channel)
@@ -76,14 +79,19 @@ class Session:
     # --- joining ---
 
     def local_host(self) -> str:
-        """The literal address from which datagrams to the switch go."""
+        """The literal address from which datagrams to the switch go. Raises `SessionError` if there is no way."""
         if self._config.host:
             return self._config.host
         host, port = _split(self._config.switch)
-        family, kind, _, _, address = _resolve(host, port)
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
+        try:
+            family, kind, _, _, address = _resolve(host, port)
+            with socket.socket(family, kind) as probe:
+                probe.connect(address)
+                return str(probe.getsockname()[0])
+        except OSError as error:
+            raise SessionError(
+                f"no way to the switch at {self._config.switch}: {error}", grpc.StatusCode.UNAVAILABLE
+            ) from error
 
     def join(self, addresses: Sequence[Address], resume: pb.Resume | None = None) -> Epoch:
         """Wait until all ranks have joined; the epoch that begins. Tries again while the switch cannot be reached,
@@ -100,14 +108,14 @@ class Session:
         give_up_s = time.monotonic() + c.reconnect_s
         while True:
             try:
-                reply = self._stub.Join(request, timeout=c.join_timeout_s, metadata=self._metadata)
+                reply = self._call_join(request)
                 break
             except grpc.RpcError as error:
                 if error.code() not in NOT_THERE or time.monotonic() > give_up_s:
                     raise self._explain(error) from error
-            except ValueError as error:  # how gRPC says that the channel was closed meanwhile
+            except (ValueError, grpc.FutureCancelledError) as error:  # ValueError: the channel was closed meanwhile
                 raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
-            if self._closed.wait(RETRY_S):
+            if self._stop.is_set() or self._closed.wait(RETRY_S):
                 raise SessionError("closed while joining", grpc.StatusCode.CANCELLED)
         epoch = self._read_epoch(reply)
         with self._lock:
@@ -119,6 +127,19 @@ class Session:
                 self._threads.append(threading.Thread(target=target, name=f"inagg{target.__name__}", daemon=True))
                 self._threads[-1].start()
         return epoch
+
+    def _call_join(self, request: pb.JoinRequest) -> pb.JoinResponse:
+        call = self._stub.Join.future(request, timeout=self._config.join_timeout_s, metadata=self._metadata)
+        done = threading.Event()
+        call.add_done_callback(lambda _: done.set())
+        try:
+            while not done.wait(STOP_POLL_S):
+                if self._stop.is_set():
+                    call.cancel()  # type: ignore[no-untyped-call]
+            return call.result()
+        finally:
+            # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for this rank.
+            call.cancel()  # type: ignore[no-untyped-call]
 
     def resume(self, epoch: Epoch, positions: Sequence[int], reason: str) -> pb.Resume:
         """What to bring to the next `join`: ``positions``, by shard, as `Engine.positions`."""
@@ -165,8 +186,13 @@ class Session:
     def _listen(self) -> None:
         while not self._closed.is_set():
             try:
-                self._watch = self._stub.Watch(pb.WatchRequest(name=self._config.job), metadata=self._metadata)
-                for event in self._watch:
+                watch = self._stub.Watch(pb.WatchRequest(name=self._config.job), metadata=self._metadata)
+                with self._lock:
+                    if self._closed.is_set():  # `close` cannot have seen it
+                        watch.cancel()  # type: ignore[no-untyped-call]
+                        return
+                    self._watch = watch
+                for event in watch:
                     self._hear(event)
             except grpc.RpcError as error:
                 if error.code() in NOT_THERE and not self._closed.is_set():
@@ -209,9 +235,11 @@ class Session:
 
     def close(self, reason: str = "", end: bool = False) -> None:
         """Leave the job; ``end`` ends it for all. No error if the switch is gone or this is called twice."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
+        with self._lock:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            watch = self._watch
         if self._epoch:
             request = pb.LeaveRequest(
                 name=self._config.job, rank=self._config.rank, member=self._member, end=end, reason=reason[:200]
@@ -221,8 +249,8 @@ class Session:
             except grpc.RpcError as error:
                 # Then there is nothing to leave, or the switch will notice the silence.
                 log.debug("leaving job %s: %s", self._config.job, error.details())
-        if self._watch is not None:
-            self._watch.cancel()  # type: ignore[no-untyped-call]
+        if watch is not None:
+            watch.cancel()  # type: ignore[no-untyped-call]
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
