@@ -1,0 +1,149 @@
+"""What a compressor is: bytes for a vector, what it promises, and what the sum over workers needs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .key import Key
+
+Floats = npt.NDArray[Any]
+"""A 1-D array of float32 or float64."""
+State = dict[str, npt.NDArray[Any]]
+"""What a compressor remembers of one tensor, by name. Belongs to the caller, who stores and restores it."""
+
+
+class Aggregation(Enum):
+    """How the vectors of all workers become their sum."""
+
+    SUM = "sum"
+    """The switch sums all lanes: a dense vector in a number format."""
+    DENSE_BLOCK = "dense-block"
+    """The switch sums a short dense vector: all workers chose the same coordinates."""
+    SPARSE_BLOCKS = "sparse-blocks"
+    """The switch sums the blocks that some worker has; first the workers agree which."""
+    GATHER = "gather"
+    """The switch cannot sum it. Each worker gets the bytes of all others through the inner group, and sums itself."""
+
+
+# --- what a compressor promises ---
+
+
+@dataclass(frozen=True, slots=True)
+class Unbiased:
+    """B(w): E C(x) = x and E|C(x) - x|^2 <= ``w`` |x|^2 (Horvath et al. 2019, definition 1)."""
+
+    w: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """E|C(x) - x|^2 <= (1 - ``kept``) |x|^2, with 0 < ``kept`` <= 1 (Stich et al. 2018, definition 2.1: k/d)."""
+
+    kept: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoBound:
+    """Neither; ``why`` says what is missing."""
+
+    why: str
+
+
+Bound = Unbiased | Contraction | NoBound
+
+
+class Compressor(ABC):
+    """A map C from vectors to vectors that few bytes describe. Without state of its own; equal if its settings are.
+
+    A compressor of one's own needs `bound`, `compress` and `decompress`; it then goes through a gather. To be summed in
+    the switch it says so in `aggregation` and `formats`, and defines `to_sum` and `from_sum`.
+
+    Vectors are 1-D float32 or float64 arrays. All noise comes from the key. Nothing that comes in is changed.
+    """
+
+    __slots__ = ()
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """What the sum over workers needs."""
+        return Aggregation.GATHER
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Names of the job formats in which the switch can sum it, the usual one first; none for a gather."""
+        return ()
+
+    @abstractmethod
+    def bound(self, d: int) -> Bound:
+        """What is promised for vectors of ``d`` elements."""
+
+    @abstractmethod
+    def compress(self, x: Floats, key: Key) -> bytes:
+        """C(x) as bytes: what a worker would send. Values must be finite."""
+
+    @abstractmethod
+    def decompress(self, data: bytes, d: int, dtype: npt.DTypeLike) -> Floats:
+        """The vector of ``d`` elements of ``dtype`` that `compress` has written. Raises ValueError for other bytes."""
+
+    def __call__(self, x: Floats, key: Key) -> Floats:
+        """C(x)."""
+        return self.decompress(self.compress(x, key), x.size, x.dtype)
+
+    # --- through the switch ---
+
+    def scale(self, x: Floats) -> float | None:
+        """A number whose maximum over all workers `to_sum` and `from_sum` must be told; None if they need none."""
+        return None
+
+    def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
+        """The vector that the switch is to sum for ``x``, on all workers of one length. ``scale``: the agreed one.
+
+        The switch rounds it to the levels of the job's format, without bias.
+        """
+        raise TypeError(f"{self} cannot be summed in the switch")
+
+    def from_sum(self, sums: Floats, d: int, key: Key, scale: float | None = None) -> Floats:
+        """The vector of ``d`` elements that ``sums`` stand for: sums of what `to_sum` made, of one worker or of all.
+
+        Linear in ``sums``, and the same on all workers: it uses no noise but the shared.
+        """
+        raise TypeError(f"{self} cannot be summed in the switch")
+
+    # --- state ---
+
+    def new_state(self, d: int, dtype: npt.DTypeLike) -> State:
+        """What to remember of a tensor of ``d`` elements of ``dtype``, at its beginning: nothing, for most."""
+        return {}
+
+    def enter(self, x: Floats, state: State) -> Floats:
+        """What to compress in the place of ``x``, given what is remembered."""
+        return x
+
+    def leave(self, entered: Floats, own: Floats, total: Floats, state: State) -> Floats:
+        """Remember what happened: this worker has contributed ``own`` for ``entered``, and all together ``total``.
+
+        Returns the sum that the optimizer is to see. Must not change ``state`` if ``total`` is not finite: then the
+        step is one to be skipped.
+        """
+        return total
+
+
+def check(x: Floats) -> Floats:
+    """``x``, if it is a vector. Raises ValueError for anything else."""
+    if x.ndim != 1 or x.dtype not in (np.float32, np.float64):
+        raise ValueError(f"{x.dtype} of shape {x.shape}: give a 1-D array of float32 or float64")
+    return x
+
+
+def expect(data: bytes, size: int) -> None:
+    """Raise ValueError unless ``data`` has ``size`` bytes."""
+    if len(data) != size:
+        raise ValueError(
+            f"{len(data)} bytes where {size} are needed: other settings, or another length, than the sender's"
+        )

@@ -1,0 +1,189 @@
+"""Random dithering: a norm, and for each element a sign and one of a few levels.
+
+Standard (linear levels; QSGD, Alistarh et al. 2017, is p = 2), natural (powers of two; Horvath et al. 2019, section 4)
+and ternary (TernGrad, Wen et al. 2017).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import Aggregation, Bound, Compressor, Floats, Unbiased, check, expect
+from .codes import pack, packed_bytes, unpack
+from .key import Key
+from .natural import NATURAL_W
+
+Reals = npt.NDArray[np.float64]
+Levels = npt.NDArray[np.int64]
+
+
+def norm(x: Floats, p: float) -> float:
+    """|x|_p, rounded up to a number of the type of ``x``, so that no |x_i| exceeds it; the maximum for p = inf."""
+    wide = np.abs(x.astype(np.float64))
+    largest = float(wide.max(initial=0.0))
+    if largest == 0.0 or p == math.inf or not math.isfinite(largest):
+        return largest
+    exact = largest * float(((wide / largest) ** p).sum()) ** (1 / p)
+    rounded = x.dtype.type(max(exact, largest))
+    return float(rounded if rounded >= exact else np.nextafter(rounded, x.dtype.type(np.inf)))
+
+
+@dataclass(frozen=True, slots=True)
+class NormDithering(Compressor):
+    """What the ditherings share. ``p``: of the norm, 1, 2 or inf; ``s``: levels above zero.
+
+    Bytes: the norm in the type of the values, then for each element a sign and a level in ceil(log2(2 s + 1)) bits.
+    """
+
+    p: float
+    s: int
+
+    def __post_init__(self) -> None:
+        if self.p not in (1, 2, math.inf) or not 1 <= self.s < 1 << 24:
+            raise ValueError(f"p = {self.p:g}, s = {self.s}: give p as 1, 2 or inf and s from 1 to {(1 << 24) - 1}")
+
+    @abstractmethod
+    def round(self, y: Reals, key: Key) -> Levels:
+        """Magnitudes 0 <= y <= 1 to levels 0 to ``s``, unbiased."""
+
+    @abstractmethod
+    def values(self, levels: Levels) -> Reals:
+        """What levels 0 to ``s`` are worth, in units of the norm."""
+
+    def root(self, d: int) -> float:
+        """d^(1/r) with r = min(p, 2), in which the bounds are written."""
+        return float(d ** (1 / min(self.p, 2)))
+
+    @property
+    def width(self) -> int:
+        """Bits of a code."""
+        return (2 * self.s).bit_length()
+
+    def compress(self, x: Floats, key: Key) -> bytes:
+        """The norm is the vector's own."""
+        size = norm(check(x), self.p)
+        y = np.abs(x.astype(np.float64)) / size if size > 0 else np.zeros(x.size)
+        levels = self.round(y, key)
+        signed = np.where(np.signbit(x), -levels, levels) + self.s
+        head: bytes = x.dtype.type(size).tobytes()
+        return head + pack(signed.astype(np.uint32), self.width)
+
+    def decompress(self, data: bytes, d: int, dtype: npt.DTypeLike) -> Floats:
+        """Each value is rounded once."""
+        head = np.dtype(dtype).itemsize
+        expect(data, head + packed_bytes(d, self.width))
+        size = float(np.frombuffer(data[:head], dtype)[0])
+        signed = unpack(data[head:], d, self.width).astype(np.int64) - self.s
+        if (np.abs(signed) > self.s).any():
+            raise ValueError(f"a level beyond {self.s}: other settings than the sender's")
+        return (np.sign(signed) * self.values(np.abs(signed)) * size).astype(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Dithering(NormDithering):
+    """D_sta^{p,s}: levels j / s of the norm. The norm is the worker's own, so its sum needs a gather.
+
+    ``p`` = 2 is QSGD. With ``shared`` (and then p = inf and s = 127) the norm is the maximum over all workers, block by
+    block, and the switch sums the levels: the format dith8 or dith8-exact does it.
+    """
+
+    p: float = 2
+    s: int = 127
+    shared: bool = False
+    name: ClassVar[str] = "dithering"
+
+    def __post_init__(self) -> None:
+        NormDithering.__post_init__(self)
+        if self.shared and (self.p, self.s) != (math.inf, 127):
+            raise ValueError(f"p = {self.p:g}, s = {self.s}: the shared norm is a maximum, and dith8 has 127 levels: "
+                             "give p=inf,s=127, or shared=0 for a gather")  # fmt: skip
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """Own norms cannot be summed."""
+        return Aggregation.SUM if self.shared else Aggregation.GATHER
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The formats with linear levels."""
+        return ("dith8", "dith8-exact") if self.shared else ()
+
+    def bound(self, d: int) -> Bound:
+        """B(w), w = d^(1/r) / s * min(1, d^(1/r) / s) (QSGD, lemma 3.1, for p = 2)."""
+        ratio = self.root(d) / self.s
+        return Unbiased(ratio * min(1.0, ratio))
+
+    def round(self, y: Reals, key: Key) -> Levels:
+        """Up with the probability of what is above the level."""
+        steps = y * self.s
+        floor = np.floor(steps)
+        return (floor + (key.uniforms(y.size) < steps - floor)).astype(np.int64)
+
+    def values(self, levels: Levels) -> Reals:
+        """j / s."""
+        worth: Reals = levels / self.s
+        return worth
+
+    def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
+        """As it is: the format does it."""
+        return x if self.shared else Compressor.to_sum(self, x, key, scale)
+
+    def from_sum(self, sums: Floats, d: int, key: Key, scale: float | None = None) -> Floats:
+        """As it is."""
+        return sums if self.shared else Compressor.from_sum(self, sums, d, key, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class NaturalDithering(NormDithering):
+    """D_nat^{p,s}: levels 0 and 2^(1-s), ..., 1/2, 1 of the norm, which is the worker's own: a gather.
+
+    With ``shared`` (and then p = inf and s = 7) the norm is the least power of two that reaches the values of all
+    workers, block by block, and the switch sums: that is the format nat4.
+    """
+
+    p: float = 2
+    s: int = 7
+    shared: bool = False
+    name: ClassVar[str] = "natural_dithering"
+
+    def __post_init__(self) -> None:
+        NormDithering.__post_init__(self)
+        if self.shared and (self.p, self.s) != (math.inf, 7):
+            raise ValueError(f"p = {self.p:g}, s = {self.s}: the shared norm is a maximum, and nat4 has 7 levels: "
+                             "give p=inf,s=7, or shared=0 for a gather")  # fmt: skip
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """Own norms cannot be summed."""
+        return Aggregation.SUM if self.shared else Aggregation.GATHER
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The formats with 7 octaves."""
+        return ("nat4", "nat4-nat8") if self.shared else ()
+
+    def bound(self, d: int) -> Bound:
+        """B(w), w = 1/8 + t min(1, t), t = d^(1/r) 2^(1-s) (theorem 8)."""
+        tail = self.root(d) * 2.0 ** (1 - self.s)
+        return Unbiased(NATURAL_W + tail * min(1.0, tail))
+
+    def round(self, y: Reals, key: Key) -> Levels:
+        """Between powers of two by the mantissa; below the lowest level by the magnitude itself."""
+        mantissa, exponent = np.frexp(y)  # y = mantissa 2^exponent, 1/2 <= mantissa < 1
+        inside = exponent > 1 - self.s
+        floor = np.where(inside, exponent - 1 + self.s, 0)
+        up = np.where(inside, 2 * mantissa - 1, y * 2.0 ** (self.s - 1))
+        return (floor + (key.uniforms(y.size) < up)).astype(np.int64)
+
+    def values(self, levels: Levels) -> Reals:
+        """2^(level - s), and 0 for level 0."""
+        return np.where(levels > 0, np.ldexp(1.0, levels - self.s), 0.0)
+
+    to_sum = Dithering.to_sum
+    from_sum = Dithering.from_sum
