@@ -1,4 +1,4 @@
-"""Generates the code of the control service: ``python -m inagg_proto.generate [--check]``.
+"""Generates the code of the control service and of P4Runtime: ``python -m inagg_proto.generate [--check]``.
 
 The generator's version decides which runtimes load the code (see `inagg_proto`), so it is pinned here and made
 available in a temporary environment (by pip) where another version is installed. ``--check`` works with any: it
@@ -22,7 +22,12 @@ from typing import Final
 
 SOURCE_ROOT: Final = Path(__file__).resolve().parents[1]
 PROTO: Final = "inagg_proto/v1/control.proto"
-GENERATED: Final = tuple(f"inagg_proto/v1/control_pb2{suffix}" for suffix in (".py", ".pyi", "_grpc.py", "_grpc.pyi"))
+P4RUNTIME: Final = "inagg_proto/p4runtime/v1/p4runtime.proto"
+"""Messages only: the calls have the names of the specification's own package (`inagg_proto.p4runtime`)."""
+GENERATED: Final = (
+    *(f"inagg_proto/v1/control_pb2{suffix}" for suffix in (".py", ".pyi", "_grpc.py", "_grpc.pyi")),
+    *(f"inagg_proto/p4runtime/v1/p4runtime_pb2{suffix}" for suffix in (".py", ".pyi")),
+)
 
 TOOLS: Final = {"grpcio-tools": "1.74.0", "mypy-protobuf": "5.1.0"}
 """The generators: messages and stubs by the first, their type stubs by the second."""
@@ -51,14 +56,18 @@ def generate(output: Path, python: Path = Path(sys.executable)) -> None:
         "-m",
         "grpc_tools.protoc",
         f"--proto_path={SOURCE_ROOT}",
-        *(f"--{kind}_out={output}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")),
-        PROTO,
+        f"--python_out={output}",
+        f"--mypy_out={output}",
     ]
     # protoc looks for the plugins of mypy-protobuf on PATH, which names the environment only if it was activated.
     path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
-    run = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
-    if run.returncode:
-        raise GenerateError(f"{' '.join(command)}\n{run.stdout}{run.stderr}")
+    services = (f"--grpc_python_out={output}", f"--mypy_grpc_out={output}")
+    for arguments in ((*services, PROTO), (P4RUNTIME,)):
+        run = subprocess.run(
+            [*command, *arguments], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+        )
+        if run.returncode:
+            raise GenerateError(f"{' '.join([*command, *arguments])}\n{run.stdout}{run.stderr}")
 
 
 def installed() -> dict[str, str]:
@@ -122,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         if check:
             for path in (stale := differing(output)):
-                print(f"{path} is not what {PROTO} says; run: python -m inagg_proto.generate", file=sys.stderr)
+                print(f"{path} is not what its .proto says; run: python -m inagg_proto.generate", file=sys.stderr)
             return 1 if stale else 0
         for path in GENERATED:
             shutil.copyfile(output / path, SOURCE_ROOT / path)
