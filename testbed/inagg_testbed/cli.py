@@ -3,8 +3,8 @@
 So `inagg --help` is quick, and a switch box runs `inagg switch` without PyTorch. Each subcommand is a click
 command in the module that does the work; this file has only the table of them.
 
-Exit status: 0; 1 for an error; 2 for wrong usage or a missing optional dependency; 130 after Ctrl-C; or the
-integer that the subcommand returned.
+Exit status: 0; 1 for an error; 2 for wrong usage or a missing optional dependency; 130 after Ctrl-C, 143 after SIGTERM;
+or the integer that the subcommand returned.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import click
+
+from .signals import terminated_like_ctrl_c
 
 
 class Entry(NamedTuple):
@@ -117,11 +119,11 @@ def run(root: click.Command, arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except click.Abort as abort:
         if isinstance(abort.__context__, KeyboardInterrupt):
-            return EXIT_INTERRUPTED
+            return getattr(abort.__context__, "exit_code", EXIT_INTERRUPTED)
         click.echo("Aborted.", err=True)
         return EXIT_ERROR
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+    except KeyboardInterrupt as interrupt:
+        return getattr(interrupt, "exit_code", EXIT_INTERRUPTED)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         extra = EXTRA_OF_MODULE.get(missing)
@@ -137,4 +139,5 @@ def run(root: click.Command, arguments: Sequence[str] | None = None) -> int:
 
 def main() -> int:
     """Entry point of the console script `inagg`."""
-    return run(make_root(COMMANDS))
+    with terminated_like_ctrl_c():
+        return run(make_root(COMMANDS))

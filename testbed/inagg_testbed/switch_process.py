@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,9 @@ import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from .topology.base import Node
+from .topology.launch import launcher
 
 START_LIMIT_S = 120.0  # the first start on a machine compiles the kernels
 STOP_LIMIT_S = 15.0
@@ -22,17 +26,21 @@ COMMAND = (sys.executable, "-c", "import sys; from inagg_testbed.cli import main
 class SwitchProcess:
     """`inagg switch` with the given options, from the constructor to `stop`; a context manager.
 
-    ``control`` and ``data`` are its addresses, host:port. Raises RuntimeError, with what it printed, if it does not
-    start.
+    ``control`` and ``data`` are its addresses, host:port. ``node``: where it runs, if not here. It is killed when the
+    thread that made it ends. Raises RuntimeError, with what it printed, if it does not start.
     """
 
-    def __init__(self, *options: str, control: str = "127.0.0.1:0", data: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self, *options: str, control: str = "127.0.0.1:0", data: str = "127.0.0.1:0", node: Node | None = None
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="inagg-switch-")
         ready, self._log = Path(self._folder.name) / "ready.json", Path(self._folder.name) / "log"
         command = [*COMMAND, "switch", "--listen", control, "--data", data, "--ready-file", str(ready), *options]
+        command = launcher(None, command) if node is None else node.command(command)
+        environment = os.environ if node is None else {**os.environ, **node.environment()}
         with self._log.open("wb") as log:
             # A session of its own: Ctrl-C in a terminal goes to us, and we stop the switch when its work is done.
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         try:
             self._await(ready)
         except BaseException:

@@ -1,7 +1,7 @@
 """How fast an all-reduce is, through the switch and through Gloo, in turns in the same processes.
 
-Real worker processes over loopback, and a software switch. Each run is timed on every rank from a common barrier to the
-rank's own end; the slowest rank counts.
+Real worker processes over loopback or shaped links, and a software switch. Each run is timed on every rank from a
+common barrier to the rank's own end; the slowest rank counts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from typing import Any
 import numpy as np
 
 from inagg_host.allreduce import AllReduce
+from inagg_wire.formats import job_format
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.link import FaultLink, Faults
 
-from ..switch_process import SwitchProcess
+from ..topology import Node, inside, open_topology, start_target
+from .links import share_of_link, worker_bytes
 from .load import Child, crew
 
 START_LIMIT_S = 120.0
@@ -34,7 +37,14 @@ RUNS_MIN, RUNS_MAX = 5, 200
 
 
 def _worker(
-    connection: Connection, rank: int, workers: int, options: dict[str, Any], against: bool, store: str, loss: float
+    connection: Connection,
+    node: Node,
+    rank: int,
+    workers: int,
+    options: dict[str, Any],
+    against: bool,
+    store: str,
+    loss: float,
 ) -> None:
     """A rank: joins both systems, then does the runs that it is told and reports their seconds and bytes."""
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -62,7 +72,7 @@ def _worker(
             buffer = np.empty_like(values)
             reduce, seconds = systems[system], []
             barrier()
-            before, sent_before = all_reduce.counters.as_dict(), loopback_bytes()
+            before, carried_before = all_reduce.counters.as_dict(), worker_bytes(node, workers)
             for _ in range(runs):
                 np.copyto(buffer, values)  # an in-place sum of sums would grow without bound
                 barrier()
@@ -71,9 +81,11 @@ def _worker(
                 seconds.append(time.perf_counter() - start_s)
             after = all_reduce.counters.as_dict()
             barrier()
-            wire = (loopback_bytes() - sent_before) / runs / workers
             up, down = ((after[k] - before[k]) / runs for k in ("bytes_out", "bytes_in"))
-            connection.send((None, (seconds, wire if system == "gloo" else up, wire if system == "gloo" else down)))
+            if system == "gloo":
+                carried = worker_bytes(node, workers)
+                up, down = ((c - b) / runs for c, b in zip(carried, carried_before, strict=True))
+            connection.send((None, (seconds, up, down)))
 
 
 def loopback_bytes() -> int:
@@ -86,18 +98,29 @@ class Ranks:
     """Worker processes around a switch of their own; a context manager."""
 
     def __init__(
-        self, workers: int, format_: str, *, against: bool, shards: int = 1, loss: float = 0.0, **options: Any
+        self,
+        workers: int,
+        format_: str,
+        *,
+        against: bool,
+        shards: int = 1,
+        loss: float = 0.0,
+        link: str | None = None,
+        **options: Any,
     ) -> None:
+        """``link``: the rate of each worker's link, in namespaces; None: over loopback."""
         self._stack = ExitStack()
         self.workers, self.format = workers, format_
         try:
-            switch = self._stack.enter_context(SwitchProcess("--shards", str(shards)))
+            self.topology = self._stack.enter_context(open_topology(workers, link))
+            switch = self._stack.enter_context(start_target("soft", self.topology, ["--shards", str(shards)]))
             directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bench-"))
             options = {"switch": switch.control, "format": format_, **options}
             self._children = self._stack.enter_context(crew())
             for rank in range(workers):
-                arguments = (rank, workers, options, against, f"{directory}/store", loss)
-                self._children.append(Child(f"rank {rank}", _worker, *arguments))
+                node = self.topology.workers[rank]
+                arguments = (node, rank, workers, options, against, f"{directory}/store", loss)
+                self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
             for child in self._children:
                 child.receive(START_LIMIT_S)
         except BaseException:
@@ -143,7 +166,7 @@ def bench_allreduce(
                     wire[system] = up, down
             medians = {s: statistics.median(times[s]) for s in systems}
             for system in systems:
-                yield {
+                line = {
                     "bench": "allreduce",
                     "system": system,
                     "workers": workers,
@@ -155,6 +178,13 @@ def bench_allreduce(
                     "wire_bytes_down": round(wire[system][1]),
                     "runs": len(times[system]),
                 }
+                link, fmt = ranks.topology.link, job_format(format_)
+                if link is not None:
+                    line["link"] = str(link)
+                    if system == "inagg":
+                        lanes = fmt.max_lanes(workers, UDP_PAYLOAD_BYTES_1500)
+                        line["share_of_link"] = share_of_link(link, fmt, workers, lanes, elements, medians[system])
+                yield line
             if against:
                 yield {
                     "bench": "allreduce",

@@ -58,6 +58,10 @@ class WorkerList(click.ParamType[list[int]]):
         return workers
 
 
+link_option = click.option(
+    "--link", metavar="RATE",
+    help="Give each worker a link of this rate, such as 1gbit, in a network namespace (root). [default: loopback]",
+)  # fmt: skip
 workers_option = click.option("--workers", default="4", show_default=True, type=WorkerList(), help="How many; a list.")
 format_option = click.option(
     "--format", "names", multiple=True, default=("nat8",), show_default=True, type=click.Choice(list(FORMATS)),
@@ -116,15 +120,17 @@ def switch(
 @click.option("--window", type=int, help="Blocks in flight. [default: that of the library]")
 @click.option("--seconds", default=2.0, show_default=True, help="Time for each system and size, roughly.")
 @click.option("--loss", default=0.0, show_default=True, help="Fraction of datagrams to drop, each way, at the workers.")
+@link_option
 @json_option
 def allreduce(
     workers: Sequence[int], sizes: Sequence[int], names: Sequence[str], against: str | None, shards: int,
-    window: int | None, seconds: float, loss: float, as_json: bool,
+    window: int | None, seconds: float, loss: float, link: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Measure the all-reduce of a tensor, through a software switch, over loopback.
+    """Measure the all-reduce of a tensor, through a software switch, over loopback or shaped links.
 
     Real worker processes, and a switch. A run lasts from a common barrier to the end of the slowest rank. Gloo
-    sums float32; its bytes are those that the loopback interface carried, with headers.
+    sums float32; its bytes are those that the interface carried, with headers. Of a link, `share` is what the elements
+    are of those that fit through it beside the headers.
     """
     from .allreduce import bench_allreduce
 
@@ -132,7 +138,7 @@ def allreduce(
         for name in names:
             for n in workers:
                 yield from bench_allreduce(
-                    n, name, sizes, against=against, seconds=seconds, shards=shards, loss=loss, window=window
+                    n, name, sizes, against=against, seconds=seconds, shards=shards, loss=loss, window=window, link=link
                 )
 
     columns: list[Column] = [
@@ -143,9 +149,11 @@ def allreduce(
         ("ms", lambda r: f"{r['median_s'] * 1e3:,.2f}" if "median_s" in r else ""),
         ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}" if "median_s" in r else ""),
         ("bytes up", lambda r: f"{r['wire_bytes_up']:,}" if "median_s" in r else ""),
+        ("share", lambda r: f"{r['share_of_link']:.1%}" if r.get("share_of_link") is not None else ""),
         ("ratio", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
     ]
-    show(lines(), columns, as_json, "all-reduce over loopback" + (f", {loss:.1%} loss" if loss else ""))
+    over = "loopback" if link is None else f"links of {link}"
+    show(lines(), columns, as_json, f"all-reduce over {over}" + (f", {loss:.1%} loss" if loss else ""))
 
 
 @click.command()

@@ -1,0 +1,86 @@
+"""What a topology is: nodes that processes run in, and the links between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+import click
+
+from .launch import die_with_parent, enter_namespace, launcher
+from .link import LinkSpec
+
+Wiring = Literal["bridge", "ports"]
+"""How the switch's ends of the links are joined: as a bridge with an address, or not at all."""
+
+MARK = "INAGG_TESTBED"
+"""Environment variable of all processes of a testbed: its id, by which leftovers are found."""
+
+
+class TopologyError(click.ClickException):
+    """A testbed could not be made, or found; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A place for processes: a network namespace, or this machine as it is."""
+
+    name: str
+    """w0, w1, ... or switch."""
+    host: str
+    """Its address on the links."""
+    management: str
+    """Its address for control connections: the same, unless they have a network of their own."""
+    interface: str
+    """The interface that has the address."""
+    namespace: str | None
+    """The name of its network namespace; None: that of the caller."""
+    mark: str
+    """Of the testbed: see `MARK`."""
+    interfaces: tuple[str, ...] = ()
+    """Of a switch without a bridge: the ends of the workers' links, by rank."""
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """What to execute so that ``argv`` runs here. It is killed when the thread that starts it ends."""
+        return launcher(self.namespace, argv)
+
+    def environment(self) -> dict[str, str]:
+        """What processes here need in their environment, beside what they have."""
+        return {MARK: self.mark, "GLOO_SOCKET_IFNAME": self.interface}
+
+    def enter(self) -> None:
+        """Move this process here: to be called first, before it has threads. It is killed when its parent dies."""
+        die_with_parent(os.getppid())
+        if self.namespace is not None:
+            enter_namespace(self.namespace)
+        os.environ.update(self.environment())
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Workers, each with a link to the switch."""
+
+    name: str
+    workers: tuple[Node, ...]
+    """By rank."""
+    switch: Node
+    link: LinkSpec | None
+    """None: no links, all is loopback."""
+    wiring: Wiring
+
+    def node(self, name: str) -> Node:
+        """The node of this name. Raises `TopologyError`."""
+        for node in (*self.workers, self.switch):
+            if node.name == name:
+                return node
+        names = ", ".join(node.name for node in (*self.workers, self.switch))
+        raise TopologyError(f"testbed {self.name!r} has no node {name!r}: it has {names}")
+
+
+def inside(connection: Connection, node: Node, main: Callable[..., None], *args: Any) -> None:
+    """Main function of a child process (`bench.load.Child`): ``main(connection, *args)`` on ``node``."""
+    node.enter()
+    main(connection, *args)

@@ -1,0 +1,163 @@
+"""Make a topology, keep it while it is used, and remove it whatever happens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from inagg_testbed.signals import undisturbed
+
+from . import namespaces
+from .base import Node, Topology, TopologyError, Wiring
+from .link import LinkSpec
+from .processes import Process, end_all, processes_of
+from .state import PREFIX, State, check_name
+
+WORKERS_MAX = 32  # the most of one switch; so a byte of an address is enough
+NETWORK, MANAGEMENT = "10.77.0", "10.78.0"
+"""The first three bytes of addresses on the links, and beside them; nobody outside our namespaces sees them."""
+SWITCH_BYTE = 254
+BRIDGE = "br0"
+MANAGEMENT_BRIDGE = "mgmt"
+MANAGEMENT_PORT = "mgmt0"
+PORT = "eth0"
+
+
+def mac_of(byte: int) -> str:
+    """The MAC address of the node whose address ends with ``byte``: locally administered, and readable."""
+    return f"02:00:0a:4d:00:{byte:02x}"
+
+
+def plan(name: str, mark: str, workers: int, link: LinkSpec | None, wiring: Wiring) -> Topology:
+    """What `build` makes, or, without a link, this machine as it is."""
+    if link is None:
+        nodes = [Node(f"w{rank}", "127.0.0.1", "127.0.0.1", "lo", None, mark) for rank in range(workers)]
+        switch = Node("switch", "127.0.0.1", "127.0.0.1", "lo", None, mark)
+        return Topology(name, tuple(nodes), switch, None, wiring)
+    control = MANAGEMENT if wiring == "ports" else NETWORK
+    nodes = [
+        Node(f"w{k}", f"{NETWORK}.{k + 1}", f"{control}.{k + 1}", PORT, f"{PREFIX}{name}-w{k}", mark)
+        for k in range(workers)
+    ]
+    ends = tuple(node.name for node in nodes) if wiring == "ports" else ()
+    addresses = f"{NETWORK}.{SWITCH_BYTE}", f"{control}.{SWITCH_BYTE}"
+    switch = Node("switch", *addresses, BRIDGE if not ends else MANAGEMENT_BRIDGE, f"{PREFIX}{name}-switch", mark, ends)
+    return Topology(name, tuple(nodes), switch, link, wiring)
+
+
+def build(topology: Topology) -> None:
+    """Make the namespaces and links that a plan names. Raises `TopologyError`."""
+    switch = topology.switch.namespace
+    if switch is None or topology.link is None:
+        return
+    bare = topology.wiring == "ports"
+    try:
+        namespaces.create(switch)
+        if bare:
+            namespaces.add_bridge(switch, MANAGEMENT_BRIDGE, topology.switch.management)
+        else:
+            namespaces.add_bridge(switch, BRIDGE, topology.switch.host)
+        for rank, node in enumerate(topology.workers):
+            assert node.namespace is not None
+            namespaces.create(node.namespace)
+            bridge = None if bare else BRIDGE
+            macs = {"mac": mac_of(rank + 1), "peer_mac": mac_of(0x80 + rank)}
+            namespaces.add_link(node.namespace, PORT, node.host, switch, node.name, bridge=bridge, **macs)
+            if bare:
+                _add_management(topology, rank)
+            for namespace, interface in ((node.namespace, PORT), (switch, node.name)):
+                if bare:
+                    namespaces.no_offloads(namespace, interface)
+                namespaces.shape(namespace, interface, topology.link)
+    except (OSError, LookupError) as error:
+        raise TopologyError(f"cannot make the links: {error}") from error
+
+
+def _add_management(topology: Topology, rank: int) -> None:
+    """The network beside the links, and who is where on a link whose other end answers no ARP."""
+    node, switch = topology.workers[rank], topology.switch
+    assert node.namespace is not None and switch.namespace is not None
+    namespaces.add_link(
+        node.namespace, MANAGEMENT_PORT, node.management, switch.namespace, f"m{rank}", bridge=MANAGEMENT_BRIDGE,
+        mac=f"02:00:0a:4e:00:{rank + 1:02x}", peer_mac=f"02:00:0a:4e:01:{rank + 1:02x}",
+    )  # fmt: skip
+    others = [(other.host, mac_of(k + 1)) for k, other in enumerate(topology.workers) if k != rank]
+    namespaces.add_neighbours(node.namespace, PORT, [(switch.host, mac_of(SWITCH_BYTE)), *others])
+
+
+def tear_down(state: State) -> list[Process]:
+    """End the processes of a testbed, remove its namespaces and its file; the processes that still ran."""
+    ended = end_all(lambda: processes_of(state.mark, state.namespaces))
+    for name in state.namespaces:
+        namespaces.remove(name)
+    state.forget()
+    return ended
+
+
+@contextmanager
+def open_topology(
+    workers: int, link: str | LinkSpec | None = None, *, name: str | None = None, wiring: Wiring = "bridge"
+) -> Iterator[Topology]:
+    """``workers`` nodes and one for the switch: namespaces with a shaped link each or, without ``link``, loopback.
+
+    At the end, and after any error, their processes are ended and all is removed. Raises `TopologyError` without root,
+    for a name that is taken, and if the kernel lacks something; ValueError for a link that cannot be.
+    """
+    with keep_topology(workers, link, name=name, wiring=wiring) as (topology, state):
+        yield topology
+    with undisturbed():
+        tear_down(state)
+
+
+@contextmanager
+def keep_topology(
+    workers: int,
+    link: str | LinkSpec | None = None,
+    *,
+    name: str | None = None,
+    wiring: Wiring = "bridge",
+    lasting: bool = False,
+) -> Iterator[tuple[Topology, State]]:
+    """The same, with its state, for those who remove it another time: it is removed here after an error only."""
+    if not 1 <= workers <= WORKERS_MAX:
+        raise TopologyError(f"{workers} workers: one switch serves 1 to {WORKERS_MAX}")
+    spec = LinkSpec.parse(link) if isinstance(link, str) else link
+    if spec is not None:
+        namespaces.require_root()
+    name = check_name(name or f"run-{os.getpid()}")
+    draft = plan(name, "", workers, spec, wiring)
+    names = tuple(node.namespace for node in (draft.switch, *draft.workers) if node.namespace is not None)
+    about = {"workers": workers, "link": None if spec is None else str(spec), "wiring": wiring}
+    state = State.new(name, names, about, lasting=lasting)
+    if foreign := set(names) & set(namespaces.existing(PREFIX)):
+        raise TopologyError(
+            f"the network namespace {min(foreign)} exists and is no testbed's that I know. If nobody needs it: "
+            f"ip netns delete {min(foreign)}"
+        )
+    topology = plan(name, state.mark, workers, spec, wiring)
+    saved = False
+    try:
+        with undisturbed():
+            state.save(new=True)
+            saved = True
+            build(topology)
+        yield topology, state
+    except BaseException:
+        if saved:
+            with undisturbed():
+                tear_down(state)
+        raise
+
+
+def reopen(state: State) -> Topology:
+    """The topology of a testbed that stands."""
+    link = state.about.get("link")
+    spec = None if link is None else LinkSpec.parse(link)
+    return plan(state.name, state.mark, state.about["workers"], spec, state.about["wiring"])
+
+
+def strays(states: list[State]) -> list[str]:
+    """Namespaces with our prefix that belong to no testbed: somebody has removed the file."""
+    known = {name for state in states for name in state.namespaces}
+    return [name for name in namespaces.existing(PREFIX) if name not in known]

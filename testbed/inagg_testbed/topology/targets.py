@@ -1,0 +1,78 @@
+"""What can stand in the middle: the software switch, and others by their line in a table."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .base import Topology, TopologyError, Wiring
+
+CONTROL_PORT, DATA_PORT = 47100, 47101
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A switch that serves. Addresses are host:port as workers see them."""
+
+    control: str
+    data: str
+    pid: int | None = None
+    """Of its process, to look whether it lives; None: it has none of its own."""
+
+
+Start = Callable[[Topology, Sequence[str]], AbstractContextManager[Running]]
+
+
+class TargetEntry(NamedTuple):
+    """A target: where its `Start` function is (``module:attribute``), and which wiring it needs."""
+
+    start: str
+    wiring: Wiring
+    needs_link: bool = False
+    """It binds interfaces, so it cannot do with loopback."""
+
+
+TARGETS: dict[str, TargetEntry] = {
+    "soft": TargetEntry("inagg_testbed.topology.targets:soft", "bridge"),
+}
+
+
+def target_entry(name: str) -> TargetEntry:
+    """The target of this name. Raises `TopologyError`."""
+    try:
+        return TARGETS[name]
+    except KeyError:
+        raise TopologyError(f"no target {name!r}: there is {', '.join(TARGETS)}") from None
+
+
+def start_target(name: str, topology: Topology, options: Sequence[str] = ()) -> AbstractContextManager[Running]:
+    """Run a switch in the middle of ``topology`` while the context lasts; ``options`` are its own.
+
+    Raises `TopologyError`; RuntimeError, with what it printed, if it does not start.
+    """
+    entry = target_entry(name)
+    if topology.wiring != entry.wiring or (entry.needs_link and topology.link is None):
+        raise TopologyError(f"target {name!r} needs a topology with a link and the wiring {entry.wiring!r}")
+    module, _, attribute = entry.start.partition(":")
+    start: Any = getattr(importlib.import_module(module), attribute)
+    running: AbstractContextManager[Running] = start(topology, options)
+    return running
+
+
+@contextmanager
+def soft(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
+    """`inagg switch` with ``options``. On loopback it takes free ports, in a namespace the usual ones."""
+    from inagg_testbed.switch_process import SwitchProcess
+
+    node = topology.switch
+    if node.namespace is None:
+        control, data = f"{node.host}:0", f"{node.host}:0"
+    else:
+        # a namespace of ours is a network that we trust
+        control, data = f"{node.host}:{CONTROL_PORT}", f"{node.host}:{DATA_PORT}"
+        options = ["--insecure", *options]
+    with SwitchProcess(*options, control=control, data=data, node=node) as switch:
+        yield Running(switch.control, switch.data, switch.process.pid)
