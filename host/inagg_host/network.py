@@ -125,8 +125,13 @@ class Network:
         if self._over:
             self._late.append(task)
             return
-        values, out = task.values.reshape(-1), task.target.reshape(-1)
-        self._tasks[self.engine.submit(values, out, task.float_type, time.monotonic(), task.divisor)] = task
+        values, out, now = task.values.reshape(-1), task.target.reshape(-1), time.monotonic()
+        if task.float_type is None:
+            operation = self.engine.submit_max(values, out, now)
+        else:
+            contributed = None if task.contributed is None else task.contributed.reshape(-1)
+            operation = self.engine.submit(values, out, task.float_type, now, task.divisor, contributed)
+        self._tasks[operation] = task
 
     def _on_finished(self, operation: Operation) -> None:
         self._in_vain = 0

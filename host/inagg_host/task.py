@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from inagg_wire.scale import FloatType
@@ -16,17 +17,25 @@ FLOAT_TYPES = {t.dtype: t for t in FloatType if t is not FloatType.BFLOAT16}
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """Sum ``values`` over all ranks into ``target`` and divide by ``divisor``; both may be the same array."""
+    """Sum ``values`` over all ranks into ``target`` and divide by ``divisor``; both may be the same array.
+
+    ``float_type`` None: take the maxima of bytes. ``contributed``: where to write what this rank adds to the sum.
+    """
 
     values: npt.NDArray[Any]
     target: npt.NDArray[Any]
-    float_type: FloatType
+    float_type: FloatType | None
     divisor: int
+    contributed: npt.NDArray[Any] | None = None
     work: Work = field(default_factory=Work)
 
 
 def make_task(
-    values: npt.NDArray[Any], out: npt.NDArray[Any] | None, float_type: FloatType | None, divisor: int
+    values: npt.NDArray[Any],
+    out: npt.NDArray[Any] | None,
+    float_type: FloatType | None,
+    divisor: int,
+    contributed: npt.NDArray[Any] | None = None,
 ) -> Task:
     """The task to sum ``values``, of any shape, into ``out`` or in place. Raises ValueError if that cannot be."""
     float_type = float_type or FLOAT_TYPES.get(values.dtype)
@@ -39,4 +48,26 @@ def make_task(
         raise ValueError(f"out is {target.dtype} {target.shape}, the values are {values.dtype} {values.shape}")
     if divisor < 1:
         raise ValueError(f"divisor {divisor}: give 1, or the number of workers for their mean")
-    return Task(values, target, float_type, divisor)
+    if contributed is not None:
+        if not (contributed.flags.c_contiguous and contributed.flags.writeable):
+            raise ValueError("the array for what is contributed must be contiguous and writable")
+        if (contributed.shape, contributed.dtype) != (values.shape, values.dtype):
+            raise ValueError(
+                f"contributed is {contributed.dtype} {contributed.shape}, the values are {values.dtype} {values.shape}"
+            )
+        if np.shares_memory(contributed, values) or np.shares_memory(contributed, target):
+            raise ValueError("the array for what is contributed must be memory of its own")
+    return Task(values, target, float_type, divisor, contributed)
+
+
+def make_max_task(values: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Task:
+    """The task to take the maxima of bytes over all ranks, into ``out`` or in place. Raises as `make_task`."""
+    target = values if out is None else out
+    for array in (values, target):
+        if array.dtype != np.uint8 or array.shape != values.shape or not array.flags.c_contiguous:
+            raise ValueError(
+                f"{array.dtype} of shape {array.shape}: maxima are of bytes, in contiguous arrays of one shape"
+            )
+    if not target.flags.writeable:
+        raise ValueError("the array for the maxima must be writable")
+    return Task(values, target, None, 1)

@@ -76,7 +76,10 @@ class Refused(RuntimeError):
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One tensor to sum. ``values`` and ``out`` are 1-D, of the job's float type; they may be the same memory."""
+    """One tensor to sum, or bytes whose maxima are asked for.
+
+    ``values`` and ``out`` are 1-D, of the job's float type or uint8; they may be the same memory.
+    """
 
     values: npt.NDArray[Any]
     out: npt.NDArray[Any]
@@ -88,12 +91,17 @@ class Operation:
     left: int
     """Blocks without a result."""
     magnitudes: npt.NDArray[np.uint64]
-    """Largest magnitudes, then this rank's scale bytes, the agreed ones and their refinements; one per value block."""
+    """Largest magnitudes, then this rank's scale bytes, the agreed ones and their refinements; one per value block. Of
+    bytes, these are the own ones and the maxima."""
     own: Bytes
     agreed: Bytes
     refinement: Bytes
     agreed_items: set[tuple[Phase, int]] = field(default_factory=set)
     """Scales and refinements that are there, by phase and first value block."""
+    contributed: npt.NDArray[Any] | None = None
+    """Where to write what this rank's codes stand for."""
+    maxima: bool = False
+    """Bytes: there are blocks of scales alone."""
     at: int = 0
     """The item that is being sent, and how many of its blocks are."""
     sent: int = 0
@@ -168,20 +176,27 @@ class Engine:
         return not self._operations
 
     def submit(
-        self, values: npt.NDArray[Any], out: npt.NDArray[Any], float_type: FloatType, now: float, divisor: int = 1
+        self,
+        values: npt.NDArray[Any],
+        out: npt.NDArray[Any],
+        float_type: FloatType,
+        now: float,
+        divisor: int = 1,
+        contributed: npt.NDArray[Any] | None = None,
     ) -> Operation:
         """Sum ``values`` over all ranks into ``out``, and divide by ``divisor``.
 
-        Both are contiguous, 1-D, and must stay as they are until the end. Raises ValueError, and takes nothing, if they
-        are empty or not alike.
+        All are contiguous, 1-D, and must stay as they are until the end. ``contributed``, which must be memory of its
+        own, gets what this rank adds to the sum: what the codes stand for that it sends. Raises ValueError, and takes
+        nothing, if they are empty or not alike.
         """
         if values.size == 0 or values.size != out.size or not out.flags.writeable:
             raise ValueError("values and out must have the same number of elements, at least one, and out be writable")
-        if float_type not in self._jobs:
-            e = self.epoch
-            self._jobs[float_type] = kernels.Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type)
-        job = self._jobs[float_type]
-        job.bits(values), job.bits(out)
+        if contributed is not None and contributed.size != values.size:
+            raise ValueError(f"room for {contributed.size} contributed values, where there are {values.size}")
+        job = self._job(float_type)
+        for array in (values, out) if contributed is None else (values, out, contributed):
+            job.bits(array)
         items = plan(values.size, self.epoch.lanes, self._chunk, job.refined)
         count, blocks = job.blocks(values.size), items[-1].start + items[-1].count
         own, agreed, refinement = (np.zeros(count, np.uint8) for _ in range(3))
@@ -198,9 +213,38 @@ class Engine:
             own,
             agreed,
             refinement,
+            contributed=contributed,
         )
+        return self._enqueue(operation)
+
+    def submit_max(self, values: Bytes, out: Bytes, now: float) -> Operation:
+        """The maximum over all ranks of each byte of ``values`` (uint8, 1-D) into ``out``.
+
+        Takes blocks of scales alone, one for so many bytes as it carries scales. Raises as `submit`.
+        """
+        if values.size == 0 or values.size != out.size or not out.flags.writeable:
+            raise ValueError("values and out must have the same number of bytes, at least one, and out be writable")
+        chunks = range(0, values.size, self._chunk)
+        items = tuple(
+            Item(Phase.SCALE, i, 1, first, min(self._chunk, values.size - first)) for i, first in enumerate(chunks)
+        )
+        none = np.zeros(0, np.uint64)
+        own, agreed, refinement = values.copy(), np.zeros_like(values), np.zeros(0, np.uint8)
+        job, block = self._job(FloatType.FLOAT32), self._next_block
+        operation = Operation(
+            values, out, 1, job, items, block, now, len(items), none, own, agreed, refinement, maxima=True
+        )
+        return self._enqueue(operation)
+
+    def _job(self, float_type: FloatType) -> kernels.Job:
+        if float_type not in self._jobs:
+            e = self.epoch
+            self._jobs[float_type] = kernels.Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type)
+        return self._jobs[float_type]
+
+    def _enqueue(self, operation: Operation) -> Operation:
         self._operations.append(operation)
-        self._next_block += blocks
+        self._next_block += operation.blocks
         return operation
 
     # --- sending ---
@@ -270,16 +314,20 @@ class Engine:
                     f"values of block {blocks[bad]} exceed the scale that was agreed on: they were changed during the "
                     "all-reduce, or the switch does not take maxima"
                 )
+            if operation.contributed is not None:
+                kernels.decode_own(job, window.ring, rows, operation.contributed, blocks, scales, refinement)
             return
         payload = window.rows(window.next, 1)[0, HEADER_BYTES:]
         payload[item.blocks :] = 0
         if item.phase is Phase.SCALE:
-            values = operation.values[item.first * job.lanes : (item.first + item.blocks) * job.lanes]
-            operation.magnitudes[chunk] = kernels.largest(job, values)
-            operation.own[chunk] = kernels.scale_bytes(job, operation.magnitudes[chunk])
+            if not operation.maxima:
+                values = operation.values[item.first * job.lanes : (item.first + item.blocks) * job.lanes]
+                operation.magnitudes[chunk] = kernels.largest(job, values)
+                operation.own[chunk] = kernels.scale_bytes(job, operation.magnitudes[chunk])
             payload[: item.blocks] = operation.own[chunk]
             if self._signature is not None:
-                mine = signature(operation.values.size, job.float_type, operation.divisor)
+                float_type = None if operation.maxima else job.float_type
+                mine = signature(operation.values.size, float_type, operation.divisor)
                 payload[self._signature] = np.frombuffer(mine, np.uint8)
         else:
             sent = payload[: item.blocks]
@@ -307,7 +355,9 @@ class Engine:
     def _finished(self) -> list[Operation]:
         finished = []
         while self._operations and self._operations[0].left == 0:
-            finished.append(self._operations.popleft())
+            finished.append(operation := self._operations.popleft())
+            if operation.maxima:
+                operation.out[:] = operation.agreed
             self._sending -= 1
         return finished
 
@@ -350,9 +400,10 @@ class Engine:
         agreed = payload[: item.blocks]
         if item.phase is Phase.SCALE:
             if self._signature is not None and not agrees(payload[self._signature].tobytes()):
+                kind = "uint8" if operation.maxima else job.float_type.name.lower()
                 raise RanksDisagree(
-                    f"another rank reduces something else than this one's {operation.values.size} elements of "
-                    f"{job.float_type.name.lower()} (divisor {operation.divisor}): all ranks must reduce tensors of "
+                    f"another rank reduces something else than this one's {operation.values.size} elements of {kind} "
+                    f"(divisor {operation.divisor}): all ranks must reduce tensors of "
                     "the same sizes and types in the same order"
                 )
             if (agreed < operation.own[chunk]).any():

@@ -25,13 +25,14 @@ def chunk_blocks(scale_lanes: int) -> int:
     return scale_lanes - SIGNATURE_LANES if scale_lanes > SIGNATURE_LANES else scale_lanes
 
 
-def signature(elements: int, float_type: FloatType, divisor: int) -> bytes:
-    """Four bytes that tell operations apart, then what they lack to 255.
+def signature(elements: int, float_type: FloatType | None, divisor: int) -> bytes:
+    """Four bytes that tell operations apart, then what they lack to 255. ``float_type`` None: maxima of bytes.
 
     The switch takes the maximum over all ranks of each byte. If a rank has another operation, some byte differs, and
     then its maximum and that of its complement add up to more than 255.
     """
-    digest = zlib.crc32(pack(">QbI", elements, list(FloatType).index(float_type), divisor)).to_bytes(4, "big")
+    kinds = [*FloatType, None]
+    digest = zlib.crc32(pack(">QbI", elements, kinds.index(float_type), divisor)).to_bytes(4, "big")
     return digest + bytes(255 - byte for byte in digest)
 
 

@@ -25,7 +25,7 @@ from . import scales as _scales
 from .encoder import ALL_GOOD
 from .job import FRACTION_BITS, Job
 
-__all__ = ["ALL_GOOD", "Job", "decode", "encode", "largest", "refine_bytes", "scale_bytes", "warm_up"]
+__all__ = ["ALL_GOOD", "Job", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes", "warm_up"]
 
 Bytes = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]
@@ -121,15 +121,48 @@ def decode(
 
     Returns how many codes name no level; they count as zero. Raises as `encode`.
     """
-    bits = job.bits(values)
-    _check(job, values.size, scales, refinements, datagrams, job.result_bytes, (blocks, rows))
-    if not values.flags.writeable:
-        raise ValueError("the values are read-only")
     if divisor < 1:
         raise ValueError(f"divisor {divisor}")
+    _check(job, values.size, scales, refinements, datagrams, job.result_bytes, (blocks, rows))
+    return _decode(job, job.for_decode, datagrams, rows, values, blocks, scales, refinements, divisor)
+
+
+def decode_own(
+    job: Job,
+    datagrams: Bytes,
+    rows: Indices,
+    values: npt.NDArray[Any],
+    blocks: Indices,
+    scales: Bytes,
+    refinements: Bytes | None,
+) -> None:
+    """Write over blocks of ``values`` what *contributions* stand for, those that `encode` has written.
+
+    Arguments are as for `encode`. So the sum of what this gives on all workers is the sum that the switch has before it
+    encodes it. Exact in the type of ``values``, if that is float32 or float64. Blocks that are NaN on some worker (an
+    agreed scale of 250 or above) become NaN.
+    """
+    _check(job, values.size, scales, refinements, datagrams, job.datagram_bytes, (blocks, rows))
+    _decode(job, job.for_own, datagrams, rows, values, blocks, scales, refinements, 1)
+
+
+def _decode(
+    job: Job,
+    codes_are: decoder.Result,
+    datagrams: Bytes,
+    rows: Indices,
+    values: npt.NDArray[Any],
+    blocks: Indices,
+    scales: Bytes,
+    refinements: Bytes | None,
+    divisor: int,
+) -> int:
+    bits = job.bits(values)
+    if not values.flags.writeable:
+        raise ValueError("the values are read-only")
     room, codes = np.empty(job.lanes, np.uint32), np.empty(job.lanes, np.uint8)
     refined = scales if refinements is None else refinements
-    invalid = int(decoder.decode(job.for_decode, datagrams, rows, bits, blocks, scales, refined, divisor, room, codes))
+    invalid = int(decoder.decode(codes_are, datagrams, rows, bits, blocks, scales, refined, divisor, room, codes))
     if invalid < 0:
         raise IndexError("a block or a row out of range, or arrays of different lengths")
     return invalid

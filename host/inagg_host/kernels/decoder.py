@@ -11,14 +11,16 @@ from inagg_wire.layout import HEADER_BYTES, Encoding
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
 from .bits import I32, U16, U32, U64, Array, bits_of, borrowed, jit, widen_bfloat, widen_half
-from .decoder_loops import from_integers, from_natural, load8, load16, load32, narrow, unpack
+from .decoder_loops import from_integers, from_natural, load8, load16, load32, narrow, unpack, unpack_tern
 from .encoder import out_of_range
 
-NAT4, FIX32, INT4, INT16 = (int(e) for e in (Encoding.NAT4, Encoding.FIX32, Encoding.INT4, Encoding.INT16))
+NAT4, TERN, FIX32, INT4, INT16 = (
+    int(e) for e in (Encoding.NAT4, Encoding.TERN, Encoding.FIX32, Encoding.INT4, Encoding.INT16)
+)
 
 
 class Result(NamedTuple):
-    """What is the same for all results of a job, as the kernels take it."""
+    """What is the same for all results of a job, or for all contributions, as the kernels take it."""
 
     lanes: int
     payload_bytes: int
@@ -26,7 +28,7 @@ class Result(NamedTuple):
     half: bool
     """Values of 16 bits are float16; else bfloat16."""
     top: int
-    """`JobFormat.result_levels`."""
+    """The highest level (natural) or largest magnitude (linear) that a code may name."""
     refined: bool
     fraction_bits: int
     """The exponent of a result's unit is that of S less this."""
@@ -153,6 +155,9 @@ def decode(
         payload = datagrams[rows[i], HEADER_BYTES : HEADER_BYTES + job.payload_bytes]
         if job.encoding == NAT4 or job.encoding == INT4:
             unpack(codes, payload, job.encoding == NAT4)
+            payload = codes
+        elif job.encoding == TERN:
+            unpack_tern(codes, payload)
             payload = codes
         exponent = scale - SCALE_BIAS - job.fraction_bits
         unit = (257 + int(refinements[at]) if job.refined else 1, exponent)

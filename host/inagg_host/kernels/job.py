@@ -43,6 +43,8 @@ class Job:
     float_type: FloatType
     for_encode: encoder.Natural = field(init=False, repr=False, compare=False)
     for_decode: decoder.Result = field(init=False, repr=False, compare=False)
+    for_own: decoder.Result = field(init=False, repr=False, compare=False)
+    """To read contributions as `for_decode` reads results."""
     lowest_scale: int = field(init=False, repr=False, compare=False)
     """The least exponent of S."""
     datagram_bytes: int = field(init=False, repr=False, compare=False)
@@ -86,6 +88,15 @@ class Job:
                 top=fmt.result_levels(workers),
                 refined=fmt.refined,
                 fraction_bits=fraction_bits - fmt.result_shift(workers),
+            ),
+            "for_own": receiving(
+                lanes=lanes,
+                payload_bytes=payload_bytes(fmt.up, lanes),
+                encoding=int(fmt.up),
+                half=half,
+                top=fmt.levels(workers),
+                refined=fmt.refined,
+                fraction_bits=fraction_bits,
             ),
             # As `inagg_wire.scale.scale_byte` has it: no level below the type's subnormals, unless it is refined.
             "lowest_scale": max(1 - SCALE_BIAS, -2000 if fmt.refined else self.float_type.value + fraction_bits),
