@@ -1,0 +1,76 @@
+"""The compiled programs: which there are, and where their files lie.
+
+They are made from `p4/` by the P4 compiler and committed, so that nobody needs one. In a checkout they lie in
+``p4/build``; a wheel has them inside the package.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+INDEX: Final = "builds.json"
+FOLDERS: Final = (
+    Path(__file__).with_name("build"),
+    Path(__file__).resolve().parents[3] / "p4" / "build",
+)
+"""Where to look: in a wheel, in a checkout."""
+
+
+class BuildError(ValueError):
+    """There is no such program; the text says which there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A compiled program."""
+
+    name: str
+    formats: tuple[str, ...]
+    """Job formats that it adds up."""
+    lanes: int
+    """The most of a job."""
+    slots: int
+    """A power of two."""
+    jobs: int
+    """The most at a time."""
+    config: Path
+    """What the switch runs: for bmv2 the compiler's JSON."""
+    p4info: Path
+    """What the compiler says of the program, as text of the protobuf message P4Info."""
+
+
+def folder() -> Path:
+    """Where the compiled programs lie. Raises `BuildError`."""
+    for candidate in FOLDERS:
+        if (candidate / INDEX).exists():
+            return candidate
+    raise BuildError(f"the compiled P4 programs are missing: no {INDEX} in {' or '.join(map(str, FOLDERS))}")
+
+
+def builds(where: Path | None = None) -> dict[str, Build]:
+    """All programs, by name. Raises `BuildError`."""
+    where = where or folder()
+    index: dict[str, Any] = json.loads((where / INDEX).read_text())
+    return {
+        entry["name"]: Build(
+            name=entry["name"],
+            formats=tuple(entry["formats"]),
+            lanes=entry["lanes"],
+            slots=entry["slots"],
+            jobs=entry["jobs"],
+            config=where / entry["json"],
+            p4info=where / entry["p4info"],
+        )
+        for entry in index["builds"]
+    }
+
+
+def build(name: str, where: Path | None = None) -> Build:
+    """A program by name. Raises `BuildError`."""
+    known = builds(where)
+    if name not in known:
+        raise BuildError(f"there is no program {name!r}; choose one of {', '.join(known)}")
+    return known[name]

@@ -1,0 +1,228 @@
+"""A switch that runs the P4 program, as the control plane sees it: `driver.Driver` over a `plane.Plane`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
+
+from ..driver import Binding, Counters, DriverError, JobCounters, Limits, Shard, SlotWait
+from . import counting
+from .builds import Build
+from .entries import base_entries, job_entries
+from .network import Network
+from .plane import Cell, Count, Delete, Entry, Group, Insert, Plane, SlotState, Update
+
+EPOCH_MAX: Final = (1 << 32) - 1
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job that is bound. ``counted``: what was counted in its epochs before this one."""
+
+    binding: Binding
+    row: int
+    epoch: int
+    items: tuple[Entry | Group, ...]
+    start: Mapping[Cell, Count]
+    """What the counters of its row said when this epoch began."""
+    counted: JobCounters = field(default_factory=lambda: JobCounters([], [], [], [], []))
+    waits: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Slots that were seen to wait: their generation, and when that was first seen."""
+
+
+class P4Driver:
+    """Implements `driver.Driver` for one switch (one shard) that has just been given the program of ``build``.
+
+    The program's state must be fresh: no entries, counters at zero. Raises `DriverError` if the switch refuses.
+    """
+
+    def __init__(
+        self,
+        plane: Plane,
+        build: Build,
+        network: Network,
+        *,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.build = build
+        self.network = network
+        self.shards = (Shard((network.address, network.data_port), build.slots),)
+        self.limits = Limits(
+            frozenset(name for name in build.formats if name in FORMATS),
+            WORKERS_MAX,
+            build.lanes,
+            UDP_PAYLOAD_BYTES_1500,
+        )
+        self._plane = plane
+        self._clock = clock
+        self._jobs: dict[int, _Job] = {}
+        self._rows = list(range(build.jobs))
+        """Free ones, the next one first."""
+        self._epoch = 0
+        self._out = (0, 0)
+        """Datagrams and bytes of results, of epochs that are over."""
+        plane.write([Insert(item) for item in base_entries(network)])
+
+    # --- jobs ---
+
+    def bind(self, shard: int, binding: Binding) -> None:
+        """See `Driver.bind`. Slots are not written: the program takes those of another epoch for cleared."""
+        self._check(shard, binding)
+        old = self._jobs.get(binding.job)
+        row = old.row if old is not None else self._rows[0]
+        self._epoch += 1
+        items = job_entries(binding, self.network, row, self._epoch)
+        start = self._plane.counts(list(counting.job_cells(row, WORKERS_MAX)))
+        counted = self._settle(old, start) if old is not None else JobCounters([], [], [], [], [])
+        before = old.items if old is not None else ()
+        try:
+            self._plane.write(_replace(before, items))
+        except DriverError:
+            self._jobs.pop(binding.job, None)
+            self._abandon(row, (*before, *items))
+            raise
+        if old is None:
+            self._rows.pop(0)
+        self._jobs[binding.job] = _Job(binding, row, self._epoch, items, start, counted)
+
+    def unbind(self, shard: int, job: int) -> None:
+        """See `Driver.unbind`."""
+        self._only(shard)
+        bound = self._jobs.get(job)
+        if bound is None:
+            return
+        self._plane.write([Delete(item) for item in reversed(bound.items)])
+        # After the entries are gone, so that nothing is counted any more.
+        self._settle(bound, self._plane.counts(list(counting.job_cells(bound.row, WORKERS_MAX))))
+        del self._jobs[job]
+        self._rows.append(bound.row)
+
+    def _settle(self, job: _Job, now: Mapping[Cell, Count]) -> JobCounters:
+        """The job's counters up to ``now``; what it sent goes into the switch's total."""
+        read = counting.since(job.start, now)
+        datagrams, sent_bytes = counting.results_sent(job.row, job.binding, read)
+        self._out = self._out[0] + datagrams, self._out[1] + sent_bytes
+        return counting.add(job.counted, counting.job_counters(job.row, len(job.binding.workers), read))
+
+    def _abandon(self, row: int, items: Sequence[Entry | Group]) -> None:
+        """Remove what there may be of a job that could not be bound; its row is free again if that can be done."""
+        try:
+            self._plane.write([Delete(item) for item in dict.fromkeys(reversed(items))])
+        except DriverError:
+            if row in self._rows:
+                self._rows.remove(row)  # nobody knows what the switch has there
+        else:
+            if row not in self._rows:
+                self._rows.append(row)
+
+    def _check(self, shard: int, binding: Binding) -> None:
+        self._only(shard)
+        lease, build = binding.lease, self.build
+        if binding.format.name not in self.limits.formats:
+            raise DriverError(f"the program {build.name} does not add up {binding.format.name}")
+        if lease.base + lease.slots > build.slots:
+            raise DriverError(f"slots {lease.base} to {lease.base + lease.slots - 1}: this switch has {build.slots}")
+        if binding.lanes > build.lanes:
+            raise DriverError(f"{binding.lanes} lanes: the program {build.name} has {build.lanes}")
+        if len(set(binding.workers)) != len(binding.workers):
+            raise DriverError("two ranks have the same address; each needs a socket of its own")
+        for number, other in self._jobs.items():
+            if number != binding.job and _overlap(other.binding, binding):
+                raise DriverError(f"job {binding.job} would share slots with job {number}")
+        if binding.job not in self._jobs and not self._rows:
+            raise DriverError(f"this switch serves {build.jobs} jobs at a time, and has as many")
+        if self._epoch == EPOCH_MAX:
+            raise DriverError("this switch has had 2**32 - 1 epochs; restart it")
+
+    @staticmethod
+    def _only(shard: int) -> None:
+        if shard != 0:
+            raise DriverError(f"this switch has no shard {shard}")
+
+    # --- looking ---
+
+    def counters(self, shard: int) -> Counters:
+        """See `Driver.counters`."""
+        self._only(shard)
+        cells = [*counting.switch_cells()]
+        for job in self._jobs.values():
+            cells += counting.job_cells(job.row, len(job.binding.workers))
+        now = self._plane.counts(cells)
+        counters = counting.switch_counters(now.__getitem__)
+        counters.datagrams_out += self._out[0]
+        counters.bytes_out += self._out[1]
+        for number, job in self._jobs.items():
+            read = counting.since(job.start, now)
+            datagrams, sent_bytes = counting.results_sent(job.row, job.binding, read)
+            counters.datagrams_out += datagrams
+            counters.bytes_out += sent_bytes
+            mine = counting.job_counters(job.row, len(job.binding.workers), read)
+            counters.jobs[number] = counting.add(job.counted, mine)
+        return counters
+
+    def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]]:
+        """See `Driver.waiting`. None wait for all that is known, where the slots cannot be read. A switch without a
+        clock does not say since when: the time is that since this was first seen."""
+        self._only(shard)
+        bound = self._jobs.get(job)
+        lease = bound.binding.lease if bound is not None else None
+        states = self._plane.slots(lease.base, lease.slots) if lease is not None else None
+        if bound is None or lease is None or states is None:
+            return 0, []
+        now, full = self._clock(), bound.binding.full
+        found = []
+        for slot, state in enumerate(states, lease.base):
+            if not _waits(state, bound.epoch, full):
+                bound.waits.pop(slot, None)
+                continue
+            generation, first_s = bound.waits.get(slot, (0, now))
+            if generation != state.tag:
+                first_s = now
+            bound.waits[slot] = state.tag, first_s
+            missing = tuple(rank for rank in range(len(bound.binding.workers)) if not state.seen >> rank & 1)
+            found.append(SlotWait(slot, state.tag, missing, now - first_s))
+        found.sort(key=lambda wait: -wait.waiting_s)
+        return len(found), found[:limit]
+
+    @property
+    def sentinels(self) -> tuple[int, ...]:
+        """Descriptors that become readable when the switch serves no more. For any thread."""
+        return self._plane.sentinels
+
+    def died(self) -> str | None:
+        """Why the switch serves no more; None if it does. For any thread."""
+        return self._plane.died()
+
+    def close(self) -> None:
+        """End all jobs; the switch goes on to forward what is none of ours."""
+        jobs, self._jobs = self._jobs, {}
+        try:
+            if self._plane.died() is None:
+                self._plane.write([Delete(item) for job in jobs.values() for item in reversed(job.items)])
+        finally:
+            self._plane.close()
+
+
+def _replace(old: Sequence[Entry | Group], new: Sequence[Entry | Group]) -> list[Update]:
+    """What makes ``new`` of ``old``. What both have stays, so that in between a worker is told of its
+    old token."""
+    keep = set(old) & set(new)
+    return [
+        *(Delete(item) for item in reversed(old) if item not in keep),
+        *(Insert(item) for item in new if item not in keep),
+    ]
+
+
+def _overlap(a: Binding, b: Binding) -> bool:
+    return a.lease.base < b.lease.base + b.lease.slots and b.lease.base < a.lease.base + a.lease.slots
+
+
+def _waits(state: SlotState, epoch: int, full: int) -> bool:
+    return state.epoch == epoch and state.seen not in (0, full)

@@ -1,0 +1,119 @@
+"""What a switch that runs the P4 program can be asked to do: entries, groups, counters, slots, as plain data.
+
+Names are those of the P4 program (`p4/README.md`). A client of P4Runtime or BF Runtime turns them into numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Masked(NamedTuple):
+    """A ternary field: the bits of ``value`` where ``mask`` has ones, zero elsewhere."""
+
+    value: int
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A table entry. Fields of ``match`` that are left out are not compared (ternary tables only).
+
+    ``priority``: among ternary entries that fit, the largest wins; 0 in exact tables.
+    """
+
+    table: str
+    match: tuple[tuple[str, int | Masked], ...]
+    action: str
+    params: tuple[tuple[str, int], ...] = ()
+    priority: int = 0
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What no two entries of a switch share."""
+        return self.table, self.match, self.priority
+
+
+class Copy(NamedTuple):
+    """One copy of a multicast packet: where it leaves, and the number by which the egress knows it."""
+
+    port: int
+    instance: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A multicast group."""
+
+    number: int
+    copies: tuple[Copy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Add what is not there."""
+
+    what: Entry | Group
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove what is there."""
+
+    what: Entry | Group
+
+
+Update = Insert | Delete
+
+
+class Cell(NamedTuple):
+    """One counter of an array of counters."""
+
+    counter: str
+    place: int
+
+
+class Count(NamedTuple):
+    """What a counter counted. ``frame_bytes``: of whole frames; 0 in counters that count packets only."""
+
+    packets: int
+    frame_bytes: int
+
+
+class SlotState(NamedTuple):
+    """What a slot holds. ``tag`` and ``seen`` are those of ``epoch``; for any other they count as 0."""
+
+    epoch: int
+    tag: int
+    seen: int
+
+
+class Plane(Protocol):
+    """A switch that runs the P4 program. Methods raise `driver.DriverError`."""
+
+    def write(self, updates: Sequence[Update]) -> None:
+        """Do ``updates``, in order."""
+        ...
+
+    def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
+        """What these counters have counted, all of them."""
+        ...
+
+    def slots(self, first: int, count: int) -> list[SlotState] | None:
+        """The state of ``count`` slots from ``first``; None if this switch cannot be asked."""
+        ...
+
+    def died(self) -> str | None:
+        """Why the switch serves no more; None if it does. For any thread."""
+        ...
+
+    @property
+    def sentinels(self) -> tuple[int, ...]:
+        """Descriptors that become readable when it serves no more. For any thread."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the switch, which goes on with what it was told. No error if called twice."""
+        ...
