@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from inagg_wire.link import Link
@@ -20,7 +21,7 @@ from .engine.salvage import InnerGroup
 from .errors import AllReduceError
 from .fallback import Fallback
 from .network import Network
-from .task import Task, make_task
+from .task import Task, make_max_task, make_task
 
 __all__ = ["AllReduce", "AllReduceError"]
 
@@ -42,7 +43,7 @@ class AllReduce:
 
     With the policy "raise", the first thing that cannot be mended fails everything that is unfinished, on all ranks,
     and everything that comes. With "fallback" it goes on, from the same tensors, on ``inner``, and returns to the
-    switch when that is back.
+    switch when that is back. What ``inner`` cannot do either fails: a rank that is gone is missing there, too.
     """
 
     def __init__(
@@ -69,14 +70,14 @@ class AllReduce:
             if self.config.policy == "raise":
                 self._pool.shutdown()
                 raise
-            self._fall_back(None, [], str(error))
+            self._fall_back(None, [], error)
         except BaseException:
             self._pool.shutdown()
             raise
         atexit.register(self.close)
 
-    def _join(self) -> Network:
-        return Network(self.config, self._counters, self._on_finished, self._on_broken, self._wrap_link)
+    def _join(self, stop: threading.Event | None = None) -> Network:
+        return Network(self.config, self._counters, self._on_finished, self._on_broken, self._wrap_link, stop)
 
     # --- use ---
 
@@ -92,14 +93,25 @@ class AllReduce:
         out: npt.NDArray[Any] | None = None,
         float_type: FloatType | None = None,
         divisor: int = 1,
+        contributed: npt.NDArray[Any] | None = None,
     ) -> Work:
         """Begin to sum ``values``, an array of any shape, into ``out`` or in place; returns at once.
 
         Both must be contiguous, and must not be touched until the work is done. ``float_type`` is needed for bfloat16
-        alone, whose bits come as uint16. ``divisor``: divide the sums by it, for a mean. Raises ValueError for what
-        cannot be summed, `AllReduceError` if all is over.
+        alone, whose bits come as uint16. ``divisor``: divide the sums by it, for a mean. ``contributed``, an array of
+        its own like ``values``, gets what this rank adds to the sum: what the codes stand for that it sends, so what
+        error feedback has to subtract. Raises ValueError for what cannot be summed, `AllReduceError` if all is over.
         """
-        task = make_task(values, out, float_type, divisor)
+        task = make_task(values, out, float_type, divisor, contributed)
+        self._begin(task, lambda network: network.submit(task))
+        return task.work
+
+    def submit_max(self, values: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8] | None = None) -> Work:
+        """Begin to take the maximum over all ranks of each byte of ``values``, into ``out`` or in place.
+
+        Goes through the switch in blocks of scales. Otherwise as `submit`.
+        """
+        task = make_max_task(values, out)
         self._begin(task, lambda network: network.submit(task))
         return task.work
 
@@ -168,24 +180,31 @@ class AllReduce:
                 self._failure = failure
             tasks = network.close(reason, end=True)
             if self.config.policy == "fallback":
-                self._fall_back(network, tasks, str(failure))
+                self._fall_back(network, tasks, failure)
                 return
         for task in tasks:
             self._finish(task, failure)
 
-    def _fall_back(self, broken: Network | None, tasks: list[Task], why: str) -> None:
+    def _fall_back(self, broken: Network | None, tasks: list[Task], why: AllReduceError) -> None:
         assert self._inner is not None  # the constructor has asked
-        self._fallback = Fallback(
-            self._inner, self.config.workers, self._counters, self._join, self._on_back, self._finish
-        )
+        rank, workers = self.config.rank, self.config.workers
+        self._fallback = Fallback(self._inner, rank, workers, self._counters, self._join, self._on_back, self._finish)
         self._fallback.start(broken, tasks, why)
 
     def _on_back(self, network: Network, tasks: list[Task]) -> None:
         """All ranks are in the network again: it does what is left."""
         with self._lock:
-            fallback, self._fallback, self._network = self._fallback, None, network
-            for task in [*tasks, *(fallback.drain() if fallback else [])]:
-                network.submit(task)
+            fallback, self._fallback = self._fallback, None
+            tasks = [*tasks, *(fallback.drain() if fallback else [])]
+            closed = self._closed
+            if not closed:
+                self._network = network
+                for task in tasks:
+                    network.submit(task)
             failure = network.failure
-        if failure is not None:  # it broke before it was in use, when nobody listened
+        if closed:
+            network.close()
+            for task in tasks:
+                self._finish(task, self._failure)
+        elif failure is not None:  # it broke before it was in use, when nobody listened
             self._on_broken(network, failure)
