@@ -1,0 +1,30 @@
+"""What an all-reduce puts on a link, byte by byte. Headers counted: they take link time as the data does."""
+
+from __future__ import annotations
+
+from inagg_wire.formats import job_format
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500, Op, datagram_bytes
+
+GLOO = "gloo"
+ETHERNET_BYTES = 14
+UDP_HEADERS_BYTES = ETHERNET_BYTES + 20 + 8
+"""Ethernet, IPv4, UDP. What a shaped link counts; preamble, checksum and gap of a real Ethernet would be 24 more."""
+TCP_HEADERS_BYTES = ETHERNET_BYTES + 20 + 32
+"""Ethernet, IPv4, TCP with timestamps, as Linux sends it."""
+TCP_PAYLOAD_BYTES = 1500 - 20 - 32
+
+
+def bytes_per_element(system: str, workers: int) -> float:
+    """Bytes that one worker's link carries for one element in its busier direction: of Gloo's ring of float32 (each
+    rank sends and receives 2 (n - 1) / n of the tensor), or through the switch in the format ``system``."""
+    if system == GLOO:
+        share = 2 * (workers - 1) / workers
+        return share * 4 * (TCP_PAYLOAD_BYTES + TCP_HEADERS_BYTES) / TCP_PAYLOAD_BYTES
+    fmt = job_format(system)
+    lanes = fmt.max_lanes(workers, UDP_PAYLOAD_BYTES_1500)
+    encodings = fmt.encoding(Op.SUM), fmt.result_encoding(Op.SUM, workers)
+    values = max(datagram_bytes(e, lanes) + UDP_HEADERS_BYTES for e in encodings) / lanes
+    # one byte for each block of lanes in a MAX round before, twice if the scale is refined
+    scale_lanes = fmt.scale_lanes(lanes)
+    scales = (datagram_bytes(fmt.encoding(Op.MAX), scale_lanes) + UDP_HEADERS_BYTES) / scale_lanes / lanes
+    return values + scales * (2 if fmt.refined else 1)

@@ -1,0 +1,144 @@
+"""`inagg bench step`: options in, lines, a table or a report out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from inagg_wire.formats import FORMATS, WORKERS_MAX
+
+from ..profiles import NAMES, profile
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+if TYPE_CHECKING:
+    from ..profiles.compute import Compute
+    from .step import StepLine
+
+
+def compute_options(command: F) -> F:
+    """The options that say how long computation takes: --batch, --compute-ms, --compute-rate."""
+    for option in (
+        click.option("--compute-rate", type=float, help="Assume a worker that computes so many TFLOP/s."),
+        click.option("--compute-ms", type=float, help="Assume so many ms for forward and backward."),
+        click.option("--batch", type=click.IntRange(1), help="Examples per worker and step. [default: by model]"),
+    ):
+        command = option(command)
+    return command
+
+
+def compute_of(model: str, batch: int | None, compute_ms: float | None, compute_rate: float | None) -> Compute:
+    """The computation of a step of ``model`` by these options: assumed if they say how long it takes, else measured.
+
+    Raises click.UsageError for options that contradict one another.
+    """
+    from ..profiles.compute import assumed, assumed_rate
+    from ..profiles.measured import measured_compute
+
+    if compute_ms is not None and compute_rate is not None:
+        raise click.UsageError("--compute-ms and --compute-rate both say how long computation takes: give one of them")
+    if (compute_ms is not None and compute_ms < 0) or (compute_rate is not None and compute_rate <= 0):
+        raise click.UsageError("--compute-ms must not be negative, and --compute-rate must be above 0")
+    examples = batch or profile(model).batch
+    if compute_ms is not None:
+        return assumed(profile(model), compute_ms / 1e3, f"{compute_ms:g} ms")
+    if compute_rate is not None:
+        return assumed_rate(profile(model), examples, compute_rate * 1e12)
+    return measured_compute(model, examples)
+
+
+@click.command()
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    default=("resnet50",),
+    show_default=True,
+    type=click.Choice(NAMES),
+    help="Whose gradients (repeatable).",
+)
+@click.option(
+    "--link", "links", multiple=True, help="Links of workers, such as 1gbit (repeatable; root). [default: loopback]"
+)
+@click.option("--workers", default=8, show_default=True, type=click.IntRange(2, WORKERS_MAX), help="Worker processes.")
+@click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    default=("nat8",),
+    show_default=True,
+    type=click.Choice(list(FORMATS)),
+    help="Format of the numbers (repeatable).",
+)
+@click.option("--against", type=click.Choice(["gloo"]), help="Measure this too, in the same processes, in turns.")
+@compute_options
+@click.option("--steps", default=5, show_default=True, type=click.IntRange(1), help="Steps; the median counts.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML file with pictures.")
+@click.option("--json", "as_json_lines", is_flag=True, help="One JSON object a line.")
+def step(
+    models: Sequence[str], links: Sequence[str], workers: int, formats: Sequence[str], against: str | None,
+    batch: int | None, compute_ms: float | None, compute_rate: float | None, steps: int, report: Path | None,
+    as_json_lines: bool,
+) -> None:  # fmt: skip
+    """Measure the time of a training step with the gradients of real networks.
+
+    Buckets of the sizes that DistributedDataParallel makes go through the communication hook, each when the backward
+    pass would have made it. Computation itself is slept through: for as long as it took when it was measured on this
+    machine (the first time that takes a minute; it is kept), or as long as --compute-ms or --compute-rate assume.
+    Optimizer steps are not included.
+    """
+    from .step import as_json, bench_step
+
+    console = Console(stderr=True)
+    lines: list[StepLine] = []
+    with ExitStack() as stack:
+        status = stack.enter_context(console.status("measuring computation"))
+        computes = []
+        for model in models:
+            status.update(f"computation of {model}")
+            computes.append((model, compute_of(model, batch, compute_ms, compute_rate)))
+        for link in links or (None,):
+            for line in bench_step(
+                computes, link, workers, formats, gloo=against == "gloo", steps=steps, progress=status.update
+            ):
+                lines.append(line)
+                if as_json_lines:
+                    click.echo(json.dumps(as_json(line)))
+    if not as_json_lines:
+        Console().print(table(lines))
+        for model, compute in computes:
+            click.echo(f"{model}: computation {compute.source}")
+    if report is not None:
+        from ..report.benches import step_report
+
+        click.echo(f"report: {step_report(report, lines)}", err=as_json_lines)
+
+
+def table(lines: Sequence[StepLine]) -> Table:
+    """The comparison, for people: 80 columns."""
+    result = Table(
+        title=f"a training step, {lines[0].workers} workers",
+        caption="alone: communication without computation, and its share of the link; limit: what a step waits for",
+    )
+    for name in ("model", "link", "numbers", "step ms", "comp.", "alone", "share", "less", "limit"):
+        result.add_column(name, justify="left" if name in ("model", "link", "numbers") else "right")
+    for line in lines:
+        result.add_row(
+            line.model,
+            line.link,
+            "Gloo" if line.system == "gloo" else line.format,
+            f"{line.step_s * 1e3:,.0f}",
+            f"{(line.forward_s + line.backward_s) * 1e3:,.0f}",
+            f"{line.communication_s * 1e3:,.0f}",
+            f"{line.link_share:.0%}" if line.link_share is not None else "",
+            f"{line.reduction:.0%}" if line.reduction is not None else "",
+            "comp." if line.limit == "computation" else line.limit,
+        )
+    return result

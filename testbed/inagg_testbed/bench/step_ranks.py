@@ -1,0 +1,223 @@
+"""Worker processes that communicate as DistributedDataParallel would in a training step, without its computation.
+
+A rank sleeps for as long as the forward pass and each part of the backward pass take, and hands over a bucket of
+gradients when it would be complete: to the communication hook `inagg_hook`, or to Gloo as DistributedDataParallel does.
+The cores are then free for communication, as they are where a GPU computes, and several ranks fit one machine.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+
+from ..profiles.compute import Compute
+from ..topology import inside, open_topology, start_target
+from .load import Child, crew
+
+if TYPE_CHECKING:
+    import torch
+    from torch._C._distributed_c10d import GradBucket
+
+GLOO = "gloo"
+START_LIMIT_S = 180.0
+STEP_LIMIT_S = 600.0
+NOISE_ELEMENTS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class StepRun:
+    """Steps of all ranks. ``seconds``: of each step, on the slowest rank. Others are means over ranks and steps."""
+
+    seconds: tuple[float, ...]
+    bytes_up: float
+    """What a worker's interface sent, all headers included (/proc/net/dev). On loopback, which carries everything: its
+    share for Gloo, and the UDP payload that it sent to the switch."""
+    worker_cpu_s: float
+    """CPU time of a worker process."""
+    cpu_busy: float
+    """Which share of this machine's CPU time was used, by anything: workers, switch, kernel, strangers. 0 to 1."""
+    resent: float
+    """Datagrams that a worker sent again; 0 for Gloo."""
+    rtt_s: float
+    """Smoothed round trip of a block at the end; 0 for Gloo."""
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.seconds)
+
+    @classmethod
+    def together(cls, runs: Sequence[StepRun]) -> StepRun:
+        """The steps of several runs of equal length."""
+
+        def mean(name: str) -> float:
+            return float(statistics.mean(getattr(run, name) for run in runs))
+
+        seconds = tuple(second for run in runs for second in run.seconds)
+        return cls(seconds, mean("bytes_up"), mean("worker_cpu_s"), mean("cpu_busy"), mean("resent"), runs[-1].rtt_s)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What `inagg_hook` needs of a torch.distributed.GradBucket, which cannot be made from Python."""
+
+    tensor: torch.Tensor
+
+    def buffer(self) -> torch.Tensor:
+        return self.tensor
+
+
+def interface_bytes(interface: str) -> int:
+    """Bytes that an interface of this network namespace has sent (proc(5), /proc/net/dev)."""
+    lines = Path("/proc/self/net/dev").read_text().splitlines()
+    return next(int(line.split(":")[1].split()[8]) for line in lines if line.strip().startswith(f"{interface}:"))
+
+
+def cpu_times() -> tuple[int, int]:
+    """Ticks that all cores were busy, and all their ticks (proc(5), /proc/stat)."""
+    ticks = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)  # all but idle and iowait
+
+
+def _sleep_until(moment_s: float) -> None:
+    left_s = moment_s - time.perf_counter()
+    if left_s > 0:
+        time.sleep(left_s)
+
+
+def _worker(
+    connection: Connection, rank: int, workers: int, interface: str, control: str, systems: Sequence[str], store: str
+) -> None:
+    """A rank: joins a job for each system, then does the steps that it is told."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+    import torch.distributed as dist
+
+    from inagg_host.counters import Counters
+    from inagg_host.pytorch import InaggState, inagg_hook
+
+    torch.set_num_threads(1)
+    with ExitStack() as stack:
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
+        stack.callback(dist.destroy_process_group)
+        states = {
+            system: stack.enter_context(InaggState(switch=control, format=system, job=f"step/{system}"))
+            for system in systems
+            if system != GLOO
+        }
+        noise = torch.from_numpy(np.random.default_rng(rank).standard_normal(NOISE_ELEMENTS, np.float32))
+        connection.send((None, None))
+        sizes: list[int] = []
+        buffers: list[torch.Tensor] = []
+        while True:
+            try:
+                system, compute, steps = cast(tuple[str, Compute, int], connection.recv())
+            except EOFError:  # that was all: leave the jobs, rather than end them as a failure does
+                return
+            if sizes != [elements for elements, _ in compute.buckets]:
+                sizes = [elements for elements, _ in compute.buckets]
+                buffers.clear()  # first, so that two models never lie in memory
+                buffers.extend(noise.repeat(-(-elements // NOISE_ELEMENTS))[:elements] for elements in sizes)
+            state = states.get(system)
+
+            def reduce(tensor: torch.Tensor, state: InaggState | None = state) -> torch.futures.Future[Any]:
+                if state is not None:
+                    return inagg_hook(state, cast("GradBucket", _Bucket(tensor)))
+                work = dist.all_reduce(tensor.div_(workers), async_op=True)
+                assert work is not None
+                future: torch.futures.Future[Any] = work.get_future()
+                return future
+
+            dist.barrier()
+            before = state.counters.as_dict() if state else {}
+            sent, cpu_s, seconds = interface_bytes(interface), time.process_time(), []
+            for _ in range(steps):
+                start_s = time.perf_counter()
+                _sleep_until(start_s + compute.forward_s)
+                pending = []
+                for tensor, (_, ready_s) in zip(buffers, compute.buckets, strict=True):
+                    _sleep_until(start_s + compute.forward_s + ready_s)
+                    pending.append(reduce(tensor))
+                _sleep_until(start_s + compute.seconds)
+                for future in pending:
+                    future.wait()
+                seconds.append(time.perf_counter() - start_s)
+            sent = interface_bytes(interface) - sent
+            counters = state.counters if state else Counters()
+            if interface == "lo":
+                sent = counters.bytes_out - before["bytes_out"] if state else sent // workers
+            connection.send(
+                (
+                    None,
+                    {
+                        "seconds": seconds,
+                        "cpu_s": (time.process_time() - cpu_s) / steps,
+                        "bytes_up": sent / steps,
+                        "resent": (counters.resent - before.get("resent", 0)) / steps,
+                        "rtt_s": counters.rtt_s,
+                    },
+                )
+            )
+
+
+class StepRanks:
+    """Worker processes around a switch of their own, on a topology of their own; a context manager.
+
+    ``systems``: "gloo" and names of formats. ``link``: as `open_topology` takes it; None is loopback.
+    """
+
+    def __init__(self, workers: int, systems: Sequence[str], link: str | None = None) -> None:
+        self.workers, self.link = workers, link
+        self._stack = ExitStack()
+        try:
+            topology = self._stack.enter_context(open_topology(workers, link))
+            switch = self._stack.enter_context(start_target("soft", topology))
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-step-"))
+            self._children = self._stack.enter_context(crew())
+            for rank, node in enumerate(topology.workers):
+                arguments = (rank, workers, node.interface, switch.control, tuple(systems), f"{folder}/store")
+                self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
+            for child in self._children:
+                child.receive(START_LIMIT_S)
+        except BaseException:
+            self._stack.__exit__(*sys.exc_info())
+            raise
+
+    def run(self, system: str, compute: Compute, steps: int) -> StepRun:
+        """``steps`` steps, one after another. Raises RuntimeError if a rank fails, TimeoutError if it hangs."""
+        busy, ticks = cpu_times()
+        for child in self._children:
+            child.send((system, compute, steps))
+        reports = [child.receive(STEP_LIMIT_S * steps) for child in self._children]
+        busy_after, ticks_after = cpu_times()
+
+        def mean(name: str) -> float:
+            return float(statistics.mean(report[name] for report in reports))
+
+        return StepRun(
+            seconds=tuple(max(times) for times in zip(*(report["seconds"] for report in reports), strict=True)),
+            bytes_up=mean("bytes_up"),
+            worker_cpu_s=mean("cpu_s"),
+            cpu_busy=(busy_after - busy) / max(ticks_after - ticks, 1),
+            resent=mean("resent"),
+            rtt_s=mean("rtt_s"),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)

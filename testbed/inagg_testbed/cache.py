@@ -1,0 +1,64 @@
+"""Measurements of this machine that are kept between runs: JSON files with a date and the machine that they are of."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """What measurements depend on: processor, cores that this process may use, kernel, and versions of what runs."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "CPU part"))]
+    return {
+        "processor": models[0] if models else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "inagg": importlib.metadata.version("inagg"),
+        "numba": importlib.metadata.version("numba"),
+    }
+
+
+def machine_key() -> str:
+    """A short name of `machine`, equal where it is equal."""
+    return hashlib.sha256(json.dumps(machine(), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def folder() -> Path:
+    """Where the files are: $XDG_CACHE_HOME/inagg, by default ~/.cache/inagg."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "inagg"
+
+
+def path(name: str) -> Path:
+    """The file of this machine's measurements called ``name``."""
+    return folder() / f"{name}-{machine_key()}.json"
+
+
+def load(name: str) -> dict[str, Any] | None:
+    """What was kept: the content with "date" and "machine"; None if nothing was, on this machine, or if it cannot be
+    read."""
+    try:
+        kept = json.loads(path(name).read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return kept if isinstance(kept, dict) and kept.get("machine") == machine() else None
+
+
+def keep(name: str, content: dict[str, Any]) -> dict[str, Any]:
+    """Write a file, whole or not at all, and return what `load` will."""
+    full = {"date": time.strftime("%Y-%m-%d %H:%M"), "machine": machine(), **content}
+    target = path(name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(full, indent=1))
+    partial.replace(target)
+    return full

@@ -1,0 +1,98 @@
+"""Reports of benchmarks: a table and a picture of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..bench.step import StepLine
+from .history import StepBar, Throughput
+from .page import Grid, Picture, Section, about_here, write
+
+
+def step_report(path: Path, lines: Sequence[StepLine]) -> Path:
+    """Of `inagg bench step`; returns where it is. Raises ModuleNotFoundError without matplotlib."""
+    from . import figures
+
+    sections = []
+    for model in dict.fromkeys(line.model for line in lines):
+        mine = [line for line in lines if line.model == model]
+        bars = [
+            StepBar(
+                f"{line.link}, {'Gloo, float32' if line.system == 'gloo' else f'switch, {line.format}'}",
+                {
+                    "forward": line.forward_s * 1e3,
+                    "backward": line.backward_s * 1e3,
+                    "communication not hidden": line.exposed_s * 1e3,
+                },
+            )
+            for line in mine
+        ]
+        caption = f"Where the time of a step of {model} goes, with {mine[0].workers} workers."
+        text = f"{mine[0].elements:,} gradients in {mine[0].buckets} buckets. Computation {mine[0].compute}."
+        grid = Grid(
+            ("link", "numbers", "step, ms", "communication alone, ms", "share of link", "less than Gloo", "limit",
+             "MB up, a step", "resent", "round trip, ms"),
+            [_step_row(line) for line in mine],
+        )  # fmt: skip
+        sections.append(Section(model, text, grid, [Picture(figures.breakdown(bars), caption)]))
+    return write(
+        path, "Time of a training step", about_here("inagg bench step"), sections, {"lines": list(map(asdict, lines))}
+    )
+
+
+def _step_row(line: StepLine) -> list[str]:
+    return [
+        line.link,
+        "Gloo, float32" if line.system == "gloo" else line.format,
+        f"{line.step_s * 1e3:,.1f}",
+        f"{line.communication_s * 1e3:,.1f}",
+        f"{line.link_share:.0%}" if line.link_share is not None else "",
+        f"{line.reduction:.1%}" if line.reduction is not None else "",
+        line.limit,
+        f"{line.wire_bytes_up / 1e6:,.1f}",
+        f"{line.resent:,.1f}" if line.system != "gloo" else "",
+        f"{line.rtt_s * 1e3:.2f}" if line.system != "gloo" else "",
+    ]
+
+
+def allreduce_points(lines: Sequence[dict[str, Any]]) -> list[Throughput]:
+    """The points of lines of `inagg bench allreduce --json`."""
+    return [
+        Throughput(line["system"], line["format"], line["workers"], line["elements"], line["elements_per_s"])
+        for line in lines
+        if "median_s" in line
+    ]
+
+
+def allreduce_section(lines: Sequence[dict[str, Any]], text: str) -> Section:
+    """Throughput by size and number of workers. Raises ModuleNotFoundError without matplotlib."""
+    from . import figures
+
+    points = allreduce_points(lines)
+    ratios = {(r["workers"], r["format"], r["elements"]): r["ratio_to_gloo"] for r in lines if "ratio_to_gloo" in r}
+    rows = []
+    for line in lines:
+        if "median_s" in line:
+            ratio = ratios.get((line["workers"], line["format"], line["elements"]))
+            rows.append(
+                [
+                    str(line["workers"]),
+                    "Gloo, float32" if line["system"] == "gloo" else line["format"],
+                    figures.size_text(4 * line["elements"]),
+                    f"{line['median_s'] * 1e3:,.2f}",
+                    f"{line['elements_per_s'] / 1e6:,.0f}",
+                    f"{ratio:.2f}" if ratio is not None else "",
+                ]
+            )
+    grid = Grid(("workers", "numbers", "tensor", "ms", "M elements/s", "times as fast as Gloo"), rows)
+    caption = "Elements that an all-reduce sums in a second, by size of the tensor and number of workers."
+    return Section("Throughput", text, grid, [Picture(figures.throughput(points), caption)])
+
+
+def allreduce_report(path: Path, lines: Sequence[dict[str, Any]], text: str) -> Path:
+    """Of `inagg bench allreduce`; returns where it is."""
+    section = allreduce_section(lines, text)
+    return write(path, "All-reduce", about_here("inagg bench allreduce"), [section], {"lines": list(lines)})

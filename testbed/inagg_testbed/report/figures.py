@@ -1,0 +1,177 @@
+"""The pictures of a report: data in, PNG out. Needs matplotlib, no display."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from .history import Exponents, History, StepBar, Throughput
+
+COLORS = {"inagg": "#0b6fb8", "gloo": "#c8641a"}
+MORE_COLORS = ("#0b6fb8", "#1d8a5a", "#8a4fb0", "#b0425f", "#6b7a00", "#555555")
+PARTS = {
+    "forward": "#9db8cc", "backward": "#5f87a6", "communication not hidden": "#c8641a",
+    "computing, and all else": "#9db8cc", "encode": "#1d8a5a", "decode": "#7cc09f", "sockets": "#8a4fb0",
+    "waiting for the others": "#e0c08a",
+}  # fmt: skip
+WIDTH, HEIGHT, DPI = 8.0, 3.4, 150
+
+
+def _figure(columns: int = 1, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
+    axes = [figure.add_subplot(1, columns, 1 + k) for k in range(columns)]
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(True, color="#e4e4e4", linewidth=0.8)
+        ax.set_axisbelow(True)
+    return figure, axes
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def _name(history: History) -> str:
+    return "Gloo, float32" if history.system == "gloo" else f"switch, {history.format}"
+
+
+def _smooth(values: Sequence[float], width: int) -> list[float]:
+    """Means of up to ``width`` values up to each."""
+    return [sum(values[max(0, i + 1 - width) : i + 1]) / min(i + 1, width) for i in range(len(values))]
+
+
+def curves(histories: Sequence[History]) -> bytes:
+    """Loss by step, and accuracy by epoch, of several trainings."""
+    figure, (left, right) = _figure(2)
+    for history in histories:
+        color = COLORS[history.system]
+        left.plot(history.losses, color=color, alpha=0.22, linewidth=0.8)
+        left.plot(_smooth(history.losses, 10), color=color, label=_name(history))
+        epochs = range(1, 1 + len(history.accuracies))
+        right.plot(epochs, [100 * a for a in history.accuracies], "o-", color=color, label=_name(history))
+    left.set(xlabel="step", ylabel="training loss, rank 0", title="Loss (and its mean of 10 steps)")
+    left.set_ylim(bottom=0)
+    right.set(xlabel="epoch", ylabel="test accuracy, %", title="Accuracy")
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    left.legend(frameon=False)
+    right.legend(frameon=False, loc="lower right")
+    return _png(figure)
+
+
+def throughput(points: Sequence[Throughput]) -> bytes:
+    """Elements per second by tensor size, one panel for each number of workers."""
+    counts = sorted({p.workers for p in points})
+    figure, axes = _figure(len(counts))
+    # one color for each format, whatever the number of workers
+    formats = sorted({p.format for p in points if p.system != "gloo"})
+    color_of = {name: MORE_COLORS[k % len(MORE_COLORS)] for k, name in enumerate(formats)}
+    top = max(p.elements_per_s for p in points) / 1e6
+    for ax, workers in zip(axes, counts, strict=True):
+        here = [p for p in points if p.workers == workers]
+        for system, format_ in sorted({(p.system, p.format) for p in here}, reverse=True):
+            line = sorted((p for p in here if (p.system, p.format) == (system, format_)), key=lambda p: p.elements)
+            color = COLORS["gloo"] if system == "gloo" else color_of[format_]
+            label = "Gloo, float32" if system == "gloo" else f"switch, {format_}"
+            xs, ys = [4 * p.elements for p in line], [p.elements_per_s / 1e6 for p in line]
+            ax.plot(xs, ys, "o-", color=color, label=label)
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(value)))
+        ax.set(xlabel="tensor (float32)", title=f"{workers} workers")
+        ax.set_ylim(0, 1.1 * top)
+        ax.tick_params(axis="x", labelrotation=0)
+    axes[0].set_ylabel("million elements/s")
+    axes[0].legend(frameon=False, loc="upper left")
+    return _png(figure)
+
+
+def size_text(size: float) -> str:
+    """Bytes for people: 64 KiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} GiB"
+
+
+def breakdown(bars: Sequence[StepBar]) -> bytes:
+    """Where the time of a step goes: a bar for each system, parts one after another."""
+    names = list(dict.fromkeys(name for bar in bars for name in bar.parts_ms))
+    figure, (ax,) = _figure(1, height=1.5 + 0.42 * len(bars))
+    for row, bar in enumerate(bars):
+        left = 0.0
+        for name, ms in bar.parts_ms.items():
+            ax.barh(row, ms, left=left, color=PARTS[name], height=0.62)
+            left += ms
+        ax.text(left, row, f" {left:,.4g} ms", va="center", fontsize=9)
+    ax.set_yticks(range(len(bars)), [bar.name for bar in bars])
+    ax.invert_yaxis()
+    ax.set_xlim(0, 1.15 * max(sum(bar.parts_ms.values()) for bar in bars))
+    ax.set_xlabel("ms per step")
+    ax.grid(False, axis="y")
+    handles = [ax.barh(0, 0, color=PARTS[name], label=name) for name in names]
+    ax.legend(handles=handles, frameon=False, ncols=min(len(names), 3), loc="lower left", bbox_to_anchor=(0, 1))
+    return _png(figure)
+
+
+def round_trips(histories: Sequence[History]) -> bytes:
+    """Smoothed round-trip time and datagrams sent again, by step, of trainings over the switch."""
+    figure, (left, right) = _figure(2)
+    for history in histories:
+        color = COLORS[history.system]
+        left.plot([1e3 * s for s in history.round_trips_s], color=color, label=_name(history))
+        right.plot(history.resent, color=color, label=_name(history))
+    left.set(xlabel="step", ylabel="ms", title="Round trip, smoothed (waits for slow ranks included)")
+    left.title.set_fontsize(10)
+    left.set_ylim(bottom=0)
+    right.set(xlabel="step", ylabel="datagrams so far", title="Sent again, rank 0")
+    right.title.set_fontsize(10)
+    right.set_ylim(0, max(1, 1.1 * max(max(history.resent, default=0) for history in histories)))
+    right.yaxis.set_major_locator(MaxNLocator(integer=True))
+    return _png(figure)
+
+
+def exponents(found: Exponents) -> bytes:
+    """How far below the scale of their block gradients are, with the window of levels that the format has."""
+    figure, (ax,) = _figure(1)
+    octaves = sorted(found.counts)
+    shares = [100 * found.counts[o] / found.elements for o in octaves]
+    colors = [COLORS["inagg"] if -o < found.levels else "#b0b0b0" for o in octaves]
+    lowest = min([*octaves, 1 - found.levels])
+    ax.axvspan(0.5 - found.levels, 0.5, color="#e8f1f8", zorder=0)
+    for edge in (0.5 - found.levels, 0.5):
+        ax.axvline(edge, color=COLORS["inagg"], linewidth=1.2, linestyle="--")
+    ax.bar(octaves, shares, color=colors, width=0.85)
+    ax.set_xlim(lowest - 1.5, 1.5)
+    ax.text(
+        0.3, 0.96, f"window of {found.format}: {found.levels} levels", transform=ax.get_xaxis_transform(),
+        va="top", ha="right", color=COLORS["inagg"],
+    )  # fmt: skip
+    ax.set(xlabel="octaves below the scale of the block", ylabel="% of gradients", title=_exponents_title(found))
+    ax.title.set_fontsize(11)
+    return _png(figure)
+
+
+def _exponents_title(found: Exponents) -> str:
+    zeros = f"; {found.zeros / found.elements:.1%} are zero" if found.zeros else ""
+    return f"{found.inside:.2%} of the gradients that are not zero lie in the window{zeros}"
+
+
+def comparison(title: str, names: Sequence[str], values: Mapping[str, Sequence[float]], unit: str) -> bytes:
+    """Groups of bars: for each of ``names`` one bar of each series; used for predicted against measured."""
+    figure, (ax,) = _figure(1, height=1.6 + 0.38 * len(names))
+    thickness = 0.8 / len(values)
+    for k, (series, heights) in enumerate(values.items()):
+        offsets = [row + (k - (len(values) - 1) / 2) * thickness for row in range(len(names))]
+        ax.barh(offsets, heights, height=0.9 * thickness, label=series, color=MORE_COLORS[k % len(MORE_COLORS)])
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.set(xlabel=unit, title=title)
+    ax.grid(False, axis="y")
+    ax.legend(frameon=False)
+    return _png(figure)

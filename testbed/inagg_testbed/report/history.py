@@ -1,0 +1,81 @@
+"""What a report shows, as plain data: filled while something runs, drawn afterwards. Needs numpy only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(slots=True)
+class History:
+    """A training as rank 0 saw it, step by step."""
+
+    system: str
+    """inagg or gloo."""
+    format: str
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    """After each epoch, on the test data, 0 to 1."""
+    round_trips_s: list[float] = field(default_factory=list)
+    resent: list[int] = field(default_factory=list)
+    """Datagrams sent again since the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """An all-reduce of a size."""
+
+    system: str
+    format: str
+    workers: int
+    elements: int
+    elements_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepBar:
+    """The parts of a step's time, in order, in milliseconds; names are those that `figures.PARTS` knows."""
+
+    name: str
+    parts_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Exponents:
+    """How far below the scale of its block each gradient is. ``counts``: by octave, 0 for the scale itself, then
+    negative. ``levels``: how many octaves the format's window has, from 0 down."""
+
+    format: str
+    levels: int
+    counts: Mapping[int, int]
+    zeros: int
+
+    @property
+    def elements(self) -> int:
+        return self.zeros + sum(self.counts.values())
+
+    @property
+    def inside(self) -> float:
+        """The share of the elements that are not zero that have a level of their own below or at them."""
+        inside = sum(count for octave, count in self.counts.items() if -octave < self.levels)
+        return inside / max(1, sum(self.counts.values()))
+
+
+def count_exponents(values: NDArray[np.float32], lanes: int, format_: str, levels: int) -> Exponents:
+    """Histogram of ``values`` of shape (elements,), finite, in blocks of ``lanes``.
+
+    The scale is the smallest power of two that is not below the block's largest magnitude: here of one worker's values,
+    on the wire of all workers' (so at least this). Octave o holds the magnitudes from scale * 2^o up to below the next.
+    """
+    magnitudes = np.abs(np.pad(values, (0, -len(values) % lanes))).reshape(-1, lanes)
+    fractions, powers = np.frexp(magnitudes)  # m = f * 2^p, f in [0.5, 1): 2^(p-1) <= m < 2^p
+    # the largest magnitude's exponent, rounded up unless it is a power of two itself
+    rounded_up = np.where(fractions == 0.5, powers - 1, powers)
+    scale = np.where(magnitudes > 0, rounded_up, np.iinfo(np.int32).min).max(axis=1, keepdims=True)
+    octaves = (powers - 1 - scale)[magnitudes > 0]
+    found, counts = np.unique(octaves, return_counts=True)
+    zeros = len(values) - len(octaves)
+    return Exponents(format_, levels, {int(o): int(c) for o, c in zip(found, counts, strict=True)}, zeros)
