@@ -4,26 +4,40 @@ See README.md beside this file.
 """
 
 from .base import Aggregation, Bound, Compressor, Contraction, Floats, NoBound, State, Unbiased
+from .compose import Composed
 from .dithering import Dithering, NaturalDithering
+from .feedback import ErrorFeedback
 from .key import Key
 from .natural import Natural
-from .sparse import RandK, Sparsifier, TopK, UltraSparse
+from .registry import names, parse, register
+from .sparse import BlockTopK, RandK, Sparsifier, TopK, UltraSparse
+from .terngrad import TernGrad
+from .theory import NoiseTerms, noise_terms
 
 __all__ = [
     "Aggregation",
+    "BlockTopK",
     "Bound",
+    "Composed",
     "Compressor",
     "Contraction",
     "Dithering",
+    "ErrorFeedback",
     "Floats",
     "Key",
     "Natural",
     "NaturalDithering",
     "NoBound",
+    "NoiseTerms",
     "RandK",
     "Sparsifier",
     "State",
+    "TernGrad",
     "TopK",
     "UltraSparse",
     "Unbiased",
+    "names",
+    "noise_terms",
+    "parse",
+    "register",
 ]

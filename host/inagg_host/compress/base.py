@@ -14,6 +14,8 @@ from .key import Key
 
 Floats = npt.NDArray[Any]
 """A 1-D array of float32 or float64."""
+Indices = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 State = dict[str, npt.NDArray[Any]]
 """What a compressor remembers of one tensor, by name. Belongs to the caller, who stores and restores it."""
 
@@ -62,7 +64,8 @@ class Compressor(ABC):
     """A map C from vectors to vectors that few bytes describe. Without state of its own; equal if its settings are.
 
     A compressor of one's own needs `bound`, `compress` and `decompress`; it then goes through a gather. To be summed in
-    the switch it says so in `aggregation` and `formats`, and defines `to_sum` and `from_sum`.
+    the switch it says so in `aggregation` and `formats`. Then it says what of a vector travels: `blocks`, `where` and
+    `kept`; and as which numbers: `scale`, `to_sum` and `from_sum`. By default that is all of it, as it is.
 
     Vectors are 1-D float32 or float64 arrays. All noise comes from the key. Nothing that comes in is changed.
     """
@@ -95,25 +98,48 @@ class Compressor(ABC):
         """C(x)."""
         return self.decompress(self.compress(x, key), x.size, x.dtype)
 
-    # --- through the switch ---
+    # --- through the switch: which coordinates, then which numbers ---
+
+    def blocks(self, x: Floats) -> Mask | None:
+        """Which blocks of ``x`` this worker has, to be united with those of the others; None: there are no blocks."""
+        return None
+
+    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
+        """The coordinates that travel, ascending, the same on all workers: None for all. ``union``: of all `blocks`."""
+        return None
+
+    def kept(self, x: Floats, where: Indices) -> Floats:
+        """The values at these coordinates."""
+        values: Floats = x[where]
+        return values
+
+    def spread(self, values: Floats, where: Indices | None, d: int) -> Floats:
+        """The vector of ``d`` elements with ``values`` at these coordinates."""
+        return values if where is None else scatter(values, where, d)
 
     def scale(self, x: Floats) -> float | None:
-        """A number whose maximum over all workers `to_sum` and `from_sum` must be told; None if they need none."""
+        """A number whose maximum over all workers `to_sum` and `from_sum` must be told; None if they need none.
+
+        ``x`` are the values that travel. The maximum is rounded up to 9 bits (`inagg_wire.scale`).
+        """
         return None
 
     def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
-        """The vector that the switch is to sum for ``x``, on all workers of one length. ``scale``: the agreed one.
+        """The numbers that the switch is to sum for the values ``x``, as many. ``scale``: the agreed one.
 
-        The switch rounds it to the levels of the job's format, without bias.
+        The switch rounds them to the levels of the job's format, without bias.
         """
-        raise TypeError(f"{self} cannot be summed in the switch")
+        return x
 
-    def from_sum(self, sums: Floats, d: int, key: Key, scale: float | None = None) -> Floats:
-        """The vector of ``d`` elements that ``sums`` stand for: sums of what `to_sum` made, of one worker or of all.
+    def from_sum(self, sums: Floats, scale: float | None = None) -> Floats:
+        """The values that ``sums`` stand for: sums of what `to_sum` made, of one worker or of all. Linear in them."""
+        return sums
 
-        Linear in ``sums``, and the same on all workers: it uses no noise but the shared.
-        """
-        raise TypeError(f"{self} cannot be summed in the switch")
+    # --- with a memory around it ---
+
+    def contractive(self) -> Compressor:
+        """The form of this to be used with error feedback, if it has several."""
+        return self
 
     # --- state ---
 
@@ -132,6 +158,13 @@ class Compressor(ABC):
         step is one to be skipped.
         """
         return total
+
+
+def scatter(values: Floats, indices: Indices, d: int) -> Floats:
+    """``values`` at ``indices`` of a vector of ``d`` zeros."""
+    out: Floats = np.zeros(d, values.dtype)
+    out[indices] = values
+    return out
 
 
 def check(x: Floats) -> Floats:

@@ -1,7 +1,7 @@
 """Random dithering: a norm, and for each element a sign and one of a few levels.
 
-Standard (linear levels; QSGD, Alistarh et al. 2017, is p = 2), natural (powers of two; Horvath et al. 2019, section 4)
-and ternary (TernGrad, Wen et al. 2017).
+Standard (linear levels; QSGD, Alistarh et al. 2017, is p = 2) and natural (powers of two; Horvath et al. 2019, section
+4).
 """
 
 from __future__ import annotations
@@ -130,14 +130,6 @@ class Dithering(NormDithering):
         worth: Reals = levels / self.s
         return worth
 
-    def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
-        """As it is: the format does it."""
-        return x if self.shared else Compressor.to_sum(self, x, key, scale)
-
-    def from_sum(self, sums: Floats, d: int, key: Key, scale: float | None = None) -> Floats:
-        """As it is."""
-        return sums if self.shared else Compressor.from_sum(self, sums, d, key, scale)
-
 
 @dataclass(frozen=True, slots=True)
 class NaturalDithering(NormDithering):
@@ -184,6 +176,3 @@ class NaturalDithering(NormDithering):
     def values(self, levels: Levels) -> Reals:
         """2^(level - s), and 0 for level 0."""
         return np.where(levels > 0, np.ldexp(1.0, levels - self.s), 0.0)
-
-    to_sum = Dithering.to_sum
-    from_sum = Dithering.from_sum

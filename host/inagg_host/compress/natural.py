@@ -61,11 +61,3 @@ class Natural(Compressor):
         powers: Floats = (codes.astype(unsigned) << unsigned(fraction_bits)).view(dtype)
         powers += powers.dtype.type(0)
         return powers
-
-    def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
-        """As it is: the format does it."""
-        return x
-
-    def from_sum(self, sums: Floats, d: int, key: Key, scale: float | None = None) -> Floats:
-        """As it is."""
-        return sums

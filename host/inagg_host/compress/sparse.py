@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .base import Aggregation, Bound, Compressor, Contraction, Floats, Unbiased, check, expect
+from .base import Aggregation, Bound, Compressor, Contraction, Floats, Indices, Mask, Unbiased, check, expect, scatter
 from .key import Key
-
-Indices = npt.NDArray[np.int64]
 
 SWITCH_FORMATS = ("nat8", "nat4", "nat4-nat8", "dith8", "dith8-exact", "fix32", "tern")
 """Coordinates that are dense on the wire can go in any format; the job's rounding comes on top. fix32 hardly rounds."""
@@ -31,13 +29,9 @@ def check_count(k: float) -> None:
 
 
 class Sparsifier(Compressor):
-    """Keeps the coordinates that `select` names, each times `factor`. Bytes: indices (4 each), then values.
-
-    Where all workers select the same (`common`), no index is sent: C is then a dense vector of few lanes.
-    """
+    """Keeps the coordinates that `select` names, each times `factor`. Bytes: indices (4 each), then values."""
 
     __slots__ = ()
-    common: ClassVar[bool] = False
 
     @abstractmethod
     def select(self, x: Floats, key: Key) -> Indices:
@@ -47,37 +41,44 @@ class Sparsifier(Compressor):
         """By what the kept values are multiplied."""
         return 1.0
 
-    def values(self, x: Floats, indices: Indices) -> Floats:
-        """The kept values."""
-        factor = self.factor(x.size)
-        kept: Floats = x[indices] if factor == 1.0 else x[indices] * x.dtype.type(factor)
-        return kept
+    def kept(self, x: Floats, where: Indices) -> Floats:
+        """The values there, times the factor."""
+        factor, values = self.factor(x.size), x[where]
+        return values if factor == 1.0 else values * x.dtype.type(factor)
+
+    def index_bytes(self, indices: Indices) -> bytes:
+        """What says which coordinates these are: 4 bytes each, little-endian."""
+        return indices.astype("<u4").tobytes()
+
+    def read_indices(self, data: bytes, d: int) -> Indices:
+        """The coordinates that `index_bytes` has written. Raises ValueError if one is not below ``d``."""
+        return indices_from(data, d)
+
+    def index_bytes_in(self, size: int, item_bytes: int) -> int:
+        """How many of ``size`` bytes say where the values are."""
+        return size // (4 + item_bytes) * 4
 
     def compress(self, x: Floats, key: Key) -> bytes:
-        """Indices as 4 bytes, little-endian, then the values in their type."""
+        """Indices, then the values in their type."""
         indices = self.select(check(x), key)
-        return indices.astype("<u4").tobytes() + self.values(x, indices).tobytes()
+        return self.index_bytes(indices) + self.kept(x, indices).tobytes()
 
     def decompress(self, data: bytes, d: int, dtype: npt.DTypeLike) -> Floats:
         """Exact."""
-        kept = len(data) // (4 + np.dtype(dtype).itemsize)
-        expect(data, kept * (4 + np.dtype(dtype).itemsize))
-        return scatter(np.frombuffer(data[4 * kept :], dtype), indices_from(data[: 4 * kept], d), d)
+        item_bytes = np.dtype(dtype).itemsize
+        head = self.index_bytes_in(len(data), item_bytes)
+        indices = self.read_indices(data[:head], d)
+        expect(data, head + indices.size * item_bytes)
+        return scatter(np.frombuffer(data[head:], dtype), indices, d)
 
 
 def indices_from(data: bytes, d: int) -> Indices:
     """Indices below ``d``, from bytes. Raises ValueError for others."""
+    expect(data, len(data) // 4 * 4)
     indices = np.frombuffer(data, "<u4").astype(np.int64)
     if indices.size and int(indices.max()) >= d:
         raise ValueError(f"index {indices.max()} of {d} elements: another length than the sender's")
     return indices
-
-
-def scatter(values: Floats, indices: Indices, d: int) -> Floats:
-    """``values`` at ``indices`` of a vector of ``d`` zeros."""
-    out: Floats = np.zeros(d, values.dtype)
-    out[indices] = values
-    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +111,81 @@ def largest(magnitudes: npt.NDArray[np.floating], k: int) -> Indices:
     return np.sort(np.concatenate([above, equal]))
 
 
+@dataclass(frozen=True, slots=True)
+class BlockTopK(Sparsifier):
+    """The ``k`` blocks of ``block`` elements with the largest norms, of those that are not zero (OmniReduce, Fei et
+    al. 2021, section 6.1). Bytes: 4 for a block, then its values.
+
+    Through the switch the blocks that *some* worker has travel, of all workers: each gives what it has there. Which
+    these are the workers agree by a MAX round over a byte for each block, so the switch need not know who will not
+    send: nobody sends the others, and everybody these.
+    """
+
+    k: float = 1.0
+    block: int = 256
+    name: ClassVar[str] = "blocktopk"
+
+    def __post_init__(self) -> None:
+        check_count(self.k)
+        if self.block < 1:
+            raise ValueError(f"blocks of {self.block} elements: give 1 or more")
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """Blocks, after agreeing which."""
+        return Aggregation.SPARSE_BLOCKS
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Any."""
+        return SWITCH_FORMATS
+
+    def count(self, d: int) -> int:
+        """How many blocks there are in ``d`` elements."""
+        return -(-d // self.block)
+
+    def bound(self, d: int) -> Bound:
+        """The share of the blocks: the largest k squared norms are at least that share of all."""
+        return Contraction(count_of(self.k, self.count(d)) / self.count(d))
+
+    def blocks(self, x: Floats) -> Mask:
+        """Which blocks this worker keeps; without those that are zero."""
+        wide = np.zeros(self.count(x.size) * self.block)
+        wide[: x.size] = x
+        norms = np.square(wide).reshape(-1, self.block).sum(axis=1)
+        mask = np.zeros(norms.size, np.bool_)
+        mask[largest(norms, count_of(self.k, norms.size))] = True
+        mask &= norms != 0
+        return mask
+
+    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices:
+        """The elements of the blocks of ``union``."""
+        assert union is not None
+        return np.flatnonzero(np.repeat(union, self.block)[:d])
+
+    def select(self, x: Floats, key: Key) -> Indices:
+        """The elements of this worker's blocks."""
+        return self.where(x.size, key, self.blocks(x))
+
+    def index_bytes(self, indices: Indices) -> bytes:
+        """4 bytes a block."""
+        return np.unique(indices // self.block).astype("<u4").tobytes()
+
+    def read_indices(self, data: bytes, d: int) -> Indices:
+        """The elements of the blocks."""
+        union = np.zeros(self.count(d), np.bool_)
+        union[indices_from(data, union.size)] = True
+        return np.flatnonzero(np.repeat(union, self.block)[:d])
+
+    def index_bytes_in(self, size: int, item_bytes: int) -> int:
+        """Only the last block may be shorter."""
+        return -(-size // (4 + self.block * item_bytes)) * 4
+
+
 class SharedSparsifier(Sparsifier):
     """Coordinates from the shared noise: the same on all workers, without a byte. The switch sums the values."""
 
     __slots__ = ()
-    common = True
 
     @property
     def aggregation(self) -> Aggregation:
@@ -134,13 +205,9 @@ class SharedSparsifier(Sparsifier):
         """As `choose`."""
         return self.choose(x.size, key)
 
-    def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
-        """The kept values: a dense vector."""
-        return self.values(x, self.choose(x.size, key))
-
-    def from_sum(self, sums: Floats, d: int, key: Key, scale: float | None = None) -> Floats:
-        """Back to their places."""
-        return scatter(sums, self.choose(d, key), d)
+    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
+        """As `choose`."""
+        return self.choose(d, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +229,10 @@ class RandK(SharedSparsifier):
     def factor(self, d: int) -> float:
         """d/k, if scaled."""
         return d / count_of(self.k, d) if self.scaled else 1.0
+
+    def contractive(self) -> Compressor:
+        """Unscaled."""
+        return replace(self, scaled=False)
 
     def choose(self, d: int, key: Key) -> Indices:
         """The k largest of d random numbers."""

@@ -1,0 +1,146 @@
+"""One compressor after another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import (
+    Aggregation,
+    Bound,
+    Compressor,
+    Contraction,
+    Floats,
+    Indices,
+    Mask,
+    NoBound,
+    Unbiased,
+    check,
+    expect,
+    scatter,
+)
+from .key import Key
+from .sparse import SWITCH_FORMATS, Sparsifier
+
+COUNT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Composed(Compressor):
+    """``outer`` after ``inner``: for all x, outer(inner(x)).
+
+    After a sparsifier, ``outer`` sees the kept values alone: it must not make anything of zeros. Bytes are then: how
+    many indices bytes there are (4), these, and what ``outer`` makes of the values.
+    """
+
+    outer: Compressor
+    inner: Compressor
+
+    def __post_init__(self) -> None:
+        for part in (self.outer, self.inner):
+            if type(part).enter is not Compressor.enter:
+                raise ValueError(f"{part} has a memory, which must be around the whole: give ef first, as in "
+                                 "ef+natural+topk:k=0.01")  # fmt: skip
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """The coordinates are the inner's, the numbers the outer's; either may need a gather."""
+        if not isinstance(self.inner, Sparsifier):
+            return self.outer.aggregation
+        if Aggregation.GATHER in (self.inner.aggregation, self.outer.aggregation):
+            return Aggregation.GATHER
+        if self.outer.aggregation is not Aggregation.SUM:  # shared coordinates of shared coordinates
+            return Aggregation.GATHER
+        return self.inner.aggregation
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Those of the outer."""
+        return () if self.aggregation is Aggregation.GATHER else self.outer.formats or SWITCH_FORMATS
+
+    def bound(self, d: int) -> Bound:
+        """Of two unbiased ones B(w1 w2 + w1 + w2) (Horvath et al. 2019, theorem 6); the others derived.
+
+        A sparsifier P that does not scale is a projection, so |x - Q P x|^2 = |x - P x|^2 + |P x - Q P x|^2. With
+        E|x - P x|^2 <= (1 - a)|x|^2 and Q in B(w), w < 1, that is at most (1 - a (1 - w)) |x|^2; with a contraction Q
+        by b, at most (1 - a b) |x|^2. For others only the triangle inequality is left, in the root mean square.
+        """
+        inner = self.inner.bound(d)
+        outer = self.outer.bound(self._kept_of(d))
+        match outer, inner:
+            case (NoBound() as none, _) | (_, NoBound() as none):
+                return none
+            case Unbiased(w1), Unbiased(w2):
+                return Unbiased(w1 * w2 + w1 + w2)
+            case Unbiased(w), Contraction(a) if isinstance(self.inner, Sparsifier):
+                return Contraction(a * (1 - w)) if w < 1 else NoBound(f"{self.outer} adds more noise than it keeps")
+            case Contraction(b), Contraction(a) if isinstance(self.inner, Sparsifier):
+                return Contraction(a * b)
+        first, size = _error_and_size(inner)
+        error = first + _error_and_size(outer)[0] * size
+        return Contraction(1 - error**2) if error < 1 else NoBound("the errors of both may add up to all there is")
+
+    def _kept_of(self, d: int) -> int:
+        """How many elements the outer sees: the most that the inner keeps."""
+        if not isinstance(self.inner, Sparsifier):
+            return d
+        return int(self.inner.select(np.ones(d), Key(0)).size) or 1
+
+    def contractive(self) -> Compressor:
+        """The inner's, with the same outer."""
+        return Composed(self.outer, self.inner.contractive())
+
+    def compress(self, x: Floats, key: Key) -> bytes:
+        """The parts have noise of their own."""
+        if not isinstance(self.inner, Sparsifier):
+            return self.outer.compress(self.inner(x, key.child(1)), key.child(0))
+        indices = self.inner.select(check(x), key.child(1))
+        head = self.inner.index_bytes(indices)
+        values = self.outer.compress(self.inner.kept(x, indices), key.child(0))
+        return len(head).to_bytes(COUNT_BYTES, "little") + head + values
+
+    def decompress(self, data: bytes, d: int, dtype: npt.DTypeLike) -> Floats:
+        """As exact as the outer."""
+        if not isinstance(self.inner, Sparsifier):
+            return self.outer.decompress(data, d, dtype)
+        values_at = COUNT_BYTES + int.from_bytes(data[:COUNT_BYTES], "little")
+        expect(data[:values_at], values_at)
+        indices = self.inner.read_indices(data[COUNT_BYTES:values_at], d)
+        return scatter(self.outer.decompress(data[values_at:], indices.size, dtype), indices, d)
+
+    def blocks(self, x: Floats) -> Mask | None:
+        """The inner's."""
+        return self.inner.blocks(x)
+
+    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
+        """The inner's."""
+        return self.inner.where(d, key.child(1), union)
+
+    def kept(self, x: Floats, where: Indices) -> Floats:
+        """The inner's."""
+        return self.inner.kept(x, where)
+
+    def scale(self, x: Floats) -> float | None:
+        """The outer's."""
+        return self.outer.scale(x)
+
+    def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
+        """The outer's, after an inner that is no sparsifier."""
+        x = x if isinstance(self.inner, Sparsifier) else self.inner(x, key.child(1))
+        return self.outer.to_sum(x, key.child(0), scale)
+
+    def from_sum(self, sums: Floats, scale: float | None = None) -> Floats:
+        """The outer's."""
+        return self.outer.from_sum(sums, scale)
+
+
+def _error_and_size(bound: Bound) -> tuple[float, float]:
+    """Root mean squares of C(x) - x and of C(x), for |x| = 1: at most so large."""
+    if isinstance(bound, Unbiased):
+        return math.sqrt(bound.w), math.sqrt(1 + bound.w)
+    assert isinstance(bound, Contraction)
+    error = math.sqrt(1 - bound.kept)
+    return error, 1 + error

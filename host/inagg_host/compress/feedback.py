@@ -1,0 +1,140 @@
+"""Error feedback: what a compressor leaves out is added to what it gets next."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import (
+    Aggregation,
+    Bound,
+    Compressor,
+    Contraction,
+    Floats,
+    Indices,
+    Mask,
+    NoBound,
+    State,
+    Unbiased,
+)
+from .key import Key
+
+MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFeedback(Compressor):
+    """Compresses p = x + m in the place of x, and then m is p less what this worker has *contributed* for it (Stich et
+    al. 2018, algorithm 1; Karimireddy et al. 2019). What is contributed are the worker's own codes, decoded: errors of
+    any fixed point and rounding on the way up are in m as well.
+
+    It needs a contraction. An unbiased compressor with w >= 1 is none, but times ``damping`` <= 1 / (1 + w) it is. None
+    stands for the largest power of two that is so small. That is for the worst case, and often far less than it takes:
+    give a larger one if you know better. rand-k is taken unscaled. A damped sum is a smaller step, made up for by the
+    memory.
+
+    The step size should be constant, or be applied before: see Mem-SGD.
+    """
+
+    inner: Compressor
+    damping: float | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.inner).enter is not Compressor.enter:
+            raise ValueError(f"{self.inner} has a memory of its own: give ef once, first of all")
+        if self.damping is not None and not 0 < self.damping <= 1:
+            raise ValueError(f"damping = {self.damping}: give a factor above 0 and up to 1")
+        object.__setattr__(self, "inner", self.inner.contractive())
+
+    def factor(self, d: int) -> float:
+        """By what the sums of vectors of ``d`` elements are multiplied."""
+        if self.damping is not None:
+            return self.damping
+        bound = self.inner.bound(d)
+        if isinstance(bound, NoBound):
+            raise ValueError(f"{self.inner} promises nothing ({bound.why}): give a damping, as in ef:damping=0.5+...")
+        if isinstance(bound, Unbiased) and bound.w >= 1:
+            return 2.0 ** -math.ceil(math.log2(1 + bound.w))
+        return 1.0
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """The inner's."""
+        return self.inner.aggregation
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The inner's."""
+        return self.inner.formats
+
+    def bound(self, d: int) -> Bound:
+        """Of one compression, without the memory. Unbiased: E|x - f C(x)|^2 <= (1 - 2 f + f^2 (1 + w)) |x|^2."""
+        inner = self.inner.bound(d)
+        if isinstance(inner, NoBound):
+            return inner
+        factor = self.factor(d)
+        if isinstance(inner, Unbiased):
+            kept = 2 * factor - factor * factor * (1 + inner.w)
+            return (
+                Contraction(kept) if kept > 0 else NoBound(f"damping = {factor}: give at most {2 / (1 + inner.w):.3g}")
+            )
+        # x - f C = f (x - C) + (1 - f) x, and a square is convex
+        return Contraction(factor * inner.kept)
+
+    def compress(self, x: Floats, key: Key) -> bytes:
+        """The inner's. It is the caller who has added what is remembered."""
+        return self.inner.compress(x, key)
+
+    def decompress(self, data: bytes, d: int, dtype: npt.DTypeLike) -> Floats:
+        """Damped."""
+        return self._damp(self.inner.decompress(data, d, dtype), d)
+
+    def _damp(self, values: Floats, d: int) -> Floats:
+        factor = self.factor(d)
+        return values if factor == 1.0 else values * values.dtype.type(factor)
+
+    def blocks(self, x: Floats) -> Mask | None:
+        """The inner's."""
+        return self.inner.blocks(x)
+
+    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
+        """The inner's."""
+        return self.inner.where(d, key, union)
+
+    def kept(self, x: Floats, where: Indices) -> Floats:
+        """The inner's."""
+        return self.inner.kept(x, where)
+
+    def scale(self, x: Floats) -> float | None:
+        """The inner's."""
+        return self.inner.scale(x)
+
+    def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
+        """The inner's."""
+        return self.inner.to_sum(x, key, scale)
+
+    def from_sum(self, sums: Floats, scale: float | None = None) -> Floats:
+        """The inner's."""
+        return self.inner.from_sum(sums, scale)
+
+    def spread(self, values: Floats, where: Indices | None, d: int) -> Floats:
+        """Damped."""
+        return self._damp(self.inner.spread(values, where, d), d)
+
+    def new_state(self, d: int, dtype: npt.DTypeLike) -> State:
+        """The memory m, zero."""
+        return {MEMORY: np.zeros(d, dtype)}
+
+    def enter(self, x: Floats, state: State) -> Floats:
+        """x + m."""
+        entered: Floats = x + state[MEMORY]
+        return entered
+
+    def leave(self, entered: Floats, own: Floats, total: Floats, state: State) -> Floats:
+        """m = p - own."""
+        if np.isfinite(total).all():
+            np.subtract(entered, own, out=state[MEMORY])
+        return total
