@@ -26,6 +26,12 @@ CALL_S = 5.0
 """Deadline of a call that waits for nobody."""
 RETRY_S = 0.2
 STOP_POLL_S = 0.1
+RECONNECT = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+"""gRPC's own waits grow to two minutes, and a switch that is back would not be noticed for so long."""
 HEARTBEATS_MISSED = 3
 """So many heartbeats in a row must fail to reach the switch before it counts as gone."""
 
@@ -267,7 +273,7 @@ class Session:
 
 
 def _channel(config: Config) -> grpc.Channel:
-    options = (("grpc.enable_http_proxy", 0),)
+    options = (("grpc.enable_http_proxy", 0), *RECONNECT)
     if config.ca is None:
         return grpc.insecure_channel(config.switch, options)
 

@@ -1,17 +1,25 @@
-"""What users meet when a process is killed: the switch, or a rank. Policy "raise"."""
+"""What users meet when a process is killed in the middle of a step: the switch, a rank, the way to the switch.
+
+Policy "raise"; the other one is in `test_kill_fallback`.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from inagg_testbed.switch_process import SwitchProcess
 
-from .processes import Ranks, start_switch
+from .processes import Ranks, Script, start_switch
+from .proxy import Proxy
 
-STEPS = 600
+STEPS, LARGE = 60, 30
+FOREVER = 100_000
+SOON_S = 20.0
+"""Limits here are of a second or two; the rest is for a machine that is busy."""
 
 
 @pytest.fixture
@@ -20,69 +28,99 @@ def switch() -> Iterator[SwitchProcess]:
         yield switch
 
 
+def script(switch: SwitchProcess, job: str, steps: int = STEPS, **options: Any) -> Script:
+    return Script(steps, {"switch": switch.control, "job": job, "seed": 7, **options}, LARGE)
+
+
 @pytest.fixture
 def undisturbed(switch: SwitchProcess) -> list[int]:
-    ranks = Ranks(2, STEPS, switch=switch.control, job="undisturbed", seed=7)
-    try:
+    with Ranks([script(switch, "undisturbed")] * 2) as ranks:
         for rank in range(2):
             assert ranks.hear(rank, "end") == 1
         ranks.leave()  # so that the next job has the same slots: the switch's noise depends on them
         return ranks.sums(0)
-    finally:
-        ranks.stop()
+
+
+# --- the switch ---
 
 
 def test_a_switch_killed_and_started_again_changes_no_bit(switch: SwitchProcess, undisturbed: list[int]) -> None:
-    ranks = Ranks(2, STEPS, switch=switch.control, job="disturbed", seed=7, reconnect_s=30.0)
-    try:
-        ranks.hear(0, 50)
+    with Ranks([script(switch, "disturbed")] * 2) as ranks:
+        ranks.in_the_middle()
         switch.kill()
         with start_switch(before=switch):
             for rank in range(2):
                 assert ranks.hear(rank, "end") == 2
                 assert ranks.sums(rank) == undisturbed
-    finally:
-        ranks.stop()
 
 
 def test_a_switch_that_stays_away_is_an_error_on_every_rank(switch: SwitchProcess) -> None:
-    ranks = Ranks(2, 100_000, switch=switch.control, reconnect_s=1.0)
-    try:
-        ranks.hear(0, 10)
+    with Ranks([script(switch, "j", FOREVER, reconnect_s=1.0)] * 2) as ranks:
+        ranks.in_the_middle()
         switch.kill()
         killed_s = time.monotonic()
         for rank in range(2):
-            assert switch.control in ranks.hear(rank, "error")
-        assert time.monotonic() - killed_s < 20
-    finally:
-        ranks.stop()
+            assert f"cannot reach the switch at {switch.control}" in ranks.hear(rank, "error")
+        assert time.monotonic() - killed_s < SOON_S
+
+
+# --- a rank ---
 
 
 def test_a_rank_that_is_killed_is_named_on_every_other_rank(switch: SwitchProcess) -> None:
-    ranks = Ranks(3, 100_000, switch=switch.control)
-    try:
-        ranks.hear(0, 10)
+    with Ranks([script(switch, "j", FOREVER)] * 3) as ranks:
+        ranks.in_the_middle()
         ranks.processes[1].kill()
         killed_s = time.monotonic()
         for rank in (0, 2):
             assert "rank 1" in ranks.hear(rank, "error")
-        assert time.monotonic() - killed_s < 20
-    finally:
-        ranks.stop()
+        assert time.monotonic() - killed_s < SOON_S
 
 
 def test_a_rank_that_never_comes_is_an_error_that_names_it(switch: SwitchProcess) -> None:
-    ranks = Ranks(1, 1, switch=switch.control, workers=2, join_timeout_s=1.0)
-    try:
-        assert "1" in ranks.hear(0, "error")
-    finally:
-        ranks.stop()
+    with Ranks([script(switch, "j", workers=2, join_timeout_s=1.0)]) as ranks:
+        assert "rank 1" in ranks.hear(0, "error")
 
 
 def test_a_rank_that_leaves_too_early_is_named_on_the_others(switch: SwitchProcess) -> None:
-    ranks = Ranks(2, [3, 100_000], switch=switch.control)
-    try:
+    with Ranks([script(switch, "j", steps) for steps in (3, FOREVER)]) as ranks:
         ranks.hear(0, "end")
         assert "rank 0 has left" in ranks.hear(1, "error")
-    finally:
-        ranks.stop()
+
+
+# --- the way to the switch ---
+
+
+@pytest.fixture
+def proxy(switch: SwitchProcess) -> Iterator[Proxy]:
+    proxy = Proxy(switch.control)
+    yield proxy
+    proxy.kill()
+
+
+def test_a_control_connection_that_breaks_for_a_moment_changes_no_bit(
+    switch: SwitchProcess, proxy: Proxy, undisturbed: list[int]
+) -> None:
+    mine = script(switch, "disturbed")
+    with Ranks([mine, mine.but(switch=proxy.address)]) as ranks:
+        ranks.in_the_middle()
+        proxy.kill()
+        again = Proxy(switch.control, before=proxy)
+        for rank in range(2):
+            assert ranks.hear(rank, "end") == 2
+            assert ranks.sums(rank) == undisturbed
+        again.kill()
+
+
+def test_a_control_connection_that_stays_broken_is_an_error_that_names_the_rank(
+    switch: SwitchProcess, proxy: Proxy
+) -> None:
+    mine = script(switch, "j", FOREVER, reconnect_s=1.0)
+    with Ranks([mine, mine.but(switch=proxy.address), mine]) as ranks:
+        ranks.in_the_middle()
+        proxy.kill()
+        killed_s = time.monotonic()
+        assert f"cannot reach the switch at {proxy.address}" in ranks.hear(1, "error")
+        for rank in (0, 2):
+            assert "rank 1" in ranks.hear(rank, "error")
+        assert time.monotonic() - killed_s < SOON_S
