@@ -12,6 +12,7 @@ from .sections import FILE, LOOPBACK, PROBABILITY, SECONDS, Number, SectionedCom
 
 NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
+P4 = "P4 switches (--target bmv2), which run elsewhere and are ruled from here"
 FAULTS = "Faults, for experiments: probabilities per datagram and direction"
 
 
@@ -35,6 +36,8 @@ Examples:
                                           the same in a network that you trust
   inagg switch --loss 0.05 --fault-seed 7
                                           a bad network, on purpose
+  inagg switch --target bmv2 --program nat8-128 --network network.toml
+                                          rule a bmv2 switch on this machine
 
 \b
 Signals: the first Ctrl-C or SIGTERM takes no new jobs and gives those that
@@ -42,6 +45,14 @@ run the time of --drain to end; the second stops at once. The exit status is
 0 then, 1 if the switch could not start or a shard died, 2 for wrong usage.
 Standard output has the lines for people, standard error the log.
 """,
+)
+@in_section(
+    "Target",
+    "--target",
+    type=click.Choice(("software", "bmv2")),
+    default="software",
+    show_default=True,
+    help="What adds up: processes of this command, or a bmv2 switch that runs our P4 program.",
 )
 @in_section(
     "Addresses",
@@ -106,6 +117,32 @@ Standard output has the lines for people, standard error the log.
     default=True,
     show_default=True,
     help="Use the kernel's UDP_SEGMENT and UDP_GRO where it has them. Without, each datagram is a system call.",
+)
+@in_section(
+    P4,
+    "--p4runtime",
+    metavar="HOST:PORT",
+    help="TCP address of the switch's P4Runtime server.  [default: 127.0.0.1:9559]",
+)
+@in_section(
+    P4,
+    "--program",
+    metavar="NAME",
+    help="The program to load, named for format and most lanes of its jobs: nat8-128 (all: p4/build/builds.json).",
+)
+@in_section(
+    P4,
+    "--network",
+    type=FILE,
+    metavar="FILE",
+    help="TOML file: the switch's own address, and the address, MAC and port of each host (p4/README.md).",
+)
+@in_section(P4, "--device-id", type=click.IntRange(0), default=0, metavar="N", help="Of P4Runtime.  [default: 0]")
+@in_section(
+    P4,
+    "--thrift",
+    metavar="HOST:PORT",
+    help="TCP address of bmv2's Thrift server, for `inagg why`: P4Runtime there cannot read the slots.",
 )
 @in_section("Security", "--tls-cert", type=FILE, metavar="FILE", help="Certificate of the switch, in PEM.")
 @in_section("Security", "--tls-key", type=FILE, metavar="FILE", help="Its key.")

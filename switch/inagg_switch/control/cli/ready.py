@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from inagg_wire.formats import job_format
 
+from ...p4.driver import P4Driver
 from ...software import SoftwareDriver
 from ..metrics import MetricsServer
 from ..security import Security
@@ -24,14 +25,35 @@ BUFFER_GOOD_BYTES: Final = 8 << 20
 WILDCARDS: Final = frozenset(("0.0.0.0", "::"))
 
 
-def facts(control: str, driver: SoftwareDriver, settings: Settings, metrics: MetricsServer | None) -> dict[str, Any]:
+def facts(
+    control: str, driver: SoftwareDriver | P4Driver, settings: Settings, metrics: MetricsServer | None
+) -> dict[str, Any]:
     """What there is to know of a switch that serves, for the log and the ready file."""
-    config, started = settings.software, driver.started
     return {
         "pid": os.getpid(),
+        "target": driver.name,
         "control": control,
         "tls": settings.security.tls,
         "metrics": metrics.url if metrics is not None else None,
+        **(_p4_facts(driver) if isinstance(driver, P4Driver) else _software_facts(driver, settings)),
+    }
+
+
+def _p4_facts(driver: P4Driver) -> dict[str, Any]:
+    (shard,) = driver.shards
+    return {
+        "shards": [{"host": shard.address[0], "port": shard.address[1]}],
+        "slots": shard.slots,
+        "program": driver.build.name,
+        "formats": sorted(driver.limits.formats),
+        "lanes": driver.limits.lanes,
+        "faults": None,
+    }
+
+
+def _software_facts(driver: SoftwareDriver, settings: Settings) -> dict[str, Any]:
+    config, started = settings.software, driver.started
+    return {
         "shards": [{"host": s.address[0], "port": s.address[1], "pid": s.pid} for s in started],
         "slots": config.slots,
         "datagram_bytes": config.datagram_bytes,
@@ -44,29 +66,50 @@ def facts(control: str, driver: SoftwareDriver, settings: Settings, metrics: Met
     }
 
 
-def announcement(control: str, driver: SoftwareDriver, settings: Settings, metrics: MetricsServer | None) -> str:
+def announcement(
+    control: str, driver: SoftwareDriver | P4Driver, settings: Settings, metrics: MetricsServer | None
+) -> str:
     """The same for a person, in a few lines: what runs where, how to join, how to look, how to stop."""
-    config, started, security = settings.software, driver.started, settings.security
+    security = settings.security
+    about = _p4_lines(driver, settings) if isinstance(driver, P4Driver) else _software_lines(driver, settings)
+    lines = [f"inagg switch: control on {control} ({_guards(security)}), {about[0]}", *about[1:]]
+    if metrics is not None:
+        lines.append(f"  metrics on {metrics.url}")
+    lines.append(f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below")
+    if needs := [*_needs(security), *_job_needs(driver)]:
+        lines.append(f"         with {', '.join(needs)}")
+    lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
+    lines.append(f"  stop:  Ctrl-C: running jobs get {settings.drain_s:g} s to end; a second one stops at once")
+    return "\n".join(lines)
+
+
+def _p4_lines(driver: P4Driver, settings: Settings) -> list[str]:
+    (shard,), build, network = driver.shards, driver.build, driver.network
+    where = f" on {settings.bmv2.p4runtime}" if settings.bmv2 is not None else ""
+    return [
+        f"data on UDP {join_address(*shard.address)}",
+        f"  program {build.name} on the {driver.name} switch{where}, ruled by P4Runtime: {shard.slots} slots of up to "
+        f"{build.lanes} lanes; up to {build.jobs} jobs of {driver.limits.workers} workers",
+        f"  {count_text(len(network.hosts), 'host')}: "
+        + ", ".join(f"{host.address} on port {host.port}" for host in network.hosts),
+    ]
+
+
+def _software_lines(driver: SoftwareDriver, settings: Settings) -> list[str]:
+    config, started = settings.software, driver.started
     receive_bytes = min(s.receive_buffer_bytes for s in started)
     send_bytes = min(s.send_buffer_bytes for s in started)
     lines = [
-        f"inagg switch: control on {control} ({_guards(security)}), data on UDP {_data_text(driver)}",
+        f"data on UDP {_data_text(driver)}",
         f"  {count_text(config.shards, 'shard')} of {config.slots} slots of up to {_lanes_text(driver)}; "
         f"up to {driver.limits.workers} workers a job",
         f"  datagrams to {config.datagram_bytes} bytes; UDP offload {_offload_text(driver)}; "
         f"socket buffers {bytes_text(receive_bytes)} in, {bytes_text(send_bytes)} out",
     ]
-    if metrics is not None:
-        lines.append(f"  metrics on {metrics.url}")
     if config.capture is not None:
         files = ", ".join(str(config.capture_of(i)) for i in range(config.shards))
         lines.append(f"  captures up to {bytes_text(config.capture_bytes)} of datagrams a shard to {files}")
-    lines.append(f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below")
-    if needs := _needs(security):
-        lines.append(f"         with {', '.join(needs)}")
-    lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
-    lines.append(f"  stop:  Ctrl-C: running jobs get {settings.drain_s:g} s to end; a second one stops at once")
-    return "\n".join(lines)
+    return lines
 
 
 def buffer_hint(driver: SoftwareDriver) -> str | None:
@@ -121,6 +164,11 @@ def _offload_text(driver: SoftwareDriver) -> str:
         return "on"
     asked = driver.config.offload is False
     return "off, as asked for" if asked else "off, as this kernel has none: a system call for each datagram, so slow"
+
+
+def _job_needs(driver: SoftwareDriver | P4Driver) -> list[str]:
+    """What workers must be told, since their defaults are for a faster switch."""
+    return [f"INAGG_LANES={driver.build.lanes}", "INAGG_WINDOW=16"] if isinstance(driver, P4Driver) else []
 
 
 def _needs(security: Security) -> list[str]:

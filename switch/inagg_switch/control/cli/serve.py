@@ -17,6 +17,7 @@ import click
 import structlog
 
 from ...driver import DriverError
+from ...p4.driver import P4Driver
 from ...software import SoftwareDriver
 from ..engine import Engine
 from ..metrics import MetricsServer
@@ -36,6 +37,8 @@ DRAIN_TELL_S: Final = 5.0
 EXIT_STOPPED: Final = 0
 EXIT_FAILED: Final = 1
 
+SwitchDriver = SoftwareDriver | P4Driver
+
 log = structlog.get_logger("inagg.switch")
 
 
@@ -53,10 +56,10 @@ def serve(settings: Settings) -> int:
     """Run a switch until it is told to stop, or a shard dies; the exit status. Raises `CannotServe`."""
     if settings.ready_file is not None:
         settings.ready_file.unlink(missing_ok=True)  # of an earlier run that was killed
-    driver: SoftwareDriver | None = None
+    driver: SwitchDriver | None = None
     with signals_raise():
         try:
-            driver = SoftwareDriver(settings.software)
+            driver = open_driver(settings)
             return asyncio.run(_Switch(settings, driver).run())
         except Stopped:
             log.info("switch_stopped", before="it served")
@@ -71,6 +74,16 @@ def serve(settings: Settings) -> int:
                 driver.close()
             if settings.ready_file is not None:
                 settings.ready_file.unlink(missing_ok=True)
+
+
+def open_driver(settings: Settings) -> SwitchDriver:
+    """The switch that is to be ruled, started where it is ours to start. Raises `DriverError`."""
+    bmv2 = settings.bmv2
+    if bmv2 is None:
+        return SoftwareDriver(settings.software)
+    from ..p4runtime.plane import bmv2_driver
+
+    return bmv2_driver(bmv2.program, bmv2.network, bmv2.p4runtime, device=bmv2.device, thrift=bmv2.thrift)
 
 
 @contextmanager
@@ -94,7 +107,7 @@ def signals_raise() -> Iterator[None]:
 class _Switch:
     """One run, on an event loop."""
 
-    def __init__(self, settings: Settings, driver: SoftwareDriver) -> None:
+    def __init__(self, settings: Settings, driver: SwitchDriver) -> None:
         self._settings = settings
         self._driver = driver
         self._signals = 0
@@ -159,7 +172,7 @@ class _Switch:
             print(announcement(control, driver, settings, metrics), flush=True)
         else:
             log.info("switch_serving", **known)
-        hint = buffer_hint(driver)
+        hint = buffer_hint(driver) if isinstance(driver, SoftwareDriver) else None
         if hint is not None:
             log.warning("small_socket_buffers", hint=hint)
         if settings.software.faults is not None:

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from inagg_proto import DEFAULT_PORT
-from inagg_wire.layout import DATA_PORT
+from inagg_proto.p4runtime import DEFAULT_PORT as P4RUNTIME_PORT
+from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_1500
 from inagg_wire.link import Faults
 
+from ...p4.builds import Build, build
+from ...p4.network import Network, read_network
 from ...shard import SoftwareConfig
 from ..metrics import METRICS_PORT, check_metrics_address
 from ..policy import Policy
@@ -21,10 +24,23 @@ from ..security import Security
 from .connect import read_secret
 
 PORT_MAX: Final = 0xFFFF
+THRIFT_PORT: Final = 9090
+"""Of bmv2, unless told otherwise."""
 
 
 class SettingsError(ValueError):
     """Settings that cannot be; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bmv2Settings:
+    """A bmv2 switch that is to be ruled; addresses are host:port."""
+
+    p4runtime: str
+    thrift: str | None
+    device: int
+    program: Build
+    network: Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +50,8 @@ class Settings:
     listen: str
     """Of the control service: host:port or unix:PATH."""
     software: SoftwareConfig
+    bmv2: Bmv2Settings | None
+    """Rule this switch, and start no data plane here; None: ``software`` is the switch."""
     policy: Policy
     security: Security
     metrics: str | None
@@ -69,6 +87,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         security.check_address(listen)
         if metrics is not None:
             check_metrics_address(metrics, security)
+        bmv2 = bmv2_from(options)
         policy = Policy(**{field: options[name] for field, name in POLICY_OPTIONS.items() if options[name] is not None})
     except ValueError as error:  # SecurityError is one
         raise SettingsError(str(error)) from None
@@ -90,6 +109,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
     return Settings(
         listen=listen,
         software=software,
+        bmv2=bmv2,
         policy=policy,
         security=security,
         metrics=metrics,
@@ -108,6 +128,44 @@ POLICY_OPTIONS: Final = {
     "jobs_max": "jobs_max",
 }
 """The fields of `Policy` that have an option, whose default is that of the field."""
+
+
+SOFTWARE_ONLY: Final = {
+    "data": None,
+    "shards": 1,
+    "slots": SoftwareConfig().slots,
+    "datagram_bytes": UDP_PAYLOAD_BYTES_1500,
+    "offload": True,
+    "capture": None,
+    "loss": 0.0,
+    "duplicate": 0.0,
+    "reorder": 0.0,
+    "corrupt": 0.0,
+}
+"""Options of the software switch alone, and what they are if they are not given."""
+BMV2_ONLY: Final = {"p4runtime": None, "thrift": None, "device_id": 0, "program": None, "network": None}
+"""Options of P4 switches alone."""
+
+
+def bmv2_from(options: Mapping[str, Any]) -> Bmv2Settings | None:
+    """The bmv2 switch that is asked for; None if another one is. Raises ValueError."""
+    target = options["target"]
+    for name, unset in (BMV2_ONLY if target == "software" else SOFTWARE_ONLY).items():
+        if options[name] != unset:
+            raise SettingsError(f"--{name.replace('_', '-')} says nothing to --target {target}")
+    if target == "software":
+        return None
+    for name, what in (("program", "which program to load"), ("network", "what is plugged in where")):
+        if options[name] is None:
+            raise SettingsError(f"--target {target} needs --{name}, to know {what}")
+    p4runtime, thrift = options["p4runtime"] or "127.0.0.1", options["thrift"]
+    return Bmv2Settings(
+        p4runtime=join_address(*split_address(p4runtime, P4RUNTIME_PORT)),
+        thrift=None if thrift is None else join_address(*split_address(thrift, THRIFT_PORT)),
+        device=options["device_id"],
+        program=build(options["program"]),
+        network=read_network(options["network"]),
+    )
 
 
 def faults_from(options: Mapping[str, Any]) -> Faults | None:
