@@ -18,10 +18,10 @@ DEMO_ARGS   ?=
 SOAK_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow soak test-install lint types format bench proto vectors clean distclean
+.PHONY: help setup demo test test-slow soak test-install lint types format bench proto vectors p4 clean distclean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv (the other targets do this themselves)
 
@@ -59,6 +59,9 @@ proto: $(STAMP) ## generate the gRPC code anew from protos/inagg_proto
 
 vectors: $(STAMP) ## generate the golden vectors anew
 	$(BIN)/python tests/vectors/generate.py
+
+p4: $(STAMP) ## compile the P4 programs, where p4c is on PATH
+	$(BIN)/python p4/compile.py
 
 clean: ## remove build outputs and caches; .venv stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba_cache

@@ -1,0 +1,51 @@
+// The binding table: who may take part in which job, with which numbers. Reasons 33 to 38.
+
+struct member_t {
+    bit<16> row;            // the job's row in counters
+    bit<16> worker;         // row * 32 + rank
+    bit<32> worker_bit;     // 1 << rank
+    bit<32> full;           // the bits of all workers
+    bit<32> epoch;          // number of this binding, never 0; slots of another one are clear
+    bit<32> seed;           // of the rounding noise
+    bit<32> levels;         // natural formats: the highest level; linear ones: the largest magnitude
+    bit<8> shift;           // result shift z
+    bit<8> result_format;
+    bit<16> group;          // multicast group of the workers
+}
+
+control Binding(in headers_t hdr, in bit<9> ingress_port, out member_t member, inout bit<8> reason) {
+    @name(".member")
+    action bind(bit<16> row, bit<16> worker, bit<32> worker_bit, bit<32> full, bit<32> epoch, bit<32> seed,
+                bit<32> levels, bit<8> shift, bit<8> result_format, bit<16> group) {
+        member = { row, worker, worker_bit, full, epoch, seed, levels, shift, result_format, group };
+    }
+
+    @name(".refuse")
+    action refuse(@name("reason") bit<8> why) {
+        reason = why;
+    }
+
+    // One entry for the workers' datagrams that fit, and below it in priority, with fewer and fewer of the keys, one
+    // for each reason why others do not: the order of checks is the order of priorities.
+    @name(".binding")
+    table binding {
+        key = {
+            hdr.inagg.job : ternary @name("job");
+            ingress_port : ternary @name("ingress_port");
+            hdr.ipv4.source : ternary @name("source");
+            hdr.udp.source : ternary @name("source_port");
+            hdr.inagg.token : ternary @name("token");
+            hdr.inagg.op : ternary @name("op");
+            hdr.inagg.format : ternary @name("format");
+            hdr.inagg.lanes : ternary @name("lanes");
+            hdr.inagg.slot : ternary @name("slot");
+        }
+        actions = { bind; refuse; }
+        const default_action = refuse(REASON_UNKNOWN_JOB);
+        size = 9 * 32 * JOBS;
+    }
+
+    apply {
+        binding.apply();
+    }
+}

@@ -1,0 +1,41 @@
+// The headers of a frame and what bmv2 keeps of a packet from parser to deparser.
+
+// 8 lanes of one width. A chunk of 8 lanes is a whole number of bytes in every encoding.
+#define CHUNK(name, bits) header name { \
+    bit<bits> l0; bit<bits> l1; bit<bits> l2; bit<bits> l3; bit<bits> l4; bit<bits> l5; bit<bits> l6; bit<bits> l7; \
+}
+CHUNK(lanes2_t, 2)
+CHUNK(lanes4_t, 4)
+CHUNK(lanes8_t, 8)
+CHUNK(lanes16_t, 16)
+CHUNK(lanes32_t, 32)
+
+struct headers_t {
+    ethernet_t ethernet;
+    arp_t arp;
+    ipv4_t ipv4;
+    icmp_t icmp;
+    udp_t udp;
+    inagg_t inagg;
+    lanes8_t[CHUNKS] bytes;  // MAX both ways, and what else has 8 bits a lane
+    FORMAT_STACKS            // the other widths of this build's format
+}
+
+struct metadata_t {
+    bit<16> payload;      // bytes after the inagg header, as UDP has it
+    bit<16> chunks;       // chunks still to parse
+    bit<32> address;      // IPv4: where to, or (ARP) of whom
+    bit<1> whole;         // the payload is what lanes and format say, and fits this program
+    bool flooded;         // goes to all ports but the one that it came from
+    bool made;            // a result or a notice: this switch made it
+    bit<16> sent;         // index of the counter `sent`
+}
+
+// Bytes that lanes take in a format: a shift, as all widths are powers of two.
+bit<32> payload_bytes(in bit<8> format, in bit<16> lanes) {
+    bit<32> wide = (bit<32>)lanes;
+    return format == FORMAT_TERN ? wide >> 2 :
+        format == FORMAT_NAT4 || format == FORMAT_INT4 ? wide >> 1 :
+        format == FORMAT_INT16 ? wide << 1 :
+        format == FORMAT_FIX32 ? wide << 2 : wide;
+}

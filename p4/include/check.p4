@@ -1,0 +1,101 @@
+// What the header alone shows: reasons 2 to 12, in their order, as one ternary table. The first entry that fits counts.
+//
+// A ternary key says what a field is, not what it is not; so "is not 1" is one entry for each bit that may differ.
+
+#ifndef INAGG_CHECK
+#define INAGG_CHECK
+
+#define ON(b) b &&& b
+#define OFF(b) 0 &&& b
+#define MAGIC_IS(v) (v, _, _, _, _, _, _, _, _, _, _) : refuse(REASON_BAD_MAGIC);
+#define VERSION_IS(v) (_, v, _, _, _, _, _, _, _, _, _) : refuse(REASON_BAD_VERSION);
+#define KIND_IS(v) (_, _, v, _, _, _, _, _, _, _, _) : refuse(REASON_BAD_KIND);
+#define OP_IS(v) (_, _, _, v, _, _, _, _, _, _, _) : refuse(REASON_BAD_OP);
+#define FORMAT_IS(kind, op, v) (_, _, kind, op, v, _, _, _, _, _, _) : refuse(REASON_BAD_FORMAT);
+#define LANES_ARE(kind, v) (_, _, kind, _, _, v, _, _, _, _, _) : refuse(REASON_BAD_LANES);
+#define REASON_IS(kind, v) (_, _, kind, _, _, _, _, v, _, _, _) : refuse(REASON_BAD_REASON);
+#define JOB_IS(v) (_, _, _, _, _, _, v, _, _, _, _) : refuse(REASON_BAD_JOB);
+#define TOKEN_IS(v) (_, _, _, _, _, _, _, _, v, _, _) : refuse(REASON_BAD_TOKEN);
+#define SLOT_IS(v) (_, _, _, _, _, _, _, _, _, v, _) : refuse(REASON_BAD_SLOT);
+#define GENERATION_IS(v) (_, _, _, _, _, _, _, _, _, _, v) : refuse(REASON_BAD_GENERATION);
+#define BITS_8(M) M(ON(0x80)) M(ON(0x40)) M(ON(0x20)) M(ON(0x10)) M(ON(0x08)) M(ON(0x04)) M(ON(0x02))
+#define REASON_BITS(kind) REASON_IS(kind, ON(0x20)) REASON_IS(kind, ON(0x10)) REASON_IS(kind, ON(0x08)) \
+    REASON_IS(kind, ON(0x04)) REASON_IS(kind, ON(0x02)) REASON_IS(kind, ON(0x01))
+
+control Check(in inagg_t h, inout bit<8> reason) {
+    action refuse(bit<8> why) {
+        reason = why;
+    }
+
+    @hidden
+    table check {
+        key = {
+            h.magic : ternary;
+            h.version : ternary;
+            h.kind : ternary;
+            h.op : ternary;
+            h.format : ternary;
+            h.lanes : ternary;
+            h.job : ternary;
+            h.reason : ternary;
+            h.token : ternary;
+            h.slot : ternary;
+            h.generation : ternary;
+        }
+        actions = { refuse; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            // not 0x494E
+            MAGIC_IS(ON(0x8000)) MAGIC_IS(OFF(0x4000)) MAGIC_IS(ON(0x2000)) MAGIC_IS(ON(0x1000))
+            MAGIC_IS(OFF(0x0800)) MAGIC_IS(ON(0x0400)) MAGIC_IS(ON(0x0200)) MAGIC_IS(OFF(0x0100))
+            MAGIC_IS(ON(0x0080)) MAGIC_IS(OFF(0x0040)) MAGIC_IS(ON(0x0020)) MAGIC_IS(ON(0x0010))
+            MAGIC_IS(OFF(0x0008)) MAGIC_IS(OFF(0x0004)) MAGIC_IS(OFF(0x0002)) MAGIC_IS(ON(0x0001))
+            // not 1
+            BITS_8(VERSION_IS) VERSION_IS(OFF(0x01))
+            // not 1, 2 or 3
+            KIND_IS(ON(0x80)) KIND_IS(ON(0x40)) KIND_IS(ON(0x20)) KIND_IS(ON(0x10)) KIND_IS(ON(0x08)) KIND_IS(ON(0x04))
+            KIND_IS(OFF(0x03))
+            // not 1 or 2
+            OP_IS(ON(0x80)) OP_IS(ON(0x40)) OP_IS(ON(0x20)) OP_IS(ON(0x10)) OP_IS(ON(0x08)) OP_IS(ON(0x04))
+            OP_IS(OFF(0x03)) OP_IS(ON(0x03))
+            // no format: 0, 10 and more
+            FORMAT_IS(_, _, 0)
+            FORMAT_IS(_, _, ON(0x80)) FORMAT_IS(_, _, ON(0x40)) FORMAT_IS(_, _, ON(0x20)) FORMAT_IS(_, _, ON(0x10))
+            FORMAT_IS(_, _, ON(0x0C)) FORMAT_IS(_, _, ON(0x0A))
+            // MAX carries scale8 (9) alone; SUM never does
+            FORMAT_IS(_, OP_MAX, OFF(0x08)) FORMAT_IS(_, OP_MAX, FORMAT_INT16)
+            FORMAT_IS(_, OP_SUM, FORMAT_SCALE8)
+            // contributions to a sum: 1 to 5; results: all but tern
+            FORMAT_IS(KIND_CONTRIBUTION, OP_SUM, FORMAT_INT4) FORMAT_IS(KIND_CONTRIBUTION, OP_SUM, FORMAT_INT8)
+            FORMAT_IS(KIND_CONTRIBUTION, OP_SUM, FORMAT_INT16)
+            FORMAT_IS(KIND_RESULT, OP_SUM, FORMAT_TERN)
+            // multiples of 8, which 0 is in a notice alone
+            LANES_ARE(_, ON(0x0001)) LANES_ARE(_, ON(0x0002)) LANES_ARE(_, ON(0x0004))
+            LANES_ARE(KIND_CONTRIBUTION, 0) LANES_ARE(KIND_RESULT, 0)
+            LANES_ARE(KIND_NOTICE, ON(0x8000)) LANES_ARE(KIND_NOTICE, ON(0x4000)) LANES_ARE(KIND_NOTICE, ON(0x2000))
+            LANES_ARE(KIND_NOTICE, ON(0x1000)) LANES_ARE(KIND_NOTICE, ON(0x0800)) LANES_ARE(KIND_NOTICE, ON(0x0400))
+            LANES_ARE(KIND_NOTICE, ON(0x0200)) LANES_ARE(KIND_NOTICE, ON(0x0100)) LANES_ARE(KIND_NOTICE, ON(0x0080))
+            LANES_ARE(KIND_NOTICE, ON(0x0040)) LANES_ARE(KIND_NOTICE, ON(0x0020)) LANES_ARE(KIND_NOTICE, ON(0x0010))
+            LANES_ARE(KIND_NOTICE, ON(0x0008))
+            // no reason but in a notice, which has one of 1 to 14 or 32 to 41
+            REASON_IS(_, ON(0x8000)) REASON_IS(_, ON(0x4000)) REASON_IS(_, ON(0x2000)) REASON_IS(_, ON(0x1000))
+            REASON_IS(_, ON(0x0800)) REASON_IS(_, ON(0x0400)) REASON_IS(_, ON(0x0200)) REASON_IS(_, ON(0x0100))
+            REASON_IS(_, ON(0x0080)) REASON_IS(_, ON(0x0040))
+            REASON_BITS(KIND_CONTRIBUTION) REASON_BITS(KIND_RESULT)
+            REASON_IS(KIND_NOTICE, 0) REASON_IS(KIND_NOTICE, 15) REASON_IS(KIND_NOTICE, ON(0x0010))
+            REASON_IS(KIND_NOTICE, ON(0x002C)) REASON_IS(KIND_NOTICE, ON(0x002A))
+            // the rest
+            JOB_IS(0)
+            TOKEN_IS(0)
+            SLOT_IS(ON(0x80000000)) SLOT_IS(ON(0x40000000)) SLOT_IS(ON(0x20000000)) SLOT_IS(ON(0x10000000))
+            SLOT_IS(ON(0x08000000)) SLOT_IS(ON(0x04000000)) SLOT_IS(ON(0x02000000)) SLOT_IS(ON(0x01000000))
+            GENERATION_IS(0) GENERATION_IS(ON(0x80000000))
+        }
+    }
+
+    apply {
+        check.apply();
+    }
+}
+
+#endif

@@ -1,0 +1,70 @@
+// The packet format of protos/README.md as constants. tests/p4/test_layout.py compares them with inagg_wire.
+
+#ifndef INAGG_LAYOUT
+#define INAGG_LAYOUT
+
+const bit<16> MAGIC = 0x494E;
+const bit<8> VERSION = 1;
+const bit<16> HEADER_BYTES = 24;
+
+const bit<8> KIND_CONTRIBUTION = 1;
+const bit<8> KIND_RESULT = 2;
+const bit<8> KIND_NOTICE = 3;
+
+const bit<8> OP_SUM = 1;
+const bit<8> OP_MAX = 2;
+
+const bit<8> FORMAT_NAT8 = 1;
+const bit<8> FORMAT_NAT4 = 2;
+const bit<8> FORMAT_TERN = 3;
+const bit<8> FORMAT_DITH8 = 4;
+const bit<8> FORMAT_FIX32 = 5;
+const bit<8> FORMAT_INT4 = 6;
+const bit<8> FORMAT_INT8 = 7;
+const bit<8> FORMAT_INT16 = 8;
+const bit<8> FORMAT_SCALE8 = 9;
+
+// Why a datagram is not used: indices of the counter `refused`. In the order in which they are checked.
+const bit<8> REASON_NONE = 0;
+const bit<8> REASON_TOO_SHORT = 1;
+const bit<8> REASON_BAD_MAGIC = 2;
+const bit<8> REASON_BAD_VERSION = 3;
+const bit<8> REASON_BAD_KIND = 4;
+const bit<8> REASON_BAD_OP = 5;
+const bit<8> REASON_BAD_FORMAT = 6;
+const bit<8> REASON_BAD_LANES = 7;
+const bit<8> REASON_BAD_REASON = 8;
+const bit<8> REASON_BAD_JOB = 9;
+const bit<8> REASON_BAD_TOKEN = 10;
+const bit<8> REASON_BAD_SLOT = 11;
+const bit<8> REASON_BAD_GENERATION = 12;
+const bit<8> REASON_TRUNCATED = 13;
+const bit<8> REASON_TRAILING_BYTES = 14;
+const bit<8> REASON_WRONG_KIND = 32;
+const bit<8> REASON_UNKNOWN_JOB = 33;
+const bit<8> REASON_UNKNOWN_SOURCE = 34;
+const bit<8> REASON_WRONG_TOKEN = 35;
+const bit<8> REASON_WRONG_FORMAT = 36;
+const bit<8> REASON_WRONG_LANES = 37;
+const bit<8> REASON_SLOT_OUTSIDE_LEASE = 38;
+const bit<8> REASON_STALE = 39;
+const bit<8> REASON_WRONG_OP = 40;
+const bit<8> REASON_DUPLICATE = 41;
+
+// What a kernel drops before a socket sees it. No number of the packet format: never in a notice.
+const bit<8> LINK_MALFORMED = 48;    // the frame is shorter than its lengths say, or they contradict each other
+const bit<8> LINK_IP_CHECKSUM = 49;  // the checksum of the IPv4 header is wrong
+const bit<8> LINK_FRAGMENT = 50;     // a fragment: a switch does not put datagrams together
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<16> ETHERTYPE_ARP = 0x0806;
+const bit<8> PROTOCOL_ICMP = 1;
+const bit<8> PROTOCOL_UDP = 17;
+const bit<16> IPV4_BYTES = 20;
+const bit<16> UDP_BYTES = 8;
+const bit<16> ARP_REQUEST = 1;
+const bit<16> ARP_REPLY = 2;
+const bit<8> ICMP_ECHO_REPLY = 0;
+const bit<8> ICMP_ECHO_REQUEST = 8;
+
+#endif

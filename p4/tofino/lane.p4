@@ -1,0 +1,105 @@
+// One lane: code to integer, and into the accumulators.
+
+// Level k is 2^(k-1). Levels go up to 31 - c, with c = ceil(log2 n) the mode of a sum; what is higher names none and
+// counts as 0, like the sign without a level: the default.
+#define LEVEL(c, k) (k, c) : set(32w1 << k - 1); (0x80 | k, c) : set(-(32w1 << k - 1));
+#define LEVELS_26(c) LEVEL(c, 1) LEVEL(c, 2) LEVEL(c, 3) LEVEL(c, 4) LEVEL(c, 5) LEVEL(c, 6) LEVEL(c, 7) LEVEL(c, 8) \
+    LEVEL(c, 9) LEVEL(c, 10) LEVEL(c, 11) LEVEL(c, 12) LEVEL(c, 13) LEVEL(c, 14) LEVEL(c, 15) LEVEL(c, 16) \
+    LEVEL(c, 17) LEVEL(c, 18) LEVEL(c, 19) LEVEL(c, 20) LEVEL(c, 21) LEVEL(c, 22) LEVEL(c, 23) LEVEL(c, 24) \
+    LEVEL(c, 25) LEVEL(c, 26)
+#define MODE_MAX 7
+
+control Decode(in bit<8> code, in bit<8> mode, out bit<32> value) {
+    action set(bit<32> integer) {
+        value = integer;
+    }
+    action copy() {
+        value = (bit<32>)code;
+    }
+
+    @hidden
+    table integer {
+        key = {
+            code : exact;
+            mode : exact;
+        }
+        actions = { set; }
+        const default_action = set(0);
+        const entries = {
+            LEVELS_26(0) LEVEL(0, 27) LEVEL(0, 28) LEVEL(0, 29) LEVEL(0, 30) LEVEL(0, 31)
+            LEVELS_26(1) LEVEL(1, 27) LEVEL(1, 28) LEVEL(1, 29) LEVEL(1, 30)
+            LEVELS_26(2) LEVEL(2, 27) LEVEL(2, 28) LEVEL(2, 29)
+            LEVELS_26(3) LEVEL(3, 27) LEVEL(3, 28)
+            LEVELS_26(4) LEVEL(4, 27)
+            LEVELS_26(5)
+        }
+        size = 512;
+    }
+
+    apply {
+        if (mode == MODE_MAX) {
+            copy();
+        } else {
+            integer.apply();
+        }
+    }
+}
+
+control Lane(in bit<8> what, in bit<32> slot, inout bit<32> value) {
+    Register<bit<32>, bit<SLOT_BITS>>(1 << SLOT_BITS, 0) acc;
+
+    RegisterAction<bit<32>, bit<SLOT_BITS>, bit<32>>(acc) start = {
+        void apply(inout bit<32> sum, out bit<32> out_) {
+            sum = value;
+            out_ = sum;
+        }
+    };
+    RegisterAction<bit<32>, bit<SLOT_BITS>, bit<32>>(acc) add = {
+        void apply(inout bit<32> sum, out bit<32> out_) {
+            sum = sum + value;
+            out_ = sum;
+        }
+    };
+    RegisterAction<bit<32>, bit<SLOT_BITS>, bit<32>>(acc) maximum = {
+        void apply(inout bit<32> sum, out bit<32> out_) {
+            sum = max(sum, value);
+            out_ = sum;
+        }
+    };
+    RegisterAction<bit<32>, bit<SLOT_BITS>, bit<32>>(acc) read = {
+        void apply(inout bit<32> sum, out bit<32> out_) {
+            out_ = sum;
+        }
+    };
+
+    action do_start() {
+        value = start.execute(slot[SLOT_BITS - 1:0]);
+    }
+    action do_add() {
+        value = add.execute(slot[SLOT_BITS - 1:0]);
+    }
+    action do_maximum() {
+        value = maximum.execute(slot[SLOT_BITS - 1:0]);
+    }
+    action do_read() {
+        value = read.execute(slot[SLOT_BITS - 1:0]);
+    }
+
+    @hidden
+    table accumulate {
+        key = { what : exact; }
+        actions = { do_start; do_add; do_maximum; do_read; @defaultonly NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            LANES_START : do_start();
+            LANES_ADD : do_add();
+            LANES_MAX : do_maximum();
+            LANES_READ : do_read();
+        }
+        size = 4;
+    }
+
+    apply {
+        accumulate.apply();
+    }
+}

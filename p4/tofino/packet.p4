@@ -1,0 +1,105 @@
+// The headers of a frame and what Tofino keeps of a packet.
+//
+// The first LATE lanes of a payload meet their accumulators in the last stages of the ingress, too late to be encoded
+// there: their sums travel to the egress in a header of their own (`sums`), in front of the frame. As they stand first in
+// the payload, the egress parser need not look at the other lanes, which are beyond the bytes that it can parse.
+
+#define EACH_LATE(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11)
+#define EACH_EARLY(M) M(12) M(13) M(14) M(15) M(16) M(17) M(18) M(19) M(20) M(21) \
+    M(22) M(23) M(24) M(25) M(26) M(27) M(28) M(29) M(30) M(31)
+#define EACH_LANE(M) EACH_LATE(M) EACH_EARLY(M)
+
+const bit<16> LANES = 32;
+
+#define CODE(i) bit<8> l##i;
+#define SUM(i) bit<32> l##i;
+header late_t { EACH_LATE(CODE) }
+header early_t { EACH_EARLY(CODE) }
+header sums_t { EACH_LATE(SUM) }
+
+// What the ingress tells the egress, in front of every frame.
+header bridge_t {
+    bit<8> made;  // MADE_
+    @padding bit<7> pad;
+    bit<9> ingress_port;
+}
+
+header noise_t {  // follows the bridge of a result
+    bit<32> group_0;
+}
+
+const bit<8> MADE_NOTHING = 0;
+const bit<8> MADE_RESULT = 1;
+const bit<8> MADE_NOTICE = 2;
+const bit<8> MADE_FLOOD = 3;  // a copy for each port
+
+struct headers_t {
+    bridge_t bridge;
+    noise_t noise;
+    sums_t sums;
+    ethernet_t ethernet;
+    arp_t arp;
+    ipv4_t ipv4;
+    icmp_t icmp;
+    udp_t udp;
+    inagg_t inagg;
+    late_t late;
+    early_t early;
+}
+
+const bit<8> TO_NOBODY = 0;     // not to an address of the switch
+const bit<8> TO_SWITCH = 1;     // ARP, ping
+const bit<8> TO_DATA_PORT = 2;  // the aggregation
+
+// What the slot makes of a contribution.
+// The values are those of a register action's predicate: bit (first comparison) + 2 * (second comparison).
+const bit<8> SLOT_UNTOUCHED = 0;
+const bit<8> SLOT_STALE = 1;
+const bit<8> SLOT_NEW = 2;   // the first of its generation
+const bit<8> SLOT_SAME = 4;  // of the generation that the slot serves
+
+// What the lanes do.
+const bit<8> LANES_NOTHING = 0;
+const bit<8> LANES_START = 1;
+const bit<8> LANES_ADD = 2;
+const bit<8> LANES_MAX = 3;
+const bit<8> LANES_READ = 4;
+
+// What became of an admitted contribution: cells of the counter `outcomes`.
+const bit<3> OUTCOME_WRONG_OP = 0;
+const bit<3> OUTCOME_STALE = 1;
+const bit<3> OUTCOME_DUPLICATE = 2;
+const bit<3> OUTCOME_RESEND = 3;
+const bit<3> OUTCOME_ABSORBED = 4;
+const bit<3> OUTCOME_RESULT = 5;
+
+struct metadata_t {
+    bit<32> address;      // IPv4: where to, or (ARP) of whom
+    bit<16> port;         // UDP: where to, else 0
+    bool bad_checksum;
+    bit<8> to;            // TO_
+    bit<48> own_mac;
+    bit<8> malformed;     // reason of the header alone
+    bit<8> refusal;       // reason of the binding
+    bit<8> reason;        // the one that counts
+    bit<8> member;        // 1: the binding took it
+    bit<10> worker;       // row * 32 + rank
+    bit<8> rank;
+    bit<32> others;       // the bits of the other workers, and bit 31
+    bit<32> op;           // the datagram's, as wide as its register
+    bit<8> mode;          // how to read codes: ceil(log2 n) of a sum, 7 of a maximum
+    bit<32> seed;
+    bit<16> group;
+    bit<8> slot_state;    // SLOT_
+    bit<32> missing;      // who was missing before this contribution, and bit 31
+    bit<8> lanes;         // LANES_
+    bit<8> made;          // MADE_
+    bool multicast;
+    bit<3> outcome;
+    bit<32> has;          // payload bytes that UDP speaks of
+    bit<32> wants;        // and those that format and lanes do
+    bit<32> beyond;       // has - wants
+    EACH_EARLY(SUM)
+}
+
+struct egress_metadata_t {}

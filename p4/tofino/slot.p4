@@ -1,0 +1,74 @@
+// The state of a slot but for its lanes: which generation it serves, who is missing in its sum, and the sum's op.
+// The lease is aligned, so the slot in the packet is the index of all registers.
+
+control SlotTag(in inagg_t h, out bit<8> state) {
+    Register<bit<32>, bit<SLOT_BITS>>(1 << SLOT_BITS, 0) tags;
+    RegisterAction<bit<32>, bit<SLOT_BITS>, bit<8>>(tags) compare = {
+        void apply(inout bit<32> tag, out bit<8> what) {
+            what = this.predicate(h.generation > tag, h.generation == tag);
+            if (h.generation > tag) {
+                tag = h.generation;
+            }
+        }
+    };
+
+    apply {
+        state = compare.execute(h.slot[SLOT_BITS - 1:0]);
+    }
+}
+
+struct members_t {
+    bit<32> missing;  // workers that are not in the sum, and bit 31: never 0 once used, never all ones
+    bit<32> op;
+}
+
+control SlotMembers(in bit<32> slot, in bit<8> state, in bit<32> others, in bit<32> op, out bit<32> missing) {
+    Register<members_t, bit<SLOT_BITS>>(1 << SLOT_BITS, { 0, 0 }) members;
+
+    // Lazy reset between generations; who is missing now.
+    RegisterAction<members_t, bit<SLOT_BITS>, bit<32>>(members) start = {
+        void apply(inout members_t slot_, out bit<32> who) {
+            slot_.missing = others;
+            slot_.op = op;
+            who = slot_.missing;
+        }
+    };
+    // Who was missing before; 0 if the op is another one. As nobody is missing but workers, AND with the others takes
+    // this worker away.
+    RegisterAction<members_t, bit<SLOT_BITS>, bit<32>>(members) join = {
+        void apply(inout members_t slot_, out bit<32> who) {
+            if (slot_.op == op) {
+                who = slot_.missing;
+                slot_.missing = slot_.missing & others;
+            } else {
+                who = 0;
+            }
+        }
+    };
+
+    action do_start() {
+        missing = start.execute(slot[SLOT_BITS - 1:0]);
+    }
+    action do_join() {
+        missing = join.execute(slot[SLOT_BITS - 1:0]);
+    }
+    action nothing() {
+        missing = 0;
+    }
+
+    @hidden
+    table by_state {
+        key = { state : exact; }
+        actions = { do_start; do_join; nothing; }
+        const default_action = nothing();
+        const entries = {
+            SLOT_NEW : do_start();
+            SLOT_SAME : do_join();
+        }
+        size = 4;
+    }
+
+    apply {
+        by_state.apply();
+    }
+}

@@ -1,0 +1,64 @@
+"""The constants of the P4 programs are those of the wire format."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from inagg_wire import layout
+from inagg_wire.errors import Reason
+from inagg_wire.layout import Encoding, Kind, Op
+from inagg_wire.noise import group_table
+
+P4 = Path(__file__).parents[2] / "p4"
+CONSTANT = re.compile(r"^const bit<\d+> (\w+) = (0x[0-9A-F]+|\d+);", re.MULTILINE)
+
+
+def constants(name: str) -> dict[str, int]:
+    """The constants of a source below p4/."""
+    return {found[1]: int(found[2], 0) for found in CONSTANT.finditer((P4 / name).read_text())}
+
+
+LAYOUT = constants("include/layout.p4")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "members"),
+    [
+        ("REASON_", {reason.name: int(reason) for reason in Reason} | {"NONE": 0}),
+        ("FORMAT_", {encoding.name: int(encoding) for encoding in Encoding}),
+        ("KIND_", {kind.name: int(kind) for kind in Kind}),
+        ("OP_", {op.name: int(op) for op in Op}),
+    ],
+)
+def test_numbers_of_the_program_are_those_of_the_wire(prefix: str, members: dict[str, int]) -> None:
+    assert {name[len(prefix) :]: value for name, value in LAYOUT.items() if name.startswith(prefix)} == members
+
+
+def test_header_constants_are_those_of_the_wire() -> None:
+    assert LAYOUT["MAGIC"] == layout.MAGIC
+    assert LAYOUT["VERSION"] == layout.VERSION
+    assert LAYOUT["HEADER_BYTES"] == layout.HEADER_BYTES
+
+
+def test_fields_of_the_header_are_those_of_the_wire() -> None:
+    text = (P4 / "include/headers.p4").read_text()
+    body = re.search(r"header inagg_t \{(.*?)\}", text, re.DOTALL)
+    assert body is not None
+    fields = [(name, int(bits)) for bits, name in re.findall(r"bit<(\d+)> (\w+);", body[1])]
+    assert fields == [(field.name, 8 * field.size) for field in layout.FIELDS]
+
+
+def test_reasons_of_the_link_are_no_reasons_of_the_wire() -> None:
+    assert {LAYOUT[name] for name in LAYOUT if name.startswith("LINK_")}.isdisjoint(map(int, Reason))
+
+
+def test_noise_constants_make_the_groups_of_256_lanes() -> None:
+    bits = constants("include/noise.p4")
+    for group, word in enumerate(group_table(256)):
+        mine = 0
+        for bit in range(6):
+            mine ^= bits[f"NOISE_{1 << bit}"] if group >> bit & 1 else 0
+        assert mine == int(word), group
