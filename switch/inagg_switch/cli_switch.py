@@ -235,6 +235,14 @@ Standard output has the lines for people, standard error the log.
 )
 @in_section(
     "Log",
+    "--record",
+    type=NEW_FILE,
+    metavar="FILE",
+    help="Keep what the first shard takes in and gives out, with its jobs and their seeds, for `inagg replay FILE`. Unlike "
+    "a capture it has what faults have left.",
+)
+@in_section(
+    "Log",
     "--capture-limit",
     type=Number(0.0, above=True),
     default=1024.0,

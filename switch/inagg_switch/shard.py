@@ -21,7 +21,8 @@ from inagg_wire.link import CaptureLink, FaultLink, Faults, Link, UdpLink
 
 from .aggregator import Aggregator
 from .dataplane import DataPlane
-from .driver import Address, Counters, DriverError
+from .driver import Address, Binding, Counters, DriverError
+from .recording import Recorder
 
 PARENTS_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 """Signals that a terminal (Ctrl-C) or a service manager sends to the whole group: only the parent acts on them, and
@@ -51,6 +52,8 @@ class SoftwareConfig:
     """Where to record the datagrams of the first shard; the others add their number to the name."""
     capture_bytes: int = 1 << 30
     """The most that each shard records."""
+    record: Path | None = None
+    """Where to keep what the first shard takes in and gives out, faults done, for a replay; the others as above."""
 
     @property
     def lanes(self) -> int:
@@ -59,9 +62,17 @@ class SoftwareConfig:
 
     def capture_of(self, shard: int) -> Path | None:
         """Where shard number ``shard`` records: ``run.pcap``, ``run.shard1.pcap``, ..."""
-        if self.capture is None or shard == 0:
-            return self.capture
-        return self.capture.with_name(f"{self.capture.stem}.shard{shard}{self.capture.suffix}")
+        return _of_shard(self.capture, shard)
+
+    def record_of(self, shard: int) -> Path | None:
+        """The same for the recording."""
+        return _of_shard(self.record, shard)
+
+
+def _of_shard(path: Path | None, shard: int) -> Path | None:
+    if path is None or shard == 0:
+        return path
+    return path.with_name(f"{path.stem}.shard{shard}{path.suffix}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +91,9 @@ class Started:
 
 
 class Wires:
-    """A shard's socket, and what was put around it: faults outside, the capture inside.
+    """A shard's socket, and what was put around it: the capture inside, then faults, the recording outside.
 
-    So a capture has what really crossed the network. Raises OSError, ValueError or `DriverError` if they do
+    So a capture has what really crossed the network, a recording what the data plane saw. Raises OSError, ValueError or `DriverError` if they do
     not open.
     """
 
@@ -98,9 +109,20 @@ class Wires:
                 self.link = self._capture = _capture(self.link, path, config.capture_bytes)
             if config.faults is not None:
                 self.link = self._faults = FaultLink(self.link, config.faults, config.fault_seed + shard)
+            self.recorder = self._recorder(config, shard)
         except BaseException:
-            self._udp.close()
+            self.link.close()
             raise
+
+    def _recorder(self, config: SoftwareConfig, shard: int) -> Recorder | None:
+        path = config.record_of(shard)
+        if path is None:
+            return None
+        self.link = link = _capture(self.link, path, config.capture_bytes)
+        faults = None if config.faults is None else repr(config.faults)
+        seed = None if config.faults is None else config.fault_seed + shard
+        about = {"shard": shard, "slots": config.slots, "lanes": config.lanes, "faults": faults, "fault_seed": seed}
+        return Recorder(link, about)
 
     def started(self) -> Started:
         """What was opened."""
@@ -161,9 +183,20 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
             DriverError(f"cannot serve on {config.host} port {config.port + shard if config.port else 0}: {error}")
         )
         return
+
+    def bind(binding: Binding) -> None:
+        plane.bind(binding)
+        if wires.recorder is not None:
+            wires.recorder.bind(binding)
+
+    def unbind(job: int) -> None:
+        plane.unbind(job)
+        if wires.recorder is not None:
+            wires.recorder.unbind(job)
+
     commands: dict[str, Callable[..., Any]] = {
-        "bind": plane.bind,
-        "unbind": plane.unbind,
+        "bind": bind,
+        "unbind": unbind,
         "counters": lambda: wires.complete(plane.counters()),
         "waiting": plane.waiting,
     }
@@ -174,6 +207,9 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
             plane.run(pipe, lambda: _execute(commands, pipe))
         except (BrokenPipeError, ConnectionResetError):
             return  # the parent died while it was being answered
+        finally:
+            if wires.recorder is not None:
+                wires.recorder.end(plane.counters())
 
 
 def _execute(commands: dict[str, Callable[..., Any]], pipe: Connection) -> bool:

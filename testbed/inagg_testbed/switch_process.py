@@ -26,16 +26,17 @@ COMMAND = (sys.executable, "-c", "import sys; from inagg_testbed.cli import main
 class SwitchProcess:
     """`inagg switch` with the given options, from the constructor to `stop`; a context manager.
 
-    ``control`` and ``data`` are its addresses, host:port. ``node``: where it runs, if not here. It is killed when the
-    thread that made it ends. Raises RuntimeError, with what it printed, if it does not start.
+    ``control`` and ``data`` are its addresses, host:port (``data`` None: ``options`` say where it is).
+    ``node``: where it runs, if not here. It is killed when the thread that made it ends. Raises RuntimeError, with what it printed, if it does not start.
     """
 
     def __init__(
-        self, *options: str, control: str = "127.0.0.1:0", data: str = "127.0.0.1:0", node: Node | None = None
+        self, *options: str, control: str = "127.0.0.1:0", data: str | None = "127.0.0.1:0", node: Node | None = None
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="inagg-switch-")
         ready, self._log = Path(self._folder.name) / "ready.json", Path(self._folder.name) / "log"
-        command = [*COMMAND, "switch", "--listen", control, "--data", data, "--ready-file", str(ready), *options]
+        command = [*COMMAND, "switch", "--listen", control, "--ready-file", str(ready), *options]
+        command += [] if data is None else ["--data", data]
         command = launcher(None, command) if node is None else node.command(command)
         environment = os.environ if node is None else {**os.environ, **node.environment()}
         with self._log.open("wb") as log:

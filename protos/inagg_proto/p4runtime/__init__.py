@@ -7,6 +7,3 @@ from typing import Final
 
 SERVICE: Final = "p4.v1.P4Runtime"
 """The full name of the service, as the specification has it."""
-
-DEFAULT_PORT: Final = 9559
-"""TCP port of P4Runtime servers (registered with IANA)."""

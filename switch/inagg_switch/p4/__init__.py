@@ -2,3 +2,8 @@
 
 Nothing here opens a connection: `plane.Plane` is what a P4Runtime or BF Runtime client implements.
 """
+
+from typing import Final
+
+P4RUNTIME_PORT: Final = 9559
+"""TCP port of P4Runtime servers (registered with IANA)."""

@@ -37,6 +37,7 @@ class TargetEntry(NamedTuple):
 
 TARGETS: dict[str, TargetEntry] = {
     "soft": TargetEntry("inagg_testbed.topology.targets:soft", "bridge"),
+    "bmv2": TargetEntry("inagg_testbed.bmv2:start", "ports", needs_link=True),
 }
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from inagg_proto import DEFAULT_PORT
-from inagg_proto.p4runtime import DEFAULT_PORT as P4RUNTIME_PORT
 from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_1500
 from inagg_wire.link import Faults
 
+from ...p4 import P4RUNTIME_PORT
 from ...p4.builds import Build, build
 from ...p4.network import Network, read_network
 from ...shard import SoftwareConfig
@@ -105,6 +105,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         fault_seed=secrets.randbits(32) if options["fault_seed"] is None else options["fault_seed"],
         capture=options["capture"],
         capture_bytes=round(options["capture_limit"] * 1e6),
+        record=options["record"],
     )
     return Settings(
         listen=listen,

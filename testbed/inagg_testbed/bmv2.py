@@ -1,0 +1,130 @@
+"""The target bmv2: `simple_switch_grpc` in the middle of a topology, ruled by `inagg switch --target bmv2`.
+
+It binds the switch's ends of the links itself. Control goes over the management network, beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from inagg_switch.p4 import P4RUNTIME_PORT
+from inagg_switch.p4.network import Host, Network, mac_number, network_toml
+from inagg_wire.layout import DATA_PORT
+
+from .switch_process import SwitchProcess
+from .topology.base import Node, Topology, TopologyError
+from .topology.opening import SWITCH_BYTE, mac_of
+from .topology.targets import CONTROL_PORT, Running
+
+SWITCH = "simple_switch_grpc"
+THRIFT_PORT = 9090
+PROGRAM = "nat8-128"
+WINDOW = 16
+"""Blocks that a worker may have on their way: the ring of libpcap, through which bmv2 reads an interface, holds about
+32 packets, and a burst that it does not hold is lost."""
+START_LIMIT_S = 20.0
+STOP_LIMIT_S = 5.0
+
+
+class Bmv2Process:
+    """`simple_switch_grpc`, without a program, from the constructor to `stop`; a context manager.
+
+    ``ports``: the interfaces, by port. ``p4runtime``: what it listens on, host:port or unix:PATH. It is killed when the
+    thread that made it ends. Raises `TopologyError`, with what it printed, if it does not start.
+    """
+
+    def __init__(self, node: Node, ports: Sequence[str], p4runtime: str, thrift_port: int = THRIFT_PORT) -> None:
+        if shutil.which(SWITCH) is None:
+            raise TopologyError(
+                f"{SWITCH} is not on PATH. It comes with the bmv2 switch: https://github.com/p4lang/behavioral-model "
+                "(on Ubuntu the package p4lang-bmv2 of https://download.opensuse.org/repositories/home:/p4lang)"
+            )
+        self._folder = tempfile.TemporaryDirectory(prefix="inagg-bmv2-")
+        self._log = Path(self._folder.name) / "log"
+        interfaces = [word for port, name in enumerate(ports) for word in ("-i", f"{port}@{name}")]
+        command = [SWITCH, "--no-p4", "--device-id", "0", "--thrift-port", str(thrift_port), *interfaces]
+        command += ["--", "--grpc-server-addr", p4runtime]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                node.command(command),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **node.environment()},
+                cwd=self._folder.name,
+                start_new_session=True,
+            )
+        try:
+            self._await()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _await(self) -> None:
+        """Until it says that it serves; P4Runtime clients wait for its port by themselves."""
+        deadline_s = time.monotonic() + START_LIMIT_S
+        while "Server listening" not in (said := self._log.read_text(errors="replace")):
+            if self.process.poll() is not None or time.monotonic() > deadline_s:
+                raise TopologyError(f"{SWITCH} did not start:\n{said}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End it. No error if it is gone."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def network_of(topology: Topology) -> Network:
+    """What is plugged in where: rank k on port k."""
+    hosts = tuple(Host(node.host, mac_number(mac_of(rank + 1)), rank) for rank, node in enumerate(topology.workers))
+    return Network(topology.switch.host, mac_number(mac_of(SWITCH_BYTE)), hosts, DATA_PORT)
+
+
+@contextmanager
+def start(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
+    """A bmv2 switch in the middle of ``topology`` (wiring "ports") while the context lasts.
+
+    ``options`` are those of `inagg switch`; without ``--program`` it is `PROGRAM`. Raises `TopologyError`.
+    """
+    node = topology.switch
+    if node.namespace is None:
+        raise TopologyError("bmv2 binds network interfaces, so it needs links; give --link none or a rate, as root")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bmv2-")))
+        description = folder / "network.toml"
+        description.write_text(network_toml(network_of(topology)))
+        p4runtime = f"127.0.0.1:{P4RUNTIME_PORT}"
+        stack.enter_context(Bmv2Process(node, node.interfaces, p4runtime))
+        words = ["--target", "bmv2", "--p4runtime", p4runtime, "--thrift", f"127.0.0.1:{THRIFT_PORT}"]
+        words += ["--network", str(description), "--insecure"]
+        if "--program" not in options:
+            words += ["--program", PROGRAM]
+        control = f"{node.management}:{CONTROL_PORT}"
+        try:
+            switch = stack.enter_context(SwitchProcess(*words, *options, control=control, data=None, node=node))
+        except RuntimeError as error:
+            raise TopologyError(str(error)) from None
+        yield Running(switch.control, switch.data, switch.process.pid)
