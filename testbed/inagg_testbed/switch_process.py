@@ -27,7 +27,8 @@ class SwitchProcess:
     """`inagg switch` with the given options, from the constructor to `stop`; a context manager.
 
     ``control`` and ``data`` are its addresses, host:port (``data`` None: ``options`` say where it is).
-    ``node``: where it runs, if not here. It is killed when the thread that made it ends. Raises RuntimeError, with what it printed, if it does not start.
+    ``node``: where it runs, if not here. It is killed when the thread that made it ends. Raises RuntimeError, with what
+    it printed, if it does not start.
     """
 
     def __init__(
