@@ -238,8 +238,8 @@ Standard output has the lines for people, standard error the log.
     "--record",
     type=NEW_FILE,
     metavar="FILE",
-    help="Keep what the first shard takes in and gives out, with its jobs and their seeds, for `inagg replay FILE`. Unlike "
-    "a capture it has what faults have left.",
+    help="Keep what the first shard takes in and gives out, with its jobs and their seeds, for `inagg replay FILE`. "
+    "Unlike a capture it has what faults have left.",
 )
 @in_section(
     "Log",

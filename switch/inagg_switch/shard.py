@@ -93,8 +93,8 @@ class Started:
 class Wires:
     """A shard's socket, and what was put around it: the capture inside, then faults, the recording outside.
 
-    So a capture has what really crossed the network, a recording what the data plane saw. Raises OSError, ValueError or `DriverError` if they do
-    not open.
+    So a capture has what really crossed the network, a recording what the data plane saw. Raises OSError, ValueError or
+    `DriverError` if they do not open.
     """
 
     def __init__(self, config: SoftwareConfig, shard: int) -> None:

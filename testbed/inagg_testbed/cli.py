@@ -33,6 +33,12 @@ COMMANDS = {
     "why": Entry("inagg_switch.cli:why", "Say why a job waits: for which ranks, and for how long."),
     "bench": Entry("inagg_testbed.bench.cli:bench", "Measure throughput on this machine."),
     "demo": Entry("inagg_testbed.demo:demo", "Train a model with in-network aggregation on this machine."),
+    "testbed": Entry(
+        "inagg_testbed.testbed.cli:testbed", "Run your script around a switch, over links of a given rate."
+    ),
+    "replay": Entry(
+        "inagg_testbed.replay.cli:replay", "Feed recorded packets to a switch again, and compare bit by bit."
+    ),
 }
 
 # Optional imports, by top-level module: the extra that brings them.

@@ -18,13 +18,14 @@ from inagg_wire.link.base import (
 )
 from inagg_wire.link.faults import Arrival, FaultCounters, FaultLink, FaultModel, Faults
 from inagg_wire.link.memory import ManualClock, MemoryLink, MemoryNetwork
-from inagg_wire.link.pcap import CapturedDatagram, CaptureError, CaptureLink, read_capture
+from inagg_wire.link.pcap import NOTE, CapturedDatagram, CaptureError, CaptureLink, note_record, read_capture
 from inagg_wire.link.udp import UdpLink
 
 __all__ = [
     "MAX_BATCH_BYTES",
     "MAX_BATCH_DATAGRAMS",
     "MAX_DATAGRAM_BYTES",
+    "NOTE",
     "Address",
     "Arrival",
     "Batch",
@@ -44,6 +45,7 @@ __all__ = [
     "canonical",
     "datagrams_per_call",
     "gather",
+    "note_record",
     "read_capture",
     "split",
 ]

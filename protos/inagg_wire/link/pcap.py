@@ -36,6 +36,8 @@ TTL = 64
 IPV4_HEADER_BYTES = 20
 IPV6_HEADER_BYTES = 40
 UDP_HEADER_BYTES = 8
+NOTE: Address = ("0.0.0.0", 0)
+"""Source and destination of what is no datagram but a note of whoever captures: see `CaptureLink.note`."""
 _ETHERTYPES = {b"\x08\x00": 4, b"\x86\xdd": 6}
 
 
@@ -106,6 +108,11 @@ def records(datagrams: NDArray[np.uint8], source: Address, destination: Address,
     return rows.tobytes()
 
 
+def note_record(payload: bytes, time_ns: int) -> bytes:
+    """The pcap record of a note: see `CaptureLink.note`."""
+    return records(np.frombuffer(payload, np.uint8).reshape(1, -1), NOTE, NOTE, time_ns)
+
+
 class CaptureLink(Link):
     """Writes what passes through a link to `path`, and changes nothing.
 
@@ -148,6 +155,13 @@ class CaptureLink(Link):
 
     def fileno(self) -> int:
         return self.link.fileno()
+
+    def note(self, payload: bytes) -> None:
+        """Write something of one's own among the datagrams, however full the file is: UDP from `NOTE` to `NOTE`.
+
+        `payload` has 1..MAX_DATAGRAM_BYTES bytes.
+        """
+        self._file.write(note_record(payload, self._clock_ns()))
 
     def flush(self) -> None:
         """Hand what was recorded to the operating system, for others to read."""

@@ -2,7 +2,7 @@
 
 from .base import MARK, Node, Topology, TopologyError, Wiring, inside
 from .link import LinkSpec
-from .opening import keep_topology, open_topology, reopen, tear_down
+from .opening import open_topology, reopen, tear_down
 from .state import State, all_states, load
 from .targets import TARGETS, Running, TargetEntry, start_target, target_entry
 
@@ -19,7 +19,6 @@ __all__ = [
     "Wiring",
     "all_states",
     "inside",
-    "keep_topology",
     "load",
     "open_topology",
     "reopen",

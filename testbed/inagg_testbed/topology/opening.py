@@ -97,57 +97,55 @@ def tear_down(state: State) -> list[Process]:
 
 @contextmanager
 def open_topology(
-    workers: int, link: str | LinkSpec | None = None, *, name: str | None = None, wiring: Wiring = "bridge"
-) -> Iterator[Topology]:
-    """``workers`` nodes and one for the switch: namespaces with a shaped link each or, without ``link``, loopback.
-
-    At the end, and after any error, their processes are ended and all is removed. Raises `TopologyError` without root,
-    for a name that is taken, and if the kernel lacks something; ValueError for a link that cannot be.
-    """
-    with keep_topology(workers, link, name=name, wiring=wiring) as (topology, state):
-        yield topology
-    with undisturbed():
-        tear_down(state)
-
-
-@contextmanager
-def keep_topology(
     workers: int,
     link: str | LinkSpec | None = None,
     *,
     name: str | None = None,
     wiring: Wiring = "bridge",
-    lasting: bool = False,
-) -> Iterator[tuple[Topology, State]]:
-    """The same, with its state, for those who remove it another time: it is removed here after an error only."""
+    made_by: str = "",
+) -> Iterator[Topology]:
+    """``workers`` nodes and one for the switch: namespaces with a shaped link each or, without ``link``, loopback.
+
+    At the end, and after any error, their processes are ended and all is removed. ``made_by``: what `inagg testbed
+    status` says. Raises `TopologyError` without root, for a link that cannot be, for a name that is taken, and if the
+    kernel lacks something.
+    """
     if not 1 <= workers <= WORKERS_MAX:
         raise TopologyError(f"{workers} workers: one switch serves 1 to {WORKERS_MAX}")
-    spec = LinkSpec.parse(link) if isinstance(link, str) else link
+    try:
+        spec = LinkSpec.parse(link) if isinstance(link, str) else link
+    except ValueError as error:
+        raise TopologyError(str(error)) from None
     if spec is not None:
         namespaces.require_root()
     name = check_name(name or f"run-{os.getpid()}")
     draft = plan(name, "", workers, spec, wiring)
     names = tuple(node.namespace for node in (draft.switch, *draft.workers) if node.namespace is not None)
-    about = {"workers": workers, "link": None if spec is None else str(spec), "wiring": wiring}
-    state = State.new(name, names, about, lasting=lasting)
-    if foreign := set(names) & set(namespaces.existing(PREFIX)):
-        raise TopologyError(
-            f"the network namespace {min(foreign)} exists and is no testbed's that I know. If nobody needs it: "
-            f"ip netns delete {min(foreign)}"
-        )
-    topology = plan(name, state.mark, workers, spec, wiring)
+    about = {"workers": workers, "link": None if spec is None else str(spec), "wiring": wiring, "made_by": made_by}
+    state = State.new(name, names, about)
     saved = False
     try:
         with undisturbed():
             state.save(new=True)
+            _refuse_foreign(state)
             saved = True
-            build(topology)
-        yield topology, state
-    except BaseException:
+            if spec is not None:
+                build(plan(name, state.mark, workers, spec, wiring))
+        yield plan(name, state.mark, workers, spec, wiring)
+    finally:
         if saved:
             with undisturbed():
                 tear_down(state)
-        raise
+
+
+def _refuse_foreign(state: State) -> None:
+    """Raise `TopologyError` if there are namespaces of these names: they are not ours, since we have only now begun."""
+    if foreign := set(state.namespaces) & set(namespaces.existing(PREFIX)):
+        state.forget()  # else `down` would remove what is not ours
+        raise TopologyError(
+            f"the network namespace {min(foreign)} exists and no testbed is known to have made it. If nobody needs it: "
+            f"ip netns delete {min(foreign)}"
+        )
 
 
 def reopen(state: State) -> Topology:

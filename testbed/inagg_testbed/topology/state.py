@@ -13,7 +13,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,20 +56,18 @@ class State:
     """In the environment of its processes."""
     owner_pid: int
     owner_started: int
-    """The process that made it (see `Process`), which removes it too unless it is ``lasting``."""
-    lasting: bool
-    """Made by `inagg testbed up`: it stays until `down`."""
+    """The process that made it (see `Process`) and removes it when it ends."""
     namespaces: tuple[str, ...]
     about: dict[str, Any]
     """How it was made, for `status` and for those who use it later."""
 
     @classmethod
-    def new(cls, name: str, namespaces: tuple[str, ...], about: dict[str, Any], *, lasting: bool = False) -> State:
+    def new(cls, name: str, namespaces: tuple[str, ...], about: dict[str, Any]) -> State:
         """Of a testbed that this process makes."""
         owner = Process.of(os.getpid())
         assert owner is not None
         mark = f"{name}-{secrets.token_hex(8)}"
-        return cls(check_name(name), mark, owner.pid, owner.started, lasting, namespaces, about)
+        return cls(check_name(name), mark, owner.pid, owner.started, namespaces, about)
 
     @property
     def path(self) -> Path:
@@ -77,14 +75,18 @@ class State:
         return folder() / f"{self.name}.json"
 
     @property
-    def owned(self) -> bool:
-        """Whether the process that made it still runs."""
-        return Process(self.owner_pid, self.owner_started).alive
+    def owner(self) -> Process:
+        """The process that made it."""
+        return Process(self.owner_pid, self.owner_started)
 
     @property
     def left_over(self) -> bool:
-        """Whether nobody will remove it but `inagg testbed down`."""
-        return not self.lasting and not self.owned
+        """Whether nobody will remove it but `inagg testbed down`: its owner was killed."""
+        return not self.owner.alive
+
+    def telling(self, **more: Any) -> State:
+        """The same with ``more`` in what it is about."""
+        return replace(self, about={**self.about, **more})
 
     def save(self, *, new: bool = False) -> None:
         """Write the file. Raises `TopologyError` if it is ``new`` and there is one."""

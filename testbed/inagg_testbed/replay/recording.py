@@ -1,0 +1,183 @@
+"""Recordings as a sequence of events: what a switch was told, took in and gave out, in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inagg_switch.driver import Address, Binding
+from inagg_switch.recording import VERSION, binding_from, decode_note, encode_note
+from inagg_wire.link import NOTE, CapturedDatagram, CaptureError, note_record, read_capture
+
+
+class RecordingError(ValueError):
+    """The file is no recording that we can read; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """What the switch is. ``fields``: all that the note says, for people."""
+
+    slots: int
+    lanes: int
+    switch: Address
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A job was admitted."""
+
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Unbind:
+    """A job was dropped."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Received:
+    """Datagrams of one ``size`` that came together from ``source``; ``first``: the number of the first in the file."""
+
+    data: NDArray[np.uint8]
+    size: int
+    source: Address
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A datagram that the switch gave out; ``number``: its place in the file."""
+
+    payload: bytes
+    to: Address
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The switch stopped, or (``whole`` False) the file does. ``missing``: datagrams that it could not send."""
+
+    whole: bool
+    missing: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the testbed ran, in its words."""
+
+    fields: Mapping[str, Any]
+
+
+Event = Begin | Bind | Unbind | Received | Sent | End | Run
+
+
+def events(path: Path) -> Iterator[Event]:
+    """The events of a recording, in order: first `Begin`, and one `End`. Raises `RecordingError`; OSError."""
+    begin: Begin | None = None
+    ended = False
+    batch: list[CapturedDatagram] = []
+    cut = ""
+    number = 0
+    for number, found in enumerate(_whole_datagrams(path), 1):
+        if isinstance(found, str):
+            cut = found
+            break
+        note = found.source == NOTE
+        if batch and (note or not _together(batch[-1], found)):
+            yield _received(batch, number - len(batch))
+            batch = []
+        if note:
+            event = _parse_note(path, found.payload)
+            if begin is None and not isinstance(event, Begin):
+                break
+            begin = event if isinstance(event, Begin) else begin
+            ended = ended or isinstance(event, End)
+            yield event
+        elif begin is None:
+            break
+        elif found.source == begin.switch:
+            yield Sent(found.payload, found.destination, number)
+        elif found.destination == begin.switch:
+            batch.append(found)
+        else:
+            raise RecordingError(f"{path}: datagram {number} is neither from nor to the switch {begin.switch}")
+    if begin is None:
+        raise RecordingError(
+            f"{path}: no recording: make one with `inagg testbed --record FILE` (a capture lacks the jobs)"
+        )
+    if batch:
+        yield _received(batch, number - len(batch) + (not cut))
+    if not ended:
+        yield End(False, 0, cut or "the switch was killed")
+
+
+def _whole_datagrams(path: Path) -> Iterator[CapturedDatagram | str]:
+    """The datagrams of a capture; at last a word on what is wrong with its end, if that is so."""
+    datagrams = read_capture(path)
+    first = True
+    while True:
+        try:
+            datagram = next(datagrams)
+        except StopIteration:
+            return
+        except CaptureError as error:
+            if first:
+                raise RecordingError(str(error)) from None
+            yield str(error)
+            return
+        first = False
+        yield datagram
+
+
+def _together(last: CapturedDatagram, now: CapturedDatagram) -> bool:
+    """Whether two datagrams came in one batch."""
+    same = last.time_ns == now.time_ns and last.source == now.source and last.destination == now.destination
+    return same and len(last.payload) == len(now.payload)
+
+
+def _received(batch: list[CapturedDatagram], first: int) -> Received:
+    data = np.frombuffer(b"".join(datagram.payload for datagram in batch), np.uint8)
+    return Received(data, len(batch[0].payload), batch[0].source, first)
+
+
+def _parse_note(path: Path, payload: bytes) -> Event:
+    try:
+        note = decode_note(payload)
+        match note["note"]:
+            case "begin":
+                if note["version"] != VERSION:
+                    raise RecordingError(f"{path}: a recording of version {note['version']}; this reads {VERSION}")
+                host, port = note["switch"]
+                return Begin(note["slots"], note["lanes"], (host, port), note)
+            case "bind":
+                return Bind(binding_from(note))
+            case "unbind":
+                return Unbind(note["job"])
+            case "end":
+                lost = note["not_recorded"]
+                return End(not lost, note["not_sent"], f"{lost} datagrams found no room" if lost else "")
+            case "run":
+                return Run(note)
+            case other:
+                raise RecordingError(f"{path}: a note {other!r}, which this version does not know")
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, RecordingError):
+            raise
+        raise RecordingError(f"{path}: a note that cannot be read: {payload[:80]!r}") from error
+
+
+def add_note(path: Path, fields: Mapping[str, Any]) -> None:
+    """Add to a recording what was run, at its end."""
+    with path.open("ab") as file:
+        file.write(note_record(encode_note({"note": "run", **fields}), time.time_ns()))

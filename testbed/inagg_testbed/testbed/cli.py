@@ -1,0 +1,289 @@
+"""The commands `inagg testbed ...`: options in, words out. What they do stands beside this and in `topology`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from inagg_testbed.signals import undisturbed
+from inagg_testbed.switch_process import COMMAND
+from inagg_testbed.topology import (
+    State,
+    Topology,
+    TopologyError,
+    all_states,
+    load,
+    open_topology,
+    reopen,
+    start_target,
+    target_entry,
+    tear_down,
+)
+from inagg_testbed.topology.launch import enter_namespace
+from inagg_testbed.topology.opening import strays
+from inagg_testbed.topology.processes import processes_of
+
+from .keeping import DEFAULT_NAME, UP, end_owner, keep, log_of, start_keeper
+from .options import Setup, setup_options
+
+name_option = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Of the testbed.")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+
+
+class DefaultGroup(click.Group):
+    """A group in which `run` may be left out: what begins with no subcommand is its arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *self.get_help_option_names(ctx)):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=DefaultGroup,
+    no_args_is_help=True,
+    epilog="""\b
+Examples:
+  inagg testbed --workers 4 -- python train.py
+                                  a switch, four ranks, over loopback
+  sudo inagg testbed --link 1gbit --loss 0.01 -- python train.py
+                                  each rank behind a link of 1 Gbit/s
+  inagg testbed --record run.pcap -- python train.py
+  inagg replay run.pcap           the same packets again, the same bits?
+  sudo inagg testbed up --link 1gbit
+  sudo inagg testbed exec w0 -- ip -s link
+  inagg testbed status
+  sudo inagg testbed down
+""",
+)
+def testbed() -> None:
+    """A switch and its workers on this machine: for your own script, over loopback or over links of a given rate.
+
+    Without a subcommand it is `run`.
+    """
+
+
+@testbed.command(context_settings={"ignore_unknown_options": False})
+@setup_options
+@click.option("--in", "inside", metavar="NAME", help="Run in the testbed that `up` made, with its switch.")
+@click.option("--format", "format_", metavar="NAME", help="INAGG_FORMAT for the script, nat4 for example.")
+@click.option("--json", "as_json", is_flag=True, help="How it ended as JSON on stdout; what ranks say goes to stderr.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def run(
+    ctx: click.Context,
+    /,
+    inside: str | None,
+    format_: str | None,
+    as_json: bool,
+    command: tuple[str, ...],
+    **options: Any,
+) -> int:
+    """Run COMMAND on every worker, around a switch, and remove everything at the end.
+
+    Each rank finds MASTER_ADDR, RANK, WORLD_SIZE and the rest that torchrun sets, and INAGG_SWITCH. The exit status is
+    that of the first rank that failed, else 0.
+    """
+    more = {} if format_ is None else {"INAGG_FORMAT": format_}
+    if inside is not None:
+        given = [k for k in options if ctx.get_parameter_source(k) is not click.core.ParameterSource.DEFAULT]
+        if given:
+            raise click.UsageError(f"--in takes the testbed as it is: leave out --{given[0].replace('_', '-')}")
+        state = _standing(inside)
+        _tell(f"testbed {inside}: {state.about['setup']}", as_json)
+        return _run_in(reopen(state), state.about["control"], command, more, as_json)
+    setup = Setup.of(**options)
+    _tell(f"testbed: {setup.describe()}", as_json)
+    wiring = target_entry(setup.target).wiring
+    made_by = shlex.join(command)
+    with open_topology(setup.workers, setup.link, wiring=wiring, made_by=made_by) as topology:
+        with start_target(setup.target, topology, setup.switch_options()) as switch:
+            status = _run_in(topology, switch.control, command, more, as_json)
+        if setup.record is not None:
+            from inagg_testbed.replay.recording import add_note
+
+            add_note(setup.record, {"command": list(command), "setup": setup.describe(), "exit_code": status})
+            _tell(f"recorded in {setup.record}; look at it again: inagg replay {setup.record}", as_json)
+    return status
+
+
+def _run_in(topology: Topology, control: str, command: Sequence[str], more: dict[str, str], as_json: bool) -> int:
+    """Run a script in a topology with a switch; its exit status."""
+    from .running import run_script
+
+    def say(rank: int, kind: str, line: str) -> None:
+        print(f"[w{rank}] {line}", file=sys.stderr if as_json or kind == "err" else sys.stdout, flush=True)
+
+    start_s = time.monotonic()
+    ends = run_script(topology, command, {"INAGG_SWITCH": control, **more}, say)
+    seconds = time.monotonic() - start_s
+    failed = [end for end in ends if end.exit_code and not end.asked]
+    status = failed[0].exit_code if failed else 0
+    if as_json:
+        ranks = [{"rank": end.rank, "exit_code": end.exit_code, "seconds": end.seconds} for end in ends]
+        click.echo(json.dumps({"testbed": topology.name, "exit_code": status, "seconds": seconds, "ranks": ranks}))
+    elif failed:
+        others = f"; the other {len(ends) - len(failed)} were told to end" if len(failed) < len(ends) else ""
+        _tell(f"rank {failed[0].rank} failed with exit status {status}{others}", as_json)
+    else:
+        _tell(f"all {len(ends)} ranks ended well after {seconds:.1f} s", as_json)
+    return status
+
+
+@testbed.command()
+@name_option
+@setup_options
+@json_option
+def up(name: str, as_json: bool, **options: Any) -> None:
+    """Make a testbed that stays until `down`: a switch, and with --link namespaces and links."""
+    setup = Setup.of(**options)
+    if setup.link is not None:
+        from inagg_testbed.topology.namespaces import require_root
+
+        require_root()
+    with Console(stderr=True).status(f"testbed {name}: {setup.describe()}") if not as_json else nullcontext():
+        state = start_keeper(name, [*COMMAND, "testbed", "keep"], setup)
+    if as_json:
+        click.echo(json.dumps(_line(state)))
+        return
+    click.echo(f"testbed {name} is up: {setup.describe()}")
+    click.echo(f"  its switch: {state.about['control']}")
+    click.echo(f"  a script on every worker: inagg testbed run --in {name} -- python train.py")
+    if state.namespaces:
+        click.echo(f"  a command on one: inagg testbed exec --name {name} w0 -- ip -s link")
+        click.echo(f"  its jobs: inagg testbed exec --name {name} switch -- inagg jobs")
+    click.echo(f"  away with it: inagg testbed down --name {name}")
+
+
+@testbed.command(hidden=True, name="keep")
+@name_option
+@setup_options
+def keep_command(name: str, **options: Any) -> None:
+    """Make a testbed and keep it until SIGTERM: the process behind `up`."""
+    keep(name, Setup.of(**options))
+
+
+@testbed.command()
+@json_option
+def status(as_json: bool) -> int:
+    """Show the testbeds of this machine, and what killed ones have left behind.
+
+    Exit status: 0, or 1 if something was left behind.
+    """
+    states = list(all_states())
+    lost = strays(states)
+    left_over = [state for state in states if state.left_over]
+    if as_json:
+        click.echo(json.dumps({"testbeds": [_line(state) for state in states], "unknown_namespaces": lost}))
+        return int(bool(left_over))
+    if not states:
+        click.echo("no testbed")
+    else:
+        table = Table(title="testbeds")
+        for column in ("name", "workers", "link", "switch", "processes", "state"):
+            table.add_column(column, overflow="fold")
+        for line in map(_line, states):
+            table.add_row(*(str(line[key]) for key in ("name", "workers", "link", "control", "processes", "state")))
+        Console().print(table)
+    for state in left_over:
+        click.echo(f"{state.name} was killed and left this behind. Remove it: inagg testbed down --name {state.name}")
+    for namespace in lost:
+        click.echo(f"{namespace} has our prefix but is no testbed's that I know. If it is: ip netns delete {namespace}")
+    return int(bool(left_over))
+
+
+def _line(state: State) -> dict[str, Any]:
+    """A testbed for `status`."""
+    running = processes_of(state.mark, state.namespaces)
+    if state.left_over:
+        condition = "left over"
+    else:
+        condition = "up" if state.about["made_by"] == UP else f"runs {state.about['made_by']}".strip()
+    return {
+        "name": state.name,
+        "workers": state.about["workers"],
+        "link": state.about["link"] or "loopback",
+        "control": state.about.get("control", ""),
+        "setup": state.about.get("setup", ""),
+        "processes": len(running),
+        "namespaces": list(state.namespaces),
+        "owner": state.owner_pid,
+        "state": condition,
+    }
+
+
+@testbed.command()
+@click.option("--name", help="Of the testbed, also one that runs.  [default: all that `up` made, and all leftovers]")
+@json_option
+def down(name: str | None, as_json: bool) -> None:
+    """Remove testbeds: their processes, namespaces and interfaces. What is not ours is not touched."""
+    if name is None:
+        states = [state for state in all_states() if state.left_over or state.about["made_by"] == UP]
+    else:
+        states = [_known(name)]
+    removed = []
+    for state in states:
+        left_over = state.left_over
+        end_owner(state)
+        with undisturbed():
+            ended = tear_down(state) if load(state.name) == state or left_over else []
+        log_of(state.name).unlink(missing_ok=True)
+        removed.append({"name": state.name, "left_over": left_over, "processes_ended": len(ended)})
+        if not as_json:
+            what = f"{len(state.namespaces)} namespaces, {len(ended)} processes" if left_over else "it was up"
+            click.echo(f"removed {state.name} ({'left over: ' if left_over else ''}{what})")
+    if as_json:
+        click.echo(json.dumps({"removed": removed}))
+    elif not states:
+        click.echo("nothing to remove")
+
+
+@testbed.command(name="exec")
+@name_option
+@click.argument("node")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_(name: str, node: str, command: tuple[str, ...]) -> None:
+    """Run COMMAND on NODE (w0, w1, ..., switch) of a testbed that is up, in place of this process."""
+    state = _standing(name)
+    place = reopen(state).node(node)
+    os.environ.update(place.environment() | {"INAGG_SWITCH": state.about["control"]})
+    try:
+        if place.namespace is not None:
+            enter_namespace(place.namespace)
+        os.execvp(command[0], command)
+    except OSError as error:
+        raise TopologyError(f"cannot run {command[0]!r} on {node}: {error.strerror or error}") from error
+
+
+def _known(name: str) -> State:
+    state = load(name)
+    if state is None:
+        names = ", ".join(state.name for state in all_states())
+        raise TopologyError(f"there is no testbed {name!r}" + (f": there is {names}" if names else ""))
+    return state
+
+
+def _standing(name: str) -> State:
+    """A testbed that `up` has made and that stands."""
+    state = load(name)
+    if state is None or "control" not in state.about:
+        raise TopologyError(f"there is no testbed {name!r}. Make it: inagg testbed up --name {name}")
+    if state.left_over:
+        raise TopologyError(f"testbed {name!r} was killed. Remove what is left: inagg testbed down --name {name}")
+    return state
+
+
+def _tell(text: str, as_json: bool) -> None:
+    """Progress, for people; not among the output of the ranks."""
+    if not as_json:
+        click.echo(text, err=True)

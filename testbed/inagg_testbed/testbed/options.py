@@ -1,0 +1,111 @@
+"""Options that the commands of the testbed share, and what they mean to the switch."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from inagg_testbed.topology import TARGETS
+from inagg_testbed.topology.opening import WORKERS_MAX
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PROBABILITY = click.FloatRange(0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A testbed as the command line asks for it."""
+
+    workers: int
+    link: str | None
+    target: str
+    faults: dict[str, float]
+    """Probabilities by the name of their option."""
+    fault_seed: int | None
+    """None: no faults."""
+    record: Path | None = None
+
+    @classmethod
+    def of(
+        cls, workers: int, link: str | None, target: str, fault_seed: int | None, record: Path | None, **faults: float
+    ) -> Setup:
+        """From options. Draws a seed for the faults if there are some and none is given."""
+        wanted = {name: share for name, share in faults.items() if share}
+        if fault_seed is not None and not wanted:
+            raise click.UsageError(
+                "--fault-seed has nothing to seed: give --loss, --duplicate, --reorder or --corrupt too"
+            )
+        if wanted and fault_seed is None:
+            fault_seed = secrets.randbits(32)
+        return cls(workers, link, target, wanted, fault_seed, None if record is None else record.absolute())
+
+    def switch_options(self) -> list[str]:
+        """For the target: as `inagg switch` spells them."""
+        options = [word for name, share in self.faults.items() for word in (f"--{name}", str(share))]
+        if self.fault_seed is not None:
+            options += ["--fault-seed", str(self.fault_seed)]
+        if self.record is not None:
+            options += ["--record", str(self.record)]
+        return options
+
+    def command_line(self) -> list[str]:
+        """The options again, all of them said."""
+        link = [] if self.link is None else ["--link", self.link]
+        return ["--workers", str(self.workers), *link, "--target", self.target, *self.switch_options()]
+
+    def describe(self) -> str:
+        """One line for people."""
+        links = "over loopback" if self.link is None else f"with links of {self.link}"
+        text = f"{self.workers} workers {links}, target {self.target}"
+        if self.faults:
+            shares = ", ".join(f"{name} {share:g}" for name, share in self.faults.items())
+            text += f", faults at the switch, each way: {shares} (--fault-seed {self.fault_seed})"
+        return text
+
+
+def setup_options(command: Command) -> Command:
+    """The options that `Setup.of` takes."""
+    for option in reversed(
+        (
+            click.option(
+                "--workers", default=4, show_default=True, type=click.IntRange(1, WORKERS_MAX), help="How many."
+            ),
+            click.option(
+                "--link",
+                metavar="RATE",
+                help="Give each worker a link of this rate, such as 1gbit or 100mbit, in a network namespace of its "
+                "own (none: unshaped). Needs root.  [default: loopback, no root]",
+            ),
+            click.option(
+                "--target",
+                default="soft",
+                show_default=True,
+                type=click.Choice(list(TARGETS)),
+                help="What stands in the middle.",
+            ),
+            click.option("--loss", default=0.0, type=PROBABILITY, metavar="P", help="Of datagrams, in each direction."),
+            click.option("--duplicate", default=0.0, type=PROBABILITY, metavar="P", help="A datagram comes twice."),
+            click.option("--reorder", default=0.0, type=PROBABILITY, metavar="P", help="Others overtake it."),
+            click.option("--corrupt", default=0.0, type=PROBABILITY, metavar="P", help="A bit flips: it is dropped."),
+            click.option(
+                "--fault-seed",
+                type=click.IntRange(0, (1 << 32) - 1),
+                metavar="N",
+                help="Repeat the faults of a run.  [default: drawn, and told]",
+            ),
+            click.option(
+                "--record",
+                type=click.Path(dir_okay=False, writable=True, path_type=Path),
+                metavar="FILE",
+                help="Keep what the switch took in and gave out, and all seeds, for `inagg replay FILE`.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
