@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import itertools
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,6 +137,24 @@ def tier_lines(reports: dict[str, list[pytest.TestReport]], config: pytest.Confi
     return lines
 
 
+FIGURE_PROPERTY, TOTAL_PREFIX = "figure", "total "
+
+
+def figure_lines(reports: dict[str, list[pytest.TestReport]]) -> list[str]:
+    """What tests counted: the lines that they recorded as "figure", and the sums of numbers that they recorded as
+    "total X" (with `record_property`)."""
+    lines: list[str] = []
+    totals: Counter[str] = Counter()
+    for report in itertools.chain.from_iterable(reports.values()):
+        for name, value in report.user_properties:
+            if name == FIGURE_PROPERTY:
+                lines.append(str(value))
+            elif name.startswith(TOTAL_PREFIX):
+                assert isinstance(value, int)
+                totals[name.removeprefix(TOTAL_PREFIX)] += value
+    return [*(f"{what}: {count:,}" for what, count in totals.items()), *sorted(lines)]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     # only outcomes of tests: a report of set-up or tear-down that went well is under ""
     reports = {
@@ -142,6 +162,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         for outcome, of_outcome in terminalreporter.stats.items()
         if outcome in ("passed", "failed", "skipped", "error", "xfailed", "xpassed")
     }
+    if figures := figure_lines(reports):
+        terminalreporter.section("figures")
+        for line in figures:
+            terminalreporter.line(line)
     terminalreporter.section("tiers")
     for line in tier_lines(reports, config):
         terminalreporter.line(line)

@@ -18,8 +18,7 @@ from inagg_host.engine.window import Bytes, Window
 def walk(plan: Plan, record_property: Callable[[str, object], None]) -> None:
     search = plan.search()
     found = search.run()
-    print(describe(plan, found))
-    record_property("figure", describe(plan, found))
+    record_property("figure", f"search, {describe(plan, found)}")
     assert found.states >= plan.states
     assert found.transitions > 3 * found.states
     if plan.restarts:

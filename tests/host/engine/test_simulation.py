@@ -7,6 +7,7 @@ protocol hold at every datagram; and that nothing hangs, storms or loops.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from tests.host.sim.runs import make_run
@@ -18,8 +19,10 @@ RUNS, BATCH = 10_000, 100
 
 
 @pytest.mark.parametrize("first", range(0, RUNS, BATCH))
-def test_a_hundred_runs_are_exact(first: int) -> None:
+def test_a_hundred_runs_are_exact(first: int, record_property: Callable[[str, object], None]) -> None:
     tally = check_runs(first, BATCH)
+    for what, count in tally.counts().items():
+        record_property(f"total simulator, {what}", count)
     report = "\n".join(f"seed {seed}: {why}" for seed, why in tally.failed)
     assert not tally.failed, f"{len(tally.failed)} of {tally.runs} runs failed\n{report}"
 

@@ -31,11 +31,18 @@ class Tally:
         self.restarts += other.restarts
         self.failed += other.failed
 
+    def counts(self) -> dict[str, int]:
+        """By what it counts."""
+        return {
+            "runs": self.runs,
+            "events": self.events,
+            "contributions": self.contributions,
+            "new epochs": self.restarts,
+            "failed": len(self.failed),
+        }
+
     def __str__(self) -> str:
-        return (
-            f"{self.runs:,} runs, {self.events:,} events, {self.contributions:,} contributions, "
-            f"{self.restarts:,} new epochs, {len(self.failed)} failed"
-        )
+        return ", ".join(f"{count:,} {what}" for what, count in self.counts().items())
 
 
 def replay_command(seed: int, blocks: int = BLOCKS) -> str:
