@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -31,7 +30,6 @@ PROGRAM = "nat8-128"
 WINDOW = 16
 """Blocks that a worker may have on their way: the ring of libpcap, through which bmv2 reads an interface, holds about
 32 packets, and a burst that it does not hold is lost."""
-START_LIMIT_S = 20.0
 STOP_LIMIT_S = 5.0
 
 
@@ -39,7 +37,7 @@ class Bmv2Process:
     """`simple_switch_grpc`, without a program, from the constructor to `stop`; a context manager.
 
     ``ports``: the interfaces, by port. ``p4runtime``: what it listens on, host:port or unix:PATH. It is killed when the
-    thread that made it ends. Raises `TopologyError`, with what it printed, if it does not start.
+    thread that made it ends. Raises `TopologyError` if it is not installed.
     """
 
     def __init__(self, node: Node, ports: Sequence[str], p4runtime: str, thrift_port: int = THRIFT_PORT) -> None:
@@ -63,19 +61,11 @@ class Bmv2Process:
                 cwd=self._folder.name,
                 start_new_session=True,
             )
-        try:
-            self._await()
-        except BaseException:
-            self.stop()
-            raise
 
-    def _await(self) -> None:
-        """Until it says that it serves; P4Runtime clients wait for its port by themselves."""
-        deadline_s = time.monotonic() + START_LIMIT_S
-        while "Server listening" not in (said := self._log.read_text(errors="replace")):
-            if self.process.poll() is not None or time.monotonic() > deadline_s:
-                raise TopologyError(f"{SWITCH} did not start:\n{said}")
-            time.sleep(0.02)
+    def check(self) -> None:
+        """Raise `TopologyError`, with what it printed, if it has ended. (Clients wait until it serves.)"""
+        if self.process.poll() is not None:
+            raise TopologyError(f"{SWITCH} has ended:\n{self._log.read_text(errors='replace')}")
 
     def stop(self) -> None:
         """End it. No error if it is gone."""
@@ -117,7 +107,7 @@ def start(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
         description = folder / "network.toml"
         description.write_text(network_toml(network_of(topology)))
         p4runtime = f"127.0.0.1:{P4RUNTIME_PORT}"
-        stack.enter_context(Bmv2Process(node, node.interfaces, p4runtime))
+        bmv2 = stack.enter_context(Bmv2Process(node, node.interfaces, p4runtime))
         words = ["--target", "bmv2", "--p4runtime", p4runtime, "--thrift", f"127.0.0.1:{THRIFT_PORT}"]
         words += ["--network", str(description), "--insecure"]
         if "--program" not in options:
@@ -126,5 +116,6 @@ def start(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
         try:
             switch = stack.enter_context(SwitchProcess(*words, *options, control=control, data=None, node=node))
         except RuntimeError as error:
+            bmv2.check()
             raise TopologyError(str(error)) from None
         yield Running(switch.control, switch.data, switch.process.pid)
