@@ -31,6 +31,7 @@ COMMANDS = {
     "jobs": Entry("inagg_switch.cli:jobs", "List the jobs of a switch."),
     "top": Entry("inagg_switch.cli:top", "Watch the traffic of a switch and its jobs."),
     "why": Entry("inagg_switch.cli:why", "Say why a job waits: for which ranks, and for how long."),
+    "advise": Entry("inagg_testbed.advise.command:advise", "Predict whether in-network aggregation helps a training."),
     "bench": Entry("inagg_testbed.bench.cli:bench", "Measure throughput on this machine."),
     "demo": Entry("inagg_testbed.demo:demo", "Train a model with in-network aggregation on this machine."),
     "testbed": Entry(

@@ -5,9 +5,11 @@
 alpha is latency, wire the bytes of an element on a worker's link (`advise.wire`), beta the time that processors need
 for an element, n the number of workers. Link and processors work at the same time, so the slower one counts.
 
-On one machine, where all workers and the switch share the cores, alpha = a0 + a1 n and beta = b0 + b1 n are fitted to
-measured all-reduces. Where workers and switch have machines of their own, beta is the largest of the CPU time of one
-worker and of the switch, which grows with n: what this machine cannot measure end to end, but knows the parts of.
+On one machine, where all workers and the switch share the cores, alpha and beta are fitted to measured all-reduces, for
+each number of workers that was measured, and interpolated between them (they are no straight lines: with more processes
+than cores, each waits for others to be scheduled). Where workers and switch have machines of their own, beta is the
+largest of the CPU time of one worker and of the switch, which grows with n: what this machine cannot measure end to
+end, but knows the parts of.
 """
 
 from __future__ import annotations
@@ -26,33 +28,28 @@ Limit = Literal["latency", "link", "CPU", "switch CPU"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A measured all-reduce over links without a rate. ``worker_cpu_s``: CPU time of one worker in it."""
+    """A measured all-reduce over links without a rate, and the CPU time in it of one worker and of the switch."""
 
     system: str
     workers: int
     elements: int
     seconds: float
     worker_cpu_s: float
+    switch_cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchSample:
-    """CPU time of the software switch for an element from all workers."""
+class Curve:
+    """A constant that depends on the number of workers: measured points (workers, value), two at least, by workers."""
 
-    format: str
-    workers: int
-    cpu_s_per_element: float
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """at_zero + slope * workers."""
-
-    at_zero: float
-    slope: float
+    points: tuple[tuple[int, float], ...]
 
     def at(self, workers: int) -> float:
-        return self.at_zero + self.slope * workers
+        """Between two points on the line through them; beyond the ends on that of the two last, but not below zero."""
+        inner = (k for k in range(1, len(self.points) - 1) if workers <= self.points[k][0])
+        k = next(inner, len(self.points) - 1)
+        (n0, v0), (n1, v1) = self.points[k - 1], self.points[k]
+        return max(0.0, v0 + (v1 - v0) * (workers - n0) / (n1 - n0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +57,11 @@ class Costs:
     """The constants of one system, in seconds, and in seconds per element."""
 
     system: str
-    alpha: Line
-    beta: Line
-    worker: Line
+    alpha: Curve
+    beta: Curve
+    worker: Curve
     """CPU time of one worker for an element."""
-    switch: Line
+    switch: Curve
     """CPU time of the switch for an element from every worker; zero for Gloo."""
 
     def cost(self, workers: int, bits_per_s: float, placement: Placement = "one-machine") -> Cost:
@@ -97,7 +94,7 @@ class Cost:
         return "latency" if self.alpha_s > elements * self.element_s else self.limit
 
 
-def fit_costs(samples: Iterable[Sample], switch: Sequence[SwitchSample]) -> dict[str, Costs]:
+def fit_costs(samples: Iterable[Sample]) -> dict[str, Costs]:
     """The constants of every system in ``samples``, each measured with at least two numbers of workers and sizes.
 
     Raises ValueError if the samples of a system do not determine them.
@@ -105,18 +102,21 @@ def fit_costs(samples: Iterable[Sample], switch: Sequence[SwitchSample]) -> dict
     by_system: dict[str, list[Sample]] = {}
     for sample in samples:
         by_system.setdefault(sample.system, []).append(sample)
-    return {system: _fit_system(system, mine, switch) for system, mine in by_system.items()}
+    return {system: _fit_system(system, mine) for system, mine in by_system.items()}
 
 
-def _fit_system(system: str, samples: Sequence[Sample], switch: Sequence[SwitchSample]) -> Costs:
-    if len({s.workers for s in samples}) < 2 or len({s.elements for s in samples}) < 2:
-        raise ValueError(f"{system}: a fit needs two numbers of workers, and two sizes")
-    rows = [(1, s.workers, s.elements, s.elements * s.workers) for s in samples]
-    a0, a1, b0, b1 = fit(rows, [s.seconds for s in samples])
-    # CPU time is measured well where there is much of it.
-    largest = max(s.elements for s in samples)
-    large = [s for s in samples if s.elements == largest]
-    worker = fit([(1, s.workers) for s in large], [s.worker_cpu_s / s.elements for s in large])
-    ours = [s for s in switch if s.format == system]
-    at_switch = fit([(1, s.workers) for s in ours], [s.cpu_s_per_element for s in ours]) if ours else (0.0, 0.0)
-    return Costs(system, Line(a0, a1), Line(b0, b1), Line(*worker), Line(*at_switch))
+def _fit_system(system: str, samples: Sequence[Sample]) -> Costs:
+    counts = sorted({s.workers for s in samples})
+    if len(counts) < 2 or any(len({s.elements for s in samples if s.workers == n}) < 2 for n in counts):
+        raise ValueError(f"{system}: a fit needs two numbers of workers, and two sizes with each")
+    alpha, beta, worker, switch = [], [], [], []
+    for n in counts:
+        mine = [s for s in samples if s.workers == n]
+        a, b = fit([(1, s.elements) for s in mine], [s.seconds for s in mine])
+        alpha.append((n, a))
+        beta.append((n, b))
+        # CPU time is counted in ticks: only where there is much of it, it is measured well
+        largest = max(mine, key=lambda s: s.elements)
+        worker.append((n, largest.worker_cpu_s / largest.elements))
+        switch.append((n, 0.0 if system == GLOO else largest.switch_cpu_s / largest.elements))
+    return Costs(system, Curve(tuple(alpha)), Curve(tuple(beta)), Curve(tuple(worker)), Curve(tuple(switch)))

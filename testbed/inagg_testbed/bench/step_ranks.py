@@ -46,6 +46,8 @@ class StepRun:
     share for Gloo, and the UDP payload that it sent to the switch."""
     worker_cpu_s: float
     """CPU time of a worker process."""
+    switch_cpu_s: float
+    """CPU time of the switch's processes, in ticks of 10 ms: good for long runs."""
     cpu_busy: float
     """Which share of this machine's CPU time was used, by anything: workers, switch, kernel, strangers. 0 to 1."""
     resent: float
@@ -65,7 +67,15 @@ class StepRun:
             return float(statistics.mean(getattr(run, name) for run in runs))
 
         seconds = tuple(second for run in runs for second in run.seconds)
-        return cls(seconds, mean("bytes_up"), mean("worker_cpu_s"), mean("cpu_busy"), mean("resent"), runs[-1].rtt_s)
+        return cls(
+            seconds,
+            mean("bytes_up"),
+            mean("worker_cpu_s"),
+            mean("switch_cpu_s"),
+            mean("cpu_busy"),
+            mean("resent"),
+            runs[-1].rtt_s,
+        )
 
 
 @dataclass(slots=True)
@@ -88,6 +98,25 @@ def cpu_times() -> tuple[int, int]:
     """Ticks that all cores were busy, and all their ticks (proc(5), /proc/stat)."""
     ticks = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)  # all but idle and iowait
+
+
+def family_cpu_s(pid: int) -> float:
+    """CPU time of a process and its descendants (proc(5), /proc/PID/stat, fields 4, 14 and 15)."""
+    children: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile
+        children.setdefault(int(fields[1]), []).append(int(entry))
+        ticks[int(entry)] = int(fields[11]) + int(fields[12])
+    total, waiting = 0, [pid]
+    while waiting:
+        process = waiting.pop()
+        total += ticks.get(process, 0)
+        waiting += children.get(process, [])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def _sleep_until(moment_s: float) -> None:
@@ -183,6 +212,7 @@ class StepRanks:
         try:
             topology = self._stack.enter_context(open_topology(workers, link))
             switch = self._stack.enter_context(start_target("soft", topology))
+            self._switch_pid = switch.pid
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-step-"))
             self._children = self._stack.enter_context(crew())
             for rank, node in enumerate(topology.workers):
@@ -197,10 +227,12 @@ class StepRanks:
     def run(self, system: str, compute: Compute, steps: int) -> StepRun:
         """``steps`` steps, one after another. Raises RuntimeError if a rank fails, TimeoutError if it hangs."""
         busy, ticks = cpu_times()
+        switch_s = family_cpu_s(self._switch_pid) if self._switch_pid else 0.0
         for child in self._children:
             child.send((system, compute, steps))
         reports = [child.receive(STEP_LIMIT_S * steps) for child in self._children]
         busy_after, ticks_after = cpu_times()
+        switch_after_s = family_cpu_s(self._switch_pid) if self._switch_pid else 0.0
 
         def mean(name: str) -> float:
             return float(statistics.mean(report[name] for report in reports))
@@ -209,6 +241,7 @@ class StepRanks:
             seconds=tuple(max(times) for times in zip(*(report["seconds"] for report in reports), strict=True)),
             bytes_up=mean("bytes_up"),
             worker_cpu_s=mean("cpu_s"),
+            switch_cpu_s=(switch_after_s - switch_s) / steps,
             cpu_busy=(busy_after - busy) / max(ticks_after - ticks, 1),
             resent=mean("resent"),
             rtt_s=mean("rtt_s"),

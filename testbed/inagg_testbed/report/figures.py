@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,6 +12,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from .history import Exponents, History, StepBar, Throughput
 
 COLORS = {"inagg": "#0b6fb8", "gloo": "#c8641a"}
+LINES = {"inagg": "-", "gloo": "--"}
+"""Where two lines lie on one another, both can be seen."""
 MORE_COLORS = ("#0b6fb8", "#1d8a5a", "#8a4fb0", "#b0425f", "#6b7a00", "#555555")
 PARTS = {
     "forward": "#9db8cc", "backward": "#5f87a6", "communication not hidden": "#c8641a",
@@ -50,11 +52,13 @@ def curves(histories: Sequence[History]) -> bytes:
     """Loss by step, and accuracy by epoch, of several trainings."""
     figure, (left, right) = _figure(2)
     for history in histories:
-        color = COLORS[history.system]
+        color, style = COLORS[history.system], LINES[history.system]
         left.plot(history.losses, color=color, alpha=0.22, linewidth=0.8)
-        left.plot(_smooth(history.losses, 10), color=color, label=_name(history))
+        left.plot(_smooth(history.losses, 10), color=color, linestyle=style, label=_name(history))
         epochs = range(1, 1 + len(history.accuracies))
-        right.plot(epochs, [100 * a for a in history.accuracies], "o-", color=color, label=_name(history))
+        right.plot(
+            epochs, [100 * a for a in history.accuracies], "o", linestyle=style, color=color, label=_name(history)
+        )
     left.set(xlabel="step", ylabel="training loss, rank 0", title="Loss (and its mean of 10 steps)")
     left.set_ylim(bottom=0)
     right.set(xlabel="epoch", ylabel="test accuracy, %", title="Accuracy")
@@ -162,16 +166,15 @@ def _exponents_title(found: Exponents) -> str:
     return f"{found.inside:.2%} of the gradients that are not zero lie in the window{zeros}"
 
 
-def comparison(title: str, names: Sequence[str], values: Mapping[str, Sequence[float]], unit: str) -> bytes:
-    """Groups of bars: for each of ``names`` one bar of each series; used for predicted against measured."""
-    figure, (ax,) = _figure(1, height=1.6 + 0.38 * len(names))
-    thickness = 0.8 / len(values)
-    for k, (series, heights) in enumerate(values.items()):
-        offsets = [row + (k - (len(values) - 1) / 2) * thickness for row in range(len(names))]
-        ax.barh(offsets, heights, height=0.9 * thickness, label=series, color=MORE_COLORS[k % len(MORE_COLORS)])
-    ax.set_yticks(range(len(names)), names)
+def errors(names: Sequence[str], values: Sequence[float], band: float = 0.15) -> bytes:
+    """A bar for each relative error, beside a band that is good enough."""
+    figure, (ax,) = _figure(1, height=1.2 + 0.24 * len(names))
+    ax.axvspan(-100 * band, 100 * band, color="#e8f1f8", zorder=0)
+    colors = [COLORS["inagg"] if abs(value) <= band else COLORS["gloo"] for value in values]
+    ax.barh(range(len(names)), [100 * value for value in values], height=0.7, color=colors)
+    ax.axvline(0, color="#555555", linewidth=0.8)
+    ax.set_yticks(range(len(names)), names, fontsize=8)
     ax.invert_yaxis()
-    ax.set(xlabel=unit, title=title)
+    ax.set_xlabel("error of the prediction, %")
     ax.grid(False, axis="y")
-    ax.legend(frameon=False)
     return _png(figure)

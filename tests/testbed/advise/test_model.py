@@ -7,7 +7,7 @@ import math
 import pytest
 
 from inagg_testbed.advise.fit import fit
-from inagg_testbed.advise.model import Cost, Sample, SwitchSample, fit_costs
+from inagg_testbed.advise.model import Cost, Curve, Sample, fit_costs
 from inagg_testbed.advise.step import step_time
 from inagg_testbed.advise.wire import bytes_per_element
 from inagg_testbed.profiles.compute import Compute
@@ -17,14 +17,13 @@ A0, A1, B0, B1, CPU0, CPU1, SWITCH0, SWITCH1 = 1e-4, 3e-4, 2e-9, 1e-9, 1e-9, 0.0
 
 def samples(system: str) -> list[Sample]:
     return [
-        Sample(system, n, e, A0 + A1 * n + e * (B0 + B1 * n), e * (CPU0 + CPU1 * n))
+        Sample(system, n, e, A0 + A1 * n + e * (B0 + B1 * n), e * (CPU0 + CPU1 * n), e * (SWITCH0 + SWITCH1 * n))
         for n in (2, 4, 8)
         for e in (1 << 14, 1 << 20, 1 << 24)
     ]
 
 
-SWITCH = [SwitchSample("nat8", n, SWITCH0 + SWITCH1 * n) for n in (2, 8)]
-COSTS = fit_costs(samples("gloo") + samples("nat8"), SWITCH)
+COSTS = fit_costs(samples("gloo") + samples("nat8"))
 
 
 def test_a_fit_finds_the_coefficients() -> None:
@@ -48,17 +47,24 @@ def test_a_fit_needs_times() -> None:
 
 def test_the_constants_are_those_of_the_data() -> None:
     costs = COSTS["nat8"]
-    assert (costs.alpha.at_zero, costs.alpha.slope) == pytest.approx((A0, A1))
-    assert (costs.beta.at_zero, costs.beta.slope) == pytest.approx((B0, B1))
+    for n in (2, 4, 8):
+        assert costs.alpha.at(n) == pytest.approx(A0 + A1 * n)
+        assert costs.beta.at(n) == pytest.approx(B0 + B1 * n)
     assert costs.worker.at(4) == pytest.approx(CPU0)
     assert costs.switch.at(4) == pytest.approx(SWITCH0 + 4 * SWITCH1)
     assert COSTS["gloo"].switch.at(4) == 0
 
 
+def test_between_measured_numbers_of_workers_a_constant_is_on_a_line_and_beyond_on_the_last_one() -> None:
+    curve = Curve(((2, 1.0), (4, 2.0), (8, 10.0)))
+    assert [curve.at(n) for n in (2, 3, 4, 6, 8, 9)] == [1.0, 1.5, 2.0, 6.0, 10.0, 12.0]
+    assert Curve(((2, 3.0), (4, 1.0))).at(32) == 0.0
+
+
 def test_one_number_of_workers_or_one_size_is_not_enough() -> None:
     for few in ([s for s in samples("nat8") if s.workers == 2], [s for s in samples("nat8") if s.elements == 1 << 20]):
-        with pytest.raises(ValueError, match=r"nat8: .*two numbers of workers, and two sizes"):
-            fit_costs(few, [])
+        with pytest.raises(ValueError, match=r"nat8: .*two numbers of workers, and two sizes with each"):
+            fit_costs(few)
 
 
 def test_on_a_slow_link_the_link_counts() -> None:

@@ -34,7 +34,7 @@ def test_a_report_has_pictures_of_one_width() -> None:
         figures.throughput(points),
         figures.breakdown(bars),
         figures.exponents(Exponents("nat8", 29, {0: 5, -3: 10, -40: 1}, 4)),
-        figures.comparison("predicted and measured", ["a", "b"], {"predicted": [1, 2], "measured": [1, 3]}, "ms"),
+        figures.errors(["a", "b"], [0.1, -0.3]),
     ]
     assert {size(png)[0] for png in pictures} == {int(figures.WIDTH * figures.DPI)}
 

@@ -1,0 +1,104 @@
+"""Measure what the cost model needs, on this machine, in about a minute; kept with a date until asked for anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from inagg_wire.formats import FORMATS, job_format
+
+from .. import cache
+from ..profiles.compute import nothing
+from .model import Costs, Sample, fit_costs
+from .wire import GLOO
+
+Network = Literal["loopback", "veth"]
+"""What datagrams go through: the loopback interface, or pairs of interfaces between namespaces (needs root)."""
+
+WORKERS = (2, 4, 8)
+SIZES = (1 << 14, 1 << 20, 1 << 23)
+"""Elements of the all-reduces: 64 KiB, 4 MiB, 32 MiB of float32, as buckets are."""
+SAMPLE_S = 0.3
+"""Time for each all-reduce, roughly."""
+RUNS_MIN, RUNS_MAX = 3, 100
+KERNEL_ELEMENTS = 1 << 22
+BATCH_DATAGRAMS = 44
+"""What the engine gives to a kernel at a time."""
+SYSTEMS = (GLOO, *FORMATS)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured, when and over what. ``kernels``: seconds for an element in the host's kernels, by format:
+    finding scales, encoding and decoding; a part of the workers' CPU time."""
+
+    date: str
+    network: Network
+    samples: tuple[Sample, ...]
+    kernels: dict[str, float]
+
+    def costs(self) -> dict[str, Costs]:
+        """The fitted constants of every system."""
+        return fit_costs(self.samples)
+
+    def residuals(self) -> list[float]:
+        """Relative errors of the fit on its own samples: how far a line is from this machine."""
+        costs = self.costs()
+        return [costs[s.system].cost(s.workers, 0).seconds(s.elements) / s.seconds - 1 for s in self.samples]
+
+
+def from_kept(kept: dict[str, Any]) -> Calibration:
+    """From what `cache.load` returned. Raises KeyError or TypeError for another version's file."""
+    samples = tuple(Sample(**sample) for sample in kept["samples"])
+    return Calibration(kept["date"], kept["network"], samples, dict(kept["kernels"]))
+
+
+def calibration(network: Network, again: bool = False, progress: Callable[[str], None] = lambda _: None) -> Calibration:
+    """That of this machine: from the cache if it is there and not ``again``, else measured and kept."""
+    kept = None if again else cache.load(f"calibration-{network}")
+    if kept is not None:
+        try:
+            return from_kept(kept)
+        except (KeyError, TypeError):
+            progress("the calibration that was kept is of another version: measuring anew")
+    kernels = measure_kernels(progress)
+    samples = list(measure(network, SYSTEMS, WORKERS, SIZES, progress))
+    content = {"network": network, "samples": [asdict(s) for s in samples], "kernels": kernels}
+    return from_kept(cache.keep(f"calibration-{network}", content))
+
+
+def measure(
+    network: Network, systems: Sequence[str], workers: Iterable[int], sizes: Sequence[int],
+    progress: Callable[[str], None] = lambda _: None,
+) -> Iterable[Sample]:  # fmt: skip
+    """All-reduces of ``sizes`` elements by each system, over links without a rate."""
+    from ..bench.step_ranks import StepRanks
+
+    for count in workers:
+        progress(f"calibrating: starting {count} workers")
+        with StepRanks(count, systems, None if network == "loopback" else "none") as ranks:
+            for elements in sizes:
+                for system in systems:
+                    progress(f"calibrating: {count} workers, {elements * 4 >> 10:,} KiB, {system}")
+                    bare = nothing([elements])
+                    estimate_s = min(ranks.run(system, bare, 2).seconds)
+                    run = ranks.run(system, bare, round(min(RUNS_MAX, max(RUNS_MIN, SAMPLE_S / estimate_s))))
+                    yield Sample(system, count, elements, run.median_s, run.worker_cpu_s, run.switch_cpu_s)
+
+
+def measure_kernels(progress: Callable[[str], None] = lambda _: None) -> dict[str, float]:
+    """Seconds for an element, by format, on one core: `Calibration.kernels`."""
+    from inagg_wire.scale import FloatType
+
+    from ..bench.kernels import measure_all
+
+    found: dict[str, float] = {}
+    for name in FORMATS:
+        progress(f"calibrating: kernels of {name}")
+        rates = measure_all(
+            [job_format(name)], [FloatType.FLOAT32], workers=4, elements=KERNEL_ELEMENTS,
+            batch_datagrams=BATCH_DATAGRAMS, runs=3,
+        )  # fmt: skip
+        found[name] = sum(1 / rate.elements_per_s for rate in rates if rate.kernel != "copy")
+    return found

@@ -1,0 +1,203 @@
+"""`inagg advise`: does in-network aggregation help a given training? Options in, a table and sentences out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from inagg_wire.formats import FORMATS, WORKERS_MAX
+
+from ..bench.step_command import compute_of, compute_options
+from ..profiles import NAMES
+
+if TYPE_CHECKING:
+    from .calibrate import Calibration, Network
+    from .check import Checked
+    from .predict import Prediction
+
+GOOD_ERROR = 0.15
+CAPTION = "alone: all communication; exposed: what computation does not hide of it; less: than Gloo"
+PLACEMENTS = ("own-machines", "one-machine")
+
+
+class LinkRate(click.ParamType[str]):
+    """A rate such as 1gbit, or none."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ..topology import LinkSpec
+
+        try:
+            return str(LinkSpec.parse(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.option("--model", default="resnet50", show_default=True, type=click.Choice(NAMES), help="What is trained.")
+@click.option("--link", default="1gbit", show_default=True, type=LinkRate(), help="The network of each worker.")
+@click.option("--workers", default=8, show_default=True, type=click.IntRange(2, WORKERS_MAX), help="How many.")
+@click.option(
+    "--format", "formats", multiple=True, type=click.Choice(list(FORMATS)), help="Only these formats (repeatable)."
+)
+@compute_options
+@click.option(
+    "--placement",
+    default=PLACEMENTS[0],
+    show_default=True,
+    type=click.Choice(PLACEMENTS),
+    help="A machine like this one for each worker and the switch, or all on this one, as the testbed has it.",
+)
+@click.option("--calibrate", is_flag=True, help="Measure this machine anew, though it was before.")
+@click.option("--check", "as_check", is_flag=True, help="Measure ten trainings here and compare (minutes).")
+@click.option(
+    "--steps", default=3, show_default=True, type=click.IntRange(1), help="Measured steps of each, with --check."
+)
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="With --check: write an HTML file.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def advise(
+    model: str, link: str, workers: int, formats: Sequence[str], batch: int | None, compute_ms: float | None,
+    compute_rate: float | None, placement: str, calibrate: bool, as_check: bool, steps: int, report: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Predict the time of a training step with Gloo and through a switch, and say whether it would help.
+
+    The prediction is that of a cost model: a latency for each all-reduce, and for each element the time on the link or
+    in the processors, whichever is longer. Its constants are measured on this machine when they are needed first, in a
+    minute or two, and kept. Computation is measured here too, or assumed: --compute-ms says how long forward and
+    backward take on your machines. --check shows how good predictions are.
+    """
+    if report is not None and not as_check:
+        raise click.UsageError("--report goes with --check")
+    console = Console(stderr=True)
+    with console.status("") as status:
+        constants = _calibration(calibrate, as_check, status.update)
+        if as_check:
+            found = _check(constants, steps, status.update, as_json)
+        else:
+            predictions = _predict(
+                constants, compute_of(model, batch, compute_ms, compute_rate), link, workers, formats, placement
+            )
+    if as_check:
+        if not as_json:
+            Console().print(check_table(found))
+            click.echo(verdict(found))
+        if report is not None:
+            from ..report.advising import check_report
+
+            click.echo(f"report: {check_report(report, found, verdict(found))}", err=as_json)
+        return
+    _show(predictions, constants, model, link, workers, placement, as_json)
+
+
+def _calibration(again: bool, as_check: bool, progress: Callable[[str], None]) -> Calibration:
+    from .calibrate import calibration
+
+    network: Network = "veth" if os.geteuid() == 0 else "loopback"
+    return calibration(network, again, progress)
+
+
+def _check(constants: Calibration, steps: int, progress: Callable[[str], None], as_json: bool) -> list[Checked]:
+    from .check import LINK_CASES, LOOPBACK_CASES, check
+
+    found = []
+    cases = LINK_CASES if constants.network == "veth" else LOOPBACK_CASES
+    for checked in check(cases, constants.costs(), steps, progress):
+        found.append(checked)
+        if as_json:
+            click.echo(json.dumps({"bench": "advise-check"} | asdict(checked) | {"error": checked.error}))
+    return found
+
+
+def _predict(
+    constants: Calibration, compute: Any, link: str, workers: int, formats: Sequence[str], placement: str
+) -> tuple[Any, list[Prediction]]:
+    from ..topology import LinkSpec
+    from .predict import predict
+
+    where: Any = placement
+    rate = LinkSpec.parse(link).rate_bits_per_s
+    return compute, predict(compute, constants.costs(), formats or list(FORMATS), workers, rate, where)
+
+
+def _show(
+    found: tuple[Any, list[Prediction]], constants: Calibration, model: str, link: str, workers: int, placement: str,
+    as_json: bool,
+) -> None:  # fmt: skip
+    from .predict import advice
+
+    compute, predictions = found
+    sentences = advice(predictions)
+    if as_json:
+        about = {"model": model, "link": link, "workers": workers, "placement": placement}
+        about |= {"compute": compute.source, "compute_s": compute.seconds, "calibrated": constants.date}
+        for prediction in predictions:
+            times = asdict(prediction.time)
+            line = {"system": prediction.system, "limit": prediction.limit, "reduction": prediction.reduction}
+            click.echo(json.dumps({"bench": "advise"} | about | line | times))
+        click.echo(json.dumps({"bench": "advise"} | about | {"advice": sentences}))
+        return
+    Console().print(prediction_table(predictions, f"{model}, {workers} workers, {link}: predicted"))
+    click.echo(f"computation: {compute.seconds * 1e3:,.0f} ms a step, {compute.source}")
+    click.echo(f"constants: measured {constants.date} over {constants.network}; {placement.replace('-', ' ')}")
+    click.echo("\n" + "\n".join(click.wrap_text(sentence, 78) for sentence in sentences))
+
+
+def prediction_table(predictions: Sequence[Prediction], title: str) -> Table:
+    """For people: 80 columns."""
+    table = Table(title=title, caption=CAPTION)
+    for name in ("system", "step ms", "alone ms", "exposed ms", "limit", "less"):
+        table.add_column(name, justify="left" if name in ("system", "limit") else "right")
+    for p in predictions:
+        table.add_row(
+            "Gloo, float32" if p.system == "gloo" else p.system,
+            f"{p.time.step_s * 1e3:,.0f}",
+            f"{p.time.communication_s * 1e3:,.0f}",
+            f"{p.time.exposed_s * 1e3:,.0f}",
+            p.limit,
+            percent(p.reduction) if p.reduction is not None else "",
+        )
+    return table
+
+
+def percent(share: float) -> str:
+    """Whole percent, and never -0%."""
+    return f"{round(100 * share) or 0}%"
+
+
+def check_table(found: Sequence[Checked]) -> Table:
+    """Predicted beside measured, for people: 80 columns."""
+    table = Table(title="a training step on this machine: predicted and measured", caption="error: of the prediction")
+    for name in ("model", "workers", "link", "numbers", "predicted ms", "measured ms", "error"):
+        table.add_column(name, justify="right" if name not in ("model", "link", "numbers") else "left")
+    for c in found:
+        table.add_row(
+            c.case.model,
+            str(c.case.workers),
+            c.case.link or "loopback",
+            "Gloo" if c.system == "gloo" else c.system,
+            f"{c.predicted_s * 1e3:,.0f}",
+            f"{c.measured_s * 1e3:,.0f}",
+            f"{c.error:+.0%}",
+        )
+    return table
+
+
+def verdict(found: Sequence[Checked]) -> str:
+    """How many predictions were good: of trainings (both systems) and of steps."""
+    good = [abs(c.error) <= GOOD_ERROR for c in found]
+    cases = dict.fromkeys(c.case for c in found)
+    whole = sum(all(ok for c, ok in zip(found, good, strict=True) if c.case == case) for case in cases)
+    return (
+        f"within {GOOD_ERROR:.0%}: {sum(good)} of {len(good)} predictions; {whole} of {len(cases)} trainings with both "
+        "systems"
+    )

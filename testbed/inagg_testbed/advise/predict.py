@@ -1,0 +1,96 @@
+"""Predictions for a training, and what they mean for who asks. Plain functions: no measurement, no output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..profiles.compute import Compute
+from .model import Costs, Limit, Placement
+from .step import StepTime, step_time
+from .wire import GLOO
+
+WORTH_IT = 0.05
+"""Less gain than this share of a step is not worth a switch, and less than what a prediction can tell."""
+DEFAULT, EXACT = "nat8", "fix32"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A step with one system. ``limit``: what communication spends its time on."""
+
+    system: str
+    time: StepTime
+    limit: Limit
+    reduction: float | None
+    """How much less time than with Gloo, 0 to 1, negative if more; None for Gloo itself."""
+
+
+def predict(
+    compute: Compute, costs: Mapping[str, Costs], systems: Sequence[str], workers: int, bits_per_s: float,
+    placement: Placement,
+) -> list[Prediction]:  # fmt: skip
+    """Predictions for Gloo, first, and for ``systems``. ``bits_per_s``: of each worker's link; 0: without a rate.
+
+    Raises KeyError for a system without constants.
+    """
+    found: list[Prediction] = []
+    for system in (GLOO, *(s for s in systems if s != GLOO)):
+        cost = costs[system].cost(workers, bits_per_s, placement)
+        time = step_time(compute, cost.seconds)
+        largest = max((elements for elements, _ in compute.buckets), default=0)
+        reduction = 1 - time.step_s / found[0].time.step_s if found else None
+        found.append(Prediction(system, time, cost.limit_of(largest), reduction))
+    return found
+
+
+def advice(predictions: Sequence[Prediction]) -> list[str]:
+    """Sentences: whether to use it, in which format, and why not where it will not help.
+
+    ``predictions`` as `predict` returns them.
+    """
+    gloo, others = predictions[0], predictions[1:]
+    if not others:
+        return ["Name a format to compare with Gloo."]
+    exposed = gloo.time.exposed_s / gloo.time.step_s
+    if exposed < WORTH_IT:
+        return [
+            f"It will not help: computation hides Gloo's communication but for {exposed:.1%} of a step. Faster "
+            "computation, smaller batches or a slower link would change that."
+        ]
+    best = min(others, key=lambda p: p.time.step_s)
+    assert best.reduction is not None
+    if best.reduction < WORTH_IT:
+        return [f"It will not help: {best.system}, the fastest, {_gain(best)}. {_why_not(best)}"]
+    lines = [f"It will help: {best.system} {_gain(best)}."]
+    by_name = {p.system: p for p in others}
+    if DEFAULT in by_name and best.system != DEFAULT:
+        lines.append(f"The default, {DEFAULT}, {_gain(by_name[DEFAULT])}, and its noise is less.")
+    exact = by_name.get(EXACT, best)
+    if exact is not best and (exact.reduction or 0.0) > WORTH_IT:
+        lines.append(f"Adding in the network alone, without fewer bytes for a number ({EXACT}), {_gain(exact)}.")
+    slower = [p.system for p in others if p.reduction is not None and p.reduction < 0]
+    if slower:
+        lines.append(f"Slower than Gloo: {', '.join(slower)}.")
+    if best.limit in ("CPU", "switch CPU"):
+        whose = "the switch's processor" if best.limit == "switch CPU" else "the hosts' processors"
+        lines.append(
+            f"With it, {whose} would be the limit and no longer the link: a faster link would not help further."
+        )
+    return lines
+
+
+def _gain(prediction: Prediction) -> str:
+    reduction = prediction.reduction or 0.0
+    if abs(reduction) < 0.005:
+        return "takes as long as Gloo"
+    return f"takes {abs(reduction):.0%} {'less' if reduction > 0 else 'more'} time for a step than Gloo"
+
+
+def _why_not(prediction: Prediction) -> str:
+    return {
+        "latency": "The tensors are so small that latency counts, not bytes.",
+        "link": "The link is the limit with both, and the format is not smaller than what Gloo sends.",
+        "CPU": "The hosts' processors are the limit and not the link, so fewer bytes do not help.",
+        "switch CPU": "The switch's processor is the limit: more shards or a hardware switch would help.",
+    }[prediction.limit]
