@@ -152,7 +152,8 @@ class BlockTopK(Sparsifier):
         """Which blocks this worker keeps; without those that are zero."""
         wide = np.zeros(self.count(x.size) * self.block)
         wide[: x.size] = x
-        norms = np.square(wide).reshape(-1, self.block).sum(axis=1)
+        with np.errstate(over="ignore"):  # then it is infinite, and among the largest
+            norms = np.square(wide).reshape(-1, self.block).sum(axis=1)
         mask = np.zeros(norms.size, np.bool_)
         mask[largest(norms, count_of(self.k, norms.size))] = True
         mask &= norms != 0

@@ -1,0 +1,50 @@
+"""What a rank remembers of each tensor between two compressions: for a checkpoint, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import Compressor, Floats, State
+from .feedback import MEMORY
+
+
+@dataclass(slots=True)
+class Memory:
+    """Of one tensor of ``d`` elements. Can be pickled."""
+
+    d: int
+    dtype: np.dtype[Any]
+    step: int = 0
+    """How often it has been compressed."""
+    state: State = field(default_factory=dict)
+    """Of the compressor that is in use."""
+
+    def fit(self, compressor: Compressor, x: Floats) -> Floats:
+        """Have the state that ``compressor`` needs; what to give to it in the place of ``x``.
+
+        Another compressor may have been in use. What both know stays. An error that is remembered, and that the new
+        one would not know, is added to ``x``, so that nothing is lost. Raises ValueError if ``x`` is another tensor.
+        """
+        if (x.size, x.dtype) != (self.d, self.dtype):
+            raise ValueError(
+                f"a tensor of {x.size} elements of {x.dtype} where one of {self.d} of {self.dtype} is remembered: "
+                "compress the same parameters, in the same order, as before"
+            )
+        wanted = compressor.new_state(self.d, self.dtype)
+        if MEMORY in self.state and MEMORY not in wanted:
+            x = x + self.state[MEMORY]
+        self.state = {name: self.state.get(name, fresh) for name, fresh in wanted.items()}
+        return x
+
+
+Memories = dict[int, Memory]
+"""By the tensor's number."""
+
+
+def memory_of(memories: Memories, number: int, d: int, dtype: npt.DTypeLike) -> Memory:
+    """The memory of tensor ``number``, made if there is none."""
+    return memories.setdefault(number, Memory(d, np.dtype(dtype)))
