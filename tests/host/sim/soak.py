@@ -47,7 +47,7 @@ class Tally:
 
 def replay_command(seed: int, blocks: int = BLOCKS) -> str:
     """What to type to see a run again."""
-    return f"python -m tests.host.sim --seed {seed}" + (f" --blocks {blocks}" if blocks != BLOCKS else "")
+    return f".venv/bin/python -m tests.host.sim --seed {seed}" + (f" --blocks {blocks}" if blocks != BLOCKS else "")
 
 
 def check_runs(first: int, count: int, blocks: int = BLOCKS) -> Tally:
