@@ -1,0 +1,66 @@
+"""The file that says what is plugged in where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inagg_switch.p4.network import Host, Network, NetworkError, network_from, network_toml, read_network
+
+GOOD: dict[str, Any] = {
+    "switch": {"address": "10.77.0.254", "mac": "02:00:0a:4d:00:fe"},
+    "host": [
+        {"address": "10.77.0.1", "mac": "02:00:0a:4d:00:01", "port": 0},
+        {"address": "10.77.0.2", "mac": "02:00:0A:4D:00:02", "port": 7},
+    ],
+}
+NETWORK = Network(
+    "10.77.0.254",
+    0x02000A4D00FE,
+    (Host("10.77.0.1", 0x02000A4D0001, 0), Host("10.77.0.2", 0x02000A4D0002, 7)),
+)
+
+
+def test_a_description_is_read() -> None:
+    assert network_from(GOOD) == NETWORK
+    assert NETWORK.data_port == 47101
+    assert NETWORK.host("10.77.0.2") == NETWORK.hosts[1]
+    assert NETWORK.host("10.77.0.3") is None
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "network.toml"
+    file.write_text(network_toml(NETWORK))
+    assert read_network(file) == NETWORK
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"switch": None}, r"table \[switch\]"),
+        ({"host": []}, r"\[\[host\]\]"),
+        ({"hosts": []}, "'hosts'; it may have host, switch"),
+        ({"switch": {"address": "10.77.0.254"}}, r"\[switch\]: mac 'None' is no Ethernet address"),
+        ({"switch": GOOD["switch"] | {"address": "::1"}}, "'::1' is no IPv4 address"),
+        ({"switch": GOOD["switch"] | {"data_port": 0}}, "data_port 0 is no number from 1"),
+        ({"switch": GOOD["switch"] | {"port": 0}}, "'port'; it may have"),
+        ({"host": [GOOD["host"][0] | {"port": 511}]}, "port 511 is no number from 0 to 510"),
+        ({"host": [GOOD["host"][0] | {"port": True}]}, "port True"),
+        ({"host": [GOOD["host"][0], GOOD["host"][0]]}, "same address"),
+        ({"host": [GOOD["host"][0] | {"mac": "02:00:0a:4d:00:fe"}]}, "same mac"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_named(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(NetworkError, match=says):
+        network_from(GOOD | change)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NetworkError, match=r"cannot read .*missing\.toml"):
+        read_network(tmp_path / "missing.toml")
+    bad = tmp_path / "bad.toml"
+    bad.write_text("switch = ")
+    with pytest.raises(NetworkError, match=r"bad\.toml is no TOML"):
+        read_network(bad)
