@@ -18,7 +18,7 @@ DEMO_ARGS   ?=
 SOAK_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow soak test-install lint types format bench proto vectors p4 clean distclean
+.PHONY: help setup demo test test-slow test-p4 soak test-install lint types format bench experiments proto vectors p4 clean distclean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: $(STAMP) ## the tests of the default tier; needs no root
 
 test-slow: $(STAMP) ## all tests, the slow ones as well
 	$(BIN)/python -m pytest --slow $(PYTEST_ARGS)
+
+test-p4: $(STAMP) ## the tests on a real bmv2 switch; needs p4c and simple_switch_grpc on PATH, and root
+	$(BIN)/python -m pytest -m p4 $(PYTEST_ARGS)
 
 soak: $(STAMP) ## simulate workers, switch and a bad network for SOAK_SECONDS; prints seeds that fail
 	$(BIN)/python -m tests.host.sim --soak $(SOAK_SECONDS)
@@ -53,6 +56,9 @@ format: $(STAMP) ## let ruff mend and format the sources
 
 bench: $(STAMP) ## measure throughput on this machine
 	$(BIN)/inagg bench $(BENCH_ARGS)
+
+experiments: $(STAMP) ## carry out the papers' claims (10 min); writes testbed/results/
+	$(BIN)/inagg experiment all --out testbed/results
 
 proto: $(STAMP) ## generate the gRPC code anew from protos/inagg_proto
 	$(BIN)/python -m inagg_proto.generate

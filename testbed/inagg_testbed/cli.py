@@ -40,6 +40,7 @@ COMMANDS = {
     "replay": Entry(
         "inagg_testbed.replay.cli:replay", "Feed recorded packets to a switch again, and compare bit by bit."
     ),
+    "experiment": Entry("inagg_testbed.experiments.cli:experiment", "Carry out the claims of the papers."),
 }
 
 # Optional imports, by top-level module: the extra that brings them.

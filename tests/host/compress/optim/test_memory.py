@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -115,7 +116,7 @@ def test_a_checkpoint_goes_on_to_the_same_bits() -> None:
         optimizer.step()
     second = [p.clone() for p in first]
     restored = MemSGD(second, RATE, RandK(2, scaled=False), seed=9, weight=SquaredTime(1.0))
-    restored.load_state_dict(optimizer.state_dict())
+    restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # else it would share the tensors
     for params, each in ((first, optimizer), (second, restored)):
         give_gradients(params, 3)
         each.step()

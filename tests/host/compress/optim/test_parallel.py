@@ -16,7 +16,7 @@ D = 12
 
 @dataclass(frozen=True)
 class Constant:
-    """The same gradient everywhere: then the sum of what was applied and what is remembered does not depend on order."""
+    """The same gradient everywhere: what is applied and what is remembered add up to the same in any order."""
 
     def __call__(self, worker: int) -> Gradient:
         return lambda x, t: np.arange(1.0, D + 1)

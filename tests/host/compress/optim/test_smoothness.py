@@ -42,7 +42,8 @@ def test_what_the_function_does_not_bend_along_stays_zero() -> None:
 
 def test_ridge_matrix_is_the_hessian() -> None:
     def gradient(x: Array) -> Array:
-        return SAMPLES.T @ (SAMPLES @ x) / len(SAMPLES) + L2 * x
+        result: Array = SAMPLES.T @ (SAMPLES @ x) / len(SAMPLES) + L2 * x
+        return result
 
     columns = [gradient(e) - gradient(np.zeros(6)) for e in np.eye(6)]
     assert np.allclose(ridge_smoothness(SAMPLES, L2).matrix, np.stack(columns, axis=1))
@@ -56,7 +57,8 @@ def test_logistic_loss_stays_below_its_quadratic_bound() -> None:
 
     def gradient(x: Array) -> Array:
         pull = labels / (1 + np.exp(labels * (SAMPLES @ x)))
-        return -(SAMPLES.T @ pull) / len(labels) + L2 * x
+        result: Array = L2 * x - (SAMPLES.T @ pull) / len(labels)
+        return result
 
     full, diagonal = logistic_smoothness(SAMPLES, L2).matrix, np.diag(logistic_smoothness(SAMPLES, L2, True).matrix)
     for matrix in (full, diagonal):
@@ -98,5 +100,5 @@ def test_stacked_matrices_apply_row_by_row(diagonal: bool) -> None:
 
 @pytest.mark.parametrize("matrix", [np.array([1.0, -1.0]), np.array([[1.0, 2.0], [2.0, 1.0]]), np.ones((2, 3))])
 def test_what_is_no_smoothness_matrix_is_refused(matrix: Array) -> None:
-    with pytest.raises(ValueError, match="smoothness|symmetric"):
+    with pytest.raises(ValueError, match=r"smoothness|symmetric"):
         Smoothness.of(matrix)

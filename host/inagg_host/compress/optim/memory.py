@@ -1,0 +1,102 @@
+"""SGD with memory (Mem-SGD, Stich et al. 2018, algorithm 1) as a PyTorch optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from ..base import Compressor
+from ..key import Key
+from .rates import Rate
+
+Exchange = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+
+class MemSGD(torch.optim.Optimizer):
+    """x <- x - g with g = C(m + eta_t grad), and m <- m + eta_t grad - g: what is not sent now is kept in the memory m.
+
+    The step size enters the memory with the gradient. So with x~ = x_0 - sum of eta_t grad, what plain SGD would have
+    done with the same gradients, x~ = x - m at all times.
+
+        optimizer = MemSGD(model.parameters(), lr=InverseTime(2, l2, d), compressor=TopK(1), seed=7)
+
+    ``lr``: a number or a function of the step. ``compressor``: any, best a contraction; each parameter is compressed as
+    one vector. ``weight``: if given, `average` holds the mean of the iterates x_0, x_1, ... with the weights
+    ``weight(t)``; theorem 2.4 asks for `rates.SquaredTime`. ``exchange``: with several workers, takes a parameter and
+    what this worker sends of it, and returns what it really contributed (rounding included) and the mean of all
+    workers'; the memory keeps the rest.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[torch.Tensor] | Iterable[dict[str, Any]],
+        lr: float | Rate,
+        compressor: Compressor,
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        weight: Rate | None = None,
+        exchange: Exchange | None = None,
+    ) -> None:
+        if not callable(lr) and not lr > 0:
+            raise ValueError(f"lr = {lr}: give a number above 0, or a function of the step")
+        self.compressor, self.seed, self.rank = compressor, seed, rank
+        self._weight, self._exchange = weight, exchange
+        super().__init__(params, {"lr": lr})
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """One step of all parameters that have a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        number = 0
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group["lr"], number)
+                number += 1
+        return loss
+
+    def _update(self, parameter: torch.Tensor, lr: float | Rate, number: int) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"], state["memory"] = 0, torch.zeros_like(parameter)
+            if self._weight is not None:
+                state["average"], state["weights"] = torch.zeros_like(parameter), 0.0
+        t, memory = state["step"], state["memory"]
+        if self._weight is not None:
+            weight = self._weight(t)
+            state["weights"] += weight
+            state["average"] += (parameter - state["average"]) * (weight / state["weights"])
+        assert parameter.grad is not None
+        entering = memory.add(parameter.grad, alpha=lr(t) if callable(lr) else lr)
+        sent = self._compress(entering, Key(self.seed, self.rank, t, number))
+        contributed, mean = (sent, sent) if self._exchange is None else self._exchange(parameter, sent)
+        parameter.sub_(mean)
+        torch.sub(entering, contributed, out=memory)
+        state["step"] = t + 1
+
+    def _compress(self, entering: torch.Tensor, key: Key) -> torch.Tensor:
+        vector = entering.detach().cpu().reshape(-1).numpy()
+        return torch.from_numpy(np.asarray(self.compressor(vector, key))).view_as(entering).to(entering.device)
+
+    def memory(self, parameter: torch.Tensor) -> torch.Tensor:
+        """What of ``parameter``'s steps has not been sent; zeros before its first step."""
+        memory: torch.Tensor = self.state[parameter].get("memory", torch.zeros_like(parameter))
+        return memory
+
+    def average(self, parameter: torch.Tensor) -> torch.Tensor:
+        """The weighted mean of the iterates of ``parameter`` so far. Raises ValueError if there is no ``weight``."""
+        if self._weight is None:
+            raise ValueError("no average is kept: give MemSGD a weight, for example SquaredTime(a)")
+        state = self.state[parameter]
+        return state["average"].clone() if state else parameter.detach().clone()

@@ -1,0 +1,1 @@
+"""The papers' claims, carried out at the scale of one machine: `inagg experiment NAME`."""

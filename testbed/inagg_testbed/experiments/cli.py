@@ -1,0 +1,102 @@
+"""`inagg experiment`: carry out one claim of the papers, or all."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from . import registry
+from .model import Plot, Run
+from .page import Record, expected, record, shown, write
+
+ALL = "all"
+
+
+@click.command()
+@click.argument("name", type=click.Choice([*registry.MODULES, ALL]), metavar="NAME")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0, (1 << 32) - 1), help="Of all randomness.")
+@click.option("--tiny", is_flag=True, help="In seconds, to see it run: its figures mean little.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for each figure.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write plots, results.json and README.md here; other experiments' results there stay.",
+)
+def experiment(name: str, seed: int, tiny: bool, as_json: bool, out: Path | None) -> int:
+    """Carry out one experiment on the papers' claims, or "all", and compare with the references.
+
+    Exit status 1 if a figure is not within its tolerance.
+
+    \b
+    NAME is one of
+      second-moment        natural compression's second moment, exactly
+      re-encoding          the switch's re-encoding is natural compression, exactly
+      natural-dithering    natural dithering = C_nat after standard dithering, exactly
+      dithering-variance   variance of standard and natural dithering
+      mem-sgd              SGD with memory against SGD
+      parallel-mem-sgd     lock-free processes with memory
+      diana                DIANA+ with varying steps against DIANA
+      block-quantization   where block quantization wins, and where not
+      all                  all of them
+    """
+    console = Console(stderr=True)
+    names = list(registry.MODULES) if name == ALL else [name]
+    records: list[Record] = []
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, disable=as_json) as progress:
+        for each in names:
+            found = registry.load(each)
+            task = progress.add_task(each, total=1.0)
+
+            def tell(share: float, doing: str, task: TaskID = task, each: str = each) -> None:
+                progress.update(task, completed=share, description=f"{each}: {doing}")
+
+            start_s = time.monotonic()
+            outcome = found.run(Run(seed, tiny, tell))
+            records.append(record(found, outcome, seed, time.monotonic() - start_s))
+            progress.update(task, completed=1.0, description=each)
+            if as_json:
+                for figure in records[-1]["figures"]:
+                    click.echo(json.dumps(figure))
+            else:
+                Console().print(table(records[-1]))
+            if out is not None:
+                draw_all(outcome.plots, out)
+                write(records[-1:], list(registry.MODULES), out)
+    missed = sum(not figure["within_tolerance"] for r in records for figure in r["figures"])
+    if missed and not as_json:
+        console.print(f"{missed} figure(s) not within tolerance")
+    return 1 if missed else 0
+
+
+def table(r: Record) -> Table:
+    """The figures, for people."""
+    result = Table(title=r["title"], caption=r["paper"], title_justify="left", caption_justify="left")
+    for column in ("figure", "reference", "measured", "tolerance", "within"):
+        result.add_column(column, justify="left" if column == "figure" else "right")
+    for figure in r["figures"]:
+        numbers = (expected(figure), shown(figure["measured"]), shown(figure["tolerance"]))
+        name = figure["figure"] + (f" ({figure['unit']})" if figure["unit"] else "")
+        result.add_row(name, *numbers, "yes" if figure["within_tolerance"] else "NO")
+    return result
+
+
+def draw_all(plots: Sequence[Plot], out: Path) -> None:
+    """The plots as SVG files in the folder ``out``, which is made."""
+    from .pictures import draw
+
+    out.mkdir(parents=True, exist_ok=True)
+    for plot in plots:
+        draw(plot, out / f"{plot.name}.svg")

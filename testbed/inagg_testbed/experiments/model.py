@@ -1,0 +1,152 @@
+"""What an experiment is and what it gives: figures with a reference and a tolerance, pictures as data, and notes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+Number = int | float | Fraction
+
+
+class Relation(Enum):
+    """How a measured figure should stand to its reference."""
+
+    NEAR = "="
+    AT_MOST = "<="
+    AT_LEAST = ">="
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number that was measured, beside what it should be.
+
+    Fractions and integers are compared exactly, so with a ``tolerance`` of 0 "equal" means equal.
+    """
+
+    name: str
+    measured: Number
+    reference: Number
+    tolerance: Number
+    """Absolute, in the unit of the figure. It widens ``AT_MOST`` and ``AT_LEAST`` too."""
+    why: str
+    """Where the reference comes from, and why the tolerance is what it is."""
+    relation: Relation = Relation.NEAR
+    unit: str = ""
+    timed: bool = False
+    """It depends on the machine's clock or scheduler, so it is not the same in every run."""
+
+    @property
+    def within_tolerance(self) -> bool:
+        """Whether the claim holds here. A NaN never does."""
+        above: Any = self.measured - self.reference
+        if self.relation is Relation.AT_MOST:
+            return bool(above <= self.tolerance)
+        if self.relation is Relation.AT_LEAST:
+            return bool(-above <= self.tolerance)
+        return bool(abs(above) <= self.tolerance)
+
+    def as_dict(self, experiment: str) -> dict[str, Any]:
+        """One line of ``--json``."""
+        return {
+            "experiment": experiment,
+            "figure": self.name,
+            "measured": plain(self.measured),
+            "relation": self.relation.value,
+            "reference": plain(self.reference),
+            "tolerance": plain(self.tolerance),
+            "unit": self.unit,
+            "within_tolerance": self.within_tolerance,
+            "timed": self.timed,
+            "why": self.why,
+        }
+
+
+def plain(number: Number) -> int | float:
+    """For JSON."""
+    return float(number) if isinstance(number, Fraction | np.floating) else number
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A curve: ``y`` over ``x``, joined (``style`` as in matplotlib) or as points only."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    style: str = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A picture with axes and units; `pictures.draw` makes a file of it."""
+
+    name: str
+    """Of the file, without its ending."""
+    title: str
+    x_axis: str
+    y_axis: str
+    lines: Sequence[Line]
+    log_x: bool = False
+    log_y: bool = False
+    y_limits: tuple[float, float] | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one experiment gave."""
+
+    figures: list[Figure] = field(default_factory=list)
+    plots: list[Plot] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What a reader must know: how it was set up, what does not hold, and why. One paragraph each."""
+
+    def add(
+        self,
+        name: str,
+        measured: Number,
+        reference: Number,
+        tolerance: Number,
+        why: str,
+        relation: Relation = Relation.NEAR,
+        unit: str = "",
+        timed: bool = False,
+    ) -> None:
+        """Add a figure: see `Figure`."""
+        self.figures.append(Figure(name, measured, reference, tolerance, why, relation, unit, timed))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How an experiment is to be run."""
+
+    seed: int = 1
+    """Of everything that is drawn."""
+    tiny: bool = False
+    """In seconds, for tests: the same code on less of everything. Its figures need not be within tolerance."""
+    progress: Callable[[float, str], None] = lambda share, doing: None
+    """Told now and then the share that is done, 0 to 1, and what is being done."""
+
+    def generator(self, *names: str | int) -> np.random.Generator:
+        """A generator for the part of the experiment that ``names`` name; independent of the order of calls."""
+        words = [zlib.crc32(name.encode()) if isinstance(name, str) else name for name in names]
+        return np.random.default_rng([self.seed, *words])
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One claim, and what carries it out."""
+
+    name: str
+    title: str
+    paper: str
+    claim: str
+    """What the paper (or our derivation from it) says, in a sentence or two."""
+    run: Callable[[Run], Outcome]
+    row: int | None = None
+    """Its number among the ten claims that the project set out to show."""

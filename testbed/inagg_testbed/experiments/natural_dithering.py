@@ -1,0 +1,80 @@
+"""Row 3: natural dithering has the distribution of natural compression after standard dithering."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from inagg_wire import reencode
+from inagg_wire.formats import job_format
+
+from .enumeration import WIDTH, composed, encoder_integers, natural_dithering, unit_for
+from .model import Experiment, Line, Outcome, Plot, Run
+
+LEVELS = 7
+"""Of nat4."""
+
+
+def run(settings: Run) -> Outcome:
+    outcome = Outcome()
+    differ = points = 0
+    for s in range(2, 5 if settings.tiny else 9):
+        # all levels of both and points between, thirds, sevenths and elevenths
+        grid = {Fraction(j, d) for d in (1 << (s + 2), 3 * 7 * 11) for j in range(d + 1)}
+        differ += sum(natural_dithering(y, s) != composed(y, s) for y in grid)
+        points += len(grid)
+    outcome.add(
+        "points where the two distributions differ, in fractions",
+        differ,
+        0,
+        0,
+        f"exact: {points} points of [0, 1], s = 2 to {4 if settings.tiny else 8}",
+    )
+
+    settings.progress(0.3, "encoder and switch, all noise of both")
+    nat4, fix32, width = job_format("nat4"), job_format("fix32"), 8 if settings.tiny else WIDTH
+    unit = unit_for(nat4, 1.0)
+    inputs = [j / (1 << width) for j in range((1 << width) + 1)]
+    direct = encoder_integers(nat4, unit, inputs, width)
+    # In units of nat4's lowest level 1/64, fix32's encoder is standard dithering with u = 64 = 2^(s-1) levels.
+    top = 1 << (LEVELS - 1)
+    dithered = encoder_integers(fix32, unit, inputs, width)
+    noise = np.arange(top, dtype=np.uint32)
+    levels = reencode.natural_levels(np.repeat(np.arange(top + 1), top), 0, np.tile(noise, top + 1))
+    levels = levels.reshape(top + 1, top)
+    differ = 0
+    means = []
+    for column in range(len(inputs)):
+        after = np.bincount(levels[dithered[:, column]].ravel(), minlength=LEVELS + 1)
+        before = np.bincount(reencode.bit_length(direct[:, column]), minlength=LEVELS + 1)
+        differ += not np.array_equal(after, before * top)
+        means.append(float(direct[:, column].mean()) / top)
+    outcome.add(
+        "inputs where nat4's encoder and the switch's C_nat of dithered integers differ",
+        differ,
+        0,
+        0,
+        f"exact: {len(inputs)} inputs, all noise of encoder and switch, as counts",
+    )
+    variance = [float((direct[:, i] / top - means[i]).var()) for i in range(len(inputs))]
+    outcome.plots.append(
+        Plot(
+            "natural-dithering",
+            f"Natural dithering with {LEVELS} levels (nat4), all noise enumerated",
+            "|x| / norm  (1)",
+            "variance of the code's value / norm^2  (1)",
+            [Line("nat4's encoder", inputs, variance)],
+        )
+    )
+    return outcome
+
+
+EXPERIMENT = Experiment(
+    name="natural-dithering",
+    title="Natural dithering is natural compression of standard dithering",
+    paper="Horvath et al. 2019, section 4; derived: D_nat^{p,s} = C_nat o D_sta^{p,2^(s-1)} in distribution",
+    claim="D_nat with s levels and C_nat after D_sta with 2^(s-1) levels have equal distributions.",
+    run=run,
+    row=3,
+)

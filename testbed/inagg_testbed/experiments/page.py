@@ -1,0 +1,104 @@
+"""Results as a page: what the papers say, the references, and what was measured, side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .model import Experiment, Number, Outcome, Relation
+
+HEADING = """# Results of the experiments
+
+Written by `make experiments` (`inagg experiment all --out testbed/results`); do not edit. Each claim of the papers that
+this project carries out has an experiment, at the scale of one machine. *Reference* is what the paper, or our
+derivation from it, says; *measured* is what the run gave; the *tolerance* is how far off it may be, and beside it
+stands why. What is not within tolerance is marked **no**: it has not been reproduced here.
+
+Everything follows from the seed ({seeds}), to the bit, but the figures marked *timed*, which depend on the clock and
+the scheduler of the machine. The same for machines: [results.json](results.json).
+"""
+
+Record = dict[str, Any]
+"""One experiment and its outcome, as in `results.json`."""
+
+
+def record(experiment: Experiment, outcome: Outcome, seed: int, seconds: float) -> Record:
+    """For `results.json`."""
+    return {
+        "experiment": experiment.name,
+        "row": experiment.row,
+        "title": experiment.title,
+        "paper": experiment.paper,
+        "claim": experiment.claim,
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "figures": [figure.as_dict(experiment.name) for figure in outcome.figures],
+        "notes": outcome.notes,
+        "plots": [{"file": f"{plot.name}.svg", "title": plot.title} for plot in outcome.plots],
+    }
+
+
+def write(records: Sequence[Record], order: Sequence[str], out: Path) -> None:
+    """Put ``records`` into `results.json` of the folder ``out``, in the place of older ones of the same experiments,
+    and write README.md anew from all. ``order``: of the experiments on the page."""
+    store = out / "results.json"
+    found = {r["experiment"]: r for r in json.loads(store.read_text())} if store.exists() else {}
+    found |= {r["experiment"]: r for r in records}
+    kept = [found[name] for name in order if name in found]
+    store.write_text(json.dumps(kept, indent=1) + "\n")
+    (out / "README.md").write_text(page(kept))
+
+
+def page(records: Sequence[Record]) -> str:
+    """The page, in Markdown."""
+    figures = [figure for r in records for figure in r["figures"]]
+    missed = [(r, figure) for r in records for figure in r["figures"] if not figure["within_tolerance"]]
+    parts = [HEADING.format(seeds=", ".join(str(seed) for seed in sorted({r["seed"] for r in records})))]
+    parts.append(f"{len(figures) - len(missed)} of {len(figures)} figures are within tolerance.\n")
+    parts.append("| row | experiment | figures within tolerance | took |\n|---|---|---|---|")
+    for r in records:
+        within = sum(figure["within_tolerance"] for figure in r["figures"])
+        link, row = f"[{r['title']}](#{r['experiment']})", r["row"] or ""
+        parts.append(f"| {row} | {link} | {within} of {len(r['figures'])} | {r['seconds']:.0f} s |")
+    parts.append("\n## Not reproduced\n")
+    for r, figure in missed:
+        parts.append(f"- {r['title']}: {figure['figure']}: {shown(figure['measured'])}, not {expected(figure)}.")
+    if not missed:
+        parts.append("Every figure is within its tolerance.")
+    parts += [section(r) for r in records]
+    return "\n".join(parts) + "\n"
+
+
+def section(r: Record) -> str:
+    """One experiment."""
+    parts = [f'\n<a id="{r["experiment"]}"></a>\n## {r["title"]}\n']
+    parts.append(f"`inagg experiment {r['experiment']}`. {r['paper']}.\n")
+    parts.append(f"**Claim.** {r['claim']}\n")
+    parts.append("| figure | reference | measured | tolerance | within | why |\n|---|---|---|---|---|---|")
+    for figure in r["figures"]:
+        name = figure["figure"] + (f" ({figure['unit']})" if figure["unit"] else "")
+        name += " *timed*" if figure["timed"] else ""
+        within = "yes" if figure["within_tolerance"] else "**no**"
+        numbers = expected(figure), shown(figure["measured"]), shown(figure["tolerance"])
+        parts.append(
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in (name, *numbers, within, figure["why"])) + " |"
+        )
+    parts += [f"\n{note}" for note in r["notes"]]
+    parts += [f"\n![{plot['title']}]({plot['file']})" for plot in r["plots"]]
+    return "\n".join(parts)
+
+
+def expected(figure: dict[str, Any]) -> str:
+    """The reference, with how the figure should stand to it."""
+    words = {Relation.NEAR: "", Relation.AT_MOST: "at most ", Relation.AT_LEAST: "at least "}
+    return words[Relation(figure["relation"])] + shown(figure["reference"])
+
+
+def shown(number: Number) -> str:
+    """A number for people, with four digits."""
+    value = float(number)
+    if value.is_integer() or abs(value) >= 1e4:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"

@@ -1,0 +1,27 @@
+"""All experiments by name. The modules are imported when one is wanted: some need PyTorch."""
+
+from __future__ import annotations
+
+import importlib
+
+from .model import Experiment
+
+MODULES = {
+    "second-moment": "second_moment",
+    "re-encoding": "re_encoding",
+    "natural-dithering": "natural_dithering",
+    "dithering-variance": "dithering_variance",
+    "mem-sgd": "mem_sgd",
+    "parallel-mem-sgd": "parallel_mem_sgd",
+    "diana": "diana",
+    "block-quantization": "block_quantization",
+}
+"""Name -> module of this package whose ``EXPERIMENT`` it is, in the order of `inagg experiment all`."""
+
+
+def load(name: str) -> Experiment:
+    """The experiment called ``name``, one of `MODULES`."""
+    experiment = importlib.import_module(f".{MODULES[name]}", __package__).EXPERIMENT
+    assert isinstance(experiment, Experiment)
+    assert experiment.name == name
+    return experiment

@@ -1,0 +1,126 @@
+"""Every experiment, in its tiny configuration: it runs, says what a reader needs, and repeats itself to the bit."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from inagg_testbed.experiments import registry
+from inagg_testbed.experiments.cli import ALL, experiment
+from inagg_testbed.experiments.model import Experiment, Figure, Outcome, Relation, Run
+from inagg_testbed.experiments.page import Record, page, record, write
+
+EXACT = ("second-moment", "re-encoding", "natural-dithering")
+SLOW_IN_PROCESSES = ("parallel-mem-sgd",)
+UNIT = re.compile(r"\(.+\)$")
+
+
+@pytest.mark.parametrize("name", registry.MODULES)
+def test_a_tiny_run_gives_figures_with_reasons_and_plots_with_units(name: str) -> None:
+    shares: list[float] = []
+    outcome = registry.load(name).run(Run(tiny=True, progress=lambda share, doing: shares.append(share)))
+    assert outcome.figures
+    assert len({figure.name for figure in outcome.figures}) == len(outcome.figures)
+    for figure in outcome.figures:
+        assert figure.why
+        assert all(math.isfinite(number) for number in (figure.measured, figure.reference, figure.tolerance))
+    for plot in outcome.plots:
+        assert UNIT.search(plot.x_axis)
+        assert UNIT.search(plot.y_axis)
+        assert all(len(line.x) == len(line.y) > 0 for line in plot.lines)
+    assert shares == sorted(shares)
+    assert all(0 <= share <= 1 for share in shares)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_what_is_enumerated_is_exact_at_any_size(name: str) -> None:
+    for figure in registry.load(name).run(Run(tiny=True)).figures:
+        if figure.tolerance == 0:
+            assert figure.within_tolerance
+
+
+@pytest.mark.parametrize("name", [n for n in registry.MODULES if n not in SLOW_IN_PROCESSES])
+def test_the_same_seed_gives_the_same_figures_to_the_bit(name: str) -> None:
+    first, second = (registry.load(name).run(Run(seed=5, tiny=True)) for _ in range(2))
+    untimed = [[f for f in outcome.figures if not f.timed] for outcome in (first, second)]
+    assert untimed[0] == untimed[1]
+    assert first.plots == second.plots
+
+
+@pytest.mark.parametrize(
+    ("relation", "measured", "within"),
+    [
+        (Relation.NEAR, 1.1, True),
+        (Relation.NEAR, 1.3, False),
+        (Relation.NEAR, 0.7, False),
+        (Relation.AT_MOST, 0.1, True),
+        (Relation.AT_MOST, 1.3, False),
+        (Relation.AT_LEAST, 9.0, True),
+        (Relation.AT_LEAST, 0.7, False),
+        (Relation.NEAR, math.nan, False),
+        (Relation.AT_MOST, math.nan, False),
+        (Relation.AT_LEAST, math.nan, False),
+    ],
+)
+def test_a_figure_is_within_its_tolerance_or_not(relation: Relation, measured: float, within: bool) -> None:
+    assert Figure("f", measured, 1.0, 0.2, "why", relation).within_tolerance is within
+
+
+# --- the command ---
+
+
+def test_json_has_a_line_for_each_figure_and_out_has_page_data_and_plots(tmp_path: Path) -> None:
+    done = CliRunner().invoke(experiment, ["re-encoding", "--tiny", "--json", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    for line in lines:
+        assert line["experiment"] == "re-encoding"
+        assert {"figure", "measured", "reference", "tolerance", "within_tolerance"} <= line.keys()
+    (stored,) = json.loads((tmp_path / "results.json").read_text())
+    assert stored["figures"] == lines
+    shown = (tmp_path / "README.md").read_text()
+    assert all(line["figure"] in shown for line in lines)
+    assert "(re-encoding.svg)" in shown
+    picture = (tmp_path / "re-encoding.svg").read_text()
+    assert "(units)" in picture
+    again = tmp_path / "again"
+    CliRunner().invoke(experiment, ["re-encoding", "--tiny", "--json", "--out", str(again)])
+    assert (again / "re-encoding.svg").read_text() == picture
+
+
+def test_help_names_every_experiment() -> None:
+    shown = CliRunner().invoke(experiment, ["--help"]).output
+    for name in (*registry.MODULES, ALL):
+        assert f"  {name} " in shown
+
+
+# --- the page ---
+
+
+def made(name: str, measured: float) -> Record:
+    outcome = Outcome(notes=[f"note of {name}"])
+    outcome.add("a figure | with a bar", measured, 1.0, 0.1, "because")
+    found = Experiment(name, f"Title of {name}", "Some paper", "It is so.", lambda run: outcome)
+    return record(found, outcome, seed=7, seconds=2.0)
+
+
+def test_page_lists_what_was_not_reproduced() -> None:
+    shown = page([made("first", 1.05), made("second", 3.0)])
+    assert "1 of 2 figures are within tolerance" in shown
+    assert "- Title of second: a figure | with a bar: 3, not 1." in shown
+    assert "| a figure \\| with a bar | 1 | 3 | 0.1 | **no** | because |" in shown
+    assert "| a figure \\| with a bar | 1 | 1.05 | 0.1 | yes | because |" in shown
+    assert "note of first" in shown
+
+
+def test_results_of_other_experiments_stay_and_keep_their_order(tmp_path: Path) -> None:
+    for records in ([made("second", 3.0), made("first", 1.0)], [made("second", 1.0)]):
+        write(records, ["first", "second"], tmp_path)
+    stored = json.loads((tmp_path / "results.json").read_text())
+    assert [(r["experiment"], r["figures"][0]["measured"]) for r in stored] == [("first", 1.0), ("second", 1.0)]
+    assert "2 of 2 figures" in (tmp_path / "README.md").read_text()
