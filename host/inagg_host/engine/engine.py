@@ -29,7 +29,7 @@ from inagg_wire.slots import Lease
 from .kept import Kept
 from .loops import SIZE
 from .plan import SIGNATURE_LANES, Item, Phase, agrees, chunk_blocks, plan, signature
-from .window import Bytes, Window
+from .window import Bytes, Integers, Window
 
 Address = tuple[str, int]
 
@@ -84,7 +84,7 @@ class Operation:
     values: npt.NDArray[Any]
     out: npt.NDArray[Any]
     divisor: int
-    job: kernels.Job
+    runs: kernels.Runs
     items: tuple[Item, ...]
     first_block: int
     submitted_s: float
@@ -108,13 +108,22 @@ class Operation:
     invalid_codes: int = 0
 
     @property
+    def job(self) -> kernels.Job:
+        """What the kernels need to know."""
+        return self.runs.job
+
+    @property
     def blocks(self) -> int:
         """How many blocks it takes, scales included."""
         return self.items[-1].start + self.items[-1].count
 
     def item_of(self, block: int) -> int:
         """Which item has ``block`` (the job's numbering); the first, if it is of an earlier operation."""
-        return max(0, bisect_right(self.items, block - self.first_block, key=lambda item: item.start) - 1)
+        place = block - self.first_block
+        at = min(self.at, len(self.items) - 1)
+        if self.items[at].start <= place < self.items[at].start + self.items[at].count:
+            return at  # as almost always: it is being sent
+        return max(0, bisect_right(self.items, place, key=lambda item: item.start) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +157,7 @@ class Engine:
         self.kept = [Kept(window, max(self._result_bytes.values())) for window in self.windows] if keep_results else []
         self._batch = CALLS_PER_BATCH * datagrams_per_call(max(self._size[Op.SUM], self._result_bytes[Op.SUM]))
         self._headers = self._make_headers()
-        self._jobs: dict[FloatType, kernels.Job] = {}
+        self._runs: dict[FloatType, kernels.Runs] = {}
         self._operations: deque[Operation] = deque()  # unfinished, oldest first
         self._sending = 0  # index in _operations of the one that is being sent
         shards = len(self.windows)
@@ -194,7 +203,8 @@ class Engine:
             raise ValueError("values and out must have the same number of elements, at least one, and out be writable")
         if contributed is not None and contributed.size != values.size:
             raise ValueError(f"room for {contributed.size} contributed values, where there are {values.size}")
-        job = self._job(float_type)
+        runs = self._runs_of(float_type)
+        job = runs.job
         for array in (values, out) if contributed is None else (values, out, contributed):
             job.bits(array)
         items = plan(values.size, self.epoch.lanes, self._chunk, job.refined)
@@ -204,7 +214,7 @@ class Engine:
             values,
             out,
             divisor,
-            job,
+            runs,
             items,
             self._next_block,
             now,
@@ -230,17 +240,17 @@ class Engine:
         )
         none = np.zeros(0, np.uint64)
         own, agreed, refinement = values.copy(), np.zeros_like(values), np.zeros(0, np.uint8)
-        job, block = self._job(FloatType.FLOAT32), self._next_block
+        runs, block = self._runs_of(FloatType.FLOAT32), self._next_block
         operation = Operation(
-            values, out, 1, job, items, block, now, len(items), none, own, agreed, refinement, maxima=True
+            values, out, 1, runs, items, block, now, len(items), none, own, agreed, refinement, maxima=True
         )
         return self._enqueue(operation)
 
-    def _job(self, float_type: FloatType) -> kernels.Job:
-        if float_type not in self._jobs:
+    def _runs_of(self, float_type: FloatType) -> kernels.Runs:
+        if float_type not in self._runs:
             e = self.epoch
-            self._jobs[float_type] = kernels.Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type)
-        return self._jobs[float_type]
+            self._runs[float_type] = kernels.Runs(kernels.Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type))
+        return self._runs[float_type]
 
     def _enqueue(self, operation: Operation) -> Operation:
         self._operations.append(operation)
@@ -295,27 +305,32 @@ class Engine:
         for offset in range(min(count, shards)):
             shard = (first + offset) % shards
             window = self.windows[shard]
-            numbers = np.arange(first + offset, first + count, shards)
-            self._fill(operation, item, numbers, window)
-            data = window.push(len(numbers), op, self._headers[op], self._size[op], now)
+            mine = -(-(count - offset) // shards)
+            self._fill(operation, item, first + offset, mine, window)
+            data = window.push(mine, op, self._headers[op], self._size[op], now)
             yield Outgoing(shard, data, self._size[op])
         operation.sent += max(count, 0)
 
-    def _fill(self, operation: Operation, item: Item, numbers: npt.NDArray[np.int64], window: Window) -> None:
-        """Write the payloads of the blocks ``numbers`` of ``item``, the next ones of ``window``."""
+    def _fill(self, operation: Operation, item: Item, number: int, count: int, window: Window) -> None:
+        """Write the payloads of ``count`` blocks of ``item``, the next ones of ``window``, the first of which has this
+        ``number`` in the job."""
         job, chunk = operation.job, slice(item.first, item.first + item.blocks)
         if item.phase is Phase.VALUES:
-            blocks = numbers - (operation.first_block + item.start - item.first)
-            rows = window.next % window.lease.slots + np.arange(len(numbers))
-            scales, refinement = operation.agreed, operation.refinement if job.refined else None
-            bad = kernels.encode(job, operation.values, blocks, numbers, scales, refinement, window.ring, rows)
+            first, step = number - (operation.first_block + item.start - item.first), len(self.windows)
+            scales, refinement, row = operation.agreed, operation.refinement, window.next & (window.lease.slots - 1)
+            bad = operation.runs.encode(
+                operation.values, scales, refinement, first, number, step, count, window.ring, row
+            )
             if bad != kernels.ALL_GOOD:
                 raise RuntimeError(
-                    f"values of block {blocks[bad]} exceed the scale that was agreed on: they were changed during the "
-                    "all-reduce, or the switch does not take maxima"
+                    f"values of block {first + bad * step} exceed the scale that was agreed on: they were changed "
+                    "during the all-reduce, or the switch does not take maxima"
                 )
             if operation.contributed is not None:
-                kernels.decode_own(job, window.ring, rows, operation.contributed, blocks, scales, refinement)
+                every = np.arange(count)
+                kernels.decode_own(
+                    job, window.ring, row + every, operation.contributed, first + step * every, scales, refinement
+                )
             return
         payload = window.rows(window.next, 1)[0, HEADER_BYTES:]
         payload[item.blocks :] = 0
@@ -341,12 +356,11 @@ class Engine:
         Datagrams that are not ours are counted and change nothing. Raises `Refused` or `RanksDisagree`.
         """
         window = self.windows[shard]
-        places, blocks, wrong = window.accept(data, size, self.epoch.job, self.epoch.token, now)
+        places, blocks, first, last, wrong = window.accept(data, size, self.epoch.job, self.epoch.token, now)
         if places.size:
-            datagrams = data.reshape(-1, size)
             if self.kept:
-                self.kept[shard].keep(datagrams, places, blocks)
-            self._take(datagrams, places, blocks * len(self.windows) + shard)
+                self.kept[shard].keep(data.reshape(-1, size), places, blocks)
+            self._take(shard, data, size, places, blocks, first, last)
         self._again.extend(Outgoing(shard, *piece) for piece in window.overtaken(self._batch))
         if wrong >= 0:
             self._raise(shard, data[wrong * size : (wrong + 1) * size])
@@ -361,9 +375,13 @@ class Engine:
             self._sending -= 1
         return finished
 
-    def _take(self, datagrams: Bytes, rows: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> None:
-        """Use the results of blocks ``numbers`` (the job's numbering), which stand in ``rows`` of ``datagrams``."""
-        first, last = int(numbers.min()), int(numbers.max())
+    def _take(
+        self, shard: int, data: Bytes, size: int, places: Integers, blocks: Integers, lowest: int, highest: int
+    ) -> None:
+        """Use the results of ``blocks`` (the shard's numbering, from ``lowest`` to ``highest``), which stand at
+        ``places`` of ``data``, datagrams of ``size`` bytes."""
+        shards = len(self.windows)
+        first, last = lowest * shards + shard, highest * shards + shard  # the job's numbering
         for operation in self._operations:
             if last < operation.first_block:
                 break
@@ -374,29 +392,33 @@ class Engine:
                 if last < start:
                     break
                 if start <= first and last < start + item.count:  # as almost always: all are of one item
-                    self._take_item(operation, item, datagrams, rows, numbers - (start - item.first))
+                    self._take_item(operation, item, shard, data, size, places, blocks)
                     return
+                numbers = blocks * shards + shard
                 inside = (numbers >= start) & (numbers < start + item.count)
                 if inside.any():
-                    self._take_item(operation, item, datagrams, rows[inside], numbers[inside] - (start - item.first))
+                    self._take_item(operation, item, shard, data, size, places[inside], blocks[inside])
 
     def _take_item(
         self,
         operation: Operation,
         item: Item,
-        datagrams: Bytes,
-        rows: npt.NDArray[np.int64],
-        blocks: npt.NDArray[np.int64],
+        shard: int,
+        data: Bytes,
+        size: int,
+        places: Integers,
+        blocks: Integers,
     ) -> None:
-        job, chunk = operation.job, slice(item.first, item.first + item.blocks)
         operation.left -= len(blocks)
         if item.phase is Phase.VALUES:
-            scales, refinement = operation.agreed, operation.refinement if job.refined else None
-            operation.invalid_codes += kernels.decode(
-                job, datagrams, rows, operation.out, blocks, scales, refinement, operation.divisor
-            )
+            offset = shard - (operation.first_block + item.start - item.first)
+            operation.invalid_codes += operation.runs.decode(
+                data, size, places, blocks, len(self.windows), offset, operation.out, operation.agreed,
+                operation.refinement, operation.divisor,
+            )  # fmt: skip
             return
-        payload = datagrams[rows[0], HEADER_BYTES:]
+        job, chunk = operation.job, slice(item.first, item.first + item.blocks)
+        payload = data[places[0] * size + HEADER_BYTES : (places[0] + 1) * size]
         agreed = payload[: item.blocks]
         if item.phase is Phase.SCALE:
             if self._signature is not None and not agrees(payload[self._signature].tobytes()):
@@ -437,7 +459,7 @@ class Engine:
     ) -> list[Operation]:
         """Use results of ``blocks`` (the shard's numbering) that another rank had, in ``rows`` of ``datagrams``."""
         self.windows[shard].mark_taken(blocks)
-        self._take(datagrams, rows, blocks * len(self.windows) + shard)
+        self._take(shard, datagrams.reshape(-1), datagrams.shape[1], rows, blocks, int(blocks.min()), int(blocks.max()))
         return self._finished()
 
     def unfinished(self) -> list[tuple[Operation, npt.NDArray[np.bool_]]]:

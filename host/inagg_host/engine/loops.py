@@ -93,18 +93,41 @@ def _outcome(
 
 
 @jit
+def _put32(d: Any, at: int, value: int) -> None:
+    for i in range(4):
+        d[at + i] = np.uint8(value >> (24 - 8 * i))
+
+
+@jit
+def push(
+    ring: Any, row: int, count: int, header: Any, size: int, op_code: int, slot: int, generation: int, next_: int,
+    now: float, sizes: Any, op: Any, done: Any, taken: Any, once: Any, sent_s: Any, after: Any,
+) -> None:  # fmt: skip
+    """Headers for ``count`` rows of ``ring`` from ``row`` on, which are sent for the first time at ``now``, and what is
+    to be known of them. ``slot``: that of the first; ``next_``: its block."""
+    for i in range(row, row + count):
+        d = ring[i]
+        d[:_HEADER] = header
+        _put32(d, SLOT_AT, slot + i - row)
+        _put32(d, GENERATION_AT, generation)
+        sizes[i], op[i], after[i], sent_s[i] = size, op_code, next_ + i - row, now
+        done[i], taken[i], once[i] = False, False, True
+
+
+@jit
 def accept(
     data: Any, size: int, job: int, token: int, base: int, slots: int, low: int, next_: int, highest: int,
     done: Any, taken: Any, op: Any, sent_s: Any, once: Any, shapes: Any, counts: Any, places: Any, blocks: Any,
-) -> tuple[int, int, int, int, float, int]:  # fmt: skip
+) -> tuple[int, int, int, int, float, int, int, int]:  # fmt: skip
     """Mark the blocks whose results are in ``data``, equal datagrams of ``size`` bytes.
 
     Returns how many blocks are to be taken and how many are answered; ``low`` and ``highest`` (the highest block that
     has a result) as they are then; when the last of the answered blocks that were sent once was sent, or -1; and the
     first datagram that is an error, or -1. The places in ``data`` and the numbers of the blocks to be taken go to
-    ``places`` and ``blocks``.
+    ``places`` and ``blocks``; last come the lowest and the highest of those blocks.
     """
     fresh, answered, timed_s, wrong = 0, 0, -1.0, -1
+    first, last = next_, low - 1
     for i in range(len(data) // size):
         what, block = _outcome(data[i * size : (i + 1) * size], job, token, base, slots, low, next_, done, op, shapes)
         counts[what] += 1
@@ -119,12 +142,13 @@ def accept(
                 taken[row] = True
                 places[fresh] = i
                 blocks[fresh] = block
+                first, last = min(first, block), max(last, block)
                 fresh += 1
         elif what >= REFUSED and wrong < 0:
             wrong = i
     while low < next_ and done[low & (slots - 1)]:
         low += 1
-    return fresh, answered, low, highest, timed_s, wrong
+    return fresh, answered, low, highest, timed_s, wrong, first, last
 
 
 @jit

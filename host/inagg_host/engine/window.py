@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inagg_wire.layout import GENERATION_MAX, HEADER_BYTES, Op
+from inagg_wire.layout import GENERATION_MAX, Op
 from inagg_wire.slots import Lease
 
 from . import loops
-from .loops import FOREIGN, FRESH, GENERATION_AT, JOB_AT, OUTCOMES, REPEATED, SLOT_AT, TOKEN_AT
+from .loops import FOREIGN, FRESH, JOB_AT, OUTCOMES, REPEATED, TOKEN_AT
 from .rtt import RoundTrip
 
 Bytes = npt.NDArray[np.uint8]
@@ -101,15 +101,13 @@ class Window:
         """Send the next ``count`` blocks, whose payloads are in their `rows`; the datagrams, of ``size`` bytes, back to
         back. ``header``: that of them all, but for slot and generation."""
         row = self.next & (self.lease.slots - 1)
-        rows = slice(row, row + count)
-        datagrams = self.ring[rows]
-        datagrams[:, :HEADER_BYTES] = header
-        _put(datagrams, SLOT_AT, 4, self.lease.base + row + np.arange(count))
-        _put(datagrams, GENERATION_AT, 4, np.array([self.lease.generation(self.next)]))  # rows do not wrap: all alike
-        self._sizes[rows], self._op[rows] = size, op
-        self._taken[rows] = False
-        self._note_new(rows, count, now)
+        loops.push(  # rows do not wrap: all are of one generation
+            self.ring, row, count, header, size, int(op), self.lease.base + row, self.lease.generation(self.next),
+            self.next, now, self._sizes, self._op, self._done, self._taken, self._once, self._sent_s, self._after,
+        )  # fmt: skip
+        self._advance(count, now)
         self.stored = self.next
+        datagrams = self.ring[row : row + count]
         return datagrams.reshape(-1) if size == self.ring.shape[1] else datagrams[:, :size].reshape(-1)
 
     def replay(self, limit: int, now: float) -> list[tuple[Bytes, int]]:
@@ -129,6 +127,10 @@ class Window:
         """The next ``count`` blocks, in ``rows``, are sent for the first time in this epoch."""
         self._done[rows], self._once[rows], self._sent_s[rows] = False, True, now
         self._after[rows] = self.next + np.arange(count)
+        self._advance(count, now)
+
+    def _advance(self, count: int, now: float) -> None:
+        """The window moves on by ``count`` blocks."""
         if self.next == self.low:
             self._progress_s = now  # nothing was out: the timer starts now (RFC 6298, 5.1)
         self.next += count
@@ -136,12 +138,15 @@ class Window:
 
     # --- receiving ---
 
-    def accept(self, data: Bytes, size: int, job: int, token: int, now: float) -> tuple[Integers, Integers, int]:
+    def accept(
+        self, data: Bytes, size: int, job: int, token: int, now: float
+    ) -> tuple[Integers, Integers, int, int, int]:
         """Take received datagrams. Returns the places in ``data`` and the blocks of the fresh results, in order of
-        arrival, and the place of the first datagram that tells of an error, or -1."""
+        arrival; the lowest and the highest of these blocks; and the place of the first datagram that tells of an error,
+        or -1."""
         if data.size // size > len(self._places):
             self._places, self._blocks = (np.zeros(data.size // size, np.int64) for _ in range(2))
-        fresh, answered, self.low, self._highest, timed_s, wrong = loops.accept(
+        fresh, answered, self.low, self._highest, timed_s, wrong, first, last = loops.accept(
             data, size, job, token, self.lease.base, self.lease.slots, self.low, self.next, self._highest, self._done,
             self._taken, self._op, self._sent_s, self._once, self._shapes, self.counts, self._places, self._blocks,
         )  # fmt: skip
@@ -153,7 +158,7 @@ class Window:
             if self._highest >= self._round_end:
                 self._end_round_trip()
             self._progress_s, self.rtt.backoff = now, 0  # (5.3)
-        return self._places[:fresh], self._blocks[:fresh], wrong
+        return self._places[:fresh], self._blocks[:fresh], first, last, wrong
 
     def _end_round_trip(self) -> None:
         """Its shortest round trip is the sample: the others may have waited for a rank whose datagrams were lost, and

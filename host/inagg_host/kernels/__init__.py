@@ -24,8 +24,11 @@ from . import decoder, encoder
 from . import scales as _scales
 from .encoder import ALL_GOOD
 from .job import FRACTION_BITS, Job
+from .runs import Runs
 
-__all__ = ["ALL_GOOD", "Job", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes", "warm_up"]
+__all__ = [
+    "ALL_GOOD", "Job", "Runs", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes", "warm_up",
+]  # fmt: skip
 
 Bytes = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]
@@ -215,5 +218,9 @@ def warm_up(job: Job) -> None:
     if job.refined:
         refine_bytes(job, magnitudes, scales, refinements)
     first = np.zeros(1, np.int64)
-    encode(job, values, first, first, scales, refinements, np.empty((1, job.datagram_bytes), np.uint8), first)
-    decode(job, np.zeros((1, job.result_bytes), np.uint8), first, values, first, scales, refinements)
+    sent, received = (np.zeros((1, size), np.uint8) for size in (job.datagram_bytes, job.result_bytes))
+    encode(job, values, first, first, scales, refinements, sent, first)
+    decode(job, received, first, values, first, scales, refinements)
+    runs = Runs(job)
+    runs.encode(values, scales, refinements, 0, 0, 1, 1, sent, 0)
+    runs.decode(received.reshape(-1), job.result_bytes, first, first, 1, 0, values, scales, refinements, 1)

@@ -165,3 +165,30 @@ def decode(
         if divisor != 1:
             divide(out, divisor, job.half, room)
     return invalid
+
+
+@jit
+def decode_run(
+    job: Any,
+    data: Array,
+    size: int,
+    places: Array,
+    numbers: Array,
+    step: int,
+    offset: int,
+    values: Array,
+    scales: Array,
+    refinements: Array,
+    divisor: int,
+    indices: Array,
+    room: Array,
+    codes: Array,
+) -> int:
+    """`decode` of the datagrams of ``size`` bytes at ``places`` in ``data``, which are of the blocks ``numbers`` *
+    ``step`` + ``offset``. ``indices``: int64, of (3, as many or more), for use inside.
+    """
+    blocks = indices[0, : len(numbers)]
+    for i in range(len(numbers)):
+        blocks[i] = numbers[i] * step + offset
+    datagrams = data.reshape((len(data) // size, size))
+    return decode(job, datagrams, places, values, blocks, scales, refinements, divisor, room, codes)

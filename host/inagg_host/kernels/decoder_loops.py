@@ -144,6 +144,18 @@ def integers_narrow(
 
 
 @jit
+def natural_normal(out: Array, codes: Array, before: Any, fraction_bits: Any, sign_bit: Any) -> None:
+    """`natural_narrow`, when no code is invalid, no value subnormal or infinite. ``before``: bits of half a unit."""
+    to_sign = U32(24) if sign_bit == U32(0x80000000) else U32(8)
+    for i in range(len(out)):
+        code = U32(codes[i])
+        level = U32(code & U32(127))
+        bits = U32(shift_left(level, fraction_bits) + before)
+        bits = U32(bits | U32(shift_left(code, to_sign) & sign_bit))
+        out[i] = bits if level != U32(0) else U32(0)
+
+
+@jit
 def natural_narrow(
     out: Array, codes: Array, unit_field: int, top: int, fraction_bits: Any, infinite: Any, sign_bit: Any
 ) -> int:
@@ -155,13 +167,7 @@ def natural_narrow(
     invalid = U32(0)
     normal = unit_field >= 1 and U32(U32(unit_field - 1 + top) << fraction_bits) < infinite
     if normal and highest_level(codes, len(out)) <= top:  # as almost always: none subnormal, infinite or invalid
-        before = U32(U32(before_first) << fraction_bits)
-        sign_shift = U32(24) if sign_bit == U32(0x80000000) else U32(8)
-        for i in range(len(out)):
-            code = U32(codes[i])
-            level = U32(code & U32(127))
-            bits = U32(U32(U32(level << fraction_bits) + before) | U32(U32(code << sign_shift) & sign_bit))
-            out[i] = bits if level != U32(0) else U32(0)
+        natural_normal(out, codes, shift_left(U32(before_first), fraction_bits), fraction_bits, sign_bit)
         return 0
     for i in range(len(out)):
         code = U32(codes[i])

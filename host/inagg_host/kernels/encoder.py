@@ -215,3 +215,28 @@ def encode(
         if packed:
             pack(job.encoding, payload, codes)
     return ALL_GOOD
+
+
+@jit
+def encode_run(
+    job: Any,
+    values: Array,
+    first: int,
+    number: int,
+    step: int,
+    count: int,
+    scales: Array,
+    refinements: Array,
+    datagrams: Array,
+    row: int,
+    indices: Array,
+    room: Array,
+    codes: Array,
+) -> int:
+    """`encode` of ``count`` blocks, ``first`` and every ``step``-th after it, with numbers that go up likewise from
+    ``number``, into rows one after the other from ``row`` on. ``indices``: int64, (3, count or more), for use inside.
+    """
+    for i in range(count):
+        indices[0, i], indices[1, i], indices[2, i] = first + i * step, number + i * step, row + i
+    blocks, numbers, rows = indices[0, :count], indices[1, :count], indices[2, :count]
+    return encode(job, values, blocks, numbers, scales, refinements, datagrams, rows, room, codes)

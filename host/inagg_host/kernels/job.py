@@ -53,6 +53,8 @@ class Job:
     """Bytes of a result with values."""
     dtype: np.dtype[Any] = field(init=False, repr=False, compare=False)
     """Of the arrays of values."""
+    unsigned: np.dtype[Any] = field(init=False, repr=False, compare=False)
+    """Of their bits."""
 
     def __post_init__(self) -> None:
         fmt, workers, lanes = self.format, self.workers, self.lanes
@@ -105,6 +107,7 @@ class Job:
             "datagram_bytes": datagram_bytes(fmt.up, lanes),
             "result_bytes": datagram_bytes(down, lanes),
             "dtype": self.float_type.dtype,
+            "unsigned": _UNSIGNED[self.float_type.dtype.itemsize],
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -130,4 +133,4 @@ class Job:
             raise ValueError(f"{values.dtype} values, not {self.dtype} ({self.float_type.name.lower()})")
         if values.ndim != 1 or not values.flags.c_contiguous or not values.flags.aligned:
             raise ValueError("values must be one-dimensional, contiguous and aligned")
-        return values.view(_UNSIGNED[self.dtype.itemsize])
+        return values.view(self.unsigned)
