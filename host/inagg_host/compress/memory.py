@@ -35,10 +35,14 @@ class Memory:
                 "compress the same parameters, in the same order, as before"
             )
         wanted = compressor.new_state(self.d, self.dtype)
-        if MEMORY in self.state and MEMORY not in wanted:
-            x = x + self.state[MEMORY]
+        if MEMORY not in wanted and (error := self.release()) is not None:
+            x = x + error
         self.state = {name: self.state.get(name, fresh) for name, fresh in wanted.items()}
         return x
+
+    def release(self) -> Floats | None:
+        """The error that is remembered, which from now on is not; None if there is none."""
+        return self.state.pop(MEMORY, None)
 
 
 Memories = dict[int, Memory]

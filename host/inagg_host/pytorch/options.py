@@ -9,7 +9,7 @@ from typing import Any
 
 from torch._C._distributed_c10d import Backend
 
-from inagg_host.config import Config, ConfigError
+from inagg_host.config import VARIABLES, Config, ConfigError
 
 DEFAULT_MIN_BYTES = 16384
 """Smaller tensors go to the inner group. They are norms, losses and counts, which a user wants exact. And of so few
@@ -37,6 +37,14 @@ def configure(**options: Any) -> None:
     """
     _configured.clear()
     _configured.update(options)
+
+
+def asked(name: str, given: dict[str, Any]) -> Any:
+    """What was asked for option ``name``: ``given`` for a group, to `configure` or in the environment; None if not."""
+    for options in (given, _configured):
+        if options.get(name) is not None:
+            return options[name]
+    return os.environ.get(VARIABLES[name])
 
 
 @dataclass(frozen=True, slots=True)

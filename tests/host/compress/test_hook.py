@@ -1,0 +1,220 @@
+"""Compressors in the DDP communication hook."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from tests.host.pytorch.ranks import digest, equal
+from tests.host.pytorch.test_ddp import SMALL_BUCKETS_MB, backward
+from tests.host.pytorch.world import World
+from torch.nn.parallel import DistributedDataParallel
+
+from inagg_host.compress.feedback import MEMORY
+from inagg_host.config import ConfigError
+from inagg_host.pytorch import InaggState, inagg_hook
+from inagg_testbed.training import make_model
+
+EVERY: list[tuple[str, str | None, set[str]]] = [
+    ("natural", "nat8", set()),
+    ("ef+natural", "nat4", set()),
+    ("natural_dithering:p=inf,s=7,shared=true", "nat4", set()),
+    ("dithering:p=inf,s=127,shared=true", "dith8", set()),
+    ("terngrad", "tern", set()),
+    ("terngrad:scaler=block", "tern", set()),
+    ("randk:k=0.1", "nat8", set()),
+    ("ef+randk:k=0.1", "fix32", set()),
+    ("ultrasparse:k=0.5", "fix32", set()),
+    ("ef+blocktopk:k=0.1,block=64", "nat8", set()),
+    ("natural+randk:k=0.1", "nat4-nat8", set()),
+    ("qsgd:s=4", None, {"gather"}),
+    ("natural_dithering:p=2,s=8", None, {"gather"}),
+    ("ef+topk:k=0.01", None, {"gather"}),
+    ("ef+natural+topk:k=0.01", None, {"gather"}),
+]
+
+
+def hooked(state: InaggState, bucket_mb: float = SMALL_BUCKETS_MB) -> DistributedDataParallel:
+    model = DistributedDataParallel(make_model(0), bucket_cap_mb=bucket_mb)
+    model.register_comm_hook(state, inagg_hook)
+    return model
+
+
+def train(model: DistributedDataParallel, steps: range) -> list[str]:
+    """Digests of the parameters after each step; data differ by rank and step."""
+    optimizer, digests = torch.optim.SGD(model.parameters(), lr=0.05), []
+    for step in steps:
+        rng = np.random.default_rng([step, dist.get_rank()])
+        inputs = torch.from_numpy(rng.standard_normal((8, 1, 8, 8)).astype(np.float32))
+        labels = torch.from_numpy(rng.integers(0, 10, 8))
+        optimizer.zero_grad()
+        backward(torch.nn.functional.cross_entropy(model(inputs), labels))
+        optimizer.step()
+        digests.append(digest(*model.parameters()))
+    return digests
+
+
+def with_each() -> list[tuple[list[str], dict[str, int], int]]:
+    results = []
+    for compressor, fmt, _ in EVERY:
+        with InaggState(compressor=compressor, format=fmt, min_bytes=0) as state:
+            digests = train(hooked(state), range(3))
+            results.append((digests, state.counters.inner, state.counters.elements))
+    return results
+
+
+def test_each_compressor_trains_with_the_same_bits_on_all_ranks(beside: World) -> None:
+    for (digests, inner, elements), (compressor, _, gathered) in zip(equal(beside.run(with_each)), EVERY, strict=True):
+        assert len(set(digests)) == 3, compressor
+        assert set(inner) == gathered, compressor
+        assert (elements > 0) == (not gathered), compressor
+
+
+# --- state by parameter ---
+
+
+def by_buckets(bucket_mb: float) -> tuple[list[str], int]:
+    with InaggState(compressor="ef+topk:k=0.05", min_bytes=0, seed=1) as state:
+        digests = train(hooked(state, bucket_mb), range(4))
+        return digests, state.counters.inner["gather"]
+
+
+def test_buckets_that_are_cut_anew_lose_nothing(beside: World) -> None:
+    """DDP sends the whole model as one bucket at first, and then many."""
+    small, large = beside.run(by_buckets, 0.02), beside.run(by_buckets, 25.0)
+    assert equal(small)[0] == equal(large)[0]
+    assert small[0][1] >= 7
+    assert large[0][1] <= 5
+
+
+def interrupted() -> tuple[list[str], list[str], int]:
+    """Six steps; and three, a checkpoint of model and state, and three more."""
+    options: dict[str, Any] = {"compressor": "ef+natural+topk:k=0.05", "min_bytes": 0}
+    with InaggState(seed=7, **options) as state:
+        whole = train(hooked(state), range(6))
+    with InaggState(seed=7, **options) as state:
+        model = hooked(state)
+        train(model, range(3))
+        saved = io.BytesIO()
+        torch.save({"model": model.module.state_dict(), "state": state}, saved)
+    saved.seek(0)
+    content = torch.load(saved, weights_only=False)
+    with content["state"] as restored:
+        model = hooked(restored)
+        model.module.load_state_dict(content["model"])
+        return whole[3:], train(model, range(3, 6)), len(saved.getvalue())
+
+
+def test_a_restored_state_goes_on_with_the_same_bits(beside: World) -> None:
+    for whole, restored, _ in beside.run(interrupted):
+        assert restored == whole
+
+
+# --- another one in mid-run ---
+
+
+def switching() -> tuple[list[str], list[dict[str, int]], list[bool]]:
+    digests, inner, remembers = [], [], []
+    with InaggState(compressor="ef+topk:k=0.05", min_bytes=0) as state:
+        model, step = hooked(state), 0
+
+        def go() -> None:
+            nonlocal step
+            digests.extend(train(model, range(step, step + 2)))
+            step += 2
+            inner.append(state.counters.inner)
+            assert state._compression is not None
+            memories = state._compression.memories.values()
+            remembers.append(any(MEMORY in memory.state for memory in memories))
+
+        go()
+        state.use("ef+randk:k=0.1", format="nat8")
+        go()
+        state.use("ef:damping=0.5+terngrad", format="tern")
+        go()
+        state.use("natural", format="nat4")
+        go()
+        state.use("ef+natural", format="nat8")
+        go()
+        state.use(None, format="dith8")
+        go()
+        with pytest.raises(ConfigError, match="no compressor is called 'best'"):
+            state.use("best")
+        go()
+    return digests, inner, remembers
+
+
+def test_format_and_compressor_change_in_mid_run(beside: World) -> None:
+    digests, inner, remembers = equal(beside.run(switching))
+    assert len(set(digests)) == 14
+    assert remembers == [True, True, True, False, True, False, False]
+    assert all(counts == inner[0] for counts in inner), "gathers are those of the beginning"
+
+
+def released() -> tuple[list[float], list[float], dict[str, int]]:
+    """Two steps with gradients of ones: top-k of one element, then a bucket that is too small to be compressed."""
+    with InaggState(compressor="ef+topk:k=1", min_bytes=0) as state:
+        model = DistributedDataParallel(torch.nn.Linear(4, 1, bias=False))
+        model.register_comm_hook(state, inagg_hook)
+        gradients = []
+        for _ in range(2):
+            model.zero_grad()
+            backward(model(torch.ones(1, 4)).sum())
+            weights = next(model.parameters()).grad
+            assert weights is not None
+            gradients.append(weights[0].tolist())
+            state.use("ef+topk:k=1", min_bytes=1 << 20)
+        return gradients[0], gradients[1], state.counters.inner
+
+
+def test_a_bucket_that_is_not_compressed_gets_what_was_remembered(beside: World) -> None:
+    first, second, inner = equal(beside.run(released))
+    assert first == [1.0, 0.0, 0.0, 0.0]
+    assert second == [1.0, 2.0, 2.0, 2.0]
+    assert inner == {"gather": 1, "small": 1}
+
+
+# --- types and mistakes ---
+
+
+def halves(dtype: torch.dtype) -> tuple[str, bool]:
+    with InaggState(compressor="ef+natural", min_bytes=0) as state:
+        model = DistributedDataParallel(torch.nn.Linear(100, 3, dtype=dtype))
+        model.register_comm_hook(state, inagg_hook)
+        backward(model(torch.ones(1, 100, dtype=dtype) * (1 + dist.get_rank())).sum())
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        # natural compression of 1, 2 and 3 is off by a third at most
+        return digest(*gradients), all(bool(((g / 1.5 - 1).abs() < 0.4).all() or (g == 1).all()) for g in gradients)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_gradients_of_other_types(beside: World, dtype: torch.dtype) -> None:
+    _, near = equal(beside.run(halves, dtype))
+    assert near
+
+
+def refused() -> list[str]:
+    messages = []
+    for options in (
+        {"compressor": "best"},
+        {"compressor": "topk"},
+        {"compressor": "terngrad", "format": "nat8"},
+    ):
+        try:
+            InaggState(**options)  # type: ignore[arg-type]
+        except ConfigError as error:
+            messages.append(str(error))
+    return messages
+
+
+def test_mistakes_are_told_before_anything_is_joined(beside: World) -> None:
+    assert equal(beside.run(refused)) == [
+        "no compressor is called 'best': there are ef, blocktopk, dithering, natural, natural_dithering, qsgd, randk, "
+        "terngrad, topk, ultrasparse",
+        "topk does not take no options: it takes k (needed)",
+        "format 'nat8': TernGrad(clip=2.5, scaler='layer') can be summed in tern",
+    ]
