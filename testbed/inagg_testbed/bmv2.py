@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from inagg_switch.p4 import P4RUNTIME_PORT
+from inagg_switch.p4.builds import builds
 from inagg_switch.p4.network import Host, Network, mac_number, network_toml
 from inagg_wire.layout import DATA_PORT
 
@@ -26,7 +27,8 @@ from .topology.targets import CONTROL_PORT, Running
 
 SWITCH = "simple_switch_grpc"
 THRIFT_PORT = 9090
-PROGRAM = "nat8-128"
+LANES = 128
+PROGRAM = f"nat8-{LANES}"
 WINDOW = 16
 """Blocks that a worker may have on their way: the ring of libpcap, through which bmv2 reads an interface, holds about
 32 packets, and a burst that it does not hold is lost."""
@@ -85,6 +87,11 @@ class Bmv2Process:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def program_for(format_name: str) -> str:
+    """The program of `LANES` lanes that adds up a job format."""
+    return next(name for name, build in builds().items() if build.lanes == LANES and format_name in build.formats)
 
 
 def network_of(topology: Topology) -> Network:

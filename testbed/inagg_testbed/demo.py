@@ -1,4 +1,7 @@
-"""`inagg demo`: train a real model with its gradients summed in the network, then with Gloo, and compare."""
+"""`inagg demo`: train a real model with its gradients summed in the network, then with Gloo, and compare.
+
+With a P4 switch in the middle the same training runs over the software switch too, and must end with the same bits.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,13 @@ from inagg_wire.formats import FORMATS, WORKERS_MAX
 from .bench.allreduce import loopback_bytes
 from .bench.load import Child, crew
 from .switch_process import SwitchProcess
+from .topology import Node, Topology, open_topology, start_target
+from .topology.opening import MANAGEMENT_PORT
 
 START_LIMIT_S = 180.0
 STEP_LIMIT_S = 120.0
+SEED = 1
+NAMES = {"soft": "switch", "bmv2": "bmv2", "gloo": "Gloo"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,8 @@ class Outcome:
     steps: int
     same_parameters: bool
     """All workers ended with the same parameters, bit for bit."""
+    parameters: int
+    """CRC-32 of rank 0's parameters, to compare trainings by."""
 
 
 def _worker(
@@ -62,7 +71,7 @@ def _worker(
     with ExitStack() as stack:
         stack.callback(dist.destroy_process_group)
         state: Any = None
-        if system == "inagg":
+        if system != "gloo":
             from inagg_host.pytorch import InaggState, inagg_hook
 
             state = stack.enter_context(InaggState(job="demo", **options))
@@ -103,16 +112,43 @@ def _worker(
         )
 
 
+def _worker_on(
+    connection: Connection,
+    node: Node,
+    rank: int,
+    workers: int,
+    system: str,
+    options: dict[str, Any],
+    epochs: int,
+    store: str,
+) -> None:
+    """`_worker` in a namespace, whose links end at a switch that is not a kernel: what is not ours goes beside it."""
+    node.enter()
+    os.environ["GLOO_SOCKET_IFNAME"] = MANAGEMENT_PORT
+    _worker(connection, rank, workers, system, options | {"host": node.host}, epochs, store)
+
+
 def run_training(
-    system: str, workers: int, epochs: int, options: dict[str, Any], progress: Progress | None = None
+    system: str,
+    workers: int,
+    epochs: int,
+    options: dict[str, Any],
+    progress: Progress | None = None,
+    topology: Topology | None = None,
 ) -> Outcome:
-    """Train in ``workers`` processes and wait for it. Raises RuntimeError, with its traceback, if one fails."""
+    """Train in ``workers`` processes, on the nodes of ``topology`` if there is one, and wait for it.
+
+    Raises RuntimeError, with its traceback, if one fails.
+    """
     steps = epochs * (1348 // (16 * workers))
     task = progress.add_task(f"{system:>5}", total=steps) if progress is not None else None
     with tempfile.TemporaryDirectory(prefix="inagg-demo-") as folder, crew() as ranks:
         for rank in range(workers):
             arguments = (rank, workers, system, options, epochs, f"{folder}/store")
-            ranks.append(Child(f"rank {rank}", _worker, *arguments))
+            if topology is None:
+                ranks.append(Child(f"rank {rank}", _worker, *arguments))
+            else:
+                ranks.append(Child(f"rank {rank}", _worker_on, topology.workers[rank], *arguments))
         ends: list[dict[str, Any]] = []
         for child in ranks:
             while (message := child.receive(START_LIMIT_S + STEP_LIMIT_S))[0] != "end":
@@ -128,6 +164,7 @@ def run_training(
         bytes_up_per_step=ends[0]["bytes_up"],
         steps=ends[0]["steps"],
         same_parameters=len({end["parameters"] for end in ends}) == 1,
+        parameters=ends[0]["parameters"],
     )
 
 
@@ -135,10 +172,17 @@ def run_training(
 @click.option("--workers", default=4, show_default=True, type=click.IntRange(2, WORKERS_MAX), help="Worker processes.")
 @click.option("--epochs", default=6, show_default=True, type=click.IntRange(1), help="Passes over the digits.")
 @click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
+@click.option(
+    "--target",
+    default="soft",
+    show_default=True,
+    type=click.Choice(["soft", "bmv2"]),
+    help="The switch. bmv2 needs simple_switch_grpc and root, and is compared with the software switch as well.",
+)
 @click.option("--gloo/--no-gloo", default=True, show_default=True, help="Train with Gloo too, to compare.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def demo(workers: int, epochs: int, format_: str, gloo: bool, as_json: bool) -> None:
-    """Train a small CNN on handwritten digits, its gradients summed by a software switch on this machine.
+def demo(workers: int, epochs: int, format_: str, target: str, gloo: bool, as_json: bool) -> None:
+    """Train a small CNN on handwritten digits, its gradients summed by a switch on this machine.
 
     Starts `inagg switch` and the worker processes, trains with DistributedDataParallel over the switch, then the same
     with Gloo, and compares them. Needs neither root nor a GPU; everything has ended when it returns.
@@ -146,10 +190,26 @@ def demo(workers: int, epochs: int, format_: str, gloo: bool, as_json: bool) -> 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     outcomes = []
-    with SwitchProcess() as switch, Progress(*columns, console=console, disable=as_json) as progress:
-        if not as_json:
-            console.print(f"a switch on {switch.control}, {workers} workers, a CNN on scikit-learn's digits")
-        outcomes.append(run_training("inagg", workers, epochs, {"switch": switch.control, "format": format_}, progress))
+    options: dict[str, Any] = {"format": format_}
+    with Progress(*columns, console=console, disable=as_json) as progress:
+        if target == "bmv2":
+            from . import bmv2
+
+            # The noise of a switch depends on slots, so the same numbers for both switches, seed and all.
+            options |= {"lanes": bmv2.LANES, "window": bmv2.WINDOW, "seed": SEED}
+            with (
+                open_topology(workers, "none", wiring="ports", made_by="inagg demo") as topology,
+                start_target(target, topology, ["--program", bmv2.program_for(format_)]) as running,
+            ):
+                if not as_json:
+                    console.print(f"a bmv2 switch, {workers} workers in namespaces, a CNN on scikit-learn's digits")
+                given = options | {"switch": running.control}
+                outcomes.append(run_training(target, workers, epochs, given, progress, topology))
+        with SwitchProcess() as switch:
+            if not as_json:
+                console.print(f"a switch on {switch.control}, {workers} workers, a CNN on scikit-learn's digits")
+            given = options | {"switch": switch.control}
+            outcomes.append(run_training("soft", workers, epochs, given, progress))
         if gloo:
             outcomes.append(run_training("gloo", workers, epochs, {}, progress))
     if as_json:
@@ -159,6 +219,8 @@ def demo(workers: int, epochs: int, format_: str, gloo: bool, as_json: bool) -> 
         Console().print(table(outcomes, workers))
     if not all(outcome.same_parameters for outcome in outcomes):
         raise click.ClickException("the workers did not end with the same parameters")
+    if len({outcome.parameters for outcome in outcomes if outcome.system != "gloo"}) > 1:
+        raise click.ClickException(f"{target} and the software switch did not end with the same parameters")
 
 
 def table(outcomes: list[Outcome], workers: int) -> Table:
@@ -173,7 +235,7 @@ def table(outcomes: list[Outcome], workers: int) -> Table:
     for outcome in outcomes:
         share = f"{outcome.bytes_up_per_step / reference:.0%}" if len(outcomes) > 1 else ""
         result.add_row(
-            "switch" if outcome.system == "inagg" else "Gloo",
+            NAMES[outcome.system],
             outcome.format,
             f"{outcome.accuracy:.2%}",
             f"{outcome.step_ms:.1f}",
