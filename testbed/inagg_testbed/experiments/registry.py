@@ -13,8 +13,10 @@ MODULES = {
     "dithering-variance": "dithering_variance",
     "mem-sgd": "mem_sgd",
     "parallel-mem-sgd": "parallel_mem_sgd",
+    "terngrad": "terngrad",
     "diana": "diana",
     "block-quantization": "block_quantization",
+    "end-to-end": "end_to_end",
 }
 """Name -> module of this package whose ``EXPERIMENT`` it is, in the order of `inagg experiment all`."""
 

@@ -1,0 +1,134 @@
+"""Workers in threads of one process, each with a socket of its own, on a real switch in a process of its own.
+
+What they send and receive are real datagrams on loopback; their bytes are those that the transports count.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from inagg_host.allreduce import AllReduce
+from inagg_host.compress import Aggregation, Compressor, Floats
+from inagg_host.compress.exchange import Exchange
+from inagg_host.compress.memory import Memories
+from inagg_wire.link import FaultLink, Faults
+
+from ..topology.link import HEADER_BYTES
+
+PATIENCE_S = 120.0
+ETHERNET_PAYLOAD_BYTES = 1460
+"""Of a gather over TCP, in frames of 1500 bytes; each has as many bytes of headers as a datagram, and 12 more."""
+TCP_MORE_BYTES = 12
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes of one worker, in each direction: with Ethernet, IP and UDP (or TCP) headers."""
+
+    up: int
+    down: int
+
+
+class Gathering:
+    """Where the threads tell each other bytes. It counts what a ring of workers would send for it."""
+
+    def __init__(self, workers: int) -> None:
+        self._barrier = threading.Barrier(workers, timeout=PATIENCE_S)
+        self._told: list[bytes] = [b""] * workers
+
+    def gather(self, rank: int, data: bytes) -> list[bytes]:
+        """The bytes of all ranks, which must all do this."""
+        self._told[rank] = data
+        self._barrier.wait()
+        told = list(self._told)
+        self._barrier.wait()  # nobody tells the next before all have taken this
+        return told
+
+
+@dataclass(slots=True)
+class Worker:
+    """One rank."""
+
+    rank: int
+    all_reduce: AllReduce
+    exchange: Exchange
+    memories: Memories = field(default_factory=dict)
+
+
+class Cluster:
+    """All ranks of a job. See `open_cluster`."""
+
+    def __init__(self, workers: Sequence[Worker], pool: ThreadPoolExecutor) -> None:
+        self.workers, self._pool = workers, pool
+
+    def run(self, function: Callable[[Worker], T]) -> list[T]:
+        """What ``function`` returns on all ranks, by rank; they call it at once."""
+        return list(self._pool.map(function, self.workers))
+
+    def sums(self, compressor: Compressor, vectors: Sequence[Sequence[Floats]]) -> list[Floats]:
+        """The sums of vectors 0, 1, ... over all ranks; ``vectors[rank]`` are those of a rank.
+
+        Raises ArithmeticError if the ranks did not get the same, to the bit.
+        """
+
+        def reduce(worker: Worker) -> list[Floats]:
+            mine = dict(enumerate(vectors[worker.rank]))
+            return list(worker.exchange.reduce(compressor, mine, worker.memories).values())
+
+        results = self.run(reduce)
+        if any(a.tobytes() != b.tobytes() for other in results[1:] for a, b in zip(results[0], other, strict=True)):
+            raise ArithmeticError("the workers do not have the same sums")
+        return results[0]
+
+    def traffic(self) -> Traffic:
+        """Of rank 0 since the beginning, without what was sent again. A gather counts as in a ring: each worker passes
+        on the messages of all the others."""
+        worker = self.workers[0]
+        counters = worker.all_reduce.counters
+        size = counters.bytes_out / max(counters.datagrams_out, 1)
+        first = counters.datagrams_out - counters.resent
+        up = round(size * first) + first * HEADER_BYTES
+        down = counters.bytes_in + counters.datagrams_in * HEADER_BYTES
+        gathered = worker.exchange.counts["gathered-bytes"] * (len(self.workers) - 1)
+        frames = -(-gathered // ETHERNET_PAYLOAD_BYTES)
+        gathered += frames * (HEADER_BYTES + TCP_MORE_BYTES)
+        return Traffic(up + gathered, down + gathered)
+
+
+@contextmanager
+def open_cluster(
+    switch: str, workers: int, fmt: str, seed: int, name: str, loss: float = 0.0, lanes: int | None = None
+) -> Iterator[Cluster]:
+    """``workers`` ranks in the job ``name`` on the switch with this control address, until the end of the block.
+
+    ``seed``: of all noise. ``loss``: share of the datagrams that is lost on the way to and from each rank.
+    """
+
+    def wrap(rank: int) -> Callable[..., FaultLink] | None:
+        return (lambda link: FaultLink(link, Faults(drop=loss), seed=rank)) if loss else None
+
+    def join(rank: int) -> AllReduce:
+        return AllReduce(
+            switch=switch, job=name, rank=rank, workers=workers, format=fmt, lanes=lanes, seed=seed,
+            timeout_s=PATIENCE_S, wrap_link=wrap(rank),
+        )  # fmt: skip
+
+    gathering = Gathering(workers)
+    with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
+        all_reduces = [stack.enter_context(one) for one in pool.map(join, range(workers))]
+        members = []
+        for rank, one in enumerate(all_reduces):
+            exchange = Exchange(one, rank, workers, seed, lambda data, rank=rank: gathering.gather(rank, data))  #
+            type: ignore[misc] members.append(Worker(rank, one, exchange))
+        yield Cluster(members, pool)
+
+
+def job_format(compressor: Compressor) -> str:
+    """The format of the job in which it is summed; for a gather any will do."""
+    return "nat8" if compressor.aggregation is Aggregation.GATHER else compressor.formats[0]
