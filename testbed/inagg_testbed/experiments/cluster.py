@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from inagg_host.allreduce import AllReduce
@@ -124,8 +125,8 @@ def open_cluster(
         all_reduces = [stack.enter_context(one) for one in pool.map(join, range(workers))]
         members = []
         for rank, one in enumerate(all_reduces):
-            exchange = Exchange(one, rank, workers, seed, lambda data, rank=rank: gathering.gather(rank, data))  #
-            type: ignore[misc] members.append(Worker(rank, one, exchange))
+            exchange = Exchange(one, rank, workers, seed, partial(gathering.gather, rank))
+            members.append(Worker(rank, one, exchange))
         yield Cluster(members, pool)
 
 
