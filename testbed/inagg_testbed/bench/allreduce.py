@@ -25,7 +25,7 @@ from inagg_wire.formats import job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.link import FaultLink, Faults
 
-from ..topology import Node, inside, open_topology, start_target
+from ..topology import Node, inside, open_topology, start_target, target_entry
 from .links import share_of_link, worker_bytes
 from .load import Child, crew
 
@@ -106,20 +106,28 @@ class Ranks:
         shards: int = 1,
         loss: float = 0.0,
         link: str | None = None,
+        target: str = "soft",
+        switch_options: Sequence[str] = (),
         **options: Any,
     ) -> None:
-        """``link``: the rate of each worker's link, in namespaces; None: over loopback."""
+        """``link``: the rate of each worker's link, in namespaces; None: over loopback. ``target``: which switch;
+        ``switch_options``: what it is started with."""
         self._stack = ExitStack()
         self.workers, self.format = workers, format_
         try:
-            self.topology = self._stack.enter_context(open_topology(workers, link))
-            switch = self._stack.enter_context(start_target("soft", self.topology, ["--shards", str(shards)]))
+            wiring = target_entry(target).wiring
+            self.topology = self._stack.enter_context(open_topology(workers, link, wiring=wiring))
+            shard_options = ["--shards", str(shards)] if shards > 1 else []
+            started = start_target(target, self.topology, [*shard_options, *switch_options])
+            switch = self._stack.enter_context(started)
             directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bench-"))
             options = {"switch": switch.control, "format": format_, **options}
             self._children = self._stack.enter_context(crew())
             for rank in range(workers):
                 node = self.topology.workers[rank]
-                arguments = (node, rank, workers, options, against, f"{directory}/store", loss)
+                # Control may go over another network than data does.
+                mine = options if node.host == node.management else {**options, "host": node.host}
+                arguments = (node, rank, workers, mine, against, f"{directory}/store", loss)
                 self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
             for child in self._children:
                 child.receive(START_LIMIT_S)

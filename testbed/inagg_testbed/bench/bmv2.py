@@ -1,0 +1,78 @@
+"""`inagg bench bmv2`: how many blocks a second a bmv2 switch adds up, in network namespaces."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from inagg_switch.p4.builds import builds
+from inagg_wire.formats import FORMATS, WORKERS_MAX
+
+from ..bmv2 import WINDOW
+from .allreduce import Ranks
+
+BLOCKS = 2000
+RUNS = 3
+
+
+@click.command()
+@click.option("--workers", default=2, show_default=True, type=click.IntRange(1, WORKERS_MAX))
+@click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
+@click.option("--lanes", multiple=True, type=int, metavar="N", help="Only programs of so many lanes; may be repeated.")
+@click.option("--window", default=WINDOW, show_default=True, help="Blocks that a worker may have on their way.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_json: bool) -> None:
+    """Sum up zeros and ones through `simple_switch_grpc`, with each of our programs for a format. Needs root.
+
+    Real workers and all of bmv2's own costs: packets/s counts those that the switch takes in, and those it gives out.
+    """
+    rows = []
+    for build in builds().values():
+        if format_ not in build.formats or (lanes and build.lanes not in lanes):
+            continue
+        options = {"lanes": build.lanes, "window": window}
+        with Ranks(
+            workers,
+            format_,
+            against=False,
+            link="none",
+            target="bmv2",
+            switch_options=["--program", build.name],
+            **options,
+        ) as ranks:
+            seconds, up, down = ranks.run("inagg", BLOCKS * build.lanes, RUNS)
+        took_s = statistics.median(seconds)
+        row = {
+            "bench": "bmv2",
+            "program": build.name,
+            "workers": workers,
+            "window": window,
+            "blocks_per_s": round(BLOCKS / took_s),
+            "packets_in_per_s": round(BLOCKS * workers / took_s),
+            "packets_out_per_s": round(BLOCKS * workers / took_s),
+            "elements_per_s": round(BLOCKS * build.lanes / took_s),
+            "bytes_up": round(up),
+            "bytes_down": round(down),
+        }
+        rows.append(row)
+        if as_json:
+            click.echo(json.dumps(row))
+    if not rows:
+        raise click.UsageError(f"no program adds up {format_} in {' or '.join(map(str, lanes))} lanes")
+    if not as_json:
+        table = Table(title=f"bmv2, {workers} workers, window {window}, {format_}")
+        for name in ("program", "blocks/s", "packets/s in", "packets/s out", "elements/s"):
+            table.add_column(name, justify="right")
+        for row in rows:
+            table.add_row(
+                str(row["program"]),
+                *(
+                    f"{row[name]:,}"
+                    for name in ("blocks_per_s", "packets_in_per_s", "packets_out_per_s", "elements_per_s")
+                ),
+            )
+        Console().print(table)
