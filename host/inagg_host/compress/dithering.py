@@ -168,7 +168,7 @@ class NaturalDithering(NormDithering):
     def round(self, y: Reals, key: Key) -> Levels:
         """Between powers of two by the mantissa; below the lowest level by the magnitude itself."""
         mantissa, exponent = np.frexp(y)  # y = mantissa 2^exponent, 1/2 <= mantissa < 1
-        inside = exponent > 1 - self.s
+        inside = (exponent > 1 - self.s) & (y > 0)
         floor = np.where(inside, exponent - 1 + self.s, 0)
         up = np.where(inside, 2 * mantissa - 1, y * 2.0 ** (self.s - 1))
         return (floor + (key.uniforms(y.size) < up)).astype(np.int64)

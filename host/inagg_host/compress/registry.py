@@ -61,14 +61,14 @@ def parse(text: str) -> Compressor:
 
 
 def _part(text: str) -> tuple[str, dict[str, Any]]:
-    name, _, rest = text.strip().partition(":")
+    name, _, rest = text.partition(":")
     options = {}
     for option in filter(None, (option.strip() for option in rest.split(","))):
         key, equals, value = option.partition("=")
         if not equals:
             raise ValueError(f"{option!r} in {text!r}: options are name=value, with commas between them")
         options[key.strip()] = _value(value.strip())
-    return name, options
+    return name.strip(), options
 
 
 def _value(text: str) -> Any:

@@ -1,0 +1,177 @@
+"""What each compressor promises, against what is measured, over dimensions and distributions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from inagg_host.compress import Bound, Composed, Contraction, Floats, Key, NoBound, TopK, Unbiased, parse
+
+DRAWS = 120
+DIMENSIONS = (3, 64, 2000)
+
+DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+    "gaussian": lambda rng, d: rng.standard_normal(d),
+    "heavy-tailed": lambda rng, d: rng.standard_normal(d) / rng.random(d) ** 2,
+    "sparse": lambda rng, d: rng.standard_normal(d) * (rng.random(d) < 0.1) + np.eye(1, d)[0],
+    "constant": lambda rng, d: np.full(d, 0.7),
+    "octaves": lambda rng, d: 2.0 ** rng.uniform(-20, 5, d),
+    "spike": lambda rng, d: np.where(np.arange(d) == d // 2, math.sqrt(d), 1.0),
+    "four-thirds": lambda rng, d: np.full(d, 4 / 3),
+}
+
+EVERY = [
+    "natural",
+    "natural_dithering:p=1,s=8",
+    "natural_dithering:p=2,s=8",
+    "natural_dithering:p=2,s=2",
+    "natural_dithering:p=inf,s=4",
+    "dithering:p=1,s=5",
+    "dithering:p=2,s=1",
+    "qsgd:s=16",
+    "dithering:p=inf,s=3",
+    "terngrad:clip=0,scaler=own",
+    "topk:k=0.1",
+    "topk:k=1",
+    "randk:k=0.1",
+    "randk:k=2,scaled=false",
+    "ultrasparse:k=0.7",
+    "blocktopk:k=0.3,block=7",
+    "natural+topk:k=0.2",
+    "natural+randk:k=0.5",
+    "natural+qsgd:s=8",
+    "topk:k=0.5+topk:k=0.3",
+    "topk:k=0.9+natural",
+    "qsgd:s=64+blocktopk:k=0.5,block=7",
+    "ef+natural",
+    "ef+qsgd:s=1",
+    "ef+randk:k=0.3",
+    "ef+natural+randk:k=0.3",
+    "ef:damping=0.5+topk:k=0.2",
+]
+
+
+def errors(text: str, x: Floats) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.float64]], float]:
+    """|C(x) - x|^2 / |x|^2 in each draw, and |mean of C(x) - x|^2 / |x|^2."""
+    compressor, size = parse(text), float(x @ x)
+    draws = np.stack([compressor(x, Key(11, 0, step)) for step in range(DRAWS)]) - x
+    return np.square(draws).sum(axis=1) / size, float(np.square(draws.mean(axis=0)).sum()) / size
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_the_error_is_within_the_bound(text: str) -> None:
+    for d in DIMENSIONS:
+        bound = parse(text).bound(d)
+        for name, make in DISTRIBUTIONS.items():
+            x = make(np.random.default_rng(d), d)
+            each, of_mean = errors(text, x)
+            slack = 5 * each.std() / math.sqrt(DRAWS) + 1e-12
+            match bound:
+                case Unbiased(w):
+                    assert each.mean() <= w + slack, (d, name)
+                    # the mean of the draws has a DRAWS-th of their variance; of few elements it scatters
+                    assert of_mean <= each.mean() / DRAWS * 12 + 1e-6, (d, name)
+                case Contraction(kept):
+                    assert 0 < kept <= 1
+                    # what is seldom kept may not have been in any draw: it has at most this variance
+                    slack = max(slack, 5 * math.sqrt(kept * (1 - kept) / DRAWS))
+                    assert each.mean() <= 1 - kept + slack, (d, name)
+                case NoBound():
+                    assert text in ("topk:k=0.9+natural", "ef+randk:k=0.3") or d == 3, bound
+
+
+# --- and they are not too careful: vectors that reach them ---
+
+WORST: list[tuple[str, int, Callable[[int], Floats], float]] = [
+    ("natural", 500, lambda d: np.full(d, 4 / 3), 0.02),
+    ("randk:k=0.1", 500, lambda d: np.arange(1.0, d + 1), 0.15),
+    ("randk:k=0.1,scaled=false", 500, lambda d: np.arange(1.0, d + 1), 0.02),
+    ("topk:k=0.1", 500, np.ones, 1e-12),
+    ("blocktopk:k=0.1,block=5", 500, np.ones, 1e-12),
+    ("ultrasparse:k=0.9", 4, np.ones, 0.1),
+    ("natural+randk:k=0.5,scaled=false", 500, lambda d: np.full(d, 4 / 3), 0.02),
+    (
+        "terngrad:clip=0,scaler=own",
+        100,
+        lambda d: np.where(np.arange(d) == 0, math.sqrt((1 + d**-0.5) / 2), math.sqrt((1 - d**-0.5) / 2 / (d - 1))),
+        0.1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "d", "make", "within"), WORST, ids=[text for text, *_ in WORST])
+def test_the_bound_is_reached(text: str, d: int, make: Callable[[int], Floats], within: float) -> None:
+    bound = parse(text).bound(d)
+    limit = bound.w if isinstance(bound, Unbiased) else 1 - bound.kept if isinstance(bound, Contraction) else math.nan
+    each, _ = errors(text, make(d))
+    assert each.mean() == pytest.approx(limit, rel=within)
+
+
+# --- the constants themselves ---
+
+STATED: list[tuple[str, int, Bound]] = [
+    ("natural", 10, Unbiased(1 / 8)),
+    ("natural_dithering:p=2,s=8", 4096, Unbiased(1 / 8 + (64 / 128) ** 2)),
+    ("natural_dithering:p=inf,s=8", 65536, Unbiased(1 / 8 + 256 / 128)),
+    ("natural_dithering:p=1,s=8", 64, Unbiased(1 / 8 + 0.25)),
+    ("qsgd:s=4", 4, Unbiased(0.25)),
+    ("qsgd:s=4", 64, Unbiased(2.0)),
+    ("dithering:p=1,s=4", 8, Unbiased(2.0)),
+    ("terngrad:clip=0", 9, Unbiased(1.0)),
+    ("topk:k=3", 10, Contraction(0.3)),
+    ("topk:k=30", 10, Contraction(1.0)),
+    ("topk:k=0.25", 10, Contraction(0.3)),
+    ("randk:k=2", 10, Unbiased(4.0)),
+    ("randk:k=2,scaled=false", 10, Contraction(0.2)),
+    ("ultrasparse:k=0.5", 10, Contraction(0.05)),
+    ("blocktopk:k=1,block=4", 10, Contraction(1 / 3)),
+    ("natural+randk:k=5", 10, Unbiased(1 / 8 + 1 + 1 / 8)),
+    ("natural+topk:k=5", 10, Contraction(0.5 * 7 / 8)),
+    ("topk:k=2+topk:k=5", 10, Contraction(0.2)),
+    ("ef+topk:k=3", 10, Contraction(0.3)),
+    ("ef+randk:k=2", 10, Contraction(0.2)),
+    ("ef+natural", 10, Contraction(7 / 8)),
+    ("ef+qsgd:s=4", 64, Contraction(2 / 4 - 3 / 16)),
+    ("ef:damping=0.25+qsgd:s=4", 64, Contraction(2 / 4 - 3 / 16)),
+]
+
+
+@pytest.mark.parametrize(("text", "d", "bound"), STATED, ids=[f"{text}-{d}" for text, d, _ in STATED])
+def test_stated_constants(text: str, d: int, bound: Bound) -> None:
+    got = parse(text).bound(d)
+    assert type(got) is type(bound)
+    assert str(got) == str(bound) or vars_of(got) == pytest.approx(vars_of(bound))
+
+
+def vars_of(bound: Bound) -> float:
+    return bound.w if isinstance(bound, Unbiased) else bound.kept if isinstance(bound, Contraction) else math.nan
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("terngrad", "clipping moves the mean"),
+        ("natural+terngrad", "clipping moves the mean"),
+        ("qsgd:s=1+topk:k=0.9", "adds more noise than it keeps"),
+        ("topk:k=0.1+natural", "the errors of both"),
+        ("ef:damping=1+qsgd:s=1", "give at most 0.0613"),
+    ],
+)
+def test_what_is_not_promised_is_said(text: str, why: str) -> None:
+    bound = parse(text).bound(1000)
+    assert isinstance(bound, NoBound)
+    assert why in bound.why
+
+
+def test_a_memory_needs_a_promise_or_a_damping() -> None:
+    with pytest.raises(ValueError, match=r"promises nothing .*clipping.*give a damping"):
+        parse("ef+terngrad:scaler=own")(np.ones(5), Key(1))
+
+
+def test_after_a_sparsifier_the_bound_is_that_of_the_values_it_keeps() -> None:
+    inner = TopK(4)
+    bound = Composed(parse("qsgd:s=4"), inner).bound(10_000)
+    assert bound == Contraction(4 / 10_000 * (1 - 0.25))
