@@ -59,22 +59,23 @@ class Compression:
         self._numbers: dict[torch.Tensor, int] = {}
 
     def places(self, bucket: GradBucket) -> list[Place]:
-        """Which parameters a bucket has."""
+        """Which parameters a dense bucket has."""
         start = bucket.buffer().storage_offset()
         places = []
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            number = self._numbers.setdefault(parameter, len(self._numbers))
+        for number, gradient in zip(self._number(bucket), bucket.gradients(), strict=True):
             at = int(gradient.storage_offset() - start)
             places.append((number, at, at + gradient.numel()))
         return places
 
+    def _number(self, bucket: GradBucket) -> list[int]:
+        return [self._numbers.setdefault(parameter, len(self._numbers)) for parameter in bucket.parameters()]
+
     def release(self, bucket: GradBucket) -> None:
         """Give back to the gradients of a bucket, which will not be compressed, what is remembered of them."""
-        buffer = bucket.buffer()
-        for number, start, end in self.places(bucket):
+        for number, gradient in zip(self._number(bucket), bucket.gradients(), strict=True):
             error = self.memories[number].release() if number in self.memories else None
             if error is not None:
-                buffer[start:end] += torch.from_numpy(error).to(buffer)
+                gradient += torch.from_numpy(error).to(gradient).as_strided(gradient.shape, gradient.stride())
 
     def __getstate__(self) -> dict[str, Any]:
         return {"seed": self.seed, "memories": self.memories}
