@@ -42,8 +42,14 @@ def experiment(name: str, seed: int, tiny: bool, as_json: bool, out: Path | None
       dithering-variance   variance of standard and natural dithering
       mem-sgd              SGD with memory against SGD
       parallel-mem-sgd     lock-free processes with memory
+      terngrad             TernGrad through the switch against float32
       diana                DIANA+ with varying steps against DIANA
       block-quantization   where block quantization wins, and where not
+      end-to-end           two-way natural compression through the switch
+      noise                the noise terms alpha and beta, and measured noise
+      smoothness           smoothness-aware methods on real data
+      compressors          each compressor's error and bits, from real packets
+      digits               all compressors at equal bytes
       all                  all of them
     """
     console = Console(stderr=True)

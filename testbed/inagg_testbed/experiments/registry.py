@@ -17,6 +17,10 @@ MODULES = {
     "diana": "diana",
     "block-quantization": "block_quantization",
     "end-to-end": "end_to_end",
+    "noise": "noise",
+    "smoothness": "smoothness",
+    "compressors": "compressors",
+    "digits": "digits",
 }
 """Name -> module of this package whose ``EXPERIMENT`` it is, in the order of `inagg experiment all`."""
 

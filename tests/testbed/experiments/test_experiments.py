@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,11 +18,20 @@ from inagg_testbed.experiments.model import Experiment, Figure, Outcome, Relatio
 from inagg_testbed.experiments.page import Record, page, record, write
 
 EXACT = ("second-moment", "re-encoding", "natural-dithering")
-SLOW_IN_PROCESSES = ("parallel-mem-sgd",)
+ROWS = range(1, 11)
+ON_A_SWITCH = ("terngrad", "end-to-end", "noise", "smoothness", "compressors", "digits")
+"""They start a switch, which takes seconds: the first one is in the default tier, the others are slow."""
+NOT_REPEATABLE = ("parallel-mem-sgd",)
 UNIT = re.compile(r"\(.+\)$")
 
 
-@pytest.mark.parametrize("name", registry.MODULES)
+def tiered(names: Iterable[str], quick: Collection[str]) -> list[Any]:
+    """Parameters: those that start a switch are slow, but for the ``quick``."""
+    slow = [name for name in ON_A_SWITCH if name not in quick]
+    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
+
+
+@pytest.mark.parametrize("name", tiered(registry.MODULES, quick=["end-to-end"]))
 def test_a_tiny_run_gives_figures_with_reasons_and_plots_with_units(name: str) -> None:
     shares: list[float] = []
     outcome = registry.load(name).run(Run(tiny=True, progress=lambda share, doing: shares.append(share)))
@@ -44,12 +55,16 @@ def test_what_is_enumerated_is_exact_at_any_size(name: str) -> None:
             assert figure.within_tolerance
 
 
-@pytest.mark.parametrize("name", [n for n in registry.MODULES if n not in SLOW_IN_PROCESSES])
+@pytest.mark.parametrize("name", tiered((n for n in registry.MODULES if n not in NOT_REPEATABLE), quick=[]))
 def test_the_same_seed_gives_the_same_figures_to_the_bit(name: str) -> None:
     first, second = (registry.load(name).run(Run(seed=5, tiny=True)) for _ in range(2))
     untimed = [[f for f in outcome.figures if not f.timed] for outcome in (first, second)]
     assert untimed[0] == untimed[1]
     assert first.plots == second.plots
+
+
+def test_the_ten_rows_are_all_there() -> None:
+    assert sorted(row for name in registry.MODULES if (row := registry.load(name).row) is not None) == list(ROWS)
 
 
 @pytest.mark.parametrize(

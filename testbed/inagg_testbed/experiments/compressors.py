@@ -1,0 +1,147 @@
+"""Every compressor: its measured error against what it promises, and its bits per element in real packets."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from inagg_host.compress import Compressor, Contraction, Key, NoBound, Unbiased, parse
+from inagg_wire.formats import job_format as format_of
+from inagg_wire.layout import HEADER_BYTES, payload_bytes
+
+from ..switch_process import SwitchProcess
+from .cluster import job_format, open_cluster
+from .model import Experiment, Line, Outcome, Plot, Relation, Run
+
+Floats = npt.NDArray[np.float64]
+
+IN_SWITCH = {
+    "natural": 1.0,
+    "natural_dithering:p=inf,s=7,shared=true": 1.0,
+    "dithering:p=inf,s=127,shared=true": 1.0,
+    "terngrad:clip=0": 1.0,
+    "randk:k=0.1": 0.1,
+    "randk:k=0.1,scaled=false": 0.1,
+    "natural+randk:k=0.1": 0.1,
+}
+"""What the switch sums -> share of the elements that travel."""
+GATHERED = {
+    "natural_dithering:p=1,s=4": 4.0,
+    "natural_dithering:p=2,s=7": 4.0,
+    "natural_dithering:p=inf,s=7": 4.0,
+    "dithering:p=1,s=15": 5.0,
+    "qsgd:p=2,s=7": 4.0,
+    "terngrad:clip=0,scaler=own": 2.0,
+    "topk:k=0.01": 0.01 * (32 + 32),
+    "natural+topk:k=0.1": 0.1 * (32 + 9),
+}
+"""What needs a gather -> bits an element: codes of ceil(log2(2 s + 1)) bits, or an index and a value."""
+OTHERS = ("blocktopk:k=0.25,block=8", "ultrasparse:k=0.5", "natural+qsgd:p=2,s=7")
+"""Of these only the error is measured: what they send depends on the vectors."""
+
+
+def vectors(d: int, rng: np.random.Generator) -> dict[str, Floats]:
+    """One of each distribution."""
+    return {
+        "Gaussian": rng.standard_normal(d),
+        "heavy tails": rng.standard_t(2, d),
+        "one large": np.concatenate([[float(d)], rng.standard_normal(d - 1)]),
+        "all equal": np.full(d, 4 / 3),  # the worst of natural compression
+    }
+
+
+def error(compressor: Compressor, x: Floats, draws: int, seed: int) -> float:
+    """E|C(x) - x|^2 over |x|^2, over so many draws of the noise."""
+    total = sum(float(((compressor(x, Key(seed, step=step)) - x) ** 2).sum()) for step in range(draws))
+    return total / draws / float((x**2).sum())
+
+
+def run(settings: Run) -> Outcome:
+    outcome = Outcome()
+    dimensions, draws, elements = ((16,), 5, 4000) if settings.tiny else ((16, 256, 4096), 60, 200_000)
+    shown: list[float] = []
+    ratios: list[float] = []
+    specs = [*IN_SWITCH, *GATHERED, *OTHERS]
+    for place, spec in enumerate(specs):
+        settings.progress(0.7 * place / len(specs), spec)
+        compressor, worst, where = parse(spec), 0.0, ""
+        for d in dimensions:
+            bound = compressor.bound(d)
+            if isinstance(bound, NoBound):
+                outcome.notes.append(f"{spec}: no bound is promised ({bound.why}).")
+                break
+            allowed = bound.w if isinstance(bound, Unbiased) else 1 - bound.kept
+            for name, x in vectors(d, settings.generator(spec, d)).items():
+                ratio = error(compressor, x, draws, settings.seed) / allowed if allowed else 0.0
+                if ratio >= worst:
+                    worst, where = ratio, f"{name}, d = {d}"
+        else:
+            kind = "1 - k/d" if isinstance(bound, Contraction) else "w"
+            outcome.add(
+                f"{spec}: measured error over {kind}, the worst case",
+                worst,
+                1.0,
+                0.1,
+                f"a bound; {where}; means of {draws} draws, and where the bound is met with equality they scatter "
+                "around 1",
+                Relation.AT_MOST,
+            )
+            shown.append(len(shown) + 1.0)
+            ratios.append(worst)
+    names = [figure.name.split(": measured")[0] for figure in outcome.figures]
+    outcome.plots.append(
+        Plot(
+            "compressors",
+            "Measured error over what is promised, worst of all distributions",
+            "compressor, in the order of the table  (1)",
+            "E|C(x) - x|^2 / bound  (1)",
+            [Line("measured", shown, ratios, "o"), Line("the bound", [1, len(names)], [1, 1], "k--")],
+        )
+    )
+    with SwitchProcess() as switch:
+        for place, spec in enumerate([*IN_SWITCH, *GATHERED]):
+            settings.progress(0.7 + 0.3 * place / len(specs), f"{spec}: packets")
+            sent = measured_bits(spec, switch.control, f"compressors-{place}", elements, settings)
+            reference, why = expected_bits(spec)
+            outcome.add(
+                f"{spec}: bits an element, sent",
+                sent,
+                reference,
+                0.03 * reference + 0.01,
+                f"{why}; 3 %: scales, norms, and a last datagram that is not full ({elements:,} elements)",
+                unit="bits",
+            )
+    return outcome
+
+
+def measured_bits(spec: str, switch: str, job: str, elements: int, settings: Run) -> float:
+    """Bits an element that one of two workers sends to have a vector summed: UDP payloads, or its part of a gather."""
+    compressor = parse(spec)
+    rows = [settings.generator(spec, rank).standard_normal(elements).astype(np.float32) for rank in range(2)]
+    with open_cluster(switch, 2, job_format(compressor), settings.seed, job) as cluster:
+        cluster.sums(compressor, [[row] for row in rows])
+        worker = cluster.workers[0]
+        counters = worker.all_reduce.counters
+        first = counters.bytes_out * (counters.datagrams_out - counters.resent) / max(counters.datagrams_out, 1)
+        return 8 * (first + worker.exchange.counts["gathered-bytes"]) / elements
+
+
+def expected_bits(spec: str) -> tuple[float, str]:
+    """By the formats, and how."""
+    if spec in GATHERED:
+        return GATHERED[spec], "its own bytes in a gather"
+    fmt = format_of(job_format(parse(spec)))
+    lanes = fmt.max_lanes(2)
+    size = payload_bytes(fmt.up, lanes)
+    bits, share = 8 * size / lanes, IN_SWITCH[spec]
+    why = f"{fmt.name}: {bits:g} bits a lane, {HEADER_BYTES} bytes of header a datagram"
+    return share * bits * (1 + HEADER_BYTES / size), why if share == 1 else f"{why}, {share:g} of the elements"
+
+
+EXPERIMENT = Experiment(
+    name="compressors",
+    title="What each compressor promises, and what it sends",
+    paper="Horvath et al. 2019, sections 2 and 4; Stich et al. 2018, section 2; Wen et al. 2017, section 3",
+    claim="Every compressor is in its class: E|C(x) - x|^2 <= w |x|^2, or <= (1 - k/d) |x|^2; and sends so many bits.",
+    run=run,
+)
