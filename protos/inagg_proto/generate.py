@@ -1,4 +1,4 @@
-"""Generates the code of the control service and of P4Runtime: ``python -m inagg_proto.generate [--check]``.
+"""Generates the code of the control service, P4Runtime and BF Runtime: ``python -m inagg_proto.generate [--check]``.
 
 The generator's version decides which runtimes load the code (see `inagg_proto`), so it is pinned here and made
 available in a temporary environment (by pip) where another version is installed. ``--check`` works with any: it
@@ -24,9 +24,12 @@ SOURCE_ROOT: Final = Path(__file__).resolve().parents[1]
 PROTO: Final = "inagg_proto/v1/control.proto"
 P4RUNTIME: Final = "inagg_proto/p4runtime/v1/p4runtime.proto"
 """Messages only: the calls have the names of the specification's own package (`inagg_proto.p4runtime`)."""
+BFRUNTIME: Final = "inagg_proto/bfruntime/v1/bfruntime.proto"
+"""Messages only, likewise (`inagg_proto.bfruntime`)."""
 GENERATED: Final = (
     *(f"inagg_proto/v1/control_pb2{suffix}" for suffix in (".py", ".pyi", "_grpc.py", "_grpc.pyi")),
     *(f"inagg_proto/p4runtime/v1/p4runtime_pb2{suffix}" for suffix in (".py", ".pyi")),
+    *(f"inagg_proto/bfruntime/v1/bfruntime_pb2{suffix}" for suffix in (".py", ".pyi")),
 )
 
 TOOLS: Final = {"grpcio-tools": "1.74.0", "mypy-protobuf": "5.1.0"}
@@ -62,7 +65,7 @@ def generate(output: Path, python: Path = Path(sys.executable)) -> None:
     # protoc looks for the plugins of mypy-protobuf on PATH, which names the environment only if it was activated.
     path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
     services = (f"--grpc_python_out={output}", f"--mypy_grpc_out={output}")
-    for arguments in ((*services, PROTO), (P4RUNTIME,)):
+    for arguments in ((*services, PROTO), (P4RUNTIME,), (BFRUNTIME,)):
         run = subprocess.run(
             [*command, *arguments], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
         )

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.formats import FORMATS
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from ..driver import Binding, Counters, DriverError, JobCounters, Limits, Shard, SlotWait
 from . import counting
 from .builds import Build
-from .entries import base_entries, job_entries
 from .network import Network
 from .plane import Cell, Count, Delete, Entry, Group, Insert, Plane, SlotState, Update
+from .program import BMV2, Program
 
 EPOCH_MAX: Final = (1 << 32) - 1
 
@@ -48,19 +48,24 @@ class P4Driver:
         network: Network,
         *,
         name: str,
+        program: Program = BMV2,
+        clear: Callable[[int, int], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``clear``: clears slots, from the first of them and so many; None if the program does so itself."""
         self.name = name
         self.build = build
         self.network = network
         self.shards = (Shard((network.address, network.data_port), build.slots),)
         self.limits = Limits(
             frozenset(name for name in build.formats if name in FORMATS),
-            WORKERS_MAX,
+            program.workers,
             build.lanes,
             UDP_PAYLOAD_BYTES_1500,
         )
         self._plane = plane
+        self._program = program
+        self._clear = clear
         self._clock = clock
         self._jobs: dict[int, _Job] = {}
         self._rows = list(range(build.jobs))
@@ -68,22 +73,26 @@ class P4Driver:
         self._epoch = 0
         self._out = (0, 0)
         """Datagrams and bytes of results, of epochs that are over."""
-        plane.write([Insert(item) for item in base_entries(network)])
+        plane.write([Insert(item) for item in program.base_entries(network)])
 
     # --- jobs ---
 
     def bind(self, shard: int, binding: Binding) -> None:
-        """See `Driver.bind`. Slots are not written: the program takes those of another epoch for cleared."""
+        """See `Driver.bind`."""
         self._check(shard, binding)
         old = self._jobs.get(binding.job)
         row = old.row if old is not None else self._rows[0]
         self._epoch += 1
-        items = job_entries(binding, self.network, row, self._epoch)
-        start = self._plane.counts(list(counting.job_cells(row, WORKERS_MAX)))
+        items = self._program.job_entries(binding, self.network, row, self._epoch)
+        start = self._plane.counts(list(self._program.job_cells(row, self._program.workers)))
         counted = self._settle(old, start) if old is not None else JobCounters([], [], [], [], [])
         before = old.items if old is not None else ()
         try:
-            self._plane.write(_replace(before, items))
+            updates = _replace(before, items)
+            self._plane.write([update for update in updates if isinstance(update, Delete)])
+            if self._clear is not None:
+                self._clear(binding.lease.base, binding.lease.slots)
+            self._plane.write([update for update in updates if isinstance(update, Insert)])
         except DriverError:
             self._jobs.pop(binding.job, None)
             self._abandon(row, (*before, *items))
@@ -100,16 +109,16 @@ class P4Driver:
             return
         self._plane.write([Delete(item) for item in reversed(bound.items)])
         # After the entries are gone, so that nothing is counted any more.
-        self._settle(bound, self._plane.counts(list(counting.job_cells(bound.row, WORKERS_MAX))))
+        self._settle(bound, self._plane.counts(list(self._program.job_cells(bound.row, self._program.workers))))
         del self._jobs[job]
         self._rows.append(bound.row)
 
     def _settle(self, job: _Job, now: Mapping[Cell, Count]) -> JobCounters:
         """The job's counters up to ``now``; what it sent goes into the switch's total."""
         read = counting.since(job.start, now)
-        datagrams, sent_bytes = counting.results_sent(job.row, job.binding, read)
+        datagrams, sent_bytes = self._program.results_sent(job.row, job.binding, read)
         self._out = self._out[0] + datagrams, self._out[1] + sent_bytes
-        return counting.add(job.counted, counting.job_counters(job.row, len(job.binding.workers), read))
+        return counting.add(job.counted, self._program.job_counters(job.row, len(job.binding.workers), read))
 
     def _abandon(self, row: int, items: Sequence[Entry | Group]) -> None:
         """Remove what there may be of a job that could not be bound; its row is free again if that can be done."""
@@ -131,6 +140,8 @@ class P4Driver:
             raise DriverError(f"slots {lease.base} to {lease.base + lease.slots - 1}: this switch has {build.slots}")
         if binding.lanes > build.lanes:
             raise DriverError(f"{binding.lanes} lanes: the program {build.name} has {build.lanes}")
+        if self._program.all_lanes and binding.lanes != build.lanes:
+            raise DriverError(f"{binding.lanes} lanes: jobs of the program {build.name} have exactly {build.lanes}")
         if len(set(binding.workers)) != len(binding.workers):
             raise DriverError("two ranks have the same address; each needs a socket of its own")
         for number, other in self._jobs.items():
@@ -151,19 +162,19 @@ class P4Driver:
     def counters(self, shard: int) -> Counters:
         """See `Driver.counters`."""
         self._only(shard)
-        cells = [*counting.switch_cells()]
+        cells = [*self._program.switch_cells()]
         for job in self._jobs.values():
-            cells += counting.job_cells(job.row, len(job.binding.workers))
+            cells += self._program.job_cells(job.row, len(job.binding.workers))
         now = self._plane.counts(cells)
-        counters = counting.switch_counters(now.__getitem__)
+        counters = self._program.switch_counters(now.__getitem__)
         counters.datagrams_out += self._out[0]
         counters.bytes_out += self._out[1]
         for number, job in self._jobs.items():
             read = counting.since(job.start, now)
-            datagrams, sent_bytes = counting.results_sent(job.row, job.binding, read)
+            datagrams, sent_bytes = self._program.results_sent(job.row, job.binding, read)
             counters.datagrams_out += datagrams
             counters.bytes_out += sent_bytes
-            mine = counting.job_counters(job.row, len(job.binding.workers), read)
+            mine = self._program.job_counters(job.row, len(job.binding.workers), read)
             counters.jobs[number] = counting.add(job.counted, mine)
         return counters
 

@@ -1,0 +1,1 @@
+"""BF Runtime. All modules but this one are generated."""

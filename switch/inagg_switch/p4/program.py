@@ -1,0 +1,56 @@
+"""What a driver must know of the P4 program that a switch runs: its entries, and what its counters mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from inagg_wire.formats import WORKERS_MAX
+
+from ..driver import Binding, Counters, JobCounters
+from . import counting, entries, tofino
+from .counting import Read
+from .network import Network
+from .plane import Cell, Entry, Group
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The ways in which the programs differ. See `entries` and `counting` for the functions."""
+
+    workers: int
+    """The most of a job."""
+    all_lanes: bool
+    """Whether a job must have as many lanes as the program, not fewer."""
+    base_entries: Callable[[Network], Iterator[Entry | Group]]
+    job_entries: Callable[[Binding, Network, int, int], tuple[Entry | Group, ...]]
+    switch_cells: Callable[[], Iterator[Cell]]
+    job_cells: Callable[[int, int], Iterator[Cell]]
+    job_counters: Callable[[int, int, Read], JobCounters]
+    results_sent: Callable[[int, Binding, Read], tuple[int, int]]
+    switch_counters: Callable[[Read], Counters]
+
+
+BMV2: Final = Program(
+    WORKERS_MAX,
+    False,
+    entries.base_entries,
+    entries.job_entries,
+    counting.switch_cells,
+    counting.job_cells,
+    counting.job_counters,
+    counting.results_sent,
+    counting.switch_counters,
+)
+TOFINO: Final = Program(
+    tofino.WORKERS,
+    True,
+    tofino.base_entries,
+    tofino.job_entries,
+    tofino.switch_cells,
+    tofino.job_cells,
+    tofino.job_counters,
+    tofino.results_sent,
+    tofino.switch_counters,
+)
