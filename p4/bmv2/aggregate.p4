@@ -60,7 +60,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 } else if (hdr.inagg.kind != KIND_CONTRIBUTION) {
                     reason = REASON_WRONG_KIND;
                 } else {
-                    binding.apply(hdr, standard.ingress_port, member, reason);
+                    binding.apply(hdr.inagg, standard.ingress_port, hdr.ipv4.source, hdr.udp.source, member, reason);
                 }
             }
         }

@@ -13,9 +13,10 @@ struct member_t {
     bit<16> group;          // multicast group of the workers
 }
 
-control Binding(in headers_t hdr, in bit<9> ingress_port, out member_t member, inout bit<8> reason) {
+control Binding(in inagg_t h, in bit<9> ingress_port, in bit<32> source, in bit<16> source_port, out member_t member,
+                inout bit<8> reason) {
     @name(".member")
-    action bind(bit<16> row, bit<16> worker, bit<32> worker_bit, bit<32> full, bit<32> epoch, bit<32> seed,
+    action bind(bit<16> row, bit<16> worker, @name("bit") bit<32> worker_bit, bit<32> full, bit<32> epoch, bit<32> seed,
                 bit<32> levels, bit<8> shift, bit<8> result_format, bit<16> group) {
         member = { row, worker, worker_bit, full, epoch, seed, levels, shift, result_format, group };
     }
@@ -30,15 +31,15 @@ control Binding(in headers_t hdr, in bit<9> ingress_port, out member_t member, i
     @name(".binding")
     table binding {
         key = {
-            hdr.inagg.job : ternary @name("job");
+            h.job : ternary @name("job");
             ingress_port : ternary @name("ingress_port");
-            hdr.ipv4.source : ternary @name("source");
-            hdr.udp.source : ternary @name("source_port");
-            hdr.inagg.token : ternary @name("token");
-            hdr.inagg.op : ternary @name("op");
-            hdr.inagg.format : ternary @name("format");
-            hdr.inagg.lanes : ternary @name("lanes");
-            hdr.inagg.slot : ternary @name("slot");
+            source : ternary @name("source");
+            source_port : ternary @name("source_port");
+            h.token : ternary @name("token");
+            h.op : ternary @name("op");
+            h.format : ternary @name("format");
+            h.lanes : ternary @name("lanes");
+            h.slot : ternary @name("slot");
         }
         actions = { bind; refuse; }
         const default_action = refuse(REASON_UNKNOWN_JOB);

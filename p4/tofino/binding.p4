@@ -1,6 +1,6 @@
 // The binding table: who may take part in which job, with which numbers. Reasons 33 to 38, by priority, as on bmv2.
 
-control Binding(in headers_t hdr, in bit<9> ingress_port, inout metadata_t meta) {
+control Binding(inout headers_t hdr, in bit<9> ingress_port, inout metadata_t meta) {
     action bind(bit<10> worker, bit<8> rank, bit<32> others, bit<32> op, bit<8> mode, bit<32> seed, bit<16> group) {
         meta.member = 1;
         meta.worker = worker;

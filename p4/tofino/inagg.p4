@@ -81,6 +81,8 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic
     Counter<bit<64>, bit<13>>(8192, CounterType_t.PACKETS_AND_BYTES) outcomes;
     // By reason.
     Counter<bit<64>, bit<8>>(64, CounterType_t.PACKETS_AND_BYTES) refused;
+    // Datagrams to the data port.
+    Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS_AND_BYTES) datagrams_in;
 
     action own(bit<48> mac, bit<8> to) {
         meta.own_mac = mac;
@@ -116,6 +118,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic
             binding.apply(hdr, intrinsic.ingress_port, meta);
         }
         if (meta.to == TO_DATA_PORT) {
+            datagrams_in.count(0);
             if (hdr.late.isValid() && meta.malformed == REASON_NONE && meta.member == 1 && !meta.bad_checksum) {
                 slot_tag.apply(hdr.inagg, meta.slot_state);
                 slot_members.apply(hdr.inagg.slot, meta.slot_state, meta.others, meta.op, meta.missing);

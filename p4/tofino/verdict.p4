@@ -1,6 +1,6 @@
 // Why a datagram does not get to a slot, in the order of the reasons.
 
-control Verdict(in headers_t hdr, inout metadata_t meta) {
+control Verdict(inout headers_t hdr, inout metadata_t meta) {
     action wants_same() {
         meta.wants = (bit<32>)hdr.inagg.lanes;
     }

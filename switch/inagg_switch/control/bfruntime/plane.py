@@ -1,0 +1,117 @@
+"""A Tofino switch as a `p4.plane.Plane`, over BF Runtime.
+
+bf_switchd has been started with the program; its tables are empty. **Never tried on a Tofino**: the tests speak with a
+server that was written from the interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
+
+from ...driver import DriverError
+from ...p4.builds import Build
+from ...p4.driver import P4Driver
+from ...p4.network import Network
+from ...p4.plane import Cell, Count, Delete, Group, SlotState, Update
+from ...p4.program import TOFINO
+from .client import Client, WriteFailed
+from .info import Program
+
+PROGRAM: Final = "inagg"
+BUILD: Final = Build("tofino-nat8-32", ("nat8",), 32, 1 << 14, 32, Path("p4/tofino/inagg.p4"), Path("bf-rt.json"))
+"""What p4/tofino/inagg.p4 serves. The switch itself tells what its tables are called."""
+
+UPDATES_MAX: Final = 1000
+GONE: Final = grpc.StatusCode.NOT_FOUND.value[0]
+
+
+class TofinoPlane:
+    """Implements `p4.plane.Plane`. Raises `DriverError`."""
+
+    def __init__(self, target: str, *, program: str = PROGRAM, device: int = 0, client: int = 0) -> None:
+        """``target``: host:port. ``program``: its name on the switch."""
+        self._client = Client(target, program, device, client)
+        try:
+            self._program = Program(*self._client.info())
+        except BaseException:
+            self._client.close()
+            raise
+
+    def write(self, updates: Sequence[Update]) -> None:
+        """See `Plane.write`."""
+        for update in updates:
+            gone_is_fine = isinstance(update, Delete)
+            for part in _batches(list(self._messages(update))):
+                try:
+                    self._client.write(part)
+                except WriteFailed as failed:
+                    if not gone_is_fine or any(code != GONE for code in failed.codes):
+                        raise
+
+    def _messages(self, update: Update) -> Iterator[pb.Update]:
+        """A group is more than one entity: its nodes come before it, and go after it."""
+        what = update.what
+        if isinstance(update, Delete):
+            if isinstance(what, Group):
+                entities = [self._program.group(what), *self._program.nodes(what)]
+            else:
+                entities = [self._program.without_data(what)]
+            yield from (pb.Update(type=pb.Update.DELETE, entity=entity) for entity in entities)
+            return
+        if isinstance(what, Group):
+            entities = [*self._program.nodes(what), self._program.group(what)]
+        else:
+            entities = [self._program.entry(what)]
+        yield from (pb.Update(type=pb.Update.INSERT, entity=entity) for entity in entities)
+
+    def clear(self, first: int, count: int) -> None:
+        """Clear slots. The tag alone has to be: the first contribution finds it older than any generation, and the
+        program then takes nothing from the slot's other registers."""
+        tags = [self._program.register("tags", slot, 0) for slot in range(first, first + count)]
+        for part in _batches([pb.Update(type=pb.Update.MODIFY, entity=tag) for tag in tags]):
+            self._client.write(part)
+
+    def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
+        """See `Plane.counts`."""
+        answers = self._client.read([self._program.counter(cell) for cell in cells])
+        if len(answers) != len(cells):
+            raise DriverError(f"{self._client.target} told {len(answers)} counters of {len(cells)}")
+        return {cell: self._program.count(cell, answer) for cell, answer in zip(cells, answers, strict=True)}
+
+    def slots(self, first: int, count: int) -> list[SlotState] | None:
+        """See `Plane.slots`. Not read: the registers hold who is missing, in an order of bits of their own."""
+        return None
+
+    @property
+    def sentinels(self) -> tuple[int, ...]:
+        """See `Plane.sentinels`."""
+        return (self._client.sentinel,)
+
+    def died(self) -> str | None:
+        """See `Plane.died`."""
+        ended = self._client.ended()
+        return None if ended is None else f"the switch on {self._client.target} serves no more ({ended})"
+
+    def close(self) -> None:
+        """See `Plane.close`."""
+        self._client.close()
+
+
+def _batches(updates: Sequence[pb.Update]) -> Iterator[Sequence[pb.Update]]:
+    yield from (updates[first : first + UPDATES_MAX] for first in range(0, len(updates), UPDATES_MAX))
+
+
+def tofino_driver(network: Network, target: str, *, device: int = 0, client: int = 0) -> P4Driver:
+    """A Tofino that runs p4/tofino/inagg.p4, as a driver. Raises `DriverError`."""
+    plane = TofinoPlane(target, device=device, client=client)
+    try:
+        return P4Driver(plane, BUILD, network, name="tofino", program=TOFINO, clear=plane.clear)
+    except BaseException:
+        plane.close()
+        raise

@@ -1,0 +1,135 @@
+"""The Tofino driver against a server written from BF Runtime's interface. Nobody has tried it on a Tofino."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+
+import pytest
+
+from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
+from inagg_switch.control.bfruntime.client import Client
+from inagg_switch.control.bfruntime.plane import tofino_driver
+from inagg_switch.driver import Binding, DriverError
+from inagg_switch.p4.driver import P4Driver
+from inagg_switch.p4.network import Host, Network
+from inagg_wire.errors import Reason
+from inagg_wire.formats import FORMATS
+from inagg_wire.slots import Lease
+
+from .bfruntime_server import NAMES, BfRuntimeServer
+
+NETWORK = Network("10.77.0.254", 0x02000A4D00FE, tuple(Host(f"10.77.0.{n}", 0x02000A4D0000 + n, 4 * n) for n in (1, 2)))
+
+
+def make_binding(token: int = 0xC0FFEE, lanes: int = 32, workers: int = 2) -> Binding:
+    addresses = tuple((f"10.77.0.{n}", 5000 + n) for n in range(1, workers + 1))
+    return Binding(7, token, FORMATS["nat8"], lanes, Lease(64, 16), 0x5EED, addresses)
+
+
+@pytest.fixture
+def server() -> Iterator[BfRuntimeServer]:
+    with BfRuntimeServer() as running:
+        yield running
+
+
+@pytest.fixture
+def driver(server: BfRuntimeServer) -> Iterator[P4Driver]:
+    made = tofino_driver(NETWORK, server.target)
+    yield made
+    made.close()
+
+
+def numbers(entry: pb.TableEntry) -> list[int]:
+    """The data of an entry, in the order of their numbers."""
+    fields = sorted(entry.data.fields, key=lambda field: field.field_id)
+    return [int.from_bytes(field.stream, "big") for field in fields]
+
+
+def test_a_new_switch_gets_its_address_its_hosts_and_a_group_of_all_ports(
+    driver: P4Driver, server: BfRuntimeServer
+) -> None:
+    own = {tuple(int.from_bytes(f.ternary.value, "big") for f in e.key.fields[:2]): e for e in server.entries("local")}
+    assert {key: numbers(entry) for key, entry in own.items()} == {
+        (0x0A4D00FE, 47101): [0x02000A4D00FE, 2],
+        (0x0A4D00FE, 0): [0x02000A4D00FE, 1],
+    }
+    priorities = {key: int.from_bytes(entry.key.fields[2].exact.value, "big") for key, entry in own.items()}
+    assert priorities[0x0A4D00FE, 47101] < priorities[0x0A4D00FE, 0]  # the smallest number wins
+    assert [numbers(entry) for entry in server.entries("forward")] == [[4], [8]]
+    (node,) = server.entries("$pre.node")
+    assert [list(field.int_arr_val.val) for field in node.data.fields[1:]] == [[], [4, 8]]
+
+
+def test_a_binding_says_who_the_others_are_and_how_to_read_codes(driver: P4Driver, server: BfRuntimeServer) -> None:
+    driver.bind(0, make_binding())
+    bind = [numbers(entry) for entry in server.entries("binding") if entry.data.action_id == 301]
+    # worker, rank, others, op, mode, seed, group; for two workers c = 1
+    assert sorted(bind) == [
+        [0, 0, 0x80000002, 1, 1, 0x5EED, 2],
+        [0, 0, 0x80000002, 2, 7, 0x5EED, 2],
+        [1, 1, 0x80000001, 1, 1, 0x5EED, 2],
+        [1, 1, 0x80000001, 2, 7, 0x5EED, 2],
+    ]
+    (group,) = (entry for entry in server.entries("$pre.mgid") if len(entry.data.fields[0].int_arr_val.val) == 2)
+    assert list(group.data.fields[0].int_arr_val.val) == [2 << 16 | 1, 2 << 16 | 2]
+
+
+def test_slots_are_cleared_after_the_old_epoch_and_before_the_new_one(
+    driver: P4Driver, server: BfRuntimeServer
+) -> None:
+    driver.bind(0, make_binding(token=1))
+    server.log.clear()
+    driver.bind(0, make_binding(token=2))
+    steps = [(kind, name.rsplit(".", 1)[-1]) for kind, name in server.log]
+    clears = [place for place, step in enumerate(steps) if step == (pb.Update.MODIFY, "tags")]
+    assert len(clears) == 16
+    assert steps.index((pb.Update.INSERT, "binding")) > clears[-1]
+    assert max(place for place, (kind, _) in enumerate(steps) if kind == pb.Update.DELETE) < clears[0]
+    cleared = {int.from_bytes(entry.key.fields[0].exact.value, "big") for entry in server.entries("tags")}
+    assert cleared == set(range(64, 80))
+
+
+def test_unbinding_leaves_nothing_of_the_job(driver: P4Driver, server: BfRuntimeServer) -> None:
+    before = {name: len(found) for name, found in server.tables.items()}
+    driver.bind(0, make_binding())
+    driver.unbind(0, 7)
+    after = {name: len(found) for name, found in server.tables.items()}
+    assert after == before | {NAMES[5]: 16}  # registers are always there
+
+
+def test_outcomes_become_the_counters_of_the_job(driver: P4Driver, server: BfRuntimeServer) -> None:
+    driver.bind(0, make_binding())
+    frame = 42 + 24 + 32
+    for worker, outcome, packets in ((0, 4, 5), (1, 5, 5), (1, 3, 2), (0, 2, 1), (0, 1, 3), (1, 0, 1)):
+        server.counts["outcomes", 8 * worker + outcome] = (packets, packets * frame)
+    server.counts["refused", int(Reason.WRONG_OP)] = (1, frame)
+    server.counts["refused", int(Reason.STALE)] = (3, 3 * frame)
+    server.counts["datagrams_in", 0] = (17, 17 * frame)
+    counters = driver.counters(0)
+    job = counters.jobs[7]
+    assert (job.contributions, job.duplicates, job.resends, job.stale) == ([5, 5], [1, 0], [0, 2], [3, 0])
+    assert (job.results, job.bytes_in) == (5, [9 * 56, 8 * 56])
+    assert (counters.datagrams_in, counters.bytes_in) == (17, 17 * 56)
+    assert counters.drops == {Reason.STALE: 3, Reason.WRONG_OP: 1}
+    assert counters.notices == 1
+    assert (counters.datagrams_out, counters.bytes_out) == (5 * 2 + 2 + 1, 12 * 56 + 24)
+
+
+def test_a_job_with_another_number_of_lanes_is_refused(driver: P4Driver, server: BfRuntimeServer) -> None:
+    server.log.clear()
+    with pytest.raises(DriverError, match="exactly 32"):
+        driver.bind(0, make_binding(lanes=24))
+    assert server.log == []
+
+
+def test_a_switch_that_runs_another_program_is_told(server: BfRuntimeServer) -> None:
+    with pytest.raises(DriverError, match="no program other"):
+        Client(server.target, "other")
+
+
+def test_a_switch_that_hangs_up_is_noticed(driver: P4Driver, server: BfRuntimeServer) -> None:
+    assert driver.died() is None
+    server.hang_up.set()
+    assert select.select(driver.sentinels, [], [], 10.0)[0]
+    assert "serves no more" in (driver.died() or "")
