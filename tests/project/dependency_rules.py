@@ -10,6 +10,7 @@ used with numpy alone):
 - gRPC, protobuf and `inagg_proto`: only in files whose path inside the package has a part that begins with
   `control`;
 - torch: only in `inagg_host/pytorch/`, `inagg_host/compress*`, `inagg_host/kernels_gpu*`, and the testbed;
+- Triton, which torch brings for CUDA alone: only in `inagg_host/pytorch/gpu/`;
 - scapy: only in the dissector and the testbed; whatever else an extra brings: only in the testbed;
 - nothing that pyproject.toml does not declare.
 """
@@ -39,7 +40,7 @@ BASE_MODULES = {
     "structlog": {"structlog"},
 }
 EXTRA_MODULES = {
-    "torch": {"torch"},
+    "torch": {"torch", "triton"},
     "matplotlib": {"matplotlib"},
     "scapy": {"scapy"},
     "pyroute2": {"pyroute2"},
@@ -122,6 +123,9 @@ def broken_rule(package: str, inside: tuple[str, ...], module: str) -> str | Non
         return "gRPC only in control modules (a part of the path begins with 'control')"
     if module == "torch" and not may_use_torch(package, inside):
         return "torch only in the host's pytorch/, compress* and kernels_gpu*, and in the testbed"
+    if module == "triton":
+        in_gpu = package == "inagg_host" and inside[:2] == ("pytorch", "gpu")
+        return None if in_gpu else "Triton only in the host's pytorch/gpu/"
     if module in EXTRAS - {"torch"} and package != "inagg_testbed":
         return "what an extra brings is for the testbed only (scapy: for the dissector too)"
     return None

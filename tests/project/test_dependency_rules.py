@@ -55,6 +55,9 @@ BROKEN = [
     ("host/inagg_host/pytorch.py", "import torch"),
     ("host/inagg_host/engine/pytorch/x.py", "import torch"),
     ("switch/inagg_switch/pytorch/x.py", "import torch"),
+    # Triton where the kernels in it are
+    ("host/inagg_host/pytorch/cuda.py", "import triton"),
+    ("testbed/inagg_testbed/bench/kernels.py", "import triton.language as tl"),
     # scapy and the other extras
     ("host/inagg_host/transport.py", "import scapy.layers.inet"),
     ("switch/inagg_switch/dataplane.py", "from scapy import all"),
@@ -95,6 +98,7 @@ ALLOWED = [
     ("host/inagg_host/pytorch/backend.py", "import torch.distributed\nfrom ..engine import Engine"),
     ("host/inagg_host/compress/tern.py", "import torch"),
     ("host/inagg_host/kernels_gpu.py", "import torch"),
+    ("host/inagg_host/pytorch/gpu/triton_kernels.py", "import triton"),
     ("testbed/inagg_testbed/demo.py", "import torch, scapy.all, sklearn, pyroute2, inagg_switch, inagg_host"),
 ]
 

@@ -1,0 +1,244 @@
+"""The kernels as plain torch operations, for any device: the same bits as those of the CPU and of `triton_kernels`.
+
+Unsigned numbers of 32 bits stand in int32, whose sums and products wrap; that is all that hash and carries need. Floats
+are taken apart as integers or widened to float64, where nothing is subnormal. So all is exact, unless a CPU was told to
+flush subnormal numbers (`torch.set_flush_denormal`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from inagg_host.kernels import Job
+from inagg_wire.layout import LANE_BITS, Encoding
+from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2
+
+from .table import Column, State
+
+MIN32 = -(1 << 31)
+SMALLEST_NORMAL = 1 << 23
+BAD, TIE = 1, 2
+"""Flags of a block: values beyond the agreed scale; a rounding that word 0 of the noise leaves open."""
+
+
+def signed(word: int) -> int:
+    """The int32 with the bits of a uint32."""
+    return word - (1 << 32) if word >> 31 else word
+
+
+def _right(x: Tensor, by: int) -> Tensor:
+    """``x >> by`` of uint32."""
+    return (x >> by) & ((1 << (32 - by)) - 1)
+
+
+def _column(table: Tensor, column: Column) -> Tensor:
+    return table[:, column].unsqueeze(1)
+
+
+def _power_of_two(exponent: Tensor) -> Tensor:
+    """2.0**``exponent`` as float64, for -1022..1023."""
+    return ((exponent.to(torch.int64) + 1023) << 52).view(torch.float64)
+
+
+def blocks_of(values: Tensor, lanes: int, first: int, count: int) -> Tensor:
+    """Blocks ``first`` to ``first + count - 1``: (count, lanes); the last one of ``values`` is filled up with zeros."""
+    part = values[first * lanes : (first + count) * lanes]
+    if part.numel() < count * lanes:
+        part = torch.cat([part, part.new_zeros(count * lanes - part.numel())])
+    return part.view(count, lanes)
+
+
+# --- scales ---
+
+
+def largest(values: Tensor, lanes: int, first: int, count: int) -> Tensor:
+    """The largest magnitude of each block, NaN above all else; of the type of ``values``."""
+    blocks = blocks_of(values, lanes, first, count)
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]
+    # The bits of magnitudes are in the order of the magnitudes; the sign is the sign bit of the integer as well.
+    return (blocks.view(bits) & torch.iinfo(bits).max).amax(dim=1).view(values.dtype)
+
+
+# --- contributions ---
+
+
+def noise(table: Tensor, lanes: int) -> Tensor:
+    """Word 0 of each lane: `inagg_wire.noise.host_words`."""
+    lane = torch.arange(lanes, dtype=torch.int32, device=table.device)
+    x = _column(table, Column.K0) + lane
+    x = (x ^ _right(x, 16)) * signed(MULTIPLIER_1)
+    x = (x ^ _right(x, 15)) + _column(table, Column.K1)
+    x = x * signed(MULTIPLIER_2)
+    return x ^ _right(x, 16)
+
+
+def encode(job: Job, values: Tensor, first: int, table: Tensor) -> tuple[Tensor, Tensor]:
+    """The payloads of the blocks of ``table``, of which the first is block ``first`` of ``values``.
+
+    Returns (blocks, payload bytes) and flags (blocks), both uint8. Blocks with the flag `BAD` hold nothing of use;
+    those with `TIE` must be encoded again, exactly.
+    """
+    blocks = blocks_of(values, job.lanes, first, len(table))
+    floor, part, beyond = _natural(job, blocks, table) if _is_natural(job) else _linear(job, blocks, table)
+    complement = ~noise(table, job.lanes)
+    coded = _column(table, Column.STATE) == State.CODED
+    level = floor + ((complement ^ MIN32) < (part ^ MIN32)).to(torch.int32)
+    negative = torch.signbit(blocks) & (level > 0)
+    up = job.format.up
+    if _is_natural(job):
+        codes = torch.where(negative, level | (8 if up is Encoding.NAT4 else 128), level)
+    else:
+        codes = torch.where(negative, -level, level)
+    payload = _pack(up, torch.where(coded, codes, 0))
+    bad = torch.where(coded, beyond, (_column(table, Column.STATE) == State.ZERO) & (blocks != 0)).any(dim=1)
+    tie = (coded & (part == complement)).any(dim=1)
+    return payload, bad.to(torch.uint8) * BAD + tie.to(torch.uint8) * TIE
+
+
+def _is_natural(job: Job) -> bool:
+    return job.format.up in (Encoding.NAT8, Encoding.NAT4)
+
+
+def _natural(job: Job, blocks: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The level below each magnitude, the top 32 bits of what is above it, and whether it is beyond the top level."""
+    exponent = _column(table, Column.EXPONENT)
+    top = exponent + job.for_encode.fraction_bits  # log2 of S
+    if blocks.dtype is torch.float64:
+        magnitude = blocks.view(torch.int64) & torch.iinfo(torch.int64).max
+        fraction = magnitude & ((1 << 52) - 1)
+        position = (magnitude >> 52) - (exponent + 1023)
+        inside = position >= 0
+        # The fraction's top 32 bits; below the window those of 1.fraction (subnormals are too far below to matter).
+        part = torch.where(inside, fraction >> 20, (fraction | (1 << 52)) >> (20 - position).clamp(0, 63))
+        beyond = magnitude > (top.to(torch.int64) + 1023) << 52
+        return torch.where(inside, position + 1, 0).to(torch.int32), part.to(torch.int32), beyond
+    magnitude = blocks.float().view(torch.int32) & 0x7FFFFFFF
+    # As a number, the magnitude of a subnormal float is its multiple of 2**-149.
+    lifted = magnitude.float().view(torch.int32)
+    normal = magnitude >= SMALLEST_NORMAL
+    field = torch.where(normal, magnitude >> 23, (lifted >> 23) - 149)
+    fraction = torch.where(normal, magnitude, lifted) & (SMALLEST_NORMAL - 1)
+    position = field - (exponent + 127)
+    inside = position >= 0
+    whole = torch.where(magnitude == 0, 0, fraction | SMALLEST_NORMAL)
+    left = position + 9  # 24 bits below the point begin at bit 31 + position
+    below = torch.where(left > 0, whole << left.clamp(0, 8), whole >> (-left).clamp(0, 31))
+    part = torch.where(inside, fraction << 9, below)
+    largest_finite = torch.where(top > 127, 0x7F7FFFFF, (top + 127) << 23)
+    return torch.where(inside, position + 1, 0), part, magnitude > largest_finite
+
+
+def _linear(job: Job, blocks: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for levels that are multiples of the unit; see `inagg_host.kernels.encoder_loops.steps` for why."""
+    exponent, mantissa = _column(table, Column.EXPONENT), _column(table, Column.MANTISSA).double()
+    magnitude = blocks.double().abs()
+    top = job.for_encode.top * mantissa * _power_of_two(exponent)
+    beyond = ~(magnitude <= top)
+    magnitude = torch.where(beyond, 0.0, magnitude)  # what is beyond may be no integer at all
+    if job.format.up is Encoding.FIX32:
+        steps = magnitude * _power_of_two(-exponent)
+        floor = steps.floor()
+        part = ((steps - floor) * 2.0**32).floor()
+    else:
+        inverse = (1.0 / mantissa) * (1.0 + 2.0**-50)
+        steps = ((magnitude * _power_of_two(32 - exponent)).floor() * inverse).floor()
+        floor = (steps * 2.0**-32).floor()
+        part = steps - floor * 2.0**32
+    return floor.to(torch.int32), part.to(torch.int64).to(torch.int32), beyond
+
+
+def _pack(encoding: Encoding, codes: Tensor) -> Tensor:
+    """Codes, an int32 a lane, to payloads."""
+    if encoding is Encoding.FIX32:
+        return codes.view(torch.uint8).view(*codes.shape, 4).flip(-1).reshape(len(codes), -1)
+    each = LANE_BITS[encoding]
+    if each == 8:
+        return codes.to(torch.uint8)
+    per_byte = 8 // each
+    grouped = (codes & ((1 << each) - 1)).view(len(codes), -1, per_byte)
+    packed = grouped[..., 0]
+    for i in range(1, per_byte):
+        packed = packed << each | grouped[..., i]
+    return packed.to(torch.uint8)
+
+
+# --- results ---
+
+
+def decode(job: Job, payloads: Tensor, table: Tensor, values: Tensor, first: int, divisor: int = 1) -> Tensor:
+    """Write the sums that ``payloads`` hold over the blocks of ``table``, from block ``first`` of ``values`` on.
+
+    ``divisor`` as in `inagg_host.kernels.decode`. Returns how many codes name no level (0-dimensional, int64).
+    """
+    state = _column(table, Column.STATE)
+    encoding = job.format.down(job.workers)
+    codes = _unpack(encoding, payloads)
+    sums, valid = (_from_natural if _is_natural_code(encoding) else _from_integers)(job, codes, table, values.dtype)
+    if divisor != 1:
+        # By a tensor: by a number, torch would multiply with the reciprocal on CUDA.
+        wide = sums if sums.element_size() >= 4 else sums.float()
+        sums = (wide / torch.full((), divisor, dtype=wide.dtype, device=wide.device)).to(values.dtype)
+    sums = torch.where(state == State.CODED, sums, 0)
+    sums = torch.where(state == State.NAN, torch.full((), float("nan"), dtype=values.dtype, device=values.device), sums)
+    out = values[first * job.lanes : (first + len(table)) * job.lanes]
+    out.copy_(sums.view(-1)[: out.numel()])
+    counted = (torch.arange(sums.numel(), device=values.device) < out.numel()).view_as(valid)
+    return ((state == State.CODED) & ~valid & counted).sum()
+
+
+def _is_natural_code(encoding: Encoding) -> bool:
+    return encoding in (Encoding.NAT8, Encoding.NAT4)
+
+
+def _unpack(encoding: Encoding, payloads: Tensor) -> Tensor:
+    """One int32 a lane: natural codes as they are, all others as integers."""
+    match encoding:
+        case Encoding.NAT8:
+            return payloads.to(torch.int32)
+        case Encoding.NAT4 | Encoding.INT4:
+            wide = payloads.to(torch.int32)
+            codes = torch.stack([wide >> 4, wide & 15], dim=-1).view(len(payloads), -1)
+            return codes if encoding is Encoding.NAT4 else (codes ^ 8) - 8
+        case Encoding.DITH8 | Encoding.INT8:
+            return payloads.view(torch.int8).to(torch.int32)
+    size = LANE_BITS[encoding] // 8
+    swapped = payloads.view(len(payloads), -1, size).flip(-1).contiguous()
+    return swapped.view(torch.int16 if size == 2 else torch.int32).squeeze(-1).to(torch.int32)
+
+
+def _from_natural(job: Job, codes: Tensor, table: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Sums of ``dtype``, and which codes name a level."""
+    sign = 8 if job.format.down(job.workers) is Encoding.NAT4 else 128
+    level = codes & (sign - 1)
+    valid = level <= job.for_decode.top
+    exponent = level - 1 + _column(table, Column.EXPONENT)
+    some = valid & (level > 0)
+    if dtype is torch.float64:
+        magnitude = torch.where(some, _power_of_two(torch.where(some, exponent, 0)), 0.0)
+    else:
+        field = torch.where(exponent > 127, 255, exponent + 127) << 23
+        subnormal = torch.ones_like(exponent) << (exponent + 149).clamp(0, 22)
+        bits = torch.where(exponent >= -126, field, torch.where(exponent >= -149, subnormal, 0))
+        magnitude = torch.where(some, bits, 0).view(torch.float32)
+    return torch.where((codes >= sign) & some, -magnitude, magnitude).to(dtype), valid
+
+
+def _from_integers(job: Job, codes: Tensor, table: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The same of integers: multiples of the unit, exact in float64, and then rounded once."""
+    integers = codes.to(torch.int64)
+    valid = integers.abs() <= job.for_decode.top
+    unit = _column(table, Column.MANTISSA).double() * _power_of_two(_column(table, Column.EXPONENT))
+    exact = torch.where(valid, integers, 0).double() * unit + 0.0
+    if dtype in (torch.float16, torch.bfloat16):
+        return _rounded_to_odd(exact).to(dtype), valid
+    return exact.to(dtype), valid
+
+
+def _rounded_to_odd(exact: Tensor) -> Tensor:
+    """float64 to float32, to odd, so that rounding again gives what rounding once would (see `inagg_wire.codec`)."""
+    nearest = exact.float()
+    bits = nearest.view(torch.int32)
+    inexact = (nearest.double() != exact) & nearest.isfinite()
+    too_far = nearest.double().abs() > exact.abs()
+    return torch.where(inexact, (bits - too_far.to(torch.int32)) | 1, bits).view(torch.float32)
