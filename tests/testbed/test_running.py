@@ -1,0 +1,117 @@
+"""A script on every worker: its environment, its words, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inagg_testbed.testbed.running import run_script
+from inagg_testbed.topology import MARK, Topology, open_topology, state
+from inagg_testbed.topology.processes import end_all, processes_of
+
+Said = list[tuple[int, str, str]]
+
+
+@pytest.fixture
+def topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Topology]:
+    monkeypatch.setattr(state, "folder", lambda: tmp_path)
+    with open_topology(3) as topology:
+        yield topology
+
+
+def python(source: str) -> list[str]:
+    return [sys.executable, "-S", "-c", source]
+
+
+def test_ranks_find_what_torchrun_sets_and_where_the_switch_is(topology: Topology) -> None:
+    said: Said = []
+    source = "import json, os; print(json.dumps(dict(os.environ)))"
+    ends = run_script(topology, python(source), {"INAGG_SWITCH": "1.2.3.4:5"}, lambda *line: said.append(line))
+    assert [end.exit_code for end in ends] == [0, 0, 0]
+    environments = [json.loads(line) for _, _, line in sorted(said)]
+    assert [environment["RANK"] for environment in environments] == ["0", "1", "2"]
+    for environment in environments:
+        assert environment["WORLD_SIZE"] == "3"
+        assert environment["MASTER_ADDR"] == "127.0.0.1"
+        assert environment["MASTER_PORT"] == environments[0]["MASTER_PORT"]
+        assert environment["INAGG_SWITCH"] == "1.2.3.4:5"
+        assert environment["GLOO_SOCKET_IFNAME"] == "lo"
+
+
+def test_lines_are_passed_on_with_their_rank_and_stream_also_without_an_end(topology: Topology) -> None:
+    said: Said = []
+    source = "import os, sys; print('a\\nb'); sys.stderr.write('c' + os.environ['RANK'])"
+    run_script(topology, python(source), {}, lambda *line: said.append(line))
+    for rank in range(3):
+        assert [(kind, line) for r, kind, line in said if r == rank and kind == "out"] == [("out", "a"), ("out", "b")]
+        assert (rank, "err", f"c{rank}") in said
+
+
+def test_a_rank_that_fails_ends_the_others_and_its_status_is_told(topology: Topology) -> None:
+    source = "import os, sys, time; sys.exit(7) if os.environ['RANK'] == '1' else time.sleep(60)"
+    ends = run_script(topology, python(source), {}, lambda *line: None)
+    assert ends[1].exit_code == 7
+    assert not ends[1].asked
+    assert [(ends[r].exit_code, ends[r].asked) for r in (0, 2)] == [(128 + signal.SIGTERM, True)] * 2
+
+
+def test_a_program_that_is_not_there_is_status_127(topology: Topology) -> None:
+    said: Said = []
+    ends = run_script(topology, ["no-such-program"], {}, lambda *line: said.append(line))
+    assert 127 in [end.exit_code for end in ends]
+    assert any("no-such-program" in line for _, _, line in said)
+
+
+def test_an_exception_leaves_no_rank_behind(topology: Topology) -> None:
+    class Stop(Exception):
+        pass
+
+    def say(rank: int, kind: str, line: str) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        run_script(topology, python("import time; print('here', flush=True); time.sleep(60)"), {}, say)
+    assert processes_of(topology.switch.mark) == []
+
+
+def test_what_a_script_leaves_running_is_found_by_its_mark_and_ended(topology: Topology) -> None:
+    # deaf to SIGTERM, in a session of its own, its parent gone
+    source = (
+        "import os, signal, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    os.close(1); os.close(2); time.sleep(60)\n"
+    )
+    run_script(topology, python(source), {}, lambda *line: None)
+    mark = topology.switch.mark
+    assert len(processes_of(mark)) == 3
+    assert len(end_all(lambda: processes_of(mark), term_limit_s=0.2)) == 3
+    assert processes_of(mark) == []
+
+
+def test_a_program_dies_with_who_started_it(topology: Topology) -> None:
+    source = (
+        "import subprocess, time\n"
+        "from inagg_testbed.topology.launch import launcher\n"
+        "subprocess.Popen(launcher(None, ['sleep', '60']))\n"
+        "time.sleep(60)\n"
+    )
+    mark = topology.workers[0].mark
+    parent = subprocess.Popen([sys.executable, "-c", source], env={**os.environ, MARK: mark})
+    deadline_s = time.monotonic() + 20
+    while not any(process.command().startswith("sleep") for process in processes_of(mark)):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    parent.kill()
+    parent.wait()
+    while processes_of(mark):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)

@@ -1,0 +1,73 @@
+"""Ctrl-C and SIGTERM, at any time: demo, testbed and bench end, and leave nothing."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.testbed.leftovers import run_and_signal
+
+from inagg_testbed.signals import Terminated, terminated_like_ctrl_c, undisturbed
+
+ENDING = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_unwinds_like_ctrl_c_with_its_own_status(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt) as caught, terminated_like_ctrl_c():
+        signal.raise_signal(number)
+    assert isinstance(caught.value, Terminated)
+    assert caught.value.exit_code == 128 + number
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_what_must_not_stop_half_way_does_not() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), undisturbed():  # noqa: PT012
+        signal.raise_signal(signal.SIGINT)
+        done.append("all")
+    assert done == ["all"]
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_testbed_whose_script_runs_ends_at_once_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    def both_run(files: Sequence[Path]) -> bool:
+        return files[0].read_text().count("runs") == 2
+
+    script = ["sh", "-c", "echo runs; trap '' TERM; sleep 61 & sleep 60"]
+    run = run_and_signal(["testbed", "--workers", "2", "--", *script], number, tmp_path, both_run)
+    assert run.left == []
+    assert run.code == 128 + number
+    assert "Traceback" not in run.errors
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_testbed_whose_switch_is_starting_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    def starts(files: Sequence[Path]) -> bool:
+        return any("inagg-switch-" in str(path) for path in files)
+
+    run = run_and_signal(["testbed", "--workers", "2", "--", "sleep", "60"], number, tmp_path, starts)
+    assert run.left == []
+    assert run.code == 128 + number
+
+
+COMMANDS = {
+    "demo": ["demo"],
+    "testbed": ["testbed", "--", "sleep", "60"],
+    "bench": ["bench", "allreduce", "--workers", "2", "--size", "4M", "--against", "gloo"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize("after_s", [0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 14.0])
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_a_signal_at_any_time_leaves_nothing(
+    tmp_path: Path, command: str, number: signal.Signals, after_s: float
+) -> None:
+    run = run_and_signal(COMMANDS[command], number, tmp_path, after_s, to_group=number == signal.SIGINT)
+    assert run.left == []
+    assert "Traceback" not in run.errors
+    assert run.code == 128 + number

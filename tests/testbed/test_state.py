@@ -1,0 +1,72 @@
+"""The files that say which testbeds there are."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inagg_testbed.topology import State, TopologyError, all_states, load, open_topology, state
+from inagg_testbed.topology.processes import Process
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "folder", lambda: tmp_path)
+
+
+def test_a_testbed_is_known_while_it_is_open_and_forgotten_afterwards() -> None:
+    with open_topology(2, name="here") as topology:
+        found = load("here")
+        assert found is not None
+        assert found.mark == topology.workers[0].mark
+        assert not found.left_over
+        assert [s.name for s in all_states()] == ["here"]
+    assert list(all_states()) == []
+
+
+def test_a_name_that_is_taken_is_refused_and_the_other_testbed_stays() -> None:
+    with open_topology(1, name="here"):
+        with pytest.raises(TopologyError, match="down --name here"), open_topology(1, name="here"):
+            pass
+        assert load("here") is not None
+
+
+@pytest.mark.parametrize("name", ["../x", ".x", "", "a/b", "x" * 42, "a b"])
+def test_a_name_that_could_be_a_path_is_refused(name: str) -> None:
+    with pytest.raises(TopologyError, match="cannot name"):
+        load(name)
+
+
+def test_what_a_process_that_is_gone_has_made_is_left_over() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = Process.of(child.pid)
+    assert owner is not None
+    made = State("there", "mark", owner.pid, owner.started, (), {})
+    assert not made.left_over
+    child.communicate(b"\n")
+    assert made.left_over
+
+
+def test_another_process_of_the_same_number_is_not_the_owner() -> None:
+    mine = Process.of(os.getpid())
+    assert mine is not None
+    assert State("there", "mark", mine.pid, mine.started - 1, (), {}).left_over
+
+
+def test_a_file_that_is_no_state_is_told_and_not_guessed(tmp_path: Path) -> None:
+    (tmp_path / "odd.json").write_text("{}")
+    with pytest.raises(TopologyError, match=r"odd\.json"):
+        load("odd")
+
+
+def test_what_is_added_to_a_state_is_read_again() -> None:
+    with open_topology(1, name="here"):
+        found = load("here")
+        assert found is not None
+        found.telling(control="127.0.0.1:1").save()
+        assert load("here") == dataclasses.replace(found, about={**found.about, "control": "127.0.0.1:1"})
