@@ -5,6 +5,7 @@ With a P4 switch in the middle the same training runs over the software switch t
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import statistics
@@ -14,6 +15,7 @@ import zlib
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,14 +25,20 @@ from rich.table import Table
 
 from inagg_wire.formats import FORMATS, WORKERS_MAX
 
-from .bench.allreduce import loopback_bytes
+from .bench.allreduce import bench_allreduce, loopback_bytes
 from .bench.load import Child, crew
+from .report.history import History
 from .switch_process import SwitchProcess
 from .topology import Node, Topology, open_topology, start_target
 from .topology.opening import MANAGEMENT_PORT
 
 START_LIMIT_S = 180.0
 STEP_LIMIT_S = 120.0
+TRAINING_DIGITS = 1348  # of training.load_digits
+REPORT = "inagg-demo.html"
+THROUGHPUT_BYTES = (64 << 10, 1 << 20, 16 << 20)
+THROUGHPUT_S = 0.5
+"""All-reduces for the report: their sizes, and the time for each of them, roughly."""
 SEED = 1
 NAMES = {"soft": "switch", "bmv2": "bmv2", "gloo": "Gloo"}
 
@@ -63,6 +71,7 @@ def _worker(
     from torch.nn.parallel import DistributedDataParallel
 
     from .training import Plan, accuracy, load_digits, make_model, train
+    from .training.watch import Watch
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
@@ -75,7 +84,9 @@ def _worker(
             from inagg_host.pytorch import InaggState, inagg_hook
 
             state = stack.enter_context(InaggState(job="demo", **options))
-            model.register_comm_hook(state, inagg_hook)
+        watch = Watch(system, options.get("format", "float32"), workers, state)
+        if state is not None:
+            model.register_comm_hook(state, watch.hook(inagg_hook) if rank == 0 else inagg_hook)
         times: list[float] = []
         sent = loopback_bytes() if rank == 0 else 0
         last = [time.perf_counter(), 0.0]
@@ -86,6 +97,10 @@ def _worker(
             last[:] = now_s, loss
             if rank == 0:
                 connection.send((None, ("step", step, loss)))
+                watch.after_step(loss)
+                if (step + 1) % steps_of_epoch(workers) == 0:
+                    watch.after_epoch(accuracy(model.module, testing))
+                    last[0] = time.perf_counter()
 
         train(model, training, Plan(epochs=epochs, batch=16 * workers), rank, workers, after_step)
         dist.barrier()
@@ -93,6 +108,7 @@ def _worker(
             bytes_up = state.counters.bytes_out / len(times)
         else:
             bytes_up = (loopback_bytes() - sent) / len(times) / workers
+        watch.time_computing(model.module, *next(training.batches(16, rank, workers, seed=0)))
         parameters = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
         connection.send(
             (
@@ -106,6 +122,7 @@ def _worker(
                         "bytes_up": bytes_up,
                         "steps": len(times),
                         "parameters": zlib.crc32(parameters),
+                        "history": watch.finish(),
                     },
                 ),
             )
@@ -135,12 +152,12 @@ def run_training(
     options: dict[str, Any],
     progress: Progress | None = None,
     topology: Topology | None = None,
-) -> Outcome:
+) -> tuple[Outcome, History]:
     """Train in ``workers`` processes, on the nodes of ``topology`` if there is one, and wait for it.
 
     Raises RuntimeError, with its traceback, if one fails.
     """
-    steps = epochs * (1348 // (16 * workers))
+    steps = epochs * steps_of_epoch(workers)
     task = progress.add_task(f"{system:>5}", total=steps) if progress is not None else None
     with tempfile.TemporaryDirectory(prefix="inagg-demo-") as folder, crew() as ranks:
         for rank in range(workers):
@@ -155,7 +172,7 @@ def run_training(
                 if progress is not None and task is not None:
                     progress.update(task, completed=message[1] + 1, description=f"{system:>5}  loss {message[2]:.3f}")
             ends.append(message[1])
-    return Outcome(
+    outcome = Outcome(
         system=system,
         format=options.get("format", "float32"),
         accuracy=ends[0]["accuracy"],
@@ -166,6 +183,21 @@ def run_training(
         same_parameters=len({end["parameters"] for end in ends}) == 1,
         parameters=ends[0]["parameters"],
     )
+    return outcome, ends[0]["history"]
+
+
+def steps_of_epoch(workers: int) -> int:
+    """Steps in a pass over the training data, of which a worker takes 16 digits at a time."""
+    return TRAINING_DIGITS // (16 * workers)
+
+
+def measure_throughput(workers: int, format_: str) -> list[dict[str, Any]]:
+    """A few all-reduces for the report, through the switch and with Gloo: lines of `inagg bench allreduce --json`."""
+    return [
+        line
+        for count in sorted({2, workers})
+        for line in bench_allreduce(count, format_, THROUGHPUT_BYTES, against="gloo", seconds=THROUGHPUT_S)
+    ]
 
 
 @click.command()
@@ -180,16 +212,33 @@ def run_training(
     help="The switch. bmv2 needs simple_switch_grpc and root, and is compared with the software switch as well.",
 )
 @click.option("--gloo/--no-gloo", default=True, show_default=True, help="Train with Gloo too, to compare.")
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=f"The HTML file to write. [default: {REPORT}; with --json none]",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def demo(workers: int, epochs: int, format_: str, target: str, gloo: bool, as_json: bool) -> None:
+def demo(workers: int, epochs: int, format_: str, target: str, gloo: bool, report: Path | None, as_json: bool) -> None:
     """Train a small CNN on handwritten digits, its gradients summed by a switch on this machine.
 
     Starts `inagg switch` and the worker processes, trains with DistributedDataParallel over the switch, then the same
     with Gloo, and compares them. Needs neither root nor a GPU; everything has ended when it returns.
+
+    Writes a report with pictures, for which it measures some all-reduces too (if matplotlib is there).
     """
+    if report is None and not as_json:
+        report = Path(REPORT)
+    why_no_report = report_cannot_be(report)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    outcomes = []
+    outcomes, histories = [], []
+    throughput: list[dict[str, Any]] = []
+
+    def train(*arguments: Any) -> None:
+        outcome, history = run_training(*arguments)
+        outcomes.append(outcome)
+        histories.append(history)
+
     options: dict[str, Any] = {"format": format_}
     with Progress(*columns, console=console, disable=as_json) as progress:
         if target == "bmv2":
@@ -204,23 +253,47 @@ def demo(workers: int, epochs: int, format_: str, target: str, gloo: bool, as_js
                 if not as_json:
                     console.print(f"a bmv2 switch, {workers} workers in namespaces, a CNN on scikit-learn's digits")
                 given = options | {"switch": running.control}
-                outcomes.append(run_training(target, workers, epochs, given, progress, topology))
+                train(target, workers, epochs, given, progress, topology)
         with SwitchProcess() as switch:
             if not as_json:
                 console.print(f"a switch on {switch.control}, {workers} workers, a CNN on scikit-learn's digits")
             given = options | {"switch": switch.control}
-            outcomes.append(run_training("soft", workers, epochs, given, progress))
+            train("soft", workers, epochs, given, progress)
         if gloo:
-            outcomes.append(run_training("gloo", workers, epochs, {}, progress))
+            train("gloo", workers, epochs, {}, progress)
+            if report is not None and why_no_report is None:
+                task = progress.add_task("all-reduces of several sizes", total=None)
+                throughput = measure_throughput(workers, format_)
+                progress.update(task, total=1, completed=1)
     if as_json:
         for outcome in outcomes:
             click.echo(json.dumps({"bench": "demo", "workers": workers} | asdict(outcome)))
     else:
         Console().print(table(outcomes, workers))
+    if report is not None:
+        if why_no_report is None:
+            from .report.demo import demo_report
+
+            where = demo_report(report, [asdict(o) for o in outcomes], histories, workers, throughput)
+            click.echo(f"report: {where}", err=as_json)
+        else:
+            click.echo(f"no report: {why_no_report}", err=True)
     if not all(outcome.same_parameters for outcome in outcomes):
         raise click.ClickException("the workers did not end with the same parameters")
     if len({outcome.parameters for outcome in outcomes if outcome.system != "gloo"}) > 1:
         raise click.ClickException(f"{target} and the software switch did not end with the same parameters")
+
+
+def report_cannot_be(path: Path | None) -> str | None:
+    """Why a report cannot be written there, known before anything runs; None if it can, or none is wanted."""
+    if path is None:
+        return None
+    if importlib.util.find_spec("matplotlib") is None:
+        return "its pictures need matplotlib; install it: pip install 'inagg[report]'"
+    folder = path.expanduser().absolute().parent
+    if folder.is_dir() and not os.access(folder, os.W_OK):
+        return f"{folder} cannot be written; name another place: --report FILE"
+    return None
 
 
 def table(outcomes: list[Outcome], workers: int) -> Table:

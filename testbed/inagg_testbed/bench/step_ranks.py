@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from ..profiles.compute import Compute
-from ..topology import inside, open_topology, start_target
+from ..topology import Node, inside, open_topology, start_target
+from .links import worker_bytes
 from .load import Child, crew
 
 if TYPE_CHECKING:
@@ -88,12 +89,6 @@ class _Bucket:
         return self.tensor
 
 
-def interface_bytes(interface: str) -> int:
-    """Bytes that an interface of this network namespace has sent (proc(5), /proc/net/dev)."""
-    lines = Path("/proc/self/net/dev").read_text().splitlines()
-    return next(int(line.split(":")[1].split()[8]) for line in lines if line.strip().startswith(f"{interface}:"))
-
-
 def cpu_times() -> tuple[int, int]:
     """Ticks that all cores were busy, and all their ticks (proc(5), /proc/stat)."""
     ticks = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
@@ -126,7 +121,7 @@ def _sleep_until(moment_s: float) -> None:
 
 
 def _worker(
-    connection: Connection, rank: int, workers: int, interface: str, control: str, systems: Sequence[str], store: str
+    connection: Connection, node: Node, rank: int, workers: int, control: str, systems: Sequence[str], store: str
 ) -> None:
     """A rank: joins a job for each system, then does the steps that it is told."""
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -170,7 +165,7 @@ def _worker(
 
             dist.barrier()
             before = state.counters.as_dict() if state else {}
-            sent, cpu_s, seconds = interface_bytes(interface), time.process_time(), []
+            sent, cpu_s, seconds = worker_bytes(node, workers)[0], time.process_time(), []
             for _ in range(steps):
                 start_s = time.perf_counter()
                 _sleep_until(start_s + compute.forward_s)
@@ -182,10 +177,10 @@ def _worker(
                 for future in pending:
                     future.wait()
                 seconds.append(time.perf_counter() - start_s)
-            sent = interface_bytes(interface) - sent
+            sent = worker_bytes(node, workers)[0] - sent
             counters = state.counters if state else Counters()
-            if interface == "lo":
-                sent = counters.bytes_out - before["bytes_out"] if state else sent // workers
+            if state is not None and node.namespace is None:  # the interface carried results and the others' too
+                sent = counters.bytes_out - before["bytes_out"]
             connection.send(
                 (
                     None,
@@ -216,7 +211,7 @@ class StepRanks:
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-step-"))
             self._children = self._stack.enter_context(crew())
             for rank, node in enumerate(topology.workers):
-                arguments = (rank, workers, node.interface, switch.control, tuple(systems), f"{folder}/store")
+                arguments = (node, rank, workers, switch.control, tuple(systems), f"{folder}/store")
                 self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
             for child in self._children:
                 child.receive(START_LIMIT_S)

@@ -11,14 +11,14 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .history import Exponents, History, StepBar, Throughput
 
-COLORS = {"inagg": "#0b6fb8", "gloo": "#c8641a"}
-LINES = {"inagg": "-", "gloo": "--"}
+COLORS = {"soft": "#0b6fb8", "gloo": "#c8641a", "bmv2": "#1d8a5a"}
+NAMES = {"soft": "switch", "gloo": "Gloo", "bmv2": "bmv2"}
+LINES = {"soft": "-", "gloo": "--", "bmv2": ":"}
 """Where two lines lie on one another, both can be seen."""
 MORE_COLORS = ("#0b6fb8", "#1d8a5a", "#8a4fb0", "#b0425f", "#6b7a00", "#555555")
 PARTS = {
     "forward": "#9db8cc", "backward": "#5f87a6", "communication not hidden": "#c8641a",
-    "computing, and all else": "#9db8cc", "encode": "#1d8a5a", "decode": "#7cc09f", "sockets": "#8a4fb0",
-    "waiting for the others": "#e0c08a",
+    "computing": "#9db8cc",
 }  # fmt: skip
 WIDTH, HEIGHT, DPI = 8.0, 3.4, 150
 
@@ -40,7 +40,7 @@ def _png(figure: Figure) -> bytes:
 
 
 def _name(history: History) -> str:
-    return "Gloo, float32" if history.system == "gloo" else f"switch, {history.format}"
+    return f"{NAMES[history.system]}, {history.format}"
 
 
 def _smooth(values: Sequence[float], width: int) -> list[float]:
@@ -145,17 +145,18 @@ def exponents(found: Exponents) -> bytes:
     figure, (ax,) = _figure(1)
     octaves = sorted(found.counts)
     shares = [100 * found.counts[o] / found.elements for o in octaves]
-    colors = [COLORS["inagg"] if -o < found.levels else "#b0b0b0" for o in octaves]
-    lowest = min([*octaves, 1 - found.levels])
-    ax.axvspan(0.5 - found.levels, 0.5, color="#e8f1f8", zorder=0)
-    for edge in (0.5 - found.levels, 0.5):
-        ax.axvline(edge, color=COLORS["inagg"], linewidth=1.2, linestyle="--")
+    colors = [COLORS["soft"] if -o < found.octaves else "#b0b0b0" for o in octaves]
+    lowest = min([*octaves, 1 - found.octaves])
+    ax.axvspan(0.5 - found.octaves, 0.5, color="#e8f1f8", zorder=0)
+    for edge in (0.5 - found.octaves, 0.5):
+        ax.axvline(edge, color=COLORS["soft"], linewidth=1.2, linestyle="--")
     ax.bar(octaves, shares, color=colors, width=0.85)
     ax.set_xlim(lowest - 1.5, 1.5)
     ax.text(
-        0.3, 0.96, f"window of {found.format}: {found.levels} levels", transform=ax.get_xaxis_transform(),
-        va="top", ha="right", color=COLORS["inagg"],
+        0.8 - found.octaves, 0.97, f"window of {found.format}: {found.octaves} octaves",
+        transform=ax.get_xaxis_transform(), va="top", ha="left", color=COLORS["soft"],
     )  # fmt: skip
+    ax.set_ylim(0, 1.15 * max(shares))
     ax.set(xlabel="octaves below the scale of the block", ylabel="% of gradients", title=_exponents_title(found))
     ax.title.set_fontsize(11)
     return _png(figure)
@@ -170,7 +171,7 @@ def errors(names: Sequence[str], values: Sequence[float], band: float = 0.15) ->
     """A bar for each relative error, beside a band that is good enough."""
     figure, (ax,) = _figure(1, height=1.2 + 0.24 * len(names))
     ax.axvspan(-100 * band, 100 * band, color="#e8f1f8", zorder=0)
-    colors = [COLORS["inagg"] if abs(value) <= band else COLORS["gloo"] for value in values]
+    colors = [COLORS["soft"] if abs(value) <= band else COLORS["gloo"] for value in values]
     ax.barh(range(len(names)), [100 * value for value in values], height=0.7, color=colors)
     ax.axvline(0, color="#555555", linewidth=0.8)
     ax.set_yticks(range(len(names)), names, fontsize=8)

@@ -14,7 +14,7 @@ class History:
     """A training as rank 0 saw it, step by step."""
 
     system: str
-    """inagg or gloo."""
+    """soft, bmv2 or gloo."""
     format: str
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
@@ -22,6 +22,12 @@ class History:
     round_trips_s: list[float] = field(default_factory=list)
     resent: list[int] = field(default_factory=list)
     """Datagrams sent again since the beginning."""
+    computing_ms: float = 0.0
+    """A step without communication, on all workers at once; median."""
+    transport_ms: dict[str, float] = field(default_factory=dict)
+    """What the transport's thread did in a step, in the mean, beside the computation: encode, decode, sockets, wait."""
+    exponents: Exponents | None = None
+    """Of the gradients of one step, before they are summed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +52,10 @@ class StepBar:
 @dataclass(frozen=True, slots=True)
 class Exponents:
     """How far below the scale of its block each gradient is. ``counts``: by octave, 0 for the scale itself, then
-    negative. ``levels``: how many octaves the format's window has, from 0 down."""
+    negative. ``octaves``: how many of them the format's window has, from 0 down."""
 
     format: str
-    levels: int
+    octaves: int
     counts: Mapping[int, int]
     zeros: int
 
@@ -60,11 +66,11 @@ class Exponents:
     @property
     def inside(self) -> float:
         """The share of the elements that are not zero that have a level of their own below or at them."""
-        inside = sum(count for octave, count in self.counts.items() if -octave < self.levels)
+        inside = sum(count for octave, count in self.counts.items() if -octave < self.octaves)
         return inside / max(1, sum(self.counts.values()))
 
 
-def count_exponents(values: NDArray[np.float32], lanes: int, format_: str, levels: int) -> Exponents:
+def count_exponents(values: NDArray[np.float32], lanes: int, format_: str, octaves: int) -> Exponents:
     """Histogram of ``values`` of shape (elements,), finite, in blocks of ``lanes``.
 
     The scale is the smallest power of two that is not below the block's largest magnitude: here of one worker's values,
@@ -75,7 +81,7 @@ def count_exponents(values: NDArray[np.float32], lanes: int, format_: str, level
     # the largest magnitude's exponent, rounded up unless it is a power of two itself
     rounded_up = np.where(fractions == 0.5, powers - 1, powers)
     scale = np.where(magnitudes > 0, rounded_up, np.iinfo(np.int32).min).max(axis=1, keepdims=True)
-    octaves = (powers - 1 - scale)[magnitudes > 0]
-    found, counts = np.unique(octaves, return_counts=True)
-    zeros = len(values) - len(octaves)
-    return Exponents(format_, levels, {int(o): int(c) for o, c in zip(found, counts, strict=True)}, zeros)
+    found = (powers - 1 - scale)[magnitudes > 0]
+    names, counts = np.unique(found, return_counts=True)
+    by_octave = {int(o): int(c) for o, c in zip(names, counts, strict=True)}
+    return Exponents(format_, octaves, by_octave, len(values) - len(found))
