@@ -1,4 +1,4 @@
-"""A tensor on a device, asked for in batches: datagrams and sums are those of the CPU's kernels. Here on CPU tensors."""
+"""A tensor on a device, asked for in batches: datagrams and sums are those of the CPU's kernels. Here on the CPU."""
 
 from __future__ import annotations
 
