@@ -1,6 +1,6 @@
 """Workers in threads of one process, each with a socket of its own, on a real switch in a process of its own.
 
-What they send and receive are real datagrams on loopback; their bytes are those that the transports count.
+What they send and receive are real datagrams on loopback, counted on each worker's link.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Aggregation, Compressor, Floats
 from inagg_host.compress.exchange import Exchange
 from inagg_host.compress.memory import Memories
-from inagg_wire.link import FaultLink, Faults
+from inagg_wire.link import FaultLink, Faults, Link
 
 from ..topology.link import HEADER_BYTES
+from .counting import CountingLink
 
 PATIENCE_S = 120.0
 ETHERNET_PAYLOAD_BYTES = 1460
@@ -58,6 +59,7 @@ class Worker:
 
     rank: int
     all_reduce: AllReduce
+    link: CountingLink
     exchange: Exchange
     memories: Memories = field(default_factory=dict)
 
@@ -72,14 +74,14 @@ class Cluster:
         """What ``function`` returns on all ranks, by rank; they call it at once."""
         return list(self._pool.map(function, self.workers))
 
-    def sums(self, compressor: Compressor, vectors: Sequence[Sequence[Floats]]) -> list[Floats]:
-        """The sums of vectors 0, 1, ... over all ranks; ``vectors[rank]`` are those of a rank.
+    def sums(self, compressor: Compressor, vectors: Sequence[Sequence[Floats]], first: int = 0) -> list[Floats]:
+        """The sums of vectors ``first``, ``first`` + 1, ... over all ranks; ``vectors[rank]`` are those of a rank.
 
         Raises ArithmeticError if the ranks did not get the same, to the bit.
         """
 
         def reduce(worker: Worker) -> list[Floats]:
-            mine = dict(enumerate(vectors[worker.rank]))
+            mine = dict(enumerate(vectors[worker.rank], first))
             return list(worker.exchange.reduce(compressor, mine, worker.memories).values())
 
         results = self.run(reduce)
@@ -88,14 +90,10 @@ class Cluster:
         return results[0]
 
     def traffic(self) -> Traffic:
-        """Of rank 0 since the beginning, without what was sent again. A gather counts as in a ring: each worker passes
+        """Of rank 0 since the beginning, each datagram once. A gather counts as in a ring: each worker passes
         on the messages of all the others."""
         worker = self.workers[0]
-        counters = worker.all_reduce.counters
-        size = counters.bytes_out / max(counters.datagrams_out, 1)
-        first = counters.datagrams_out - counters.resent
-        up = round(size * first) + first * HEADER_BYTES
-        down = counters.bytes_in + counters.datagrams_in * HEADER_BYTES
+        up, down = (t.payload_bytes + t.datagrams * HEADER_BYTES for t in (worker.link.up, worker.link.down))
         gathered = worker.exchange.counts["gathered-bytes"] * (len(self.workers) - 1)
         frames = -(-gathered // ETHERNET_PAYLOAD_BYTES)
         gathered += frames * (HEADER_BYTES + TCP_MORE_BYTES)
@@ -111,14 +109,24 @@ def open_cluster(
     ``seed``: of all noise. ``loss``: share of the datagrams that is lost on the way to and from each rank.
     """
 
-    def wrap(rank: int) -> Callable[..., FaultLink] | None:
-        return (lambda link: FaultLink(link, Faults(drop=loss), seed=rank)) if loss else None
+    links: dict[int, CountingLink] = {}
+
+    def wrap(rank: int, link: Link) -> Link:
+        links[rank] = CountingLink(link)
+        return FaultLink(links[rank], Faults(drop=loss), seed=rank) if loss else links[rank]
 
     def join(rank: int) -> AllReduce:
         return AllReduce(
-            switch=switch, job=name, rank=rank, workers=workers, format=fmt, lanes=lanes, seed=seed,
-            timeout_s=PATIENCE_S, wrap_link=wrap(rank),
-        )  # fmt: skip
+            switch=switch,
+            job=name,
+            rank=rank,
+            workers=workers,
+            format=fmt,
+            lanes=lanes,
+            seed=seed,
+            timeout_s=PATIENCE_S,
+            wrap_link=partial(wrap, rank),
+        )
 
     gathering = Gathering(workers)
     with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
@@ -126,7 +134,7 @@ def open_cluster(
         members = []
         for rank, one in enumerate(all_reduces):
             exchange = Exchange(one, rank, workers, seed, partial(gathering.gather, rank))
-            members.append(Worker(rank, one, exchange))
+            members.append(Worker(rank, one, links[rank], exchange))
         yield Cluster(members, pool)
 
 

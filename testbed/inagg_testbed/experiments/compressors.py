@@ -121,9 +121,7 @@ def measured_bits(spec: str, switch: str, job: str, elements: int, settings: Run
     with open_cluster(switch, 2, job_format(compressor), settings.seed, job) as cluster:
         cluster.sums(compressor, [[row] for row in rows])
         worker = cluster.workers[0]
-        counters = worker.all_reduce.counters
-        first = counters.bytes_out * (counters.datagrams_out - counters.resent) / max(counters.datagrams_out, 1)
-        return 8 * (first + worker.exchange.counts["gathered-bytes"]) / elements
+        return 8 * (worker.link.up.payload_bytes + worker.exchange.counts["gathered-bytes"]) / elements
 
 
 def expected_bits(spec: str) -> tuple[float, str]:

@@ -30,8 +30,7 @@ def run(settings: Run) -> Outcome:
     floats: list[float] = []
     naturals: list[float] = []
     curves: list[list[float]] = []
-    elements = steps = resent = up = down = 0
-    size = 1.0
+    elements = steps = up = down = datagrams = again = 0
     with SwitchProcess() as switch:
         for place, seed in enumerate(range(settings.seed, settings.seed + seeds)):
             settings.progress(place / seeds, f"seed {seed}")
@@ -48,13 +47,13 @@ def run(settings: Run) -> Outcome:
                     accuracies = _train(kind, plan, training, testing)
                     into.append(accuracies[-1])
                     curves.append(accuracies)
-                counters = cluster.workers[0].all_reduce.counters
+                counters, link = cluster.workers[0].all_reduce.counters, cluster.workers[0].link
                 elements += counters.elements
                 steps += counters.operations
-                size = counters.bytes_out / counters.datagrams_out  # all of nat8's are full, and equal
-                up += round(size * (counters.datagrams_out - counters.resent))
-                down += round(size * (counters.datagrams_in - counters.repeated))
-                resent += sum(w.all_reduce.counters.resent for w in cluster.workers)
+                up += link.up.payload_bytes
+                down += link.down.payload_bytes
+                datagrams += sum(worker.link.up.datagrams for worker in cluster.workers)
+                again += sum(worker.link.up.again for worker in cluster.workers)
     spread = float(np.std(floats, ddof=1)) if seeds > 1 else 0.0
     outcome.add(
         "accuracy of two-way natural compression less that of float32",
@@ -85,7 +84,7 @@ def run(settings: Run) -> Outcome:
     )
     outcome.add(
         "share of datagrams that were sent again",
-        resent / (workers * (up / size)),
+        again / datagrams,
         0.0,
         0.05,
         "nothing is lost on loopback; a worker that waits too long on a busy machine repeats itself",

@@ -31,6 +31,8 @@ class Plan:
     batch: int = 64
     learning_rate: float = 0.05
     momentum: float = 0.9
+    decay: bool = False
+    """The learning rate falls along a line, to zero at the end."""
     seed: int = 0
 
 
@@ -54,7 +56,9 @@ def train(
     if plan.batch % plan.workers:
         raise ValueError(f"{plan.workers} workers cannot share a batch of {plan.batch} equally")
     parameters = list(model.parameters())
+    torch.set_num_threads(1)  # as for BLAS: see the package
     optimizer = torch.optim.SGD(parameters, lr=plan.learning_rate, momentum=plan.momentum)
+    steps = plan.epochs * (len(digits) // plan.batch)
     step, model = 0, model.train()
     for epoch in range(plan.epochs):
         for images, labels in digits.batches(plan.batch, 0, 1, plan.seed * 1000 + epoch):
@@ -62,6 +66,8 @@ def train(
             gradients = [_gradients(model, parameters, *part) for part in parts]
             for parameter, total in zip(parameters, summed(gradients), strict=True):
                 parameter.grad = torch.from_numpy(total / np.float32(plan.workers)).view_as(parameter)
+            if plan.decay:
+                optimizer.param_groups[0]["lr"] = plan.learning_rate * (1 - step / steps)
             optimizer.step()
             step += 1
             if not after_step(step):
