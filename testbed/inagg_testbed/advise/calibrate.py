@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -37,6 +37,8 @@ class Calibration:
     network: Network
     samples: tuple[Sample, ...]
     kernels: dict[str, float]
+    foreign_load: float
+    """The share of the cores that something else used meanwhile, the most that was seen, 0 to 1."""
 
     def costs(self) -> dict[str, Costs]:
         """The fitted constants of every system."""
@@ -51,7 +53,7 @@ class Calibration:
 def from_kept(kept: dict[str, Any]) -> Calibration:
     """From what `cache.load` returned. Raises KeyError or TypeError for another version's file."""
     samples = tuple(Sample(**sample) for sample in kept["samples"])
-    return Calibration(kept["date"], kept["network"], samples, dict(kept["kernels"]))
+    return Calibration(kept["date"], kept["network"], samples, dict(kept["kernels"]), kept["foreign_load"])
 
 
 def calibration(network: Network, again: bool = False, progress: Callable[[str], None] = lambda _: None) -> Calibration:
@@ -63,28 +65,35 @@ def calibration(network: Network, again: bool = False, progress: Callable[[str],
         except (KeyError, TypeError):
             progress("the calibration that was kept is of another version: measuring anew")
     kernels = measure_kernels(progress)
-    samples = list(measure(network, SYSTEMS, WORKERS, SIZES, progress))
-    content = {"network": network, "samples": [asdict(s) for s in samples], "kernels": kernels}
+    samples, loads = [], []
+    for count in WORKERS:
+        found, load = measure(network, SYSTEMS, count, SIZES, progress)
+        samples += found
+        loads.append(load)
+    content = {
+        "network": network, "samples": [asdict(s) for s in samples], "kernels": kernels, "foreign_load": max(loads)
+    }  # fmt: skip
     return from_kept(cache.keep(f"calibration-{network}", content))
 
 
 def measure(
-    network: Network, systems: Sequence[str], workers: Iterable[int], sizes: Sequence[int],
+    network: Network, systems: Sequence[str], workers: int, sizes: Sequence[int],
     progress: Callable[[str], None] = lambda _: None,
-) -> Iterable[Sample]:  # fmt: skip
-    """All-reduces of ``sizes`` elements by each system, over links without a rate."""
+) -> tuple[list[Sample], float]:  # fmt: skip
+    """All-reduces of ``sizes`` elements by each system, over links without a rate; and `StepRanks.foreign_load`."""
     from ..bench.step_ranks import StepRanks
 
-    for count in workers:
-        progress(f"calibrating: starting {count} workers")
-        with StepRanks(count, systems, None if network == "loopback" else "none") as ranks:
-            for elements in sizes:
-                for system in systems:
-                    progress(f"calibrating: {count} workers, {elements * 4 >> 10:,} KiB, {system}")
-                    bare = nothing([elements])
-                    estimate_s = min(ranks.run(system, bare, 2).seconds)
-                    run = ranks.run(system, bare, round(min(RUNS_MAX, max(RUNS_MIN, SAMPLE_S / estimate_s))))
-                    yield Sample(system, count, elements, run.median_s, run.worker_cpu_s, run.switch_cpu_s)
+    progress(f"calibrating: starting {workers} workers")
+    found = []
+    with StepRanks(workers, systems, None if network == "loopback" else "none") as ranks:
+        for elements in sizes:
+            for system in systems:
+                progress(f"calibrating: {workers} workers, {elements * 4 >> 10:,} KiB, {system}")
+                bare = nothing([elements])
+                estimate_s = min(ranks.run(system, bare, 2).seconds)
+                run = ranks.run(system, bare, round(min(RUNS_MAX, max(RUNS_MIN, SAMPLE_S / estimate_s))))
+                found.append(Sample(system, workers, elements, run.median_s, run.worker_cpu_s, run.switch_cpu_s))
+        return found, ranks.foreign_load
 
 
 def measure_kernels(progress: Callable[[str], None] = lambda _: None) -> dict[str, float]:

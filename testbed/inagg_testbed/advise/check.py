@@ -61,7 +61,9 @@ class Checked:
     predicted_s: float
     measured_s: float
     cpu_busy: float
-    """Of the whole machine while it was measured; more than the case needs: something else was running."""
+    """The share of the cores that was busy while it was measured, with anything."""
+    foreign_load: float
+    """The share of the cores that something else used before."""
 
     @property
     def error(self) -> float:
@@ -96,7 +98,10 @@ def check(
                             of_system.append(run)
                 for prediction in predictions:
                     measured = StepRun.together(runs[prediction.system])
-                    yield Checked(case, prediction.system, prediction.time.step_s, measured.median_s, measured.cpu_busy)
+                    yield Checked(
+                        case, prediction.system, prediction.time.step_s, measured.median_s, measured.cpu_busy,
+                        ranks.foreign_load,
+                    )  # fmt: skip
 
 
 def compute_of(case: Case) -> Compute:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -17,6 +18,7 @@ from inagg_wire.formats import FORMATS, WORKERS_MAX
 
 from ..bench.step_command import compute_of, compute_options
 from ..profiles import NAMES
+from ..report.option import report_option
 
 if TYPE_CHECKING:
     from .calibrate import Calibration, Network
@@ -62,7 +64,7 @@ class LinkRate(click.ParamType[str]):
 @click.option(
     "--steps", default=3, show_default=True, type=click.IntRange(1), help="Measured steps of each, with --check."
 )
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="With --check: write an HTML file.")
+@report_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def advise(
     model: str, link: str, workers: int, formats: Sequence[str], batch: int | None, compute_ms: float | None,
@@ -91,6 +93,7 @@ def advise(
         if not as_json:
             Console().print(check_table(found))
             click.echo(verdict(found))
+            _warn(max(constants.foreign_load, *(c.foreign_load for c in found)))
         if report is not None:
             from ..report.advising import check_report
 
@@ -149,7 +152,15 @@ def _show(
     Console().print(prediction_table(predictions, f"{model}, {workers} workers, {link}: predicted"))
     click.echo(f"computation: {compute.seconds * 1e3:,.0f} ms a step, {compute.source}")
     click.echo(f"constants: measured {constants.date} over {constants.network}; {placement.replace('-', ' ')}")
+    _warn(constants.foreign_load)
     click.echo("\n" + "\n".join(click.wrap_text(sentence, 78) for sentence in sentences))
+
+
+def _warn(foreign_load: float) -> None:
+    from ..bench.step_ranks import disturbance
+
+    if warning := disturbance(foreign_load):
+        click.echo(click.wrap_text(f"Warning: {warning}. Calibrate when it is quiet: --calibrate", 78), err=True)
 
 
 def prediction_table(predictions: Sequence[Prediction], title: str) -> Table:
@@ -176,7 +187,7 @@ def percent(share: float) -> str:
 
 def check_table(found: Sequence[Checked]) -> Table:
     """Predicted beside measured, for people: 80 columns."""
-    table = Table(title="a training step on this machine: predicted and measured", caption="error: of the prediction")
+    table = Table(title="a training step on this machine: predicted and measured", box=SIMPLE_HEAD)
     for name in ("model", "workers", "link", "numbers", "predicted ms", "measured ms", "error"):
         table.add_column(name, justify="right" if name not in ("model", "link", "numbers") else "left")
     for c in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from inagg_wire.formats import FORMATS, WORKERS_MAX, job_format
+
+from ..report.option import report_option
 
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 Column = tuple[str, Callable[[dict[str, Any]], str]]
@@ -121,10 +124,11 @@ def switch(
 @click.option("--seconds", default=2.0, show_default=True, help="Time for each system and size, roughly.")
 @click.option("--loss", default=0.0, show_default=True, help="Fraction of datagrams to drop, each way, at the workers.")
 @link_option
+@report_option
 @json_option
 def allreduce(
     workers: Sequence[int], sizes: Sequence[int], names: Sequence[str], against: str | None, shards: int,
-    window: int | None, seconds: float, loss: float, link: str | None, as_json: bool,
+    window: int | None, seconds: float, loss: float, link: str | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the all-reduce of a tensor, through a software switch, over loopback or shaped links.
 
@@ -153,7 +157,12 @@ def allreduce(
         ("ratio", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
     ]
     over = "loopback" if link is None else f"links of {link}"
-    show(lines(), columns, as_json, f"all-reduce over {over}" + (f", {loss:.1%} loss" if loss else ""))
+    title = f"all-reduce over {over}" + (f", {loss:.1%} loss" if loss else "")
+    measured = show(lines(), columns, as_json, title)
+    if report is not None:
+        from ..report.benches import allreduce_report
+
+        click.echo(f"report: {allreduce_report(report, measured, title)}", err=as_json)
 
 
 @click.command()
@@ -182,17 +191,21 @@ def stages(workers: int, names: Sequence[str], as_json: bool) -> None:
     show(lines(), columns, as_json, f"stages of the software switch, {workers} workers")
 
 
-def show(lines: Iterable[dict[str, Any]], columns: Sequence[Column], as_json: bool, title: str) -> None:
-    """Print results as they come (JSON) or as one table, with progress meanwhile on standard error."""
+def show(lines: Iterable[dict[str, Any]], columns: Sequence[Column], as_json: bool, title: str) -> list[dict[str, Any]]:
+    """Print results as they come (JSON) or as one table, with progress meanwhile on standard error; returns them."""
+    shown = []
     if as_json:
         for line in lines:
+            shown.append(line)
             click.echo(json.dumps(line))
-        return
+        return shown
     table = Table(title=title)
     for name, _ in columns:
         table.add_column(name, justify="right")
     with Console(stderr=True).status("measuring") as status:
         for line in lines:
+            shown.append(line)
             table.add_row(*(text(line) for _, text in columns))
             status.update(f"measured {table.row_count} of the rows")
     Console().print(table)
+    return shown

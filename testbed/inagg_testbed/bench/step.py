@@ -57,6 +57,8 @@ class StepLine:
     compute: str
     """Where the time of computation comes from."""
     steps: int
+    foreign_load: float
+    """The share of the cores that something else used before the first step, 0 to 1."""
     reduction: float | None = None
     """How much less time than with Gloo, 0 to 1; None for Gloo and if it was not measured."""
 
@@ -71,8 +73,9 @@ def limit_of(step_s: float, exposed_s: float, link_share: float | None, cpu_busy
 
 
 def make_line(
-    model: str, ranks_link: str | None, workers: int, system: str, compute: Compute, step: StepRun, alone: StepRun
-) -> StepLine:
+    model: str, ranks_link: str | None, workers: int, system: str, compute: Compute, step: StepRun, alone: StepRun,
+    foreign_load: float,
+) -> StepLine:  # fmt: skip
     """Put together what was measured: ``step`` with computation, ``alone`` without."""
     rate = LinkSpec.parse(ranks_link).rate_bits_per_s if ranks_link else 0.0
     wire_s = compute.elements * bytes_per_element(system, workers) * 8 / rate if rate else None
@@ -99,6 +102,7 @@ def make_line(
         rtt_s=step.rtt_s,
         compute=compute.source,
         steps=len(step.seconds),
+        foreign_load=foreign_load,
     )
 
 
@@ -131,15 +135,8 @@ def bench_step(
                         whole[system].append(ranks.run(system, compute, 1))
             reference_s: float | None = None
             for system in systems:
-                line = make_line(
-                    model,
-                    link,
-                    workers,
-                    system,
-                    compute,
-                    StepRun.together(whole[system]),
-                    StepRun.together(alone[system]),
-                )
+                step, bare_step = StepRun.together(whole[system]), StepRun.together(alone[system])
+                line = make_line(model, link, workers, system, compute, step, bare_step, ranks.foreign_load)
                 if system == GLOO:
                     reference_s = line.step_s
                 elif reference_s is not None:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from inagg_wire.formats import FORMATS, WORKERS_MAX
 
 from ..profiles import NAMES, profile
+from ..report.option import report_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,7 +82,7 @@ def compute_of(model: str, batch: int | None, compute_ms: float | None, compute_
 @click.option("--against", type=click.Choice(["gloo"]), help="Measure this too, in the same processes, in turns.")
 @compute_options
 @click.option("--steps", default=5, show_default=True, type=click.IntRange(1), help="Steps; the median counts.")
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML file with pictures.")
+@report_option
 @click.option("--json", "as_json_lines", is_flag=True, help="One JSON object a line.")
 def step(
     models: Sequence[str], links: Sequence[str], workers: int, formats: Sequence[str], against: str | None,
@@ -95,6 +97,7 @@ def step(
     Optimizer steps are not included.
     """
     from .step import as_json, bench_step
+    from .step_ranks import disturbance
 
     console = Console(stderr=True)
     lines: list[StepLine] = []
@@ -114,7 +117,9 @@ def step(
     if not as_json_lines:
         Console().print(table(lines))
         for model, compute in computes:
-            click.echo(f"{model}: computation {compute.source}")
+            click.echo(f"{model}: computation {compute.seconds * 1e3:,.0f} ms, {compute.source}")
+        if warning := disturbance(max(line.foreign_load for line in lines)):
+            click.echo(f"Warning: {warning}", err=True)
     if report is not None:
         from ..report.benches import step_report
 
@@ -124,21 +129,21 @@ def step(
 def table(lines: Sequence[StepLine]) -> Table:
     """The comparison, for people: 80 columns."""
     result = Table(
+        box=SIMPLE_HEAD,
         title=f"a training step, {lines[0].workers} workers",
         caption="alone: communication without computation, and its share of the link; limit: what a step waits for",
     )
-    for name in ("model", "link", "numbers", "step ms", "comp.", "alone", "share", "less", "limit"):
-        result.add_column(name, justify="left" if name in ("model", "link", "numbers") else "right")
+    for name in ("model", "link", "numbers", "step ms", "alone", "share", "less", "limit"):
+        result.add_column(name, justify="left" if name in ("model", "link", "numbers") else "right", no_wrap=True)
     for line in lines:
         result.add_row(
             line.model,
             line.link,
             "Gloo" if line.system == "gloo" else line.format,
             f"{line.step_s * 1e3:,.0f}",
-            f"{(line.forward_s + line.backward_s) * 1e3:,.0f}",
             f"{line.communication_s * 1e3:,.0f}",
             f"{line.link_share:.0%}" if line.link_share is not None else "",
             f"{line.reduction:.0%}" if line.reduction is not None else "",
-            "comp." if line.limit == "computation" else line.limit,
+            line.limit,
         )
     return result

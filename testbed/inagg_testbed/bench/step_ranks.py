@@ -35,6 +35,9 @@ GLOO = "gloo"
 START_LIMIT_S = 180.0
 STEP_LIMIT_S = 600.0
 NOISE_ELEMENTS = 1 << 18
+IDLE_S = 0.5
+QUIET_LOAD = 0.1
+"""More than this share of the cores used by others disturbs what is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,13 @@ def _worker(
             )
 
 
+def disturbance(foreign_load: float) -> str | None:
+    """What to tell people if something else was running; None if the machine was quiet."""
+    if foreign_load <= QUIET_LOAD:
+        return None
+    return f"something else used {foreign_load:.0%} of this machine: times are too long, and not to be relied on"
+
+
 class StepRanks:
     """Worker processes around a switch of their own, on a topology of their own; a context manager.
 
@@ -215,6 +225,11 @@ class StepRanks:
                 self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
             for child in self._children:
                 child.receive(START_LIMIT_S)
+            busy, ticks = cpu_times()
+            time.sleep(IDLE_S)  # nothing of ours has anything to do
+            busy_after, ticks_after = cpu_times()
+            self.foreign_load = (busy_after - busy) / max(ticks_after - ticks, 1)
+            """Which share of the cores something else used before the first step, 0 to 1."""
         except BaseException:
             self._stack.__exit__(*sys.exc_info())
             raise

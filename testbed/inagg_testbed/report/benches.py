@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -59,12 +60,13 @@ def _step_row(line: StepLine) -> list[str]:
 
 
 def allreduce_points(lines: Sequence[dict[str, Any]]) -> list[Throughput]:
-    """The points of lines of `inagg bench allreduce --json`."""
-    return [
-        Throughput(line["system"], line["format"], line["workers"], line["elements"], line["elements_per_s"])
-        for line in lines
-        if "median_s" in line
-    ]
+    """The points of lines of `inagg bench allreduce --json`; Gloo was measured beside each format, so in the mean."""
+    rates: dict[tuple[str, str, int, int], list[float]] = {}
+    for line in lines:
+        if "median_s" in line:
+            key = line["system"], line["format"], line["workers"], line["elements"]
+            rates.setdefault(key, []).append(line["elements_per_s"])
+    return [Throughput(*key, statistics.mean(values)) for key, values in rates.items()]
 
 
 def allreduce_section(lines: Sequence[dict[str, Any]], text: str) -> Section:

@@ -1,0 +1,27 @@
+"""The option --report of commands that measure."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _drawable(_ctx: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Say at once what would be missed after minutes of measuring."""
+    if path is not None and importlib.util.find_spec("matplotlib") is None:
+        raise ModuleNotFoundError("a report needs matplotlib for its pictures", name="matplotlib")
+    return path
+
+
+def report_option(command: F) -> F:
+    """Adds --report FILE; the command gets ``report``, a path or None."""
+    return click.option(
+        "--report", type=click.Path(dir_okay=False, path_type=Path), callback=_drawable,
+        help="Write an HTML file with pictures.",
+    )(command)  # fmt: skip

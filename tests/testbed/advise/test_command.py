@@ -1,0 +1,173 @@
+"""`inagg advise` on a machine whose constants are known: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from inagg_testbed import cache
+from inagg_testbed.advise import calibrate
+from inagg_testbed.advise.calibrate import SYSTEMS, Calibration, calibration, from_kept
+from inagg_testbed.advise.check import LINK_CASES, LOOPBACK_CASES, Checked
+from inagg_testbed.advise.command import advise, check_table, percent, verdict
+from inagg_testbed.advise.model import Sample
+from inagg_testbed.advise.predict import advice, predict
+from inagg_testbed.advise.wire import bytes_per_element
+from inagg_testbed.profiles import profile
+from inagg_testbed.profiles.compute import Compute
+
+ALPHA, BETA = 1e-3, 2e-9
+SAMPLES = tuple(
+    Sample(system, n, e, ALPHA + BETA * e, 0.5e-9 * e, 0.25e-9 * n * e)
+    for system in SYSTEMS
+    for n in (2, 8)
+    for e in (1 << 14, 1 << 23)
+)
+KNOWN = Calibration("2026-01-01 12:00", "loopback", SAMPLES, {}, 0.0)
+
+
+@pytest.fixture(autouse=True)
+def _calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for network in ("loopback", "veth"):  # whoever runs the test
+        content: dict[str, Any] = {
+            "network": network,
+            "samples": list(map(asdict, SAMPLES)),
+            "kernels": {},
+            "foreign_load": 0.0,
+        }
+        cache.keep(f"calibration-{network}", content)
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(advise, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_prediction_is_what_the_model_says() -> None:
+    options = "--model", "resnet110", "--link", "100mbit", "--workers", "4", "--compute-ms", "30", "--json"
+    *lines, last = map(json.loads, run(*options).splitlines())
+    assert [line["system"] for line in lines] == list(SYSTEMS)
+    assert {line["compute"] for line in lines} == {"assumed: 30 ms"}
+    first, second = (bucket.elements for bucket in profile("resnet110").buckets())
+    gloo = lines[0]
+    element_s = bytes_per_element("gloo", 4) * 8 / 1e8
+    # ring steps one after another: the latency of two workers three times
+    assert gloo["communication_s"] == pytest.approx(2 * 3 * ALPHA + (first + second) * element_s)
+    assert gloo["limit"] == "link"
+    nat8 = lines[1]
+    assert nat8["reduction"] == pytest.approx(1 - nat8["step_s"] / gloo["step_s"])
+    assert last["advice"][0].startswith("It will help: ")
+
+
+def test_the_table_fits_a_terminal_and_says_what_it_rests_on() -> None:
+    text = run("--compute-ms", "100")
+    assert max(map(len, text.splitlines())) <= 80
+    for part in ("Gloo, float32", "nat8", "fix32", "assumed: 100 ms", "own machines", "It will help"):
+        assert part in text
+
+
+def test_only_the_formats_that_are_asked_for() -> None:
+    lines = run("--compute-ms", "1", "--format", "tern", "--json").splitlines()
+    assert [json.loads(line)["system"] for line in lines[:-1]] == ["gloo", "tern"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--compute-ms", "1", "--compute-rate", "1"], "give one of them"),
+        (["--compute-rate", "0"], "above 0"),
+        (["--link", "fast"], "100mbit"),
+        (["--report", "x.html", "--compute-ms", "1"], "--report goes with --check"),
+    ],
+)
+def test_wrong_options_are_refused_with_what_to_do(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(advise, arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def compute(backward_s: float, elements: int = 1 << 24) -> Compute:
+    return Compute(0.0, backward_s, ((elements, 0.0),), "")
+
+
+def sentences(compute_: Compute, bits_per_s: float, systems: list[str]) -> str:
+    return " ".join(advice(predict(compute_, KNOWN.costs(), systems, 4, bits_per_s, "one-machine")))
+
+
+def test_where_computation_hides_communication_it_does_not_help() -> None:
+    assert sentences(compute(100.0), 1e9, ["nat8"]).startswith("It will not help: computation hides")
+
+
+def test_where_processors_are_the_limit_it_does_not_help() -> None:
+    text = sentences(compute(0.0), 0, ["nat8", "fix32"])
+    assert text.startswith("It will not help: ")
+    assert "processors are the limit" in text
+
+
+def test_where_tensors_are_small_it_does_not_help() -> None:
+    assert "latency counts" in sentences(compute(0.0, 1000), 1e10, ["nat8"])
+
+
+def test_where_the_link_is_the_limit_fewer_bytes_help() -> None:
+    text = sentences(compute(0.0), 1e8, ["nat8", "fix32"])
+    assert text.startswith("It will help: nat8 takes 83% less")
+    assert "Adding in the network alone" in text
+
+
+def test_a_format_that_is_slower_is_named() -> None:
+    # two workers: the ring sends a tensor each way, as fix32 does, and dith8-exact half of that
+    costs = KNOWN.costs()
+    costs["fix32"] = costs["dith8-exact"].__class__(
+        "fix32", *(4 * [costs["gloo"].beta.__class__(((2, 1e-6), (8, 1e-6)))])
+    )
+    text = " ".join(advice(predict(compute(0.0), costs, ["nat8", "fix32"], 4, 1e8, "one-machine")))
+    assert "Slower than Gloo: fix32." in text
+
+
+def test_a_calibration_is_found_again() -> None:
+    found = calibration("loopback")
+    assert (found.samples, found.network, found.foreign_load) == (SAMPLES, "loopback", 0.0)
+    assert max(map(abs, found.residuals())) < 1e-9
+
+
+def test_a_calibration_of_another_version_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.keep("calibration-loopback", {"network": "loopback", "samples": [{"speed": 1}], "kernels": {}})
+    monkeypatch.setattr(calibrate, "measure_kernels", lambda progress: {"nat8": 1e-9})
+    measured = {n: [s for s in SAMPLES if s.workers == n] for n in (2, 8)}
+    monkeypatch.setattr(calibrate, "WORKERS", (2, 8))
+    monkeypatch.setattr(calibrate, "measure", lambda network, systems, n, sizes, progress: (measured[n], n / 100))
+    told: list[str] = []
+    found = calibration("loopback", progress=told.append)
+    assert told == ["the calibration that was kept is of another version: measuring anew"]
+    assert set(found.samples) == set(SAMPLES)
+    assert found.foreign_load == 0.08
+    kept = cache.load("calibration-loopback")
+    assert kept is not None
+    assert from_kept(kept) == found
+
+
+def test_there_are_ten_cases_to_check_with_and_without_root() -> None:
+    assert len(set(LINK_CASES)) == len(set(LOOPBACK_CASES)) == 10
+    assert {case.link for case in LOOPBACK_CASES} == {None}
+
+
+def test_a_check_counts_what_is_within_fifteen_percent() -> None:
+    one, two = LINK_CASES[:2]
+    found = [
+        Checked(one, "gloo", 1.1, 1.0, 1.0, 0.0), Checked(one, "nat8", 0.9, 1.0, 1.0, 0.0),
+        Checked(two, "gloo", 1.0, 1.0, 1.0, 0.0), Checked(two, "nat8", 1.2, 1.0, 1.0, 0.0),
+    ]  # fmt: skip
+    assert found[3].error == pytest.approx(0.2)
+    assert verdict(found) == "within 15%: 3 of 4 predictions; 1 of 2 trainings with both systems"
+    assert check_table(found).row_count == 4
+
+
+def test_nothing_gained_is_zero_percent() -> None:
+    assert (percent(-0.001), percent(0.001), percent(-0.25)) == ("0%", "0%", "-25%")
