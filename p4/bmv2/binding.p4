@@ -13,7 +13,7 @@ struct member_t {
     bit<16> group;          // multicast group of the workers
 }
 
-control Binding(in inagg_t h, in bit<9> ingress_port, in bit<32> source, in bit<16> source_port, out member_t member,
+control Binding(in inagg_t h, in bit<9> ingress_port, in bit<32> source, in bit<16> source_port, inout member_t member,
                 inout bit<8> reason) {
     @name(".member")
     action bind(bit<16> row, bit<16> worker, @name("bit") bit<32> worker_bit, bit<32> full, bit<32> epoch, bit<32> seed,

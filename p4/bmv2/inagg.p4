@@ -47,7 +47,7 @@
 #include "answer.p4"
 #include "aggregate.p4"
 
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control FrameIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Reply() reply;
     Aggregate() aggregate;
     Forward() forward;
@@ -98,7 +98,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control FrameEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     @name(".sent")
     counter(4 * JOBS, CounterType.packets) sent;
 
@@ -128,4 +128,4 @@ control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     }
 }
 
-V1Switch(FrameParser(), VerifyChecksum(), Ingress(), Egress(), ComputeChecksum(), FrameDeparser()) main;
+V1Switch(FrameParser(), FrameVerify(), FrameIngress(), FrameEgress(), FrameChecksum(), FrameDeparser()) main;

@@ -22,8 +22,8 @@
     bit<32> sum_4; bit<32> sum_5; bit<32> sum_6; bit<32> sum_7; \
     LANES_8(ADD_LANE, c) \
     if (complete) { \
-        bit<32> code_0 = 0; bit<32> code_1 = 0; bit<32> code_2 = 0; bit<32> code_3 = 0; \
-        bit<32> code_4 = 0; bit<32> code_5 = 0; bit<32> code_6 = 0; bit<32> code_7 = 0; \
+        bit<32> code_0; bit<32> code_1; bit<32> code_2; bit<32> code_3; \
+        bit<32> code_4; bit<32> code_5; bit<32> code_6; bit<32> code_7; \
         LANES_8(ENCODE_LANE, c) \
         RESULT(c) \
     } \

@@ -35,7 +35,7 @@ struct metadata_t {
 bit<32> payload_bytes(in bit<8> format, in bit<16> lanes) {
     bit<32> wide = (bit<32>)lanes;
     return format == FORMAT_TERN ? wide >> 2 :
-        format == FORMAT_NAT4 || format == FORMAT_INT4 ? wide >> 1 :
-        format == FORMAT_INT16 ? wide << 1 :
-        format == FORMAT_FIX32 ? wide << 2 : wide;
+        (format == FORMAT_NAT4 || format == FORMAT_INT4 ? wide >> 1 :
+        (format == FORMAT_INT16 ? wide << 1 :
+        (format == FORMAT_FIX32 ? wide << 2 : wide)));
 }

@@ -91,7 +91,7 @@ control FrameDeparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-control VerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+control FrameVerify(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
             {
@@ -102,7 +102,7 @@ control VerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-control ComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+control FrameChecksum(inout headers_t hdr, inout metadata_t meta) {
     // Only of what this switch made: a forwarded packet keeps its bytes, wrong ones too.
     apply {
         update_checksum(meta.made,

@@ -7,7 +7,7 @@ bit<32> natural_integer(in bit<32> level, in bool negative, in bit<32> levels, o
     return negative ? -magnitude : magnitude;
 }
 
-#define LEADING_ONE(k) 32w1 << k &&& 32w0xFFFFFFFF << k : at(k);
+#define LEADING_ONE(k) 32w1 << k &&& ~((32w1 << k) - 1) : at(k);
 
 // Natural compression of a sum (Horvath et al. 2019, definition 2, eq. 5): with k the position of the leading one of |sum|,
 // or of the lowest level if that is higher, the low k bits of the noise are added, which may carry the leading one up by
@@ -26,15 +26,15 @@ control Encode(in bit<32> sum, in bool maximum, in bit<8> shift, in bit<32> nois
     @hidden
     table leading_one {
         key = { at_least_lowest : lpm; }
-        actions = { at; @defaultonly NoAction; }
-        const default_action = NoAction();  // never: the lowest level is not 0
+        actions = { at; }
+        const default_action = at(0);
         const entries = {
             LEADING_ONE(31) LEADING_ONE(30) LEADING_ONE(29) LEADING_ONE(28) LEADING_ONE(27) LEADING_ONE(26)
             LEADING_ONE(25) LEADING_ONE(24) LEADING_ONE(23) LEADING_ONE(22) LEADING_ONE(21) LEADING_ONE(20)
             LEADING_ONE(19) LEADING_ONE(18) LEADING_ONE(17) LEADING_ONE(16) LEADING_ONE(15) LEADING_ONE(14)
             LEADING_ONE(13) LEADING_ONE(12) LEADING_ONE(11) LEADING_ONE(10) LEADING_ONE(9) LEADING_ONE(8)
             LEADING_ONE(7) LEADING_ONE(6) LEADING_ONE(5) LEADING_ONE(4) LEADING_ONE(3) LEADING_ONE(2)
-            LEADING_ONE(1) LEADING_ONE(0)
+            LEADING_ONE(1)
         }
     }
 
