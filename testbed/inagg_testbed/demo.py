@@ -217,8 +217,22 @@ def measure_throughput(workers: int, format_: str) -> list[dict[str, Any]]:
     type=click.Path(dir_okay=False, path_type=Path),
     help=f"The HTML file to write. [default: {REPORT}; with --json none]",
 )
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Keep what the software switch takes in and gives out, for `inagg replay FILE`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def demo(workers: int, epochs: int, format_: str, target: str, gloo: bool, report: Path | None, as_json: bool) -> None:
+def demo(
+    workers: int,
+    epochs: int,
+    format_: str,
+    target: str,
+    gloo: bool,
+    report: Path | None,
+    record: Path | None,
+    as_json: bool,
+) -> None:
     """Train a small CNN on handwritten digits, its gradients summed by a switch on this machine.
 
     Starts `inagg switch` and the worker processes, trains with DistributedDataParallel over the switch, then the same
@@ -254,7 +268,7 @@ def demo(workers: int, epochs: int, format_: str, target: str, gloo: bool, repor
                     console.print(f"a bmv2 switch, {workers} workers in namespaces, a CNN on scikit-learn's digits")
                 given = options | {"switch": running.control}
                 train(target, workers, epochs, given, progress, topology)
-        with SwitchProcess() as switch:
+        with SwitchProcess(*([] if record is None else ["--record", str(record.absolute())])) as switch:
             if not as_json:
                 console.print(f"a switch on {switch.control}, {workers} workers, a CNN on scikit-learn's digits")
             given = options | {"switch": switch.control}
@@ -278,6 +292,11 @@ def demo(workers: int, epochs: int, format_: str, target: str, gloo: bool, repor
             click.echo(f"report: {where}", err=as_json)
         else:
             click.echo(f"no report: {why_no_report}", err=True)
+    if record is not None:
+        from .replay.recording import add_note
+
+        add_note(record, {"command": ["inagg", "demo"], "setup": f"{workers} workers over loopback, target soft"})
+        click.echo(f"recorded: {record}; look at it again: inagg replay {record}", err=as_json)
     if not all(outcome.same_parameters for outcome in outcomes):
         raise click.ClickException("the workers did not end with the same parameters")
     if len({outcome.parameters for outcome in outcomes if outcome.system != "gloo"}) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -19,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg_wire.link import Address, Batch, Link, UdpLink
+
+from ..topology.launch import die_with_parent
 
 START_LIMIT_S = 60.0  # 33 interpreters that import numpy, on two cores
 STOP_LIMIT_S = 10.0
@@ -179,6 +182,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 def _run_child(main: Callable[..., None], connection: Connection, *args: object) -> None:
+    die_with_parent(os.getppid())  # else one that computes would find out much later
     try:
         main(connection, *args)
     except (EOFError, BrokenPipeError):

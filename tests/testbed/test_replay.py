@@ -1,0 +1,216 @@
+"""Recordings: what is recorded replays bit for bit, and what was changed is found."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from tests.switch.core.world import block_of, make_binding, make_contribution, simple_codes
+
+from inagg_switch.aggregator import Aggregator
+from inagg_switch.dataplane import DataPlane
+from inagg_switch.driver import Binding
+from inagg_switch.recording import Recorder, binding_fields, binding_from, decode_note, encode_note
+from inagg_testbed.replay.cli import replay
+from inagg_testbed.replay.recording import Bind, End, Received, RecordingError, Sent, events
+from inagg_wire.formats import FORMATS
+from inagg_wire.layout import Op
+from inagg_wire.link import Address, Batch, CaptureLink, FaultLink, Faults, MemoryNetwork
+
+SWITCH = ("10.0.0.254", 47101)
+SLOTS, LANES = 8, 64
+FILE_HEADER_BYTES, RECORD_HEADER_BYTES, IP_UDP_BYTES = 24, 16, 28
+
+Send = Callable[[int, bytes], None]
+
+
+class World:
+    """A data plane that is recorded, and workers who send it datagrams, in one process."""
+
+    def __init__(self, path: Path, binding: Binding, faults: Faults | None = None, **capture: int) -> None:
+        network = MemoryNetwork()
+        self.workers = [network.link(address) for address in binding.workers]
+        below = network.link(SWITCH)
+        self.link = CaptureLink(below if faults is None else FaultLink(below, faults, seed=1), path, **capture)
+        self.recorder = Recorder(self.link, {"slots": SLOTS, "lanes": LANES, "faults": None, "fault_seed": None})
+        self.plane = DataPlane(self.link, Aggregator(SLOTS, LANES))
+        self.binding = binding
+        self.bind(binding)
+
+    def bind(self, binding: Binding) -> None:
+        self.plane.bind(binding)
+        self.recorder.bind(binding)
+
+    def send(self, rank: int, *datagrams: bytes) -> None:
+        data = np.frombuffer(b"".join(datagrams), np.uint8)
+        self.workers[rank].send(Batch(data, len(datagrams[0]), SWITCH))
+
+    def send_blocks(self, first: int, count: int) -> None:
+        """All ranks contribute to ``count`` blocks, each rank in one batch; the switch takes them in together."""
+        for rank in range(len(self.workers)):
+            self.send(rank, *(block_of(self.binding, block)[rank] for block in range(first, first + count)))
+        while self.plane.step(0.0):
+            pass
+
+    def close(self, end: bool = True) -> None:
+        if end:
+            self.recorder.end(self.plane.counters())
+        self.link.close()
+
+
+def record(path: Path, binding: Binding | None = None, faults: Faults | None = None) -> World:
+    """A recording of some blocks with a repetition, a stranger's datagram and a new epoch."""
+    binding = binding or make_binding(n=3)
+    world = World(path, binding, faults)
+    world.send_blocks(0, 2)
+    world.send(0, block_of(binding, 1)[0])  # its result again, please
+    world.send(1, make_contribution(binding, 2, simple_codes(binding, 1, 2), token=99))  # a notice
+    world.send_blocks(2, 2)
+    world.binding = make_binding(
+        fmt=binding.format.name,
+        n=len(binding.workers),
+        lanes=binding.lanes,
+        token=0xBEEF,
+        seed=5,
+        workers=binding.workers,
+    )
+    world.bind(world.binding)
+    world.send_blocks(0, 3)
+    world.close()
+    return world
+
+
+def run(path: Path, *options: str) -> tuple[int, list[dict[str, object]]]:
+    done = CliRunner().invoke(replay, [str(path), "--json", *options], standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return done.return_value, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+def test_what_was_recorded_is_computed_again_by_both_cores(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "run.pcap"
+    record(path, make_binding(fmt=name, n=3))
+    status, lines = run(path)
+    assert status == 0
+    assert [line["core"] for line in lines] == ["model", "fast"]
+    for line in lines:
+        assert line["identical"]
+        assert line["whole"]
+        assert line["datagrams_in"] == 3 * 7 + 2
+        assert line["datagrams_out"] == 3 * 7 + 2  # a result to each of three workers; one again; a notice
+
+
+def test_what_the_switch_saw_behind_faults_is_recorded_and_not_what_was_sent(tmp_path: Path) -> None:
+    path = tmp_path / "run.pcap"
+    record(path, faults=Faults(drop=0.2, duplicate=0.3))
+    status, lines = run(path)
+    assert status == 0
+    assert lines[0]["datagrams_in"] != 3 * 7 + 2
+
+
+def places(path: Path) -> list[tuple[int, int]]:
+    """Where the payload of each record begins and ends."""
+    data, found, at = path.read_bytes(), [], FILE_HEADER_BYTES
+    while at < len(data):
+        (length,) = struct.unpack_from("<8xI", data, at)
+        found.append((at + RECORD_HEADER_BYTES + IP_UDP_BYTES, at + RECORD_HEADER_BYTES + length))
+        at += RECORD_HEADER_BYTES + length
+    return found
+
+
+@pytest.mark.parametrize("core", ["model", "fast"])
+def test_a_changed_byte_of_a_result_is_the_difference_that_is_told(tmp_path: Path, core: str) -> None:
+    path = tmp_path / "run.pcap"
+    record(path)
+    number = next(event.number for event in events(path) if isinstance(event, Sent))
+    start, _ = places(path)[number - 1]
+    data = bytearray(path.read_bytes())
+    data[start + 24 + 5] ^= 1
+    path.write_bytes(data)
+    status, (line,) = run(path, "--core", core)
+    assert status == 1
+    difference = line["difference"]
+    assert isinstance(difference, dict)
+    assert difference["record"] == number
+    assert "slot 0, generation 1: byte 29 of" in difference["what"]
+
+
+def test_a_contribution_that_is_missing_from_a_recording_is_a_difference(tmp_path: Path) -> None:
+    path = tmp_path / "run.pcap"
+    record(path)
+    first = next(event.first for event in events(path) if isinstance(event, Received))
+    _, end = places(path)[first - 2]
+    _, next_end = places(path)[first - 1]
+    data = path.read_bytes()
+    path.write_bytes(data[:end] + data[next_end:])
+    status, (line,) = run(path, "--core", "fast")
+    assert status == 1
+    assert "the replay does not" in str(line["difference"])
+
+
+def test_a_result_that_is_missing_from_a_recording_is_a_difference(tmp_path: Path) -> None:
+    path = tmp_path / "run.pcap"
+    record(path)
+    last = [event.number for event in events(path) if isinstance(event, Sent)][-1]
+    _, end = places(path)[last - 2]
+    _, next_end = places(path)[last - 1]
+    data = path.read_bytes()
+    path.write_bytes(data[:end] + data[next_end:])
+    status, (line,) = run(path, "--core", "model")
+    assert status == 1
+    assert "1 datagrams more" in str(line["difference"])
+
+
+@pytest.mark.parametrize("cut", [1, 100, 900])
+def test_a_recording_that_was_cut_short_is_compared_as_far_as_it_goes(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "run.pcap"
+    record(path)
+    path.write_bytes(path.read_bytes()[:-cut])
+    status, lines = run(path)
+    assert status == 0
+    assert not any(line["whole"] for line in lines)
+
+
+def test_a_recording_that_became_full_is_compared_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = tmp_path / "run.pcap"
+    world = World(path, make_binding(n=2), max_bytes=600)
+    world.send_blocks(0, 4)
+    world.close()
+    (end,) = [event for event in events(path) if isinstance(event, End)]
+    assert not end.whole
+    assert "no room" in end.why
+    status, lines = run(path)
+    assert status == 0
+    assert not any(line["whole"] for line in lines)
+
+
+def test_jobs_and_their_seeds_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run.pcap"
+    world = record(path)
+    bound = [event.binding for event in events(path) if isinstance(event, Bind)]
+    assert bound == [make_binding(n=3), world.binding]
+
+
+def test_a_file_that_is_no_recording_is_told_with_status_2(tmp_path: Path) -> None:
+    path = tmp_path / "capture.pcap"
+    network = MemoryNetwork()
+    with CaptureLink(network.link(SWITCH), path), network.link(("10.0.0.1", 1)):
+        pass
+    with pytest.raises(RecordingError, match="--record"):
+        list(events(path))
+    done = CliRunner().invoke(replay, [str(path)])
+    assert done.exit_code == 2
+    assert "no recording" in done.output
+
+
+def test_a_binding_is_the_same_after_it_was_written() -> None:
+    addresses: tuple[Address, ...] = (("10.0.0.1", 1), ("::1", 65535))
+    binding = make_binding(n=2, workers=addresses, fmt="tern")
+    assert binding_from(decode_note(encode_note(binding_fields(binding)))) == binding
+    assert binding.contribution_bytes(Op.SUM)  # it is complete
