@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +26,17 @@ SWITCH = ("10.0.0.254", 47101)
 SLOTS, LANES = 8, 64
 FILE_HEADER_BYTES, RECORD_HEADER_BYTES, IP_UDP_BYTES = 24, 16, 28
 
-Send = Callable[[int, bytes], None]
-
 
 class World:
     """A data plane that is recorded, and workers who send it datagrams, in one process."""
 
-    def __init__(self, path: Path, binding: Binding, faults: Faults | None = None, **capture: int) -> None:
+    def __init__(self, path: Path, binding: Binding, faults: Faults | None = None, max_bytes: int = 1 << 30) -> None:
         network = MemoryNetwork()
         self.workers = [network.link(address) for address in binding.workers]
         below = network.link(SWITCH)
-        self.link = CaptureLink(below if faults is None else FaultLink(below, faults, seed=1), path, **capture)
+        self.link = CaptureLink(
+            below if faults is None else FaultLink(below, faults, seed=1), path, max_bytes=max_bytes
+        )
         self.recorder = Recorder(self.link, {"slots": SLOTS, "lanes": LANES, "faults": None, "fault_seed": None})
         self.plane = DataPlane(self.link, Aggregator(SLOTS, LANES))
         self.binding = binding
@@ -71,14 +71,7 @@ def record(path: Path, binding: Binding | None = None, faults: Faults | None = N
     world.send(0, block_of(binding, 1)[0])  # its result again, please
     world.send(1, make_contribution(binding, 2, simple_codes(binding, 1, 2), token=99))  # a notice
     world.send_blocks(2, 2)
-    world.binding = make_binding(
-        fmt=binding.format.name,
-        n=len(binding.workers),
-        lanes=binding.lanes,
-        token=0xBEEF,
-        seed=5,
-        workers=binding.workers,
-    )
+    world.binding = dataclasses.replace(binding, token=0xBEEF, seed=5)
     world.bind(world.binding)
     world.send_blocks(0, 3)
     world.close()
