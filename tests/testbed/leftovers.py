@@ -65,15 +65,20 @@ def run_and_signal(
     ``to_group``: to all processes of its group, as a terminal sends Ctrl-C.
     """
     mark = secrets.token_hex(8)
-    temporary, states = folder / "tmp", folder / "run"
-    temporary.mkdir()
-    states.mkdir()
+    temporary, states, here = folder / "tmp", folder / "run", folder / "here"
+    for made in (temporary, states, here):
+        made.mkdir()
     before = network()
     environment = {**os.environ, MARK: mark, "TMPDIR": str(temporary), "XDG_RUNTIME_DIR": str(states)}
     out, errors = folder / "out", folder / "errors"
     with out.open("wb") as out_file, errors.open("wb") as errors_file:
         process = subprocess.Popen(
-            [*COMMAND, *arguments], env=environment, stdout=out_file, stderr=errors_file, start_new_session=True
+            [*COMMAND, *arguments],
+            env=environment,
+            cwd=here,  # a demo that ends before the signal leaves its report here
+            stdout=out_file,
+            stderr=errors_file,
+            start_new_session=True,
         )
         deadline_s = time.monotonic() + END_LIMIT_S
         if isinstance(when, float):

@@ -70,4 +70,4 @@ def test_a_signal_at_any_time_leaves_nothing(
     run = run_and_signal(COMMANDS[command], number, tmp_path, after_s, to_group=number == signal.SIGINT)
     assert run.left == []
     assert "Traceback" not in run.errors
-    assert run.code == 128 + number
+    assert run.code in (128 + number, 0)  # 0: it had ended by then
