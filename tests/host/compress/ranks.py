@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from tests.host.recovery.groups import Meeting
@@ -55,13 +55,21 @@ class Ranks(Sequence[Rank]):
 
 
 @contextmanager
-def ranks_on(switch: str, workers: int, fmt: str, loss: float = 0.0, lanes: int | None = None) -> Iterator[Ranks]:
-    """``workers`` ranks in a job of their own; ``loss``: of datagrams, on either way."""
+def ranks_on(
+    switch: str, workers: int, fmt: str, loss: float = 0.0, lanes: int | None = None, fallback: bool = False
+) -> Iterator[Ranks]:
+    """``workers`` ranks in a job of their own; ``loss``: of datagrams, on either way; ``fallback``: to an inner
+    group, when the switch is gone."""
     job, groups = f"compress/{secrets.token_hex(4)}", Meeting(workers).groups()
+    inner = Meeting(workers).groups()
+    options: dict[str, Any] = {"timeout_s": 30.0}
+    if fallback:
+        options = {"policy": "fallback", "reconnect_s": 0.5, "join_timeout_s": 1.0, "timeout_s": 3.0}
 
     def join(rank: int) -> AllReduce:
         return AllReduce(
-            switch=switch, job=job, rank=rank, workers=workers, format=fmt, lanes=lanes, seed=SEED, timeout_s=30.0,
+            switch=switch, job=job, rank=rank, workers=workers, format=fmt, lanes=lanes, seed=SEED, **options,
+            inner=inner[rank] if fallback else None,
             wrap_link=(lambda link: FaultLink(link, Faults(drop=loss), seed=rank)) if loss else None,
         )  # fmt: skip
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.host.compress.ranks import SEED, Rank, gradients, ranks_on
+from tests.host.compress.ranks import SEED, Rank, Ranks, gradients, ranks_on
 
 from inagg_host.compress import Compressor, Floats, Unbiased, parse
 from inagg_host.compress.exchange import Exchange
@@ -111,30 +114,45 @@ def test_terngrads_sums_have_2n_plus_1_levels_of_one_scaler_a_layer(switch: str)
 # --- loss ---
 
 
-def train_over(text: str, fmt: str, loss: float) -> tuple[list[bytes], list[bytes], int]:
-    """Sums, memories and datagrams sent again, on a switch of its own: its noise depends on the slots it gives."""
+LOSSY = [("ef:damping=0.25+terngrad", "tern"), ("ef+natural", "nat4"), ("ef+randk:k=0.25", "nat8")]
+
+
+@contextmanager
+def jobs_on_a_switch_of_their_own(
+    ways: list[tuple[str, str]], workers: int, **options: Any
+) -> Iterator[tuple[BackgroundServer, list[tuple[Compressor, Ranks]]]]:
+    """A job for each compressor and format, at once. The switch's noise depends on the slots that a job gets: on a new
+    switch they are always the same."""
     driver = SoftwareDriver()
+    server = BackgroundServer(ControlServer(driver, "127.0.0.1:0"))
+    server.start()
     try:
-        with (
-            BackgroundServer(ControlServer(driver, "127.0.0.1:0")) as server,
-            ranks_on(server.address, WORKERS, fmt, loss, lanes=64) as ranks,
-        ):
-            results = ranks.run(reduce_for(parse(text), 3, *SIZES))
-            memories = [memory.state[MEMORY].tobytes() for rank in ranks for memory in rank.memories.values()]
-            resent = sum(rank.all_reduce.counters.resent for rank in ranks)
+        with ExitStack() as stack:
+            jobs = [stack.enter_context(ranks_on(server.address, workers, fmt, **options)) for _, fmt in ways]
+            yield server, [(parse(text), ranks) for (text, _), ranks in zip(ways, jobs, strict=True)]
     finally:
+        server.stop(0.0)
         driver.close()
-    return [part for result in results for part in content(result)], memories, resent
 
 
-@pytest.mark.parametrize(
-    ("text", "fmt"), [("ef:damping=0.25+terngrad", "tern"), ("ef+natural", "nat4"), ("ef+randk:k=0.25", "nat8")]
-)
-def test_losses_change_neither_sums_nor_memories(text: str, fmt: str) -> None:
-    calm, stormy = train_over(text, fmt, 0.0), train_over(text, fmt, 0.01)
-    assert stormy[2] > 0
-    assert stormy[:2] == calm[:2]
-    assert any(np.frombuffer(memory, np.float32).any() for memory in calm[1])
+def train_over(loss: float) -> tuple[list[tuple[list[bytes], list[bytes]]], int]:
+    """Sums and memories of each compressor, and how many datagrams were sent again."""
+    trained, resent = [], 0
+    with jobs_on_a_switch_of_their_own(LOSSY, WORKERS, loss=loss, lanes=64) as (_, jobs):
+        for compressor, ranks in jobs:
+            results = ranks.run(reduce_for(compressor, 3, *SIZES))
+            memories = [memory.state[MEMORY].tobytes() for rank in ranks for memory in rank.memories.values()]
+            trained.append(([part for result in results for part in content(result)], memories))
+            resent += sum(rank.all_reduce.counters.resent for rank in ranks)
+    return trained, resent
+
+
+def test_losses_change_neither_sums_nor_memories() -> None:
+    calm, _ = train_over(0.0)
+    stormy, resent = train_over(0.01)
+    assert resent > 0
+    assert stormy == calm
+    assert all(np.frombuffer(memories[0], np.float32).any() for _, memories in calm)
 
 
 # --- bytes, counted in packets ---
@@ -244,6 +262,32 @@ def test_nan_that_nobody_sees_is_not_remembered(switch: str) -> None:
 
     with ranks_on(switch, 2, "fix32") as ranks:
         assert ranks.run(run) == [True, True]
+
+
+# --- a switch that goes away ---
+
+
+def test_what_the_inner_group_sums_for_the_switch_is_remembered_rightly() -> None:
+    """It adds the numbers themselves. So from then on what is given, and not yet in the sums, is in the memories."""
+    ways = [("ef:damping=0.25+terngrad", "tern"), ("ef+blocktopk:k=4,block=64", "nat8")]
+    with jobs_on_a_switch_of_their_own(ways, 2, fallback=True) as (server, jobs):
+        before = []
+        for compressor, ranks in jobs:
+            ranks.run(reduce_for(compressor, 1, *SIZES))
+            before.append([rank.memories[0].state[MEMORY].copy() for rank in ranks])
+        server.stop(0.0)
+        given = np.sum([gradients(rank, 1, *SIZES)[0] for rank in range(2)], axis=0)
+        for (compressor, ranks), memories in zip(jobs, before, strict=True):
+            results = ranks.run(partial(reduce_second, compressor))
+            assert content([results[0]]) == content([results[1]])
+            assert ranks[0].all_reduce.counters.inner
+            after = [rank.memories[0].state[MEMORY] for rank in ranks]
+            expected = given + np.sum(memories, axis=0) - np.sum(after, axis=0)
+            np.testing.assert_allclose(results[0][0], expected, atol=1e-5)
+
+
+def reduce_second(compressor: Compressor, rank: Rank) -> list[Floats]:
+    return rank.reduce(compressor, *gradients(rank.rank, 1, *SIZES))
 
 
 # --- another compressor in mid-run ---
