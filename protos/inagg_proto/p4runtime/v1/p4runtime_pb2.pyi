@@ -900,7 +900,7 @@ class Replica(_message.Message):
     EGRESS_PORT_FIELD_NUMBER: _builtins.int
     INSTANCE_FIELD_NUMBER: _builtins.int
     egress_port: _builtins.int
-    """To which port."""
+    """To which port. (In a oneof port 0 travels too. Servers older than P4Runtime 1.4 know no other field for it.)"""
     instance: _builtins.int
     """Tells the program which copy it is."""
     def __init__(
@@ -909,11 +909,13 @@ class Replica(_message.Message):
         egress_port: _builtins.int = ...,
         instance: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["egress_port", b"egress_port", "port_kind", b"port_kind"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["egress_port", b"egress_port", "instance", b"instance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["egress_port", b"egress_port", "instance", b"instance", "port_kind", b"port_kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_port_kind: _TypeAlias = _typing.Literal["egress_port"]  # noqa: Y015
+    _WhichOneofArgType_port_kind: _TypeAlias = _typing.Literal["port_kind", b"port_kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_port_kind) -> _WhichOneofReturnType_port_kind | None: ...
 
 Global___Replica: _TypeAlias = Replica  # noqa: Y015
 

@@ -1,0 +1,173 @@
+"""The bmv2 driver over P4Runtime, against a server in this process that interprets the program."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from tests.switch.core.world import make_binding, simple_contribution
+
+from inagg_proto.p4runtime.v1 import p4runtime_pb2 as pb
+from inagg_switch.control.p4runtime import client as client_module
+from inagg_switch.control.p4runtime.client import Client, WriteFailed
+from inagg_switch.control.p4runtime.info import Program, number_bytes, read_p4info
+from inagg_switch.control.p4runtime.plane import Bmv2Plane, bmv2_driver
+from inagg_switch.driver import Address, DriverError
+from inagg_switch.p4.builds import build, builds
+from inagg_switch.p4.entries import job_entries
+from inagg_switch.p4.plane import Cell, Count, Delete, Entry, Insert, Masked
+
+from .p4runtime_server import P4RuntimeServer
+from .rig import Rig, make_network
+from .traffic import EVERYONE, Traffic, jobs_for
+
+PROGRAM = build("nat8-32")
+WORKERS: tuple[Address, ...] = (("10.77.0.1", 5001), ("10.77.0.2", 5002), ("10.77.0.3", 5003))
+NETWORK = make_network([address for address, _ in WORKERS])
+
+
+@pytest.fixture
+def server() -> Iterator[P4RuntimeServer]:
+    with P4RuntimeServer(PROGRAM) as running:
+        yield running
+
+
+def test_jobs_run_over_p4runtime_as_in_the_model(server: P4RuntimeServer) -> None:
+    driver = bmv2_driver(PROGRAM, make_network(EVERYONE), server.target)
+    with closing(driver):
+        assert server.switch is not None
+        rig = Rig(driver, server.switch)
+        traffic = Traffic(rig, jobs_for(["nat8"], 8), seed=4)
+        for _ in range(5):
+            traffic.play(60)
+            rig.check_counters()
+        traffic.new_epoch()
+        traffic.play(60)
+        rig.check_counters()
+
+
+def test_a_driver_that_closes_takes_its_jobs_along(server: P4RuntimeServer) -> None:
+    driver = bmv2_driver(PROGRAM, NETWORK, server.target)
+    driver.bind(0, make_binding(7, n=3, workers=WORKERS))
+    assert server.switch is not None
+    assert server.switch.tables["binding"].rows
+    driver.close()
+    assert server.switch.tables["binding"].rows == []
+    assert sorted(server.switch.groups) == [1]
+    driver.close()
+
+
+def test_slots_are_unknown_without_thrift(server: P4RuntimeServer) -> None:
+    with closing(bmv2_driver(PROGRAM, NETWORK, server.target)) as driver:
+        driver.bind(0, make_binding(7, n=3, workers=WORKERS))
+        assert driver.waiting(0, 7, 10) == (0, [])
+
+
+def test_a_job_that_the_switch_refuses_leaves_nothing_behind(server: P4RuntimeServer) -> None:
+    with closing(bmv2_driver(PROGRAM, NETWORK, server.target)) as driver:
+        assert server.switch is not None
+        server.fail_next_insert = "the table is full"
+        binding = make_binding(7, n=3, workers=WORKERS)
+        with pytest.raises(DriverError, match=r"update 0: the table is full"):
+            driver.bind(0, binding)
+        assert server.switch.tables["binding"].rows == []
+        assert driver.counters(0).jobs == {}
+        rig = Rig(driver, server.switch)
+        rig.bind(binding)
+        for rank, worker in enumerate(WORKERS):
+            rig.receive(simple_contribution(binding, rank, 0), worker)
+        rig.check_counters()
+
+
+def test_a_second_controller_is_told_that_there_is_one(server: P4RuntimeServer) -> None:
+    with closing(Client(server.target, election=5)), pytest.raises(DriverError, match="another controller rules"):
+        Client(server.target, election=4)
+
+
+def test_who_is_no_longer_primary_is_told(server: P4RuntimeServer) -> None:
+    with (
+        closing(Client(server.target, election=1)) as old,
+        closing(Client(server.target, election=2)),
+        pytest.raises(DriverError, match=r"refused Write: PERMISSION_DENIED"),
+    ):
+        old.write([])
+
+
+def test_a_server_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        target = f"127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(DriverError, match=rf"no P4Runtime server answers on {target}: is simple_switch_grpc running"):
+        Client(target)
+
+
+def test_the_end_of_the_switch_is_noticed(server: P4RuntimeServer) -> None:
+    import select
+
+    plane = Bmv2Plane(PROGRAM, server.target)
+    assert plane.died() is None
+    server.close()
+    assert select.select(plane.sentinels, [], [], 10)[0] == list(plane.sentinels)
+    assert "serves no more" in str(plane.died())
+    with pytest.raises(DriverError, match="serves no more"):
+        plane.counts([Cell("results", 0)])
+    plane.close()
+
+
+def test_updates_after_one_that_fails_are_done(server: P4RuntimeServer) -> None:
+    plane = Bmv2Plane(PROGRAM, server.target)
+    with closing(plane):
+        entries = [Entry("forward", (("destination", mac),), "to_port", (("port", 1),)) for mac in (1, 1, 2)]
+        with pytest.raises(WriteFailed) as failed:
+            plane.write([Insert(entry) for entry in entries])
+        assert failed.value.failures == ((1, 6, "it exists"),)
+        assert server.switch is not None
+        assert sorted(server.switch.tables["forward"].by_value) == [(1,), (2,)]
+
+
+def test_to_delete_what_is_not_there_is_no_error(server: P4RuntimeServer) -> None:
+    plane = Bmv2Plane(PROGRAM, server.target)
+    with closing(plane):
+        there, not_there = (Entry("forward", (("destination", mac),), "to_port", (("port", 1),)) for mac in (1, 2))
+        plane.write([Insert(there)])
+        plane.write([Delete(not_there), Delete(there)])
+        assert server.switch is not None
+        assert server.switch.tables["forward"].by_value == {}
+
+
+@pytest.mark.parametrize("name", sorted(builds()))
+def test_every_program_has_what_the_driver_names(name: str) -> None:
+    program = Program(read_p4info(builds()[name].p4info))
+    for item in job_entries(make_binding(1, n=3, workers=WORKERS), NETWORK, 0, 1):
+        program.entity(item)
+
+
+def test_a_program_of_another_version_is_named() -> None:
+    program = Program(pb.P4Info())
+    with pytest.raises(DriverError, match=r"has no to_port: its P4Info is of another version"):
+        program.entity(Entry("forward", (("destination", 1),), "to_port", (("port", 1),)))
+    with pytest.raises(DriverError, match=r"has no counter sent|has no sent"):
+        program.counter(Cell("sent", 0))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "00"), (1, "01"), (255, "ff"), (256, "0100"), (1 << 47, "80" + 10 * "0")]
+)
+def test_numbers_are_as_short_as_they_can_be(value: int, text: str) -> None:
+    assert number_bytes(value).hex() == text
+
+
+def test_ternary_fields_and_counters_have_the_numbers_of_the_p4info() -> None:
+    program = Program(read_p4info(PROGRAM.p4info))
+    entry = Entry("binding", (("job", Masked(7, 0xFFFF)),), "refuse", (("reason", 34),), priority=2)
+    message = program.entity(entry).table_entry
+    table = next(t for t in program.info.tables if t.preamble.name == "binding")
+    assert message.table_id == table.preamble.id
+    assert [(m.field_id, m.ternary.value, m.ternary.mask) for m in message.match] == [(1, b"\x07", b"\xff\xff")]
+    assert message.priority == 2
+    cell = Cell("results", 3)
+    read = program.counter(cell)
+    read.counter_entry.data.packet_count = 9
+    assert program.count(read) == (cell, Count(9, 0))
