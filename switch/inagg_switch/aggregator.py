@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from inagg_wire.errors import Reason
 from inagg_wire.formats import WORKERS_MAX
-from inagg_wire.layout import Op
+from inagg_wire.layout import Encoding, Op
 from inagg_wire.noise import GROUP_LANES, group_table
 from inagg_wire.slots import Lease
 
 from .driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
+from .kernels import HELD_WORKERS, add_held
 from .receive import RUN_BYTES, receive
 from .tables import NOTICES, make_counts, make_jobs, make_out, make_slots
 
@@ -78,6 +79,7 @@ class Aggregator:
             self._ranks.setdefault(source, self._stranger.copy())[row] = rank
         n, lease, bound = len(binding.workers), binding.lease, self._jobs.table[row]
         bound["token"], bound["seed"], bound["full"] = binding.token, binding.seed, binding.full
+        bound["workers"] = n
         bound["base"], bound["mask"] = lease.base, lease.slots - 1
         for op in Op:
             bound["levels"][op] = binding.format.levels(n)
@@ -86,6 +88,8 @@ class Aggregator:
             bound["lanes"][op] = binding.format.lanes_for(op, binding.lanes)
             bound["result_encoding"][op] = binding.result_encoding(op)
             bound["result_bytes"][op] = binding.result_bytes(op)
+            natural = binding.format.encoding(op) is binding.result_encoding(op) is Encoding.NAT8
+            bound["held"][op] = natural and n <= HELD_WORKERS
         leased = slice(lease.base, lease.base + lease.slots)
         self._slots.tag[leased] = 0
         self._slots.seen[leased] = 0
@@ -181,6 +185,17 @@ class Aggregator:
             results=int(counts["results"]),
             invalid_codes=int(counts["invalid_codes"]),
         )
+
+    def sums(self, job: int, slot: int) -> npt.NDArray[np.int32]:
+        """What the contributions that ``slot``, which is ``job``'s, has seen so far add up to: (lanes,), a copy."""
+        bound, op = self._jobs.table[int(self._jobs.row[job])], int(self._slots.op[slot])
+        lanes, row = int(bound["lanes"][op]), self._slots.acc[slot]
+        if not bound["held"][op]:
+            own: npt.NDArray[np.int32] = row[:lanes].copy()
+            return own
+        out = np.zeros(lanes, np.int32)
+        add_held(out, row.view(np.uint8), int(self._slots.seen[slot]), lanes)
+        return out
 
     def waiting(self, job: int, now: float, limit: int = WORKERS_MAX) -> tuple[int, list[SlotWait]]:
         """How many slots of ``job`` have an incomplete sum, and the ``limit`` that wait longest, longest first."""

@@ -105,6 +105,78 @@ def add_nat8_checked(acc: Array, payload: Array, lanes: int, first: bool, levels
     return int(invalid)
 
 
+# --- codes that a slot holds as they came ---
+
+HELD_WORKERS = 4
+"""So many workers' codes of a byte fit into a slot's accumulators, four bytes a lane. To keep them there, and to add
+them when the last has come, in the pass that writes the result, moves a quarter of the bytes: a window's accumulators
+do not fit the second level cache, its codes do."""
+
+
+@jit
+def hold_nat8(held: Array, payload: Array, lanes: int, levels: int) -> int:
+    """Keep a contribution's codes in ``held`` (uint8); those that name no level become zero. Returns how many."""
+    highest = np.uint8(0)
+    for i in range(lanes):
+        code = np.uint8(payload[i])
+        held[i] = code
+        highest = max(highest, np.uint8(code & np.uint8(127)))
+    if highest <= levels:
+        return 0
+    invalid = 0
+    for i in range(lanes):
+        if held[i] & np.uint8(127) > levels:
+            held[i] = 0
+            invalid += 1
+    return invalid
+
+
+@inline
+def nat8_value(code: Any) -> Any:
+    """The integer of a nat8 code, which names a level."""
+    magnitude = I32(U32(U32(1) << (U32(code) & U32(31))) >> U32(1))
+    return I32(-magnitude) if code > np.uint8(127) else magnitude
+
+
+@inline
+def nat8_code(value: Any, noise: Any) -> Any:
+    """`inagg_wire.reencode.natural_levels` of one sum, for levels from 1, with its sign."""
+    magnitude = U32(abs(value))
+    below = U32(U32(0x7FFFFFFF) >> leading_zeros(U32(magnitude | U32(1))))  # the bits below the leading one
+    level = U32(U32(32) - leading_zeros(U32(magnitude + (noise & below))))
+    return np.uint8(U32(level | (U32(U32(value) >> U32(24)) & U32(128))))  # a negative sum has a level
+
+
+@jit
+def add_held(sums: Array, held: Array, seen: int, lanes: int) -> None:
+    """Add the codes of the workers in the bitmap ``seen`` to ``sums``."""
+    for worker in range(HELD_WORKERS):
+        if seen >> worker & 1:
+            codes = held[worker * lanes :]
+            for i in range(lanes):
+                sums[i] = I32(sums[i] + nat8_value(codes[i]))
+
+
+@jit
+def emit_held(out: Array, held: Array, workers: int, lanes: int, noise: Array, word: Any) -> None:
+    """`absorb` of all workers' codes of a complete sum, and `emit`, in one pass."""
+    a, b, c, d = held[:lanes], held[lanes:], held[2 * lanes :], held[3 * lanes :]
+    if workers == 1:
+        for i in range(lanes):
+            out[i] = nat8_code(nat8_value(a[i]), U32(noise[i] ^ word))
+    elif workers == 2:
+        for i in range(lanes):
+            out[i] = nat8_code(I32(nat8_value(a[i]) + nat8_value(b[i])), U32(noise[i] ^ word))
+    elif workers == 3:
+        for i in range(lanes):
+            value = I32(I32(nat8_value(a[i]) + nat8_value(b[i])) + nat8_value(c[i]))
+            out[i] = nat8_code(value, U32(noise[i] ^ word))
+    else:
+        for i in range(lanes):
+            first, second = I32(nat8_value(a[i]) + nat8_value(b[i])), I32(nat8_value(c[i]) + nat8_value(d[i]))
+            out[i] = nat8_code(I32(first + second), U32(noise[i] ^ word))
+
+
 @jit
 def add_nat4(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
     for i in range(lanes // 2):
@@ -194,7 +266,7 @@ def natural_code(value: Any, noise: Any, low: Any, sign_bit: Any) -> Any:
 @jit
 def emit_nat8(out: Array, acc: Array, lanes: int, noise: Array, word: Any, _low: int) -> None:
     for i in range(lanes):
-        out[i] = np.uint8(natural_code(acc[i], U32(noise[i] ^ word), U32(0), U32(128)))
+        out[i] = nat8_code(acc[i], U32(noise[i] ^ word))
 
 
 @jit

@@ -24,7 +24,7 @@ from inagg_wire.layout import (
     Op,
 )
 
-from .kernels import Array, absorb, emit, inline, jit
+from .kernels import Array, absorb, emit, emit_held, hold_nat8, inline, jit
 from .tables import NOTICES, Counts, Jobs, Out, Slots
 
 RUN_DATAGRAMS = 64
@@ -175,9 +175,13 @@ def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: An
     slots.seen[slot] = before | bit
     counts.jobs[row].contributions[worker] += 1
     lanes, levels, payload = jobs.table[row].lanes[op], jobs.table[row].levels[op], d[HEADER_BYTES:]
-    counts.jobs[row].invalid_codes += absorb(
-        jobs.table[row].encoding[op], slots.acc[slot], payload, lanes, before == 0, levels
-    )
+    if jobs.table[row].held[op]:
+        held = slots.acc[slot].view(np.uint8)[worker * lanes :]
+        counts.jobs[row].invalid_codes += hold_nat8(held, payload, lanes, levels)
+    else:
+        counts.jobs[row].invalid_codes += absorb(
+            jobs.table[row].encoding[op], slots.acc[slot], payload, lanes, before == 0, levels
+        )
     if before | bit != jobs.table[row].full:
         return ABSORBED
     counts.jobs[row].results += 1
@@ -191,15 +195,12 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, noise: Ar
     copy_header(to, d)
     to[KIND_AT] = RESULT
     to[FORMAT_AT] = jobs.table[row].result_encoding[op]
-    emit(
-        jobs.table[row].result_encoding[op],
-        to[HEADER_BYTES:],
-        slots.acc[slot],
-        jobs.table[row].lanes[op],
-        noise,
-        np.uint32(group_0_word(jobs.table[row].seed, slot, generation)),
-        jobs.table[row].shift[op],
-    )
+    payload, acc, lanes = to[HEADER_BYTES:], slots.acc[slot], jobs.table[row].lanes[op]
+    word = np.uint32(group_0_word(jobs.table[row].seed, slot, generation))
+    if jobs.table[row].held[op]:
+        emit_held(payload, acc.view(np.uint8), jobs.table[row].workers, lanes, noise, word)
+    else:
+        emit(jobs.table[row].result_encoding[op], payload, acc, lanes, noise, word, jobs.table[row].shift[op])
 
 
 @inline

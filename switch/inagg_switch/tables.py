@@ -26,15 +26,19 @@ class Slots(NamedTuple):
     since: Any
     """float64: when the first of them came, in seconds of the caller's clock; for `inagg why` only."""
     acc: Any
-    """int32, (slots, lanes): the sums."""
+    """int32, (slots, lanes): the sums; or the codes of all workers, by rank, where the job's are ``held``."""
 
 
 JOB = np.dtype(
-    [(name, np.int64) for name in ("token", "base", "mask", "full", "seed")]
-    + [(name, np.int64, OPS) for name in ("levels", "shift", "encoding", "lanes", "result_encoding", "result_bytes")]
+    [(name, np.int64) for name in ("token", "base", "mask", "full", "seed", "workers")]
+    + [
+        (name, np.int64, OPS)
+        for name in ("levels", "shift", "encoding", "lanes", "result_encoding", "result_bytes", "held")
+    ]
 )
 """A binding. ``mask`` is the number of slots less one: a slot s is in the lease if ``s & ~mask == base``. From
-``levels`` on, what depends on the op, by op."""
+``levels`` on, what depends on the op, by op. ``held``: whether slots keep the codes as they came, see
+`inagg_switch.kernels.HELD_WORKERS`."""
 
 COUNT = np.dtype(
     [(name, np.int64, WORKERS_MAX) for name in ("contributions", "duplicates", "resends", "stale", "bytes_in")]
