@@ -6,8 +6,10 @@ See README.md beside this file.
 from .base import Aggregation, Bound, Compressor, Contraction, Floats, NoBound, State, Unbiased
 from .compose import Composed
 from .dithering import Dithering, NaturalDithering
+from .exchange import Exchange
 from .feedback import ErrorFeedback
 from .key import Key
+from .memory import Memories, Memory
 from .natural import Natural
 from .registry import names, parse, register
 from .sparse import BlockTopK, RandK, Sparsifier, TopK, UltraSparse
@@ -23,8 +25,11 @@ __all__ = [
     "Contraction",
     "Dithering",
     "ErrorFeedback",
+    "Exchange",
     "Floats",
     "Key",
+    "Memories",
+    "Memory",
     "Natural",
     "NaturalDithering",
     "NoBound",

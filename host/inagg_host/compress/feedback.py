@@ -36,7 +36,8 @@ class ErrorFeedback(Compressor):
     give a larger one if you know better. rand-k is taken unscaled. A damped sum is a smaller step, made up for by the
     memory.
 
-    The step size should be constant, or be applied before: see Mem-SGD.
+    What is remembered are gradients, not steps: if the step size falls, old errors are applied with the smaller one.
+    Mem-SGD, which multiplies before it remembers, does without that.
     """
 
     inner: Compressor

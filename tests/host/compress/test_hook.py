@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 import torch.distributed as dist
@@ -14,6 +16,7 @@ from tests.host.pytorch.test_ddp import SMALL_BUCKETS_MB, backward
 from tests.host.pytorch.world import World
 from torch.nn.parallel import DistributedDataParallel
 
+from inagg_host.compress import Bound, Compressor, Contraction, Floats, Key
 from inagg_host.compress.feedback import MEMORY
 from inagg_host.config import ConfigError
 from inagg_host.pytorch import InaggState, inagg_hook
@@ -36,6 +39,9 @@ EVERY: list[tuple[str, str | None, set[str]]] = [
     ("ef+topk:k=0.01", None, {"gather"}),
     ("ef+natural+topk:k=0.01", None, {"gather"}),
 ]
+
+COMPILES_S = 400.0
+"""The kernels of all formats, on a busy machine."""
 
 
 def hooked(state: InaggState, bucket_mb: float = SMALL_BUCKETS_MB) -> DistributedDataParallel:
@@ -68,7 +74,9 @@ def with_each() -> list[tuple[list[str], dict[str, int], int]]:
 
 
 def test_each_compressor_trains_with_the_same_bits_on_all_ranks(beside: World) -> None:
-    for (digests, inner, elements), (compressor, _, gathered) in zip(equal(beside.run(with_each)), EVERY, strict=True):
+    for (digests, inner, elements), (compressor, _, gathered) in zip(
+        equal(beside.run(with_each, timeout_s=COMPILES_S)), EVERY, strict=True
+    ):
         assert len(set(digests)) == 3, compressor
         assert set(inner) == gathered, compressor
         assert (elements > 0) == (not gathered), compressor
@@ -195,6 +203,67 @@ def halves(dtype: torch.dtype) -> tuple[str, bool]:
 def test_gradients_of_other_types(beside: World, dtype: torch.dtype) -> None:
     _, near = equal(beside.run(halves, dtype))
     assert near
+
+
+@dataclass(frozen=True)
+class Broken(Compressor):
+    """Fails in its second use."""
+
+    def bound(self, d: int) -> Bound:
+        return Contraction(1.0)
+
+    def compress(self, x: Floats, key: Key) -> bytes:
+        if key.step == 1:
+            raise OSError("the dictionary is gone")
+        return x.tobytes()
+
+    def decompress(self, data: bytes, d: int, dtype: npt.DTypeLike) -> Floats:
+        return np.frombuffer(data, dtype)
+
+
+def break_down() -> tuple[str, list[float]]:
+    with InaggState(compressor=Broken(), min_bytes=0) as state:
+        model = DistributedDataParallel(torch.nn.Linear(4, 1, bias=False))
+        model.register_comm_hook(state, inagg_hook)
+        message = ""
+        for _ in range(3):
+            model.zero_grad()
+            try:
+                backward(model(torch.ones(1, 4)).sum())
+            except RuntimeError as error:
+                message = str(error)
+        weights = next(model.parameters()).grad
+        assert weights is not None
+        return message, weights[0].tolist()
+
+
+def test_an_error_in_a_compressor_is_one_of_backward_and_the_next_step_works(beside: World) -> None:
+    message, weights = equal(beside.run(break_down))
+    assert "the dictionary is gone" in message
+    assert weights == [1.0] * 4
+
+
+@pytest.mark.gpu
+def test_gradients_on_a_gpu(beside: World) -> None:
+    """The same bits as on the CPU."""
+    on_cpu, on_gpu = (equal(beside.run(average_on, device)) for device in ("cpu", "cuda"))
+    assert on_gpu == on_cpu
+
+
+def average_on(device: str) -> list[list[float]]:
+    with InaggState(compressor="ef+natural+topk:k=0.1", min_bytes=0, seed=3) as state:
+        model = DistributedDataParallel(torch.nn.Linear(100, 3).to(device))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        model.register_comm_hook(state, inagg_hook)
+        gradients = []
+        for step in range(3):
+            model.zero_grad()
+            inputs = np.random.default_rng([step, dist.get_rank()]).standard_normal((1, 100)).astype(np.float32)
+            backward(model(torch.from_numpy(inputs).to(device)).sum())
+            gradients.append([float(g) for p in model.parameters() if p.grad is not None for g in p.grad.flatten()])
+        return gradients
 
 
 def refused() -> list[str]:
