@@ -5,7 +5,6 @@ With a P4 switch in the middle the same training runs over the software switch t
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import statistics
@@ -25,8 +24,9 @@ from rich.table import Table
 
 from inagg_wire.formats import FORMATS, WORKERS_MAX
 
-from .bench.allreduce import bench_allreduce, loopback_bytes
+from .bench.allreduce import loopback_bytes
 from .bench.load import Child, crew
+from .report.demo import demo_report, measure_throughput, why_no_report
 from .report.history import History
 from .switch_process import SwitchProcess
 from .topology import Node, Topology, open_topology, start_target
@@ -36,9 +36,6 @@ START_LIMIT_S = 180.0
 STEP_LIMIT_S = 120.0
 TRAINING_DIGITS = 1348  # of training.load_digits
 REPORT = "inagg-demo.html"
-THROUGHPUT_BYTES = (64 << 10, 1 << 20, 16 << 20)
-THROUGHPUT_S = 0.5
-"""All-reduces for the report: their sizes, and the time for each of them, roughly."""
 SEED = 1
 NAMES = {"soft": "switch", "bmv2": "bmv2", "gloo": "Gloo"}
 
@@ -191,15 +188,6 @@ def steps_of_epoch(workers: int) -> int:
     return TRAINING_DIGITS // (16 * workers)
 
 
-def measure_throughput(workers: int, format_: str) -> list[dict[str, Any]]:
-    """A few all-reduces for the report, through the switch and with Gloo: lines of `inagg bench allreduce --json`."""
-    return [
-        line
-        for count in sorted({2, workers})
-        for line in bench_allreduce(count, format_, THROUGHPUT_BYTES, against="gloo", seconds=THROUGHPUT_S)
-    ]
-
-
 @click.command()
 @click.option("--workers", default=4, show_default=True, type=click.IntRange(2, WORKERS_MAX), help="Worker processes.")
 @click.option("--epochs", default=6, show_default=True, type=click.IntRange(1), help="Passes over the digits.")
@@ -242,7 +230,7 @@ def demo(
     """
     if report is None and not as_json:
         report = Path(REPORT)
-    why_no_report = report_cannot_be(report)
+    no_report = why_no_report(report)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     outcomes, histories = [], []
@@ -275,7 +263,7 @@ def demo(
             train("soft", workers, epochs, given, progress)
         if gloo:
             train("gloo", workers, epochs, {}, progress)
-            if report is not None and why_no_report is None:
+            if report is not None and no_report is None:
                 task = progress.add_task("all-reduces of several sizes", total=None)
                 throughput = measure_throughput(workers, format_)
                 progress.update(task, total=1, completed=1)
@@ -285,13 +273,11 @@ def demo(
     else:
         Console().print(table(outcomes, workers))
     if report is not None:
-        if why_no_report is None:
-            from .report.demo import demo_report
-
+        if no_report is None:
             where = demo_report(report, [asdict(o) for o in outcomes], histories, workers, throughput)
             click.echo(f"report: {where}", err=as_json)
         else:
-            click.echo(f"no report: {why_no_report}", err=True)
+            click.echo(f"no report: {no_report}", err=True)
     if record is not None:
         from .replay.recording import add_note
 
@@ -301,18 +287,6 @@ def demo(
         raise click.ClickException("the workers did not end with the same parameters")
     if len({outcome.parameters for outcome in outcomes if outcome.system != "gloo"}) > 1:
         raise click.ClickException(f"{target} and the software switch did not end with the same parameters")
-
-
-def report_cannot_be(path: Path | None) -> str | None:
-    """Why a report cannot be written there, known before anything runs; None if it can, or none is wanted."""
-    if path is None:
-        return None
-    if importlib.util.find_spec("matplotlib") is None:
-        return "its pictures need matplotlib; install it: pip install 'inagg[report]'"
-    folder = path.expanduser().absolute().parent
-    if folder.is_dir() and not os.access(folder, os.W_OK):
-        return f"{folder} cannot be written; name another place: --report FILE"
-    return None
 
 
 def table(outcomes: list[Outcome], workers: int) -> Table:

@@ -1,15 +1,16 @@
-"""What an all-reduce puts on a link, byte by byte. Headers counted: they take link time as the data does."""
+"""What an all-reduce puts on a link, byte by byte. Headers count, as `topology.link` counts them (a real Ethernet has
+24 bytes more for each frame: preamble, checksum and gap)."""
 
 from __future__ import annotations
 
 from inagg_wire.formats import job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500, Op, datagram_bytes
 
+from ..bench.links import datagram_of
+from ..topology.link import ETHERNET_HEADER_BYTES, HEADER_BYTES
+
 GLOO = "gloo"
-ETHERNET_BYTES = 14
-UDP_HEADERS_BYTES = ETHERNET_BYTES + 20 + 8
-"""Ethernet, IPv4, UDP. What a shaped link counts; preamble, checksum and gap of a real Ethernet would be 24 more."""
-TCP_HEADERS_BYTES = ETHERNET_BYTES + 20 + 32
+TCP_HEADERS_BYTES = ETHERNET_HEADER_BYTES + 20 + 32
 """Ethernet, IPv4, TCP with timestamps, as Linux sends it."""
 TCP_PAYLOAD_BYTES = 1500 - 20 - 32
 
@@ -22,9 +23,8 @@ def bytes_per_element(system: str, workers: int) -> float:
         return share * 4 * (TCP_PAYLOAD_BYTES + TCP_HEADERS_BYTES) / TCP_PAYLOAD_BYTES
     fmt = job_format(system)
     lanes = fmt.max_lanes(workers, UDP_PAYLOAD_BYTES_1500)
-    encodings = fmt.encoding(Op.SUM), fmt.result_encoding(Op.SUM, workers)
-    values = max(datagram_bytes(e, lanes) + UDP_HEADERS_BYTES for e in encodings) / lanes
+    values = (datagram_of(fmt, workers, lanes) + HEADER_BYTES) / lanes
     # one byte for each block of lanes in a MAX round before, twice if the scale is refined
     scale_lanes = fmt.scale_lanes(lanes)
-    scales = (datagram_bytes(fmt.encoding(Op.MAX), scale_lanes) + UDP_HEADERS_BYTES) / scale_lanes / lanes
+    scales = (datagram_bytes(fmt.encoding(Op.MAX), scale_lanes) + HEADER_BYTES) / scale_lanes / lanes
     return values + scales * (2 if fmt.refined else 1)

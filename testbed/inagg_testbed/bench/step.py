@@ -15,7 +15,7 @@ from ..profiles.compute import Compute, nothing
 from ..topology import LinkSpec
 from .step_ranks import GLOO, StepRanks, StepRun
 
-ALONE_RUNS = 3
+ALONE_RUNS = 2
 Limit = Literal["computation", "link", "CPU", "latency"]
 HIDDEN_SHARE = 0.05
 """Less communication than this share of a step is no limit."""

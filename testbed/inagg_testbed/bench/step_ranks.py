@@ -215,7 +215,7 @@ class StepRanks:
         self.workers, self.link = workers, link
         self._stack = ExitStack()
         try:
-            topology = self._stack.enter_context(open_topology(workers, link))
+            topology = self._stack.enter_context(open_topology(workers, link, made_by="inagg bench step"))
             switch = self._stack.enter_context(start_target("soft", topology))
             self._switch_pid = switch.pid
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-step-"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +13,9 @@ from .benches import allreduce_section
 from .history import History, StepBar
 from .page import Grid, Picture, Section, about_here, write
 
+THROUGHPUT_BYTES = (64 << 10, 1 << 20, 16 << 20)
+THROUGHPUT_S = 0.5
+"""All-reduces for the report: their sizes, and the time for each of them, roughly."""
 COLUMNS = ("sums by", "numbers", "accuracy", "loss", "ms a step", "bytes up, a step", "steps", "equal parameters")
 
 
@@ -65,6 +70,29 @@ def demo_report(
         sections.append(allreduce_section(throughput, text))
     data = {"outcomes": list(outcomes), "histories": [asdict(h) for h in histories], "throughput": list(throughput)}
     return write(path, "Gradients summed in the network", about_here("inagg demo"), sections, data)
+
+
+def why_no_report(path: Path | None) -> str | None:
+    """Why a report cannot be written there, known before anything runs; None if it can, or if none is wanted."""
+    if path is None:
+        return None
+    if importlib.util.find_spec("matplotlib") is None:
+        return "its pictures need matplotlib; install it: pip install 'inagg[report]'"
+    folder = path.expanduser().absolute().parent
+    if folder.is_dir() and not os.access(folder, os.W_OK):
+        return f"{folder} cannot be written; name another place: --report FILE"
+    return None
+
+
+def measure_throughput(workers: int, format_: str) -> list[dict[str, Any]]:
+    """A few all-reduces for the report, through the switch and with Gloo: lines of `inagg bench allreduce --json`."""
+    from ..bench.allreduce import bench_allreduce
+
+    return [
+        line
+        for count in sorted({2, workers})
+        for line in bench_allreduce(count, format_, THROUGHPUT_BYTES, against="gloo", seconds=THROUGHPUT_S)
+    ]
 
 
 def _row(outcome: Mapping[str, Any], name: str) -> list[str]:
