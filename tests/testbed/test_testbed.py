@@ -1,0 +1,96 @@
+"""`inagg testbed`, as a user runs it: a real switch, real ranks, faults, a recording and its replay."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from inagg_testbed.cli import COMMANDS, make_root, run
+from inagg_testbed.switch_process import COMMAND
+from inagg_testbed.testbed import cli
+
+SCRIPT = """
+import os
+import numpy as np
+from inagg_host.allreduce import AllReduce
+
+rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+values = np.random.default_rng(rank).standard_normal(100_000, np.float32)
+with AllReduce() as all_reduce:  # all that it needs is in the environment
+    for _ in range(3):
+        sums = all_reduce(values.copy())
+print("format", all_reduce.config.format, "resent", all_reduce.counters.resent > 0)
+print("sums", sums.tobytes().hex()[:64])
+"""
+
+
+def test_a_run_with_faults_is_recorded_and_replays_bit_for_bit(tmp_path: Path) -> None:
+    recording = tmp_path / "run.pcap"
+    options = ["--workers", "2", "--loss", "0.05", "--duplicate", "0.05", "--fault-seed", "7", "--format", "nat4"]
+    command = [*COMMAND, "testbed", *options, "--record", str(recording), "--", sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    said = sorted(done.stdout.splitlines())
+    assert said[0] == "[w0] format nat4 resent True"
+    assert said[1].removeprefix("[w0]") == said[3].removeprefix("[w1]")
+    assert "--fault-seed 7" in done.stderr
+
+    again = subprocess.run([*COMMAND, "replay", "--json", str(recording)], capture_output=True, text=True, timeout=240)
+    assert again.returncode == 0, again.stdout + again.stderr
+    for line in map(json.loads, again.stdout.splitlines()):
+        assert line["identical"]
+        assert line["whole"]
+        assert line["fault_seed"] == 7
+        assert line["runs"][0]["exit_code"] == 0
+        assert line["datagrams_out"] >= 2 * 3 * (100_000 // 2896)
+
+
+def test_the_status_of_a_script_that_fails_is_that_of_the_testbed() -> None:
+    command = [*COMMAND, "testbed", "--workers", "2", "--json", "--", "sh", "-c", "exit $((RANK * 5))"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 5
+    end = json.loads(done.stdout)
+    assert end["exit_code"] == 5
+    assert [rank["rank"] for rank in end["ranks"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--fault-seed", "1", "--", "true"], "nothing to seed"),
+        (["--link", "fast", "--", "true"], "is no rate of a link"),
+        (["--workers", "33", "--", "true"], "1<=x<=32"),
+        (["--workers", "2"], "COMMAND"),
+        (["run", "--in", "nowhere", "--", "true"], "inagg testbed up --name nowhere"),
+        (["run", "--in", "nowhere", "--workers", "2", "--", "true"], "leave out --workers"),
+        (["down", "--name", "nowhere"], "no testbed 'nowhere'"),
+        (["exec", "--name", "nowhere", "w0", "--", "true"], "no testbed 'nowhere'"),
+        (["up", "--name", "a/b"], "cannot name a testbed"),
+    ],
+)
+def test_wrong_usage_is_told_and_makes_nothing(arguments: list[str], words: str) -> None:
+    done = CliRunner().invoke(cli.testbed, arguments)
+    assert done.exit_code != 0
+    assert words in done.output
+
+
+def test_without_root_a_link_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from inagg_testbed.topology import TopologyError, namespaces
+
+    def refuse() -> None:
+        raise TopologyError("sudo")
+
+    monkeypatch.setattr(namespaces, "require_root", refuse)
+    done = CliRunner().invoke(cli.testbed, ["--link", "1gbit", "--", "true"])
+    assert done.exit_code == 1
+    assert "sudo" in done.output
+
+
+def test_the_commands_are_in_the_root_command() -> None:
+    assert run(make_root(COMMANDS), ["testbed", "--help"]) == 0
+    assert run(make_root(COMMANDS), ["replay", "--help"]) == 0
