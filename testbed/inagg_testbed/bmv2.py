@@ -118,11 +118,13 @@ def start(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
         words = ["--target", "bmv2", "--p4runtime", p4runtime, "--thrift", f"127.0.0.1:{THRIFT_PORT}"]
         words += ["--network", str(description), "--insecure"]
         if "--program" not in options:
-            words += ["--program", PROGRAM]
+            options = ["--program", PROGRAM, *options]
+        build = builds()[options[list(options).index("--program") + 1]]
         control = f"{node.management}:{CONTROL_PORT}"
         try:
             switch = stack.enter_context(SwitchProcess(*words, *options, control=control, data=None, node=node))
         except RuntimeError as error:
             bmv2.check()
             raise TopologyError(str(error)) from None
-        yield Running(switch.control, switch.data, switch.process.pid)
+        environment = {"INAGG_LANES": str(build.lanes), "INAGG_WINDOW": str(WINDOW)}
+        yield Running(switch.control, switch.data, switch.process.pid, environment)

@@ -96,19 +96,21 @@ def run(
     """
     more = {} if format_ is None else {"INAGG_FORMAT": format_}
     if inside is not None:
-        given = [k for k in options if ctx.get_parameter_source(k) is not click.core.ParameterSource.DEFAULT]
-        if given:
-            raise click.UsageError(f"--in takes the testbed as it is: leave out --{given[0].replace('_', '-')}")
+        asked = [k for k in options if ctx.get_parameter_source(k) is not click.core.ParameterSource.DEFAULT]
+        if asked:
+            raise click.UsageError(f"--in takes the testbed as it is: leave out --{asked[0].replace('_', '-')}")
         state = _standing(inside)
         _tell(f"testbed {inside}: {state.about['setup']}", as_json)
-        return _run_in(reopen(state), state.about["control"], command, more, as_json)
+        given_there = {**state.about["environment"], "INAGG_SWITCH": state.about["control"]}
+        return _run_in(reopen(state), command, {**given_there, **more}, as_json)
     setup = Setup.of(**options)
     _tell(f"testbed: {setup.describe()}", as_json)
     wiring = target_entry(setup.target).wiring
     made_by = shlex.join(command)
     with open_topology(setup.workers, setup.link, wiring=wiring, made_by=made_by) as topology:
         with start_target(setup.target, topology, setup.switch_options()) as switch:
-            status = _run_in(topology, switch.control, command, more, as_json)
+            given_there = {**switch.environment, "INAGG_SWITCH": switch.control}
+            status = _run_in(topology, command, {**given_there, **more}, as_json)
         if setup.record is not None:
             from inagg_testbed.replay.recording import add_note
 
@@ -117,7 +119,7 @@ def run(
     return status
 
 
-def _run_in(topology: Topology, control: str, command: Sequence[str], more: dict[str, str], as_json: bool) -> int:
+def _run_in(topology: Topology, command: Sequence[str], environment: dict[str, str], as_json: bool) -> int:
     """Run a script in a topology with a switch; its exit status."""
     from .running import run_script
 
@@ -125,7 +127,7 @@ def _run_in(topology: Topology, control: str, command: Sequence[str], more: dict
         print(f"[w{rank}] {line}", file=sys.stderr if as_json or kind == "err" else sys.stdout, flush=True)
 
     start_s = time.monotonic()
-    ends = run_script(topology, command, {"INAGG_SWITCH": control, **more}, say)
+    ends = run_script(topology, command, environment, say)
     seconds = time.monotonic() - start_s
     failed = [end for end in ends if end.exit_code and not end.asked]
     status = failed[0].exit_code if failed else 0

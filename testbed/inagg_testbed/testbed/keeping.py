@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from inagg_testbed.topology import State, TopologyError, load, open_topology, start_target, target_entry
@@ -33,16 +32,15 @@ def keep(name: str, setup: Setup) -> None:
         state = load(name)
         assert state is not None and state.mark == topology.switch.mark
         state.telling(
-            control=running.control, data=running.data, target=setup.target, setup=setup.describe(), **_faults(setup)
+            control=running.control,
+            data=running.data,
+            environment=dict(running.environment),
+            target=setup.target,
+            setup=setup.describe(),
         ).save()
         while running.pid is None or Process.of(running.pid) is not None:
             time.sleep(1.0)
     raise TopologyError("the switch has ended by itself")
-
-
-def _faults(setup: Setup) -> dict[str, object]:
-    fields = asdict(setup)
-    return {key: fields[key] for key in ("faults", "fault_seed")}
 
 
 def log_of(name: str) -> Path:

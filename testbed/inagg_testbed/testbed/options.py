@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from inagg_testbed.topology import TARGETS
+from inagg_testbed.topology import TARGETS, target_entry
+from inagg_testbed.topology.link import UNSHAPED
 from inagg_testbed.topology.opening import WORKERS_MAX
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -43,6 +44,8 @@ class Setup:
             )
         if wanted and fault_seed is None:
             fault_seed = secrets.randbits(32)
+        if link is None and target_entry(target).needs_link:
+            link = UNSHAPED
         return cls(workers, link, target, wanted, fault_seed, None if record is None else record.absolute())
 
     def switch_options(self) -> list[str]:
@@ -62,6 +65,8 @@ class Setup:
     def describe(self) -> str:
         """One line for people."""
         links = "over loopback" if self.link is None else f"with links of {self.link}"
+        if self.link == UNSHAPED:
+            links = "with unshaped links"
         text = f"{self.workers} workers {links}, target {self.target}"
         if self.faults:
             shares = ", ".join(f"{name} {share:g}" for name, share in self.faults.items())

@@ -20,6 +20,10 @@ MARK = "INAGG_TESTBED"
 """Environment variable of all processes of a testbed: its id, by which leftovers are found."""
 
 
+MANAGEMENT_PORT = "mgmt0"
+"""The interface of a worker to the network beside the links, where there is one."""
+
+
 class TopologyError(click.ClickException):
     """A testbed could not be made, or found; the text says what to do."""
 
@@ -49,7 +53,10 @@ class Node:
 
     def environment(self) -> dict[str, str]:
         """What processes here need in their environment, beside what they have."""
-        return {MARK: self.mark, "GLOO_SOCKET_IFNAME": self.interface}
+        if self.management == self.host:
+            return {MARK: self.mark, "GLOO_SOCKET_IFNAME": self.interface}
+        # The route to the switch's control service is not the way of the datagrams.
+        return {MARK: self.mark, "GLOO_SOCKET_IFNAME": MANAGEMENT_PORT, "INAGG_HOST": self.host}
 
     def enter(self) -> None:
         """Move this process here: to be called first, before it has threads. It is killed when its parent dies."""

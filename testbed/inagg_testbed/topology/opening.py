@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from inagg_testbed.signals import undisturbed
 
 from . import namespaces
+from .base import MANAGEMENT_PORT as MANAGEMENT_PORT
 from .base import Node, Topology, TopologyError, Wiring
 from .link import LinkSpec
 from .processes import Process, end_all, processes_of
@@ -20,7 +21,6 @@ NETWORK, MANAGEMENT = "10.77.0", "10.78.0"
 SWITCH_BYTE = 254
 BRIDGE = "br0"
 MANAGEMENT_BRIDGE = "mgmt"
-MANAGEMENT_PORT = "mgmt0"
 PORT = "eth0"
 
 
