@@ -29,8 +29,7 @@ from .bench.load import Child, crew
 from .report.demo import demo_report, measure_throughput, why_no_report
 from .report.history import History
 from .switch_process import SwitchProcess
-from .topology import Node, Topology, open_topology, start_target
-from .topology.opening import MANAGEMENT_PORT
+from .topology import Topology, inside, open_topology, start_target
 
 START_LIMIT_S = 180.0
 STEP_LIMIT_S = 120.0
@@ -126,22 +125,6 @@ def _worker(
         )
 
 
-def _worker_on(
-    connection: Connection,
-    node: Node,
-    rank: int,
-    workers: int,
-    system: str,
-    options: dict[str, Any],
-    epochs: int,
-    store: str,
-) -> None:
-    """`_worker` in a namespace, whose links end at a switch that is not a kernel: what is not ours goes beside it."""
-    node.enter()
-    os.environ["GLOO_SOCKET_IFNAME"] = MANAGEMENT_PORT
-    _worker(connection, rank, workers, system, options | {"host": node.host}, epochs, store)
-
-
 def run_training(
     system: str,
     workers: int,
@@ -162,7 +145,7 @@ def run_training(
             if topology is None:
                 ranks.append(Child(f"rank {rank}", _worker, *arguments))
             else:
-                ranks.append(Child(f"rank {rank}", _worker_on, topology.workers[rank], *arguments))
+                ranks.append(Child(f"rank {rank}", inside, topology.workers[rank], _worker, *arguments))
         ends: list[dict[str, Any]] = []
         for child in ranks:
             while (message := child.receive(START_LIMIT_S + STEP_LIMIT_S))[0] != "end":

@@ -125,9 +125,7 @@ class Ranks:
             self._children = self._stack.enter_context(crew())
             for rank in range(workers):
                 node = self.topology.workers[rank]
-                # Control may go over another network than data does.
-                mine = options if node.host == node.management else {**options, "host": node.host}
-                arguments = (node, rank, workers, mine, against, f"{directory}/store", loss)
+                arguments = (node, rank, workers, options, against, f"{directory}/store", loss)
                 self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
             for child in self._children:
                 child.receive(START_LIMIT_S)
