@@ -54,7 +54,7 @@ def entries() -> list[Entry]:
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
     digits = load_digits()
-    workers, budget, steps_max = (2, 0.8e6, 4) if settings.tiny else (4, 8e6, 400)
+    workers, budget, steps_max = (2, 0.8e6, 4) if settings.tiny else (4, 6e6, 200)
     chosen = entries()[:2] if settings.tiny else entries()
     curves: list[tuple[Entry, list[tuple[Traffic, float]]]] = []
     with SwitchProcess() as switch:

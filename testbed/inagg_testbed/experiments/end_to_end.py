@@ -25,7 +25,7 @@ def run(settings: Run) -> Outcome:
     outcome = Outcome()
     training, testing = load_digits()
     workers = 2 if settings.tiny else 4
-    epochs, seeds = (1, 1) if settings.tiny else (10, 5)
+    epochs, seeds = (1, 1) if settings.tiny else (10, 4)
     natural = Natural()
     floats: list[float] = []
     naturals: list[float] = []
