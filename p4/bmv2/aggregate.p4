@@ -86,7 +86,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 mark_to_drop(standard);
             }
         } else {
-            bit<16> invalid;
+            bit<32> invalid;
             lanes.apply(hdr, member, contributes, first, complete, invalid);
             if (contributes) {
                 contributions.count((bit<32>)member.worker);

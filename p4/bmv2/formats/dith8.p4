@@ -7,9 +7,9 @@
 
 #include "linear.p4"
 
-bit<32> decode(in bit<8> code, in bit<32> levels, out bit<16> wrong) {
-    return linear_integer((bit<32>)(int<32>)(int<8>)code, levels, wrong);
-}
+#define WIDE(code) (bit<32>)(int<32>)(int<8>)(code)
+#define INTEGER(code, valid) linear_integer(WIDE(code), member.levels, valid)
+#define WRONG(code) linear_wrong(WIDE(code), member.levels)
 
 #define RESULT(c) \
     if (member.result_format == FORMAT_INT16) { hdr.bytes[c].setInvalid(); PUT(words, c, 16) } \

@@ -7,8 +7,7 @@
 
 #include "linear.p4"
 
-bit<32> decode(in bit<32> code, in bit<32> levels, out bit<16> wrong) {
-    return linear_integer(code, levels, wrong);
-}
+#define INTEGER(code, valid) linear_integer(code, member.levels, valid)
+#define WRONG(code) linear_wrong(code, member.levels)
 
-#define RESULT(c) if (maximum) { PUT(bytes, c, 8) } else { PUT(words, c, 32) }
+#define RESULT(c) PUT(words, c, 32)

@@ -7,9 +7,8 @@
 
 #include "natural.p4"
 
-bit<32> decode(in bit<4> code, in bit<32> levels, out bit<16> wrong) {
-    return natural_integer((bit<32>)code[2:0], code[3:3] == 1, levels, wrong);
-}
+#define INTEGER(code, valid) natural_integer((bit<8>)(code)[2:0], (bit<32>)(code)[3:3], valid)
+#define WRONG(code) natural_wrong((bit<8>)(code)[2:0], member.levels)
 
 #define SIGN (member.result_format == FORMAT_NAT4 ? 32w8 : 0x80)
 #define RESULT(c) \

@@ -7,9 +7,8 @@
 
 #include "natural.p4"
 
-bit<32> decode(in bit<8> code, in bit<32> levels, out bit<16> wrong) {
-    return natural_integer((bit<32>)code[6:0], code[7:7] == 1, levels, wrong);
-}
+#define INTEGER(code, valid) natural_integer((bit<8>)(code)[6:0], (bit<32>)(code)[7:7], valid)
+#define WRONG(code) natural_wrong((bit<8>)(code)[6:0], member.levels)
 
 #define SIGN 0x80
 #define RESULT(c) PUT(bytes, c, 8)

@@ -1,26 +1,29 @@
 // Natural formats: levels are 0 and powers of two; sums are rounded to powers of two.
 
-// The integer of a level: 0, 1, 2, 4, ... A level beyond `levels` names none, and counts as 0.
-bit<32> natural_integer(in bit<32> level, in bool negative, in bit<32> levels, out bit<16> wrong) {
-    bit<32> magnitude = level > levels ? 0 : (32w1 << (bit<8>)level) >> 1;
-    wrong = level > levels ? 16w1 : 0;
-    return negative ? -magnitude : magnitude;
+// The integer of a level: 0, 1, 2, 4, ... A level beyond `levels` names none, and counts as 0. `negative`: 0 or 1.
+// `valid`: the bits of the integers of levels; 0 if this is not the code of a contribution to a sum.
+bit<32> natural_integer(in bit<8> level, in bit<32> negative, in bit<32> valid) {
+    return ((32w1 << level) >> 1 & valid ^ 0 - negative) + negative;
 }
+bit<32> natural_wrong(in bit<8> level, in bit<32> levels) {  // 1 or 0
+    return levels - (bit<32>)level >> 31;
+}
+#define VALID (32w1 << (bit<8>)member.levels) - 1
 
 #define LEADING_ONE(k) 32w1 << k &&& ~((32w1 << k) - 1) : at(k);
 
 // Natural compression of a sum (Horvath et al. 2019, definition 2, eq. 5): with k the position of the leading one of |sum|,
-// or of the lowest level if that is higher, the low k bits of the noise are added, which may carry the leading one up by
-// one place. With maximum, the code is the sum itself.
-control Encode(in bit<32> sum, in bool maximum, in bit<8> shift, in bit<32> noise, in bit<32> sign, out bit<32> code) {
-    bool negative;
+// or of the lowest level if that is higher, the low k bits of the noise are added. That carries the leading one up by
+// one place at most. `lowest`: 1 << shift. `sign`: the code's sign bit, which is not set for level 0.
+control Encode(in bit<32> sum, in bit<8> shift, in bit<32> lowest, in bit<32> noise, in bit<32> sign, out bit<32> code) {
+    bit<32> negative = 0 - (sum >> 31);  // all ones or 0
     bit<32> magnitude;
     bit<32> at_least_lowest;
 
     action at(bit<8> k) {
         bit<32> rounded = magnitude + (noise & (32w1 << k) - 1);
-        bit<32> level = rounded >> shift == 0 ? 0 : (bit<32>)(k - shift) + 1 + (rounded >> k + 1);
-        code = maximum ? sum : (negative && level != 0 ? level | sign : level);
+        bit<32> any = (rounded - lowest >> 31) - 1;  // not below the lowest level: all ones or 0
+        code = (bit<32>)(k - shift) + (rounded >> k) | negative & sign & any;
     }
 
     @hidden
@@ -39,9 +42,8 @@ control Encode(in bit<32> sum, in bool maximum, in bit<8> shift, in bit<32> nois
     }
 
     apply {
-        negative = sum[31:31] == 1;
-        magnitude = negative ? -sum : sum;
-        at_least_lowest = magnitude | 32w1 << shift;
+        magnitude = (sum ^ negative) - negative;
+        at_least_lowest = magnitude | lowest;
         leading_one.apply();
     }
 }

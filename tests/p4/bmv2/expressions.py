@@ -24,6 +24,7 @@ BINARY: dict[str, Callable[[int, int], int]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
+    "usat_cast": lambda value, bits: min(max(value, 0), (1 << bits) - 1),  # what |-| and |+| become
 }
 
 
