@@ -18,6 +18,7 @@ from tests.testbed.leftovers import network, processes_marked, run_and_signal
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.topology import Topology, TopologyError, open_topology, state
 from inagg_testbed.topology.namespaces import create, existing, queue_drops, remove, run_inside
+from inagg_testbed.topology.processes import processes_of
 
 pytestmark = pytest.mark.root
 
@@ -50,7 +51,7 @@ def receive_from(topology: Topology, trains: int, pause_s: float) -> tuple[int, 
     with receiver:
         receiver.bind((topology.switch.host, 0))
         receiver.setsockopt(socket.SOL_SOCKET, 33, 32 << 20)  # SO_RCVBUFFORCE
-        receiver.settimeout(1.0)
+        receiver.settimeout(30.0)  # until the sender is there
         argv = [sys.executable, "-S", "-c", SEND, topology.switch.host, str(receiver.getsockname()[1])]
         sender = subprocess.Popen(topology.workers[0].command([*argv, str(trains), str(pause_s)]))
         times = []
@@ -60,6 +61,7 @@ def receive_from(topology: Topology, trains: int, pause_s: float) -> tuple[int, 
             except TimeoutError:
                 break
             times.append(time.monotonic())
+            receiver.settimeout(1.0)
         assert sender.wait() == 0
     return len(times), times[-1] - times[0]
 
@@ -114,8 +116,10 @@ def test_bare_ports_have_no_bridge_no_offloads_and_a_network_for_control() -> No
 def test_all_is_gone_afterwards_also_after_an_error_and_with_processes_in_it() -> None:
     before = network()
     with pytest.raises(ZeroDivisionError), open_topology(2, "1gbit") as topology:  # noqa: PT012
-        sleeper = subprocess.Popen(topology.workers[0].command(["sleep", "60"]))
-        time.sleep(0.2)
+        node = topology.workers[0]
+        sleeper = subprocess.Popen(node.command(["sleep", "60"]))
+        while not processes_of(node.mark, [str(node.namespace)]):
+            time.sleep(0.01)
         raise ZeroDivisionError
     assert network() == before
     assert sleeper.wait() == -signal.SIGTERM
