@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -16,9 +16,6 @@ from .wire import GLOO
 Network = Literal["loopback", "veth"]
 """What datagrams go through: the loopback interface, or pairs of interfaces between namespaces (needs root)."""
 
-WORKERS = (2, 4, 8)
-SIZES = (1 << 14, 1 << 20, 1 << 23)
-"""Elements of the all-reduces: 64 KiB, 4 MiB, 32 MiB of float32, as buckets are."""
 SAMPLE_S = 0.3
 """Time for each all-reduce, roughly."""
 RUNS_MIN, RUNS_MAX = 3, 100
@@ -26,6 +23,28 @@ KERNEL_ELEMENTS = 1 << 22
 BATCH_DATAGRAMS = 44
 """What the engine gives to a kernel at a time."""
 SYSTEMS = (GLOO, *FORMATS)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All-reduces to measure with one number of workers. ``link``: as `open_topology` takes it."""
+
+    workers: int
+    link: str | None
+    systems: tuple[str, ...] = SYSTEMS
+    elements: tuple[int, ...] = (1 << 14, 1 << 20, 1 << 23)
+    """64 KiB, 4 MiB, 32 MiB of float32, as buckets are."""
+
+
+PLANS: dict[Network, tuple[Plan, ...]] = {
+    "loopback": tuple(Plan(workers, None) for workers in (2, 4, 8)),
+    "veth": (
+        *(Plan(workers, "none") for workers in (2, 4, 8)),
+        # where a link of 1 Gbit/s and the processors take about as long as each other
+        Plan(4, "1gbit", (GLOO, "nat8", "dith8-exact", "fix32"), (1 << 20, 1 << 22)),
+    ),
+}
+"""What a calibration measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +64,9 @@ class Calibration:
         return fit_costs(self.samples)
 
     def residuals(self) -> list[float]:
-        """Relative errors of the fit on its own samples: how far a line is from this machine."""
+        """Relative errors of the fit on its own samples: how far the model is from this machine."""
         costs = self.costs()
-        return [costs[s.system].cost(s.workers, 0).seconds(s.elements) / s.seconds - 1 for s in self.samples]
+        return [costs[s.system].cost(s.workers, s.bits_per_s).seconds(s.elements) / s.seconds - 1 for s in self.samples]
 
 
 def from_kept(kept: dict[str, Any]) -> Calibration:
@@ -66,8 +85,8 @@ def calibration(network: Network, again: bool = False, progress: Callable[[str],
             progress("the calibration that was kept is of another version: measuring anew")
     kernels = measure_kernels(progress)
     samples, loads = [], []
-    for count in WORKERS:
-        found, load = measure(network, SYSTEMS, count, SIZES, progress)
+    for plan in PLANS[network]:
+        found, load = measure(plan, progress)
         samples += found
         loads.append(load)
     content = {
@@ -76,23 +95,22 @@ def calibration(network: Network, again: bool = False, progress: Callable[[str],
     return from_kept(cache.keep(f"calibration-{network}", content))
 
 
-def measure(
-    network: Network, systems: Sequence[str], workers: int, sizes: Sequence[int],
-    progress: Callable[[str], None] = lambda _: None,
-) -> tuple[list[Sample], float]:  # fmt: skip
-    """All-reduces of ``sizes`` elements by each system, over links without a rate; and `StepRanks.foreign_load`."""
+def measure(plan: Plan, progress: Callable[[str], None] = lambda _: None) -> tuple[list[Sample], float]:
+    """The all-reduces of a plan, and `StepRanks.foreign_load`."""
     from ..bench.step_ranks import StepRanks
+    from ..topology import LinkSpec
 
+    workers, rate = plan.workers, LinkSpec.parse(plan.link).rate_bits_per_s if plan.link else 0.0
     progress(f"calibrating: starting {workers} workers")
     found = []
-    with StepRanks(workers, systems, None if network == "loopback" else "none") as ranks:
-        for elements in sizes:
-            for system in systems:
+    with StepRanks(workers, plan.systems, plan.link) as ranks:
+        for elements in plan.elements:
+            for system in plan.systems:
                 progress(f"calibrating: {workers} workers, {elements * 4 >> 10:,} KiB, {system}")
                 bare = nothing([elements])
                 estimate_s = min(ranks.run(system, bare, 2).seconds)
                 run = ranks.run(system, bare, round(min(RUNS_MAX, max(RUNS_MIN, SAMPLE_S / estimate_s))))
-                found.append(Sample(system, workers, elements, run.median_s, run.worker_cpu_s, run.switch_cpu_s))
+                found.append(Sample(system, workers, elements, run.median_s, run.worker_cpu_s, run.switch_cpu_s, rate))
         return found, ranks.foreign_load
 
 

@@ -1,9 +1,10 @@
 """The cost model: how long an all-reduce takes, from a few measured constants (alpha-beta, Hockney 1994).
 
-    seconds(elements) = alpha(n) + elements * max(wire / rate, beta(n))
+    seconds(elements) = alpha(n) + elements * ((wire / rate)^p + beta(n)^p)^(1/p)
 
 alpha is latency, wire the bytes of an element on a worker's link (`advise.wire`), beta the time that processors need
-for an element, n the number of workers. Link and processors work at the same time, so the slower one counts.
+for an element, n the number of workers. Link and processors work at the same time, so the slower one counts most; were
+they never to wait for each other it alone would, and p be infinite. p is fitted to all-reduces over a shaped link.
 
 On one machine, where all workers and the switch share the cores, alpha and beta are fitted to measured all-reduces, for
 each number of workers that was measured, and interpolated between them (they are no straight lines: with more processes
@@ -14,8 +15,9 @@ end, but knows the parts of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .fit import fit
@@ -26,9 +28,13 @@ Placement = Literal["one-machine", "own-machines"]
 Limit = Literal["latency", "link", "CPU", "switch CPU"]
 
 
+EXPONENTS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, math.inf)
+"""Those that are tried: from the sum of both times to the larger one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A measured all-reduce over links without a rate, and the CPU time in it of one worker and of the switch."""
+    """A measured all-reduce, and the CPU time in it of one worker and of the switch."""
 
     system: str
     workers: int
@@ -36,6 +42,8 @@ class Sample:
     seconds: float
     worker_cpu_s: float
     switch_cpu_s: float
+    bits_per_s: float = 0.0
+    """Of each worker's link; 0: without a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,8 @@ class Costs:
     """CPU time of one worker for an element."""
     switch: Curve
     """CPU time of the switch for an element from every worker; zero for Gloo."""
+    sharpness: float = math.inf
+    """The exponent p above."""
 
     def cost(self, workers: int, bits_per_s: float, placement: Placement = "one-machine") -> Cost:
         """Of an all-reduce between ``workers``; ``bits_per_s`` 0: a link without a rate."""
@@ -75,7 +85,16 @@ class Costs:
             alpha = self.alpha.at(2) * (workers - 1 if self.system == GLOO else 1)
             rates = {"link": wire, "CPU": self.worker.at(workers), "switch CPU": self.switch.at(workers)}
         limit = max(rates, key=lambda name: rates[name])
-        return Cost(alpha, rates[limit], limit)
+        return Cost(alpha, norm(tuple(rates.values()), self.sharpness), limit)
+
+
+def norm(values: Sequence[float], exponent: float) -> float:
+    """(sum of value^exponent)^(1/exponent) of values that are not negative; the largest for an infinite exponent."""
+    largest = max(values)
+    if not largest or math.isinf(exponent):
+        return largest
+    total: float = sum((value / largest) ** exponent for value in values)
+    return float(largest * total ** (1 / exponent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +116,30 @@ class Cost:
 def fit_costs(samples: Iterable[Sample]) -> dict[str, Costs]:
     """The constants of every system in ``samples``, each measured with at least two numbers of workers and sizes.
 
-    Raises ValueError if the samples of a system do not determine them.
+    Samples over links with a rate determine the exponent, which all systems share; without any it is infinite.
+    Raises ValueError if the samples of a system do not determine the others.
     """
     by_system: dict[str, list[Sample]] = {}
+    shaped: list[Sample] = []
     for sample in samples:
-        by_system.setdefault(sample.system, []).append(sample)
-    return {system: _fit_system(system, mine) for system, mine in by_system.items()}
+        if sample.bits_per_s:
+            shaped.append(sample)
+        else:
+            by_system.setdefault(sample.system, []).append(sample)
+    costs = {system: _fit_system(system, mine) for system, mine in by_system.items()}
+    known = [sample for sample in shaped if sample.system in costs]
+    if not known:
+        return costs
+
+    def misfit(exponent: float) -> float:
+        total = 0.0
+        for s in known:
+            cost = replace(costs[s.system], sharpness=exponent).cost(s.workers, s.bits_per_s)
+            total += (cost.seconds(s.elements) / s.seconds - 1) ** 2
+        return total
+
+    sharpness = min(EXPONENTS, key=misfit)
+    return {system: replace(cost, sharpness=sharpness) for system, cost in costs.items()}
 
 
 def _fit_system(system: str, samples: Sequence[Sample]) -> Costs:

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from inagg_testbed import cache
 from inagg_testbed.advise import calibrate
-from inagg_testbed.advise.calibrate import SYSTEMS, Calibration, calibration, from_kept
+from inagg_testbed.advise.calibrate import SYSTEMS, Calibration, Plan, calibration, from_kept
 from inagg_testbed.advise.check import LINK_CASES, LOOPBACK_CASES, Checked
 from inagg_testbed.advise.command import advise, check_table, percent, verdict
-from inagg_testbed.advise.model import Sample
+from inagg_testbed.advise.model import Costs, Curve, Sample
 from inagg_testbed.advise.predict import advice, predict
 from inagg_testbed.advise.wire import bytes_per_element
 from inagg_testbed.profiles import profile
@@ -122,11 +122,9 @@ def test_where_the_link_is_the_limit_fewer_bytes_help() -> None:
 
 
 def test_a_format_that_is_slower_is_named() -> None:
-    # two workers: the ring sends a tensor each way, as fix32 does, and dith8-exact half of that
+    slow = Curve(((2, 1e-6), (8, 1e-6)))
     costs = KNOWN.costs()
-    costs["fix32"] = costs["dith8-exact"].__class__(
-        "fix32", *(4 * [costs["gloo"].beta.__class__(((2, 1e-6), (8, 1e-6)))])
-    )
+    costs["fix32"] = Costs("fix32", slow, slow, slow, slow)
     text = " ".join(advice(predict(compute(0.0), costs, ["nat8", "fix32"], 4, 1e8, "one-machine")))
     assert "Slower than Gloo: fix32." in text
 
@@ -141,8 +139,8 @@ def test_a_calibration_of_another_version_is_measured_anew(monkeypatch: pytest.M
     cache.keep("calibration-loopback", {"network": "loopback", "samples": [{"speed": 1}], "kernels": {}})
     monkeypatch.setattr(calibrate, "measure_kernels", lambda progress: {"nat8": 1e-9})
     measured = {n: [s for s in SAMPLES if s.workers == n] for n in (2, 8)}
-    monkeypatch.setattr(calibrate, "WORKERS", (2, 8))
-    monkeypatch.setattr(calibrate, "measure", lambda network, systems, n, sizes, progress: (measured[n], n / 100))
+    monkeypatch.setitem(calibrate.PLANS, "loopback", (Plan(2, None), Plan(8, None)))
+    monkeypatch.setattr(calibrate, "measure", lambda plan, progress: (measured[plan.workers], plan.workers / 100))
     told: list[str] = []
     found = calibration("loopback", progress=told.append)
     assert told == ["the calibration that was kept is of another version: measuring anew"]

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from inagg_testbed.advise.fit import fit
-from inagg_testbed.advise.model import Cost, Curve, Sample, fit_costs
+from inagg_testbed.advise.model import Cost, Curve, Sample, fit_costs, norm
 from inagg_testbed.advise.step import step_time
 from inagg_testbed.advise.wire import bytes_per_element
 from inagg_testbed.profiles.compute import Compute
@@ -59,6 +59,23 @@ def test_between_measured_numbers_of_workers_a_constant_is_on_a_line_and_beyond_
     curve = Curve(((2, 1.0), (4, 2.0), (8, 10.0)))
     assert [curve.at(n) for n in (2, 3, 4, 6, 8, 9)] == [1.0, 1.5, 2.0, 6.0, 10.0, 12.0]
     assert Curve(((2, 3.0), (4, 1.0))).at(32) == 0.0
+
+
+def test_a_norm_is_between_the_larger_and_the_sum() -> None:
+    assert norm((3.0, 4.0), 1.0) == pytest.approx(7.0)
+    assert norm((3.0, 4.0), 2.0) == pytest.approx(5.0)
+    assert norm((3.0, 4.0), math.inf) == 4.0
+    assert norm((0.0, 0.0), 2.0) == 0.0
+
+
+def test_how_much_link_and_processors_wait_for_each_other_is_fitted() -> None:
+    wire, elements = bytes_per_element("nat8", 4) * 8 / 5e9, 1 << 22
+    together = (wire**2 + (B0 + 4 * B1) ** 2) ** 0.5
+    shaped = Sample("nat8", 4, elements, A0 + 4 * A1 + elements * together, 0.0, 0.0, 5e9)
+    costs = fit_costs([*samples("gloo"), *samples("nat8"), shaped])
+    assert {cost.sharpness for cost in costs.values()} == {2.0}
+    assert costs["nat8"].cost(4, 5e9).seconds(elements) == pytest.approx(shaped.seconds)
+    assert COSTS["nat8"].sharpness == math.inf
 
 
 def test_one_number_of_workers_or_one_size_is_not_enough() -> None:
