@@ -44,11 +44,15 @@ def processes_marked(mark: str) -> list[str]:
     return found
 
 
-def network() -> set[str]:
-    """Namespaces and interfaces that this process sees by name."""
+def network_of(name: str) -> list[str]:
+    """The namespaces of a testbed, and interfaces of ours where none should ever be: in this process's network.
+
+    Other testbeds may come and go meanwhile, so only its own count.
+    """
     folder = Path("/run/netns")
-    namespaces = {f"namespace {path.name}" for path in folder.iterdir()} if folder.exists() else set()
-    return namespaces | {f"interface {path.name}" for path in Path("/sys/class/net").iterdir()}
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    ours = [f"namespace {found}" for found in names if found.startswith(f"inagg-{name}-")]
+    return sorted(ours + [f"interface {path.name}" for path in Path("/sys/class/net").glob("w[0-9]*")])
 
 
 def run_and_signal(
@@ -68,7 +72,6 @@ def run_and_signal(
     temporary, states, here = folder / "tmp", folder / "run", folder / "here"
     for made in (temporary, states, here):
         made.mkdir()
-    before = network()
     environment = {**os.environ, MARK: mark, "TMPDIR": str(temporary), "XDG_RUNTIME_DIR": str(states)}
     out, errors = folder / "out", folder / "errors"
     with out.open("wb") as out_file, errors.open("wb") as errors_file:
@@ -95,7 +98,7 @@ def run_and_signal(
     while True:
         left = processes_marked(mark)
         left += [str(path) for path in (*temporary.iterdir(), *(states / "inagg").glob("*"))]
-        left += sorted(network() - before)
+        left += network_of(f"run-{process.pid}")
         if not left or time.monotonic() > deadline_s:
             return Run(process.returncode, out.read_text(), errors.read_text(), left)
         time.sleep(0.05)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.testbed.leftovers import network, processes_marked, run_and_signal
+from tests.testbed.leftovers import network_of, processes_marked, run_and_signal
 
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.topology import Topology, TopologyError, open_topology, state
@@ -114,14 +114,13 @@ def test_bare_ports_have_no_bridge_no_offloads_and_a_network_for_control() -> No
 
 
 def test_all_is_gone_afterwards_also_after_an_error_and_with_processes_in_it() -> None:
-    before = network()
     with pytest.raises(ZeroDivisionError), open_topology(2, "1gbit") as topology:  # noqa: PT012
         node = topology.workers[0]
         sleeper = subprocess.Popen(node.command(["sleep", "60"]))
         while not processes_of(node.mark, [str(node.namespace)]):
             time.sleep(0.01)
         raise ZeroDivisionError
-    assert network() == before
+    assert network_of(topology.name) == []
     assert sleeper.wait() == -signal.SIGTERM
 
 
@@ -141,7 +140,6 @@ def inagg(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_killed_testbed_is_found_by_status_and_removed_by_down(tmp_path: Path) -> None:
-    before = network()
     mark = "a-killed-testbed"
     environment = {**os.environ, "INAGG_TEST_MARK": mark}
     script = ["sh", "-c", f"touch {tmp_path}/ready; exec sleep 60"]
@@ -161,18 +159,17 @@ def test_a_killed_testbed_is_found_by_status_and_removed_by_down(tmp_path: Path)
         (line,) = [line for line in json.loads(seen.stdout)["testbeds"] if line["name"] == name]
         assert seen.returncode == 1
         assert line["state"] == "left over"
-        assert set(line["namespaces"]) <= {path.removeprefix("namespace ") for path in network() - before}
+        assert {f"namespace {name}" for name in line["namespaces"]} == set(network_of(name))
     finally:
         removed = inagg("down", "--name", name)
     assert removed.returncode == 0, removed.stderr
     assert f"removed {name} (left over: 3 namespaces" in removed.stdout
-    assert network() == before
+    assert network_of(name) == []
     assert processes_marked(mark) == []
     assert inagg("down", "--name", name).returncode == 1
 
 
 def test_a_testbed_stays_until_down_and_runs_scripts_meanwhile() -> None:
-    before = network()
     name = f"test-{os.getpid()}"
     try:
         made = inagg("up", "--name", name, "--workers", "2", "--link", "1gbit", "--json")
@@ -184,10 +181,10 @@ def test_a_testbed_stays_until_down_and_runs_scripts_meanwhile() -> None:
         jobs = inagg("exec", "--name", name, "switch", "--", *COMMAND, "jobs", "--json")
         assert json.loads(jobs.stdout)["jobs"] == []
         assert inagg("exec", "--name", name, "w7", "--", "true").returncode == 1
-        assert network() - before
+        assert len(network_of(name)) == 3
     finally:
         assert inagg("down", "--name", name).returncode == 0
-    assert network() == before
+    assert network_of(name) == []
 
 
 @pytest.mark.slow
