@@ -24,7 +24,7 @@ Record = dict[str, Any]
 """One experiment and its outcome, as in `results.json`."""
 
 
-def record(experiment: Experiment, outcome: Outcome, seed: int, seconds: float) -> Record:
+def record(experiment: Experiment, outcome: Outcome, seed: int, cpu_s: float) -> Record:
     """For `results.json`."""
     return {
         "experiment": experiment.name,
@@ -33,7 +33,7 @@ def record(experiment: Experiment, outcome: Outcome, seed: int, seconds: float) 
         "paper": experiment.paper,
         "claim": experiment.claim,
         "seed": seed,
-        "seconds": round(seconds, 1),
+        "cpu_s": round(cpu_s, 1),
         "figures": [figure.as_dict(experiment.name) for figure in outcome.figures],
         "notes": outcome.notes,
         "plots": [{"file": f"{plot.name}.svg", "title": plot.title} for plot in outcome.plots],
@@ -57,11 +57,11 @@ def page(records: Sequence[Record]) -> str:
     missed = [(r, figure) for r in records for figure in r["figures"] if not figure["within_tolerance"]]
     parts = [HEADING.format(seeds=", ".join(str(seed) for seed in sorted({r["seed"] for r in records})))]
     parts.append(f"{len(figures) - len(missed)} of {len(figures)} figures are within tolerance.\n")
-    parts.append("| row | experiment | figures within tolerance | took |\n|---|---|---|---|")
+    parts.append("| row | experiment | figures within tolerance | CPU time |\n|---|---|---|---|")
     for r in records:
         within = sum(figure["within_tolerance"] for figure in r["figures"])
         link, row = f"[{r['title']}](#{r['experiment']})", r["row"] or ""
-        parts.append(f"| {row} | {link} | {within} of {len(r['figures'])} | {r['seconds']:.0f} s |")
+        parts.append(f"| {row} | {link} | {within} of {len(r['figures'])} | {r['cpu_s']:.0f} s |")
     parts.append("\n## Not reproduced\n")
     for r, figure in missed:
         parts.append(f"- {r['title']}: {figure['figure']}: {shown(figure['measured'])}, not {expected(figure)}.")

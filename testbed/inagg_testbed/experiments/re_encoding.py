@@ -11,6 +11,9 @@ from inagg_wire.formats import job_format
 from .enumeration import counted, natural_compression, natural_dithering, switch_integers
 from .model import Experiment, Line, Outcome, Plot, Run
 
+SHOWN = 256
+"""Sums in the picture."""
+
 
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
@@ -27,7 +30,7 @@ def run(settings: Run) -> Outcome:
         differ += got != natural_compression(Fraction(v))
         mean = sum((x * p for x, p in got.items()), Fraction(0))
         reencoded_total, total = reencoded_total + abs(mean), total + abs(v)
-        if v > 0:
+        if 0 < v < SHOWN:
             moments.append(float(sum((x * x * p for x, p in got.items()), Fraction(0)) / v**2))
     outcome.add(
         "sums whose re-encoding is not distributed as C_nat of the sum",

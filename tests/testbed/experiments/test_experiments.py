@@ -121,7 +121,7 @@ def made(name: str, measured: float) -> Record:
     outcome = Outcome(notes=[f"note of {name}"])
     outcome.add("a figure | with a bar", measured, 1.0, 0.1, "because")
     found = Experiment(name, f"Title of {name}", "Some paper", "It is so.", lambda run: outcome)
-    return record(found, outcome, seed=7, seconds=2.0)
+    return record(found, outcome, seed=7, cpu_s=2.0)
 
 
 def test_page_lists_what_was_not_reproduced() -> None:
