@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.table import Table
 
 from inagg_wire.formats import FORMATS, WORKERS_MAX
 
-from ..bench.step_command import compute_of, compute_options
+from ..bench.step_command import LinkRate, compute_of, compute_options
 from ..profiles import NAMES
 from ..report.option import report_option
 
@@ -28,20 +27,6 @@ if TYPE_CHECKING:
 GOOD_ERROR = 0.15
 CAPTION = "alone: all communication; exposed: what computation does not hide of it; less: than Gloo"
 PLACEMENTS = ("own-machines", "one-machine")
-
-
-class LinkRate(click.ParamType[str]):
-    """A rate such as 1gbit, or none."""
-
-    name = "rate"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ..topology import LinkSpec
-
-        try:
-            return str(LinkSpec.parse(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.command()
@@ -82,7 +67,7 @@ def advise(
         raise click.UsageError("--report goes with --check")
     console = Console(stderr=True)
     with console.status("") as status:
-        constants = _calibration(calibrate, as_check, status.update)
+        constants = _calibration(calibrate, status.update)
         if as_check:
             found = _check(constants, steps, status.update, as_json)
         else:
@@ -102,10 +87,16 @@ def advise(
     _show(predictions, constants, model, link, workers, placement, as_json)
 
 
-def _calibration(again: bool, as_check: bool, progress: Callable[[str], None]) -> Calibration:
+def _calibration(again: bool, progress: Callable[[str], None]) -> Calibration:
+    from ..topology import TopologyError
+    from ..topology.namespaces import require_root
     from .calibrate import calibration
 
-    network: Network = "veth" if os.geteuid() == 0 else "loopback"
+    network: Network = "veth"
+    try:
+        require_root()
+    except TopologyError:
+        network = "loopback"
     return calibration(network, again, progress)
 
 

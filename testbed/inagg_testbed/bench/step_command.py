@@ -25,6 +25,20 @@ if TYPE_CHECKING:
     from .step import StepLine
 
 
+class LinkRate(click.ParamType[str]):
+    """A rate such as 1gbit, or none."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ..topology import LinkSpec
+
+        try:
+            return str(LinkSpec.parse(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 def compute_options(command: F) -> F:
     """The options that say how long computation takes: --batch, --compute-ms, --compute-rate."""
     for option in (
@@ -67,7 +81,11 @@ def compute_of(model: str, batch: int | None, compute_ms: float | None, compute_
     help="Whose gradients (repeatable).",
 )
 @click.option(
-    "--link", "links", multiple=True, help="Links of workers, such as 1gbit (repeatable; root). [default: loopback]"
+    "--link",
+    "links",
+    multiple=True,
+    type=LinkRate(),
+    help="Links of workers, such as 1gbit (repeatable; root). [default: loopback]",
 )
 @click.option("--workers", default=8, show_default=True, type=click.IntRange(2, WORKERS_MAX), help="Worker processes.")
 @click.option(
