@@ -100,6 +100,9 @@ class Exchange:
         the sums, what is to be remembered: only of vectors whose sums are finite. Raises ValueError, and changes
         nothing, for a vector that is not as it was.
         """
+        types = sorted({str(x.dtype) for x in vectors.values()})
+        if len(types) != 1:
+            raise ValueError(f"vectors of types {types}: give at least one, and all of one type")
         prepared = [self._enter(compressor, number, check(x), memories) for number, x in vectors.items()]
         if compressor.aggregation is Aggregation.GATHER:
             return self._begin_gather(compressor, prepared)

@@ -8,25 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .base import (
-    Aggregation,
-    Bound,
-    Compressor,
-    Contraction,
-    Floats,
-    Indices,
-    Mask,
-    NoBound,
-    State,
-    Unbiased,
-)
-from .key import Key
+from .around import Around
+from .base import Bound, Compressor, Contraction, Floats, Indices, NoBound, State, Unbiased
 
 MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorFeedback(Compressor):
+class ErrorFeedback(Around):
     """Compresses p = x + m in the place of x, and then m is p less what this worker has *contributed* for it (Stich et
     al. 2018, algorithm 1; Karimireddy et al. 2019). What is contributed are the worker's own codes, decoded: errors of
     any fixed point and rounding on the way up are in m as well.
@@ -40,7 +29,6 @@ class ErrorFeedback(Compressor):
     Mem-SGD, which multiplies before it remembers, does without that.
     """
 
-    inner: Compressor
     damping: float | None = None
 
     def __post_init__(self) -> None:
@@ -61,16 +49,6 @@ class ErrorFeedback(Compressor):
             return 2.0 ** -math.ceil(math.log2(1 + bound.w))
         return 1.0
 
-    @property
-    def aggregation(self) -> Aggregation:
-        """The inner's."""
-        return self.inner.aggregation
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """The inner's."""
-        return self.inner.formats
-
     def bound(self, d: int) -> Bound:
         """Of one compression, without the memory. Unbiased: E|x - f C(x)|^2 <= (1 - 2 f + f^2 (1 + w)) |x|^2."""
         inner = self.inner.bound(d)
@@ -85,10 +63,6 @@ class ErrorFeedback(Compressor):
         # x - f C = f (x - C) + (1 - f) x, and a square is convex
         return Contraction(factor * inner.kept)
 
-    def compress(self, x: Floats, key: Key) -> bytes:
-        """The inner's. It is the caller who has added what is remembered."""
-        return self.inner.compress(x, key)
-
     def decompress(self, data: bytes, d: int, dtype: npt.DTypeLike) -> Floats:
         """Damped."""
         return self._damp(self.inner.decompress(data, d, dtype), d)
@@ -96,30 +70,6 @@ class ErrorFeedback(Compressor):
     def _damp(self, values: Floats, d: int) -> Floats:
         factor = self.factor(d)
         return values if factor == 1.0 else values * values.dtype.type(factor)
-
-    def blocks(self, x: Floats) -> Mask | None:
-        """The inner's."""
-        return self.inner.blocks(x)
-
-    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
-        """The inner's."""
-        return self.inner.where(d, key, union)
-
-    def kept(self, x: Floats, where: Indices) -> Floats:
-        """The inner's."""
-        return self.inner.kept(x, where)
-
-    def scale(self, x: Floats) -> float | None:
-        """The inner's."""
-        return self.inner.scale(x)
-
-    def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
-        """The inner's."""
-        return self.inner.to_sum(x, key, scale)
-
-    def from_sum(self, sums: Floats, scale: float | None = None) -> Floats:
-        """The inner's."""
-        return self.inner.from_sum(sums, scale)
 
     def spread(self, values: Floats, where: Indices | None, d: int) -> Floats:
         """Damped."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from inagg_host.completion import Work, make_pool
@@ -85,6 +86,29 @@ class Compression:
         self.memories = state["memories"]
 
 
+class Apart:
+    """Those parameters of a bucket that a process group averages exactly."""
+
+    def __init__(self, bucket: GradBucket, mask: Sequence[bool], group: dist.ProcessGroup) -> None:
+        """Begins. ``mask``: which of the bucket's parameters they are."""
+        self.mask = mask
+        self._gradients = [g for g, plain in zip(bucket.gradients(), mask, strict=True) if plain]
+        self._work: dist.Work | None = None
+        if self._gradients:
+            self._flat = torch.cat([gradient.reshape(-1) for gradient in self._gradients]).div_(group.size())
+            self._work = group.allreduce([self._flat])
+
+    def finish(self) -> None:
+        """Wait, and put the averages where the gradients are."""
+        if self._work is None:
+            return
+        self._work.wait()
+        start = 0
+        for gradient in self._gradients:
+            gradient.copy_(self._flat[start : start + gradient.numel()].view_as(gradient))
+            start += gradient.numel()
+
+
 class CompressedSums:
     """One rank's compressed buckets on their way, one after the other, on threads of their own.
 
@@ -104,9 +128,11 @@ class CompressedSums:
         """As `Exchange.counts`."""
         return self._exchange.counts
 
-    def average(self, compressor: Compressor, bucket: GradBucket) -> TensorWork:
-        """Average a bucket in place. Values of 16 bits are compressed as float32."""
+    def average(self, compressor: Compressor, bucket: GradBucket, apart: Apart) -> TensorWork:
+        """Average a bucket in place. Values of 16 bits are compressed as float32. ``apart`` are those parameters that
+        are averaged otherwise, and are waited for here."""
         buffer, places = bucket.buffer(), self._compression.places(bucket)
+        places = [place for place, plain in zip(places, apart.mask, strict=True) if not plain]
         work = Work()
         wide = torch.float64 if buffer.dtype is torch.float64 else torch.float32
         values = buffer.detach().to("cpu", wide).numpy()  # waits for a GPU, whose gradients these are
@@ -116,16 +142,22 @@ class CompressedSums:
             return self._exchange.begin(compressor, vectors, self._compression.memories)
 
         begun = self._begin.submit(begin)
-        self._end.submit(self._finish, begun, buffer, places, work)
+        self._end.submit(self._finish, begun, buffer, places, apart, work)
         return TensorWork(work, [buffer])
 
     def _finish(
-        self, begun: Future[Callable[[], dict[int, Floats]]], buffer: torch.Tensor, places: list[Place], work: Work
+        self,
+        begun: Future[Callable[[], dict[int, Floats]]],
+        buffer: torch.Tensor,
+        places: list[Place],
+        apart: Apart,
+        work: Work,
     ) -> None:
         try:
             totals = begun.result()()
             for number, start, end in places:
                 buffer[start:end] = torch.from_numpy(totals[number]).div_(self._workers)
+            apart.finish()
             if buffer.is_cuda:
                 torch.cuda.current_stream(buffer.device).synchronize()
         except BaseException as error:  # whatever it is, it belongs to whoever waits

@@ -5,6 +5,7 @@ No `from __future__ import annotations` here: DDP compares the hook's annotation
 
 import secrets
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Self
@@ -19,7 +20,7 @@ from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Aggregation, Compressor
 from inagg_host.counters import Counters
 
-from .compressed import CompressedSums, Compression, choose, with_format
+from .compressed import Apart, CompressedSums, Compression, choose, with_format
 from .inner import ArrayGroup
 from .job import GroupJob
 from .options import asked
@@ -40,10 +41,10 @@ class InaggState:
 
     It can be pickled into a checkpoint, and then holds what it was configured with, the secret excepted, and what the
     compressor remembers; neither process group, job, sockets nor threads. What a compressor remembers is this rank's
-    own: each rank keeps its own checkpoint. A state that was restored uses the default group, unless `process_group` is
-    set, and joins a job of its own with its first bucket. Rounding noise of the formats depends on the job's seed and
-    block numbers, which begin anew: of a given ``seed`` it thus repeats what it was at the beginning, for other
-    gradients. That of a compressor goes on.
+    own: each rank keeps its own checkpoint. A state that was restored uses the default group and has no parameters
+    apart, unless `process_group` and `plain` are set, and joins a job of its own with its first bucket. Rounding noise
+    of the formats depends on the job's seed and block numbers, which begin anew: of a given ``seed`` it thus repeats
+    what it was at the beginning, for other gradients. That of a compressor goes on.
     """
 
     def __init__(
@@ -51,11 +52,14 @@ class InaggState:
         process_group: dist.ProcessGroup | None = None,
         timeout: timedelta = default_pg_timeout,
         compressor: str | Compressor | None = None,
+        plain: Iterable[torch.Tensor] = (),
         **options: Any,
     ) -> None:
         """All ranks of ``process_group`` (None: of the default group) must do this at the same time. ``timeout``: how
-        long an operation may take. ``options``: as `Options`. Raises `ConfigError` or `AllReduceError`.
+        long an operation may take. ``plain``: parameters that are not compressed but averaged exactly by the process
+        group, such as those of the last layer. ``options``: as `Options`. Raises `ConfigError` or `AllReduceError`.
         """
+        self.plain = tuple(plain)
         self.process_group, self.timeout, self.options = process_group, timeout, options
         self.compressor = choose(compressor)
         self._compression: Compression | None = None
@@ -141,7 +145,13 @@ class InaggState:
         tensor, job = bucket.buffer(), self.job()
         why_not = job.why_not(tensor, ReduceOp.AVG)
         if why_not is None and self.compressor is not None and self._sums is not None:
-            return self._sums.average(self.compressor, bucket)
+            plain = {id(parameter) for parameter in self.plain}
+            mask = [id(parameter) in plain for parameter in bucket.parameters()]
+            if not all(mask):
+                if any(mask):
+                    job.inner["plain"] += 1
+                return self._sums.average(self.compressor, bucket, Apart(bucket, mask, self.group()))
+            why_not = "plain"
         if self._compression is not None:
             self._compression.release(bucket)
         if why_not is None:
@@ -177,7 +187,7 @@ class InaggState:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.process_group = None
+        self.process_group, self.plain = None, ()
         self.timeout, self.options = state["timeout"], state["options"]
         self.compressor, self._compression = state.get("compressor"), state.get("compression")
         self._forget()

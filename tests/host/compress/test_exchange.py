@@ -319,6 +319,12 @@ def test_another_tensor_than_before_is_refused_and_nothing_changes(switch: str) 
         assert rank.memories[0].step == 1
 
 
+@pytest.mark.parametrize("vectors", [{}, {0: np.ones(3, np.float32), 1: np.ones(3)}])
+def test_vectors_of_several_types_are_refused(switch: str, vectors: dict[int, Floats]) -> None:
+    with ranks_on(switch, 1, "fix32") as ranks, pytest.raises(ValueError, match="all of one type"):
+        ranks[0].exchange.reduce(parse("natural"), vectors, {})
+
+
 def test_the_memory_of_a_damped_compressor_adds_up(switch: str) -> None:
     """x~ = x - m: all that was contributed, and what is remembered, is all that was given."""
     compressor = parse("ef+dithering:p=inf,s=127,shared=true")

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable
 from typing import Any, overload
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..base import Compressor
 from ..key import Key
 from .rates import Rate
 
-Exchange = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+Vector = npt.NDArray[Any]
+Exchange = Callable[[int, Vector], tuple[Vector, Vector]]
+"""Takes a parameter's number and what enters its memory, as a vector; compresses it and sums it over all workers. Returns
+what this worker has contributed, rounding included, and the mean of all contributions. See `network.SwitchMean`."""
 
 
 class MemSGD(torch.optim.Optimizer):
@@ -25,25 +29,25 @@ class MemSGD(torch.optim.Optimizer):
 
     ``lr``: a number or a function of the step. ``compressor``: any, best a contraction; each parameter is compressed as
     one vector. ``weight``: if given, `average` holds the mean of the iterates x_0, x_1, ... with the weights
-    ``weight(t)``; theorem 2.4 asks for `rates.SquaredTime`. ``exchange``: with several workers, takes a parameter and
-    what this worker sends of it, and returns what it really contributed (rounding included) and the mean of all
-    workers'; the memory keeps the rest.
+    ``weight(t)``; theorem 2.4 asks for `rates.SquaredTime`. ``exchange``: with several workers, in the
+    place of the compressor; the memory then keeps what this worker has not contributed.
     """
 
     def __init__(
         self,
         params: Iterable[torch.Tensor] | Iterable[dict[str, Any]],
         lr: float | Rate,
-        compressor: Compressor,
+        compressor: Compressor | None = None,
         *,
         seed: int = 0,
-        rank: int = 0,
         weight: Rate | None = None,
         exchange: Exchange | None = None,
     ) -> None:
         if not callable(lr) and not lr > 0:
             raise ValueError(f"lr = {lr}: give a number above 0, or a function of the step")
-        self.compressor, self.seed, self.rank = compressor, seed, rank
+        if (compressor is None) == (exchange is None):
+            raise ValueError("give a compressor, or an exchange that has one")
+        self.compressor, self.seed = compressor, seed
         self._weight, self._exchange = weight, exchange
         super().__init__(params, {"lr": lr})
 
@@ -79,15 +83,15 @@ class MemSGD(torch.optim.Optimizer):
             state["average"] += (parameter - state["average"]) * (weight / state["weights"])
         assert parameter.grad is not None
         entering = memory.add(parameter.grad, alpha=lr(t) if callable(lr) else lr)
-        sent = self._compress(entering, Key(self.seed, self.rank, t, number))
-        contributed, mean = (sent, sent) if self._exchange is None else self._exchange(parameter, sent)
-        parameter.sub_(mean)
-        torch.sub(entering, contributed, out=memory)
+        vector = entering.cpu().reshape(-1).numpy()
+        if self._exchange is not None:
+            contributed, mean = self._exchange(number, vector)
+        else:
+            assert self.compressor is not None
+            contributed = mean = self.compressor(vector, Key(self.seed, 0, t, number))
+        parameter.sub_(_like(parameter, mean))
+        torch.sub(entering, _like(parameter, contributed), out=memory)
         state["step"] = t + 1
-
-    def _compress(self, entering: torch.Tensor, key: Key) -> torch.Tensor:
-        vector = entering.detach().cpu().reshape(-1).numpy()
-        return torch.from_numpy(np.asarray(self.compressor(vector, key))).view_as(entering).to(entering.device)
 
     def memory(self, parameter: torch.Tensor) -> torch.Tensor:
         """What of ``parameter``'s steps has not been sent; zeros before its first step."""
@@ -100,3 +104,7 @@ class MemSGD(torch.optim.Optimizer):
             raise ValueError("no average is kept: give MemSGD a weight, for example SquaredTime(a)")
         state = self.state[parameter]
         return state["average"].clone() if state else parameter.detach().clone()
+
+
+def _like(parameter: torch.Tensor, vector: Vector) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(vector)).view_as(parameter).to(parameter.device)

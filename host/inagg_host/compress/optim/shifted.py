@@ -15,7 +15,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ..base import Aggregation, Bound, Compressor, Floats, Indices, Mask, NoBound, State
+from ..around import Around
+from ..base import Bound, Compressor, Floats, NoBound, State
 from ..key import Key
 from .smoothness import Smoothness
 
@@ -25,7 +26,7 @@ NO_BOUND = NoBound("its error is bounded in the norm of the smoothness matrix: s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shifted(Compressor):
+class Shifted(Around):
     """Compresses x - h, and lets h follow what is sent: h += alpha C(x - h) (DIANA; Wang et al. 2021, algorithm 2).
 
     With a ``matrix`` L that all workers share, it is L^(1/2) C(L^(-1/2) (x - h)). The state holds ``shift``, h of this
@@ -33,7 +34,6 @@ class Shifted(Compressor):
     exact; so only such formats are offered.
     """
 
-    inner: Compressor
     alpha: float
     matrix: Smoothness | None = None
     name: ClassVar[str] = "diana"
@@ -70,13 +70,6 @@ class Shifted(Compressor):
     def _colour(self, x: Floats) -> Floats:
         return x if self.matrix is None else self.matrix.colour(x.astype(np.float64)).astype(x.dtype)
 
-    # --- all else is up to what is inside ---
-
-    @property
-    def aggregation(self) -> Aggregation:
-        """The inner's."""
-        return self.inner.aggregation
-
     @property
     def formats(self) -> tuple[str, ...]:
         """Those of the inner's whose sums are exact."""
@@ -85,42 +78,6 @@ class Shifted(Compressor):
     def bound(self, d: int) -> Bound:
         """The inner's, if there is no matrix; it is about the differences."""
         return self.inner.bound(d) if self.matrix is None else NO_BOUND
-
-    def compress(self, x: Floats, key: Key) -> bytes:
-        """The inner's. It is the caller who has called `enter`."""
-        return self.inner.compress(x, key)
-
-    def decompress(self, data: bytes, d: int, dtype: npt.DTypeLike) -> Floats:
-        """The inner's."""
-        return self.inner.decompress(data, d, dtype)
-
-    def blocks(self, x: Floats) -> Mask | None:
-        """The inner's."""
-        return self.inner.blocks(x)
-
-    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
-        """The inner's."""
-        return self.inner.where(d, key, union)
-
-    def kept(self, x: Floats, where: Indices) -> Floats:
-        """The inner's."""
-        return self.inner.kept(x, where)
-
-    def spread(self, values: Floats, where: Indices | None, d: int) -> Floats:
-        """The inner's."""
-        return self.inner.spread(values, where, d)
-
-    def scale(self, x: Floats) -> float | None:
-        """The inner's."""
-        return self.inner.scale(x)
-
-    def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
-        """The inner's."""
-        return self.inner.to_sum(x, key, scale)
-
-    def from_sum(self, sums: Floats, scale: float | None = None) -> Floats:
-        """The inner's."""
-        return self.inner.from_sum(sums, scale)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
