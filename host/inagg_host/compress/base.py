@@ -38,14 +38,14 @@ class Aggregation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unbiased:
-    """B(w): E C(x) = x and E|C(x) - x|^2 <= ``w`` |x|^2 (Horvath et al. 2019, definition 1)."""
+    """B(w): E C(x) = x and E|C(x) - x|^2 <= ``w`` |x|^2 (Horvath et al. 2019)."""
 
     w: float
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """E|C(x) - x|^2 <= (1 - ``kept``) |x|^2, with 0 < ``kept`` <= 1 (Stich et al. 2018, definition 2.1: k/d)."""
+    """E|C(x) - x|^2 <= (1 - ``kept``) |x|^2, with 0 < ``kept`` <= 1 (Stich et al. 2018, k-contraction: k/d)."""
 
     kept: float
 

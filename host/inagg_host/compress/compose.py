@@ -62,7 +62,7 @@ class Composed(Compressor):
         return () if self.aggregation is Aggregation.GATHER else self.outer.formats or SWITCH_FORMATS
 
     def bound(self, d: int) -> Bound:
-        """Of two unbiased ones B(w1 w2 + w1 + w2) (Horvath et al. 2019, theorem 6); the others derived.
+        """Of two unbiased ones B(w1 w2 + w1 + w2) (Horvath et al. 2019); the others derived.
 
         A sparsifier P that does not scale is a projection, so |x - Q P x|^2 = |x - P x|^2 + |P x - Q P x|^2. With
         E|x - P x|^2 <= (1 - a)|x|^2 and Q in B(w), w < 1, that is at most (1 - a (1 - w)) |x|^2; with a contraction Q

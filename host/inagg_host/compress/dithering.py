@@ -1,7 +1,6 @@
 """Random dithering: a norm, and for each element a sign and one of a few levels.
 
-Standard (linear levels; QSGD, Alistarh et al. 2017, is p = 2) and natural (powers of two; Horvath et al. 2019, section
-4).
+Standard (linear levels; QSGD, Alistarh et al. 2017, is p = 2) and natural (powers of two; Horvath et al. 2019).
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class Dithering(NormDithering):
         return ("dith8", "dith8-exact") if self.shared else ()
 
     def bound(self, d: int) -> Bound:
-        """B(w), w = d^(1/r) / s * min(1, d^(1/r) / s) (QSGD, lemma 3.1, for p = 2)."""
+        """B(w), w = d^(1/r) / s * min(1, d^(1/r) / s) (for p = 2 that of QSGD)."""
         ratio = self.root(d) / self.s
         return Unbiased(ratio * min(1.0, ratio))
 
@@ -161,7 +160,7 @@ class NaturalDithering(NormDithering):
         return ("nat4", "nat4-nat8") if self.shared else ()
 
     def bound(self, d: int) -> Bound:
-        """B(w), w = 1/8 + t min(1, t), t = d^(1/r) 2^(1-s) (theorem 8)."""
+        """B(w), w = 1/8 + t min(1, t), t = d^(1/r) 2^(1-s) (Horvath et al. 2019)."""
         tail = self.root(d) * 2.0 ** (1 - self.s)
         return Unbiased(NATURAL_W + tail * min(1.0, tail))
 

@@ -1,4 +1,4 @@
-"""Natural compression: a sign and an exponent (Horvath et al. 2019, section 2)."""
+"""Natural compression: a sign and an exponent (Horvath et al. 2019)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Natural(Compressor):
         return "nat8", "nat4", "nat4-nat8"
 
     def bound(self, d: int) -> Bound:
-        """B(1/8): theorem 3."""
+        """B(1/8)."""
         return Unbiased(NATURAL_W)
 
     def compress(self, x: Floats, key: Key) -> bytes:

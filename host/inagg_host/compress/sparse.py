@@ -1,4 +1,4 @@
-"""Sparsifiers: some coordinates as they are, the others zero (Stich et al. 2018, definitions 2.1 to 2.3)."""
+"""Sparsifiers: some coordinates as they are, the others zero (Stich et al. 2018)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TopK(Sparsifier):
         check_count(self.k)
 
     def bound(self, d: int) -> Bound:
-        """k/d: the largest k squares are at least that share of all (lemma A.1)."""
+        """k/d: the largest k squares are at least that share of all."""
         return Contraction(count_of(self.k, d) / d)
 
     def select(self, x: Floats, key: Key) -> Indices:
@@ -114,7 +114,7 @@ def largest(magnitudes: npt.NDArray[np.floating], k: int) -> Indices:
 @dataclass(frozen=True, slots=True)
 class BlockTopK(Sparsifier):
     """The ``k`` blocks of ``block`` elements with the largest norms, of those that are not zero (OmniReduce, Fei et
-    al. 2021, section 6.1). Bytes: 4 for a block, then its values.
+    al. 2021). Bytes: 4 for a block, then its values.
 
     Through the switch the blocks that *some* worker has travel, of all workers: each gives what it has there. Which
     these are the workers agree by a MAX round over a byte for each block, so the switch need not know who will not
@@ -223,7 +223,7 @@ class RandK(SharedSparsifier):
         check_count(self.k)
 
     def bound(self, d: int) -> Bound:
-        """B(d/k - 1), with equality; unscaled k/d, with equality (lemma A.1)."""
+        """B(d/k - 1), with equality; unscaled k/d, with equality."""
         share = count_of(self.k, d) / d
         return Unbiased(1 / share - 1) if self.scaled else Contraction(share)
 
@@ -242,7 +242,7 @@ class RandK(SharedSparsifier):
 
 @dataclass(frozen=True, slots=True)
 class UltraSparse(SharedSparsifier):
-    """One coordinate at random, and that only with probability ``k`` < 1 (definition 2.3); else nothing at all."""
+    """One coordinate at random, and that only with probability ``k`` < 1; else nothing at all."""
 
     k: float
     name: ClassVar[str] = "ultrasparse"

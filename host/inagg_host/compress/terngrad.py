@@ -18,11 +18,11 @@ Scaler = Literal["layer", "block", "own"]
 
 @dataclass(frozen=True, slots=True)
 class TernGrad(Compressor):
-    """s sign(x) b with P(b = 1) = |x| / s, element by element (equation 1), after clipping to ``clip`` standard
-    deviations of the layer (section 5.3; 0: not at all).
+    """s sign(x) b with P(b = 1) = |x| / s, element by element, after clipping to ``clip`` standard
+    deviations of the layer (0: not at all).
 
-    ``scaler``: s is the largest magnitude over all workers of the "layer", that is of the vector (scaler sharing,
-    section 4: agreed by MAX rounds, rounded up to 9 bits); or of the "block" of one datagram, which is finer and less
+    ``scaler``: s is the largest magnitude over all workers of the "layer", that is of the vector (scaler sharing:
+    agreed by MAX rounds, rounded up to 9 bits); or of the "block" of one datagram, which is finer and less
     noisy, and the format does it; or the worker's "own", which needs a gather. With a shared scaler the switch sums
     -1, 0 and 1 exactly: 2 n + 1 levels.
 

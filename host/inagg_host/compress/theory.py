@@ -18,7 +18,7 @@ class NoiseTerms:
 
 
 def noise_terms(up: float, down: float, workers: int, variance: float, dissimilarity: float = 0.0) -> NoiseTerms:
-    """The terms of algorithm 1: worker i sends C_W(g_i), the aggregator C_M of the mean (section 3.2, theorem 9).
+    """The terms of algorithm 1: worker i sends C_W(g_i), the aggregator C_M of the mean.
 
     ``up``, ``down``: w_W and w_M of the two. ``variance``: sigma^2, E|g_i - grad f_i|^2 at most. ``dissimilarity``:
     zeta^2, the mean over workers of |grad f_i - grad f|^2.
