@@ -100,7 +100,7 @@ class P4RuntimeServer:
 
     def _set_program(self, request: Any, context: Any) -> Any:
         self._only_primary(request, context)
-        if request.config.p4_device_config != self.build.config.read_bytes():
+        if request.config.p4_device_config != self.build.program():
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not the program of this test")
         self._info = request.config.p4info
         self._items = set()

@@ -6,6 +6,7 @@ They are made from `p4/` by the P4 compiler and committed, so that nobody needs 
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +38,13 @@ class Build:
     jobs: int
     """The most at a time."""
     config: Path
-    """What the switch runs: for bmv2 the compiler's JSON."""
+    """What the switch runs, compressed: for bmv2 the compiler's JSON."""
     p4info: Path
     """What the compiler says of the program, as text of the protobuf message P4Info."""
+
+    def program(self) -> bytes:
+        """What the switch runs. Raises `OSError`."""
+        return gzip.decompress(self.config.read_bytes())
 
 
 def folder() -> Path:

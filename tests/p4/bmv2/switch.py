@@ -73,7 +73,7 @@ class Bmv2:
     """One switch that runs the program of ``build``."""
 
     def __init__(self, build: Build) -> None:
-        program: Json = json.loads(build.config.read_text())
+        program: Json = json.loads(build.program())
         self.layout = Layout.of(program)
         self.memory = Memory.of(program)
         self.parser = Parser(self.layout, program)

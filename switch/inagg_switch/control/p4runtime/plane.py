@@ -35,7 +35,7 @@ class Bmv2Plane:
         """``p4runtime``, ``thrift``: host:port."""
         self._program = Program(read_p4info(build.p4info))
         try:
-            config = build.config.read_bytes()
+            config = build.program()
         except OSError as error:
             raise DriverError(f"cannot read {build.config}: {error.strerror}") from None
         self._client = Client(p4runtime, device)
