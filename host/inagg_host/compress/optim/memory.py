@@ -15,8 +15,8 @@ from .rates import Rate
 
 Vector = npt.NDArray[Any]
 Exchange = Callable[[int, Vector], tuple[Vector, Vector]]
-"""Takes a parameter's number and what enters its memory, as a vector; compresses it and sums it over all workers. Returns
-what this worker has contributed, rounding included, and the mean of all contributions. See `network.SwitchMean`."""
+"""Takes a parameter's number and what enters its memory, as a vector; compresses it and sums it over all workers.
+Returns what this worker has contributed, rounding included, and the mean of all. See `network.SwitchMean`."""
 
 
 class MemSGD(torch.optim.Optimizer):

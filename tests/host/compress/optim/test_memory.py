@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
 from inagg_host.compress import Compressor, Natural, RandK, TopK, UltraSparse
-from inagg_host.compress.optim.memory import MemSGD
+from inagg_host.compress.optim.memory import MemSGD, Vector
 from inagg_host.compress.optim.rates import InverseTime, SquaredTime
 
 RATE = InverseTime(2.0, 0.1, 30.0)
@@ -96,12 +97,12 @@ def test_memory_keeps_what_was_not_contributed_and_the_mean_is_applied() -> None
     """Two workers; the network takes this one's 3 as 2.5, and the other has sent 1.5."""
     x = torch.zeros(2, dtype=torch.float64)
 
-    def exchange(parameter: torch.Tensor, sent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        contributed = torch.tensor([2.5, 0.0], dtype=torch.float64)
-        assert sent.tolist() == [3.0, 0.0]
-        return contributed, (contributed + torch.tensor([1.5, 0.0])) / 2
+    def exchange(number: int, entering: Vector) -> tuple[Vector, Vector]:
+        assert (number, entering.tolist()) == (0, [3.0, 1.0])
+        contributed = np.array([2.5, 0.0])
+        return contributed, (contributed + np.array([1.5, 0.0])) / 2
 
-    optimizer = MemSGD([x], 1.0, TopK(1), exchange=exchange)
+    optimizer = MemSGD([x], 1.0, exchange=exchange)
     x.grad = torch.tensor([3.0, 1.0], dtype=torch.float64)
     optimizer.step()
     assert x.tolist() == [-2.0, 0.0]
@@ -129,3 +130,8 @@ def test_a_checkpoint_goes_on_to_the_same_bits() -> None:
 def test_a_step_size_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="above 0"):
         MemSGD([torch.zeros(1)], 0.0, TopK(1))
+
+
+def test_compressor_and_exchange_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="give a compressor, or an exchange"):
+        MemSGD([torch.zeros(1)], 0.1)
