@@ -17,11 +17,12 @@ from inagg_wire.scale import FloatType
 from .completion import Work, make_pool
 from .config import Config, ConfigError
 from .counters import Counters
+from .engine import MakeCodec
 from .engine.salvage import InnerGroup
 from .errors import AllReduceError
 from .fallback import Fallback
 from .network import Network
-from .task import Task, make_max_task, make_task
+from .task import Task, make_codec_task, make_max_task, make_task
 
 __all__ = ["AllReduce", "AllReduceError"]
 
@@ -103,6 +104,17 @@ class AllReduce:
         error feedback has to subtract. Raises ValueError for what cannot be summed, `AllReduceError` if all is over.
         """
         task = make_task(values, out, float_type, divisor, contributed)
+        self._begin(task, lambda network: network.submit(task))
+        return task.work
+
+    def submit_codec(self, codec: MakeCodec, elements: int, float_type: FloatType, divisor: int = 1) -> Work:
+        """Begin to sum ``elements`` values that are not in the host's memory, such as a GPU's: see `engine.Codec`.
+
+        Needs the policy "raise": the inner group could not sum them. Otherwise as `submit`.
+        """
+        if self.config.policy != "raise":
+            raise ValueError(f"with the policy {self.config.policy!r} values must be in the host's memory")
+        task = make_codec_task(codec, elements, float_type, divisor)
         self._begin(task, lambda network: network.submit(task))
         return task.work
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from inagg_wire.scale import FloatType
 
 from .completion import Work
+from .engine import MakeCodec
 
 FLOAT_TYPES = {t.dtype: t for t in FloatType if t is not FloatType.BFLOAT16}
 
@@ -27,6 +28,8 @@ class Task:
     float_type: FloatType | None
     divisor: int
     contributed: npt.NDArray[Any] | None = None
+    codec: MakeCodec | None = None
+    """What encodes and decodes the values, if they are elsewhere: then the arrays only tell how many there are."""
     work: Work = field(default_factory=Work)
 
 
@@ -58,6 +61,12 @@ def make_task(
         if np.shares_memory(contributed, values) or np.shares_memory(contributed, target):
             raise ValueError("the array for what is contributed must be memory of its own")
     return Task(values, target, float_type, divisor, contributed)
+
+
+def make_codec_task(codec: MakeCodec, elements: int, float_type: FloatType, divisor: int) -> Task:
+    """The task to sum ``elements`` values that only ``codec`` knows."""
+    values = np.broadcast_to(np.zeros(1, float_type.dtype), elements)  # of no memory
+    return Task(values, values, float_type, divisor, codec=codec)
 
 
 def make_max_task(values: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Task:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,29 @@ class Refused(RuntimeError):
         self.reason = reason
 
 
+class Codec(Protocol):
+    """The kernels of one operation whose values are not in the host's memory, such as a GPU's."""
+
+    def largest(self, first: int, count: int) -> npt.NDArray[np.uint64]:
+        """As `inagg_host.kernels.largest`, of ``count`` blocks from ``first`` on."""
+
+    def encode(
+        self, scales: Bytes, refinements: Bytes, first: int, number: int, step: int, count: int, datagrams: Bytes,
+        row: int,
+    ) -> int:  # fmt: skip
+        """As `inagg_host.kernels.Runs.encode`."""
+
+    def decode(
+        self, data: Bytes, size: int, places: Integers, blocks: Integers, step: int, offset: int, scales: Bytes,
+        refinements: Bytes, divisor: int,
+    ) -> int:  # fmt: skip
+        """As `inagg_host.kernels.Runs.decode`."""
+
+
+MakeCodec = Callable[[kernels.Job, int], Codec]
+"""What makes one, when it is told the job and how many value blocks share a block of scales."""
+
+
 @dataclass(slots=True, eq=False)
 class Operation:
     """One tensor to sum, or bytes whose maxima are asked for.
@@ -102,6 +125,8 @@ class Operation:
     """Where to write what this rank's codes stand for."""
     maxima: bool = False
     """Bytes: there are blocks of scales alone."""
+    codec: Codec | None = None
+    """Where the values are, if they are not in ``values``."""
     at: int = 0
     """The item that is being sent, and how many of its blocks are."""
     sent: int = 0
@@ -192,20 +217,22 @@ class Engine:
         now: float,
         divisor: int = 1,
         contributed: npt.NDArray[Any] | None = None,
+        codec: MakeCodec | None = None,
     ) -> Operation:
         """Sum ``values`` over all ranks into ``out``, and divide by ``divisor``.
 
         All are contiguous, 1-D, and must stay as they are until the end. ``contributed``, which must be memory of its
-        own, gets what this rank adds to the sum: what the codes stand for that it sends. Raises ValueError, and takes
-        nothing, if they are empty or not alike.
+        own, gets what this rank adds to the sum: what the codes stand for that it sends. With ``codec``, ``values``
+        and ``out`` only tell how many there are. Raises ValueError, and takes nothing, if they are empty or not alike.
         """
-        if values.size == 0 or values.size != out.size or not out.flags.writeable:
+        if values.size == 0 or values.size != out.size or not (out.flags.writeable or codec):
             raise ValueError("values and out must have the same number of elements, at least one, and out be writable")
         if contributed is not None and contributed.size != values.size:
             raise ValueError(f"room for {contributed.size} contributed values, where there are {values.size}")
         runs = self._runs_of(float_type)
         job = runs.job
-        for array in (values, out) if contributed is None else (values, out, contributed):
+        arrays = () if codec is not None else (values, out) if contributed is None else (values, out, contributed)
+        for array in arrays:
             job.bits(array)
         items = plan(values.size, self.epoch.lanes, self._chunk, job.refined)
         count, blocks = job.blocks(values.size), items[-1].start + items[-1].count
@@ -224,6 +251,7 @@ class Engine:
             agreed,
             refinement,
             contributed=contributed,
+            codec=None if codec is None else codec(job, self._chunk),
         )
         return self._enqueue(operation)
 
@@ -318,9 +346,12 @@ class Engine:
         if item.phase is Phase.VALUES:
             first, step = number - (operation.first_block + item.start - item.first), len(self.windows)
             scales, refinement, row = operation.agreed, operation.refinement, window.next & (window.lease.slots - 1)
-            bad = operation.runs.encode(
-                operation.values, scales, refinement, first, number, step, count, window.ring, row
-            )
+            if operation.codec is not None:
+                bad = operation.codec.encode(scales, refinement, first, number, step, count, window.ring, row)
+            else:
+                bad = operation.runs.encode(
+                    operation.values, scales, refinement, first, number, step, count, window.ring, row
+                )
             if bad != kernels.ALL_GOOD:
                 raise RuntimeError(
                     f"values of block {first + bad * step} exceed the scale that was agreed on: they were changed "
@@ -335,9 +366,12 @@ class Engine:
         payload = window.rows(window.next, 1)[0, HEADER_BYTES:]
         payload[item.blocks :] = 0
         if item.phase is Phase.SCALE:
-            if not operation.maxima:
+            if operation.codec is not None:
+                operation.magnitudes[chunk] = operation.codec.largest(item.first, item.blocks)
+            elif not operation.maxima:
                 values = operation.values[item.first * job.lanes : (item.first + item.blocks) * job.lanes]
                 operation.magnitudes[chunk] = kernels.largest(job, values)
+            if not operation.maxima:
                 operation.own[chunk] = kernels.scale_bytes(job, operation.magnitudes[chunk])
             payload[: item.blocks] = operation.own[chunk]
             if self._signature is not None:
@@ -412,6 +446,12 @@ class Engine:
         operation.left -= len(blocks)
         if item.phase is Phase.VALUES:
             offset = shard - (operation.first_block + item.start - item.first)
+            if operation.codec is not None:
+                operation.invalid_codes += operation.codec.decode(
+                    data, size, places, blocks, len(self.windows), offset, operation.agreed, operation.refinement,
+                    operation.divisor,
+                )  # fmt: skip
+                return
             operation.invalid_codes += operation.runs.decode(
                 data, size, places, blocks, len(self.windows), offset, operation.out, operation.agreed,
                 operation.refinement, operation.divisor,
@@ -500,4 +540,4 @@ class Engine:
             window.resume(shard.lease, shard.resume_block, epoch.job, epoch.token, now)
 
 
-__all__ = ["Engine", "Epoch", "Operation", "Outgoing", "RanksDisagree", "Refused", "ShardLease"]
+__all__ = ["Codec", "Engine", "Epoch", "MakeCodec", "Operation", "Outgoing", "RanksDisagree", "Refused", "ShardLease"]
