@@ -90,8 +90,11 @@ class Bmv2Process:
 
 
 def program_for(format_name: str) -> str:
-    """The program of `LANES` lanes that adds up a job format."""
-    return next(name for name, build in builds().items() if build.lanes == LANES and format_name in build.formats)
+    """The program of `LANES` lanes that adds up a job format. Raises `TopologyError` if there is none."""
+    for name, build in builds().items():
+        if build.lanes == LANES and format_name in build.formats:
+            return name
+    raise TopologyError(f"no P4 program adds up {format_name!r}")
 
 
 def network_of(topology: Topology) -> Network:

@@ -108,7 +108,12 @@ def run(
     wiring = target_entry(setup.target).wiring
     made_by = shlex.join(command)
     with open_topology(setup.workers, setup.link, wiring=wiring, made_by=made_by) as topology:
-        with start_target(setup.target, topology, setup.switch_options()) as switch:
+        switch_options = setup.switch_options()
+        if setup.target == "bmv2" and format_ is not None:
+            from inagg_testbed.bmv2 import program_for
+
+            switch_options += ["--program", program_for(format_)]
+        with start_target(setup.target, topology, switch_options) as switch:
             given_there = {**switch.environment, "INAGG_SWITCH": switch.control}
             status = _run_in(topology, command, {**given_there, **more}, as_json)
         if setup.record is not None:
