@@ -20,6 +20,7 @@ from inagg_testbed.advise.predict import advice, predict
 from inagg_testbed.advise.wire import bytes_per_element
 from inagg_testbed.profiles import profile
 from inagg_testbed.profiles.compute import Compute
+from inagg_testbed.topology import TopologyError, namespaces
 
 ALPHA, BETA = 1e-3, 2e-9
 SAMPLES = tuple(
@@ -149,6 +150,18 @@ def test_a_calibration_of_another_version_is_measured_anew(monkeypatch: pytest.M
     kept = cache.load("calibration-loopback")
     assert kept is not None
     assert from_kept(kept) == found
+
+
+@pytest.mark.parametrize(("may", "network"), [(True, "veth"), (False, "loopback")])
+def test_who_may_not_make_namespaces_calibrates_over_loopback(
+    monkeypatch: pytest.MonkeyPatch, may: bool, network: str
+) -> None:
+    def require_root() -> None:
+        if not may:
+            raise TopologyError("no root")
+
+    monkeypatch.setattr(namespaces, "require_root", require_root)
+    assert f"over {network};" in run("--compute-ms", "1").replace("\n", " ")
 
 
 def test_there_are_ten_cases_to_check_with_and_without_root() -> None:
