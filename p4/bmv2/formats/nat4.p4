@@ -5,6 +5,9 @@
 #define UP_BITS 4
 #define FORMAT_STACKS lanes4_t[CHUNKS] nibbles;
 
+// What is below the lowest level has level 0, and level 0 no sign.
+#define SIGN_OF(rounded) sign & (rounded - lowest >> 31) - 1
+
 #include "natural.p4"
 
 #define INTEGER(code, valid) natural_integer((bit<8>)(code)[2:0], (bit<32>)(code)[3:3], valid)

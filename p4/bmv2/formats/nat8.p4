@@ -5,6 +5,9 @@
 #define UP_BITS 8
 #define FORMAT_STACKS
 
+// The lowest level is 1, so no negative sum has level 0.
+#define SIGN_OF(rounded) sign
+
 #include "natural.p4"
 
 #define INTEGER(code, valid) natural_integer((bit<8>)(code)[6:0], (bit<32>)(code)[7:7], valid)
