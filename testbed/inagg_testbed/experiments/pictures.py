@@ -8,6 +8,9 @@ from typing import Any
 from .model import Plot
 
 WIDTH_IN, HEIGHT_IN = 6.4, 4.0
+LINES_INSIDE = 6
+"""With more lines than these the legend stands beside the picture."""
+LEGEND_IN = 2.4
 
 
 def draw(plot: Plot, path: Path) -> None:
@@ -15,7 +18,7 @@ def draw(plot: Plot, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     # Without these an SVG holds random identifiers and the date.
     settings: Any = {
@@ -25,20 +28,27 @@ def draw(plot: Plot, path: Path) -> None:
         "axes.spines.right": False,
     }
     with matplotlib.rc_context(settings):
-        figure, axes = pyplot.subplots(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
+        beside = len(plot.lines) > LINES_INSIDE
+        width = WIDTH_IN + LEGEND_IN * beside
+        figure, axes = pyplot.subplots(figsize=(width, HEIGHT_IN), layout="constrained")
         for line in plot.lines:
             axes.plot(line.x, line.y, line.style, label=line.label, markersize=4, linewidth=1.4)
         axes.set_title(plot.title, fontsize=10)
         axes.set_xlabel(plot.x_axis)
         axes.set_ylabel(plot.y_axis)
-        if plot.log_x:
-            axes.set_xscale("log")
-        if plot.log_y:
-            axes.set_yscale("log")
+        for log, axis, scale in ((plot.log_x, axes.xaxis, axes.set_xscale), (plot.log_y, axes.yaxis, axes.set_yscale)):
+            if log:
+                scale("log")
+                low, high = axis.get_data_interval()
+                if high < 100 * low:  # powers of ten alone would be two ticks at most
+                    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+                    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+                    axis.set_minor_formatter(ticker.NullFormatter())
         if plot.y_limits is not None:
             axes.set_ylim(*plot.y_limits)
         axes.grid(alpha=0.25)
         if len(plot.lines) > 1:
-            axes.legend(fontsize=8, frameon=False)
+            place: Any = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)} if beside else {}
+            axes.legend(fontsize=8, frameon=False, **place)
         figure.savefig(path, format="svg", metadata={"Date": None})
         pyplot.close(figure)

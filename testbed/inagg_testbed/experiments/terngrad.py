@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,16 +34,19 @@ class Watched:
     def __call__(self, vectors: Sequence[Sequence[Floats]]) -> list[Floats]:
         """The sums."""
         sums = self._cluster.sums(self._compressor, vectors)
-        for total in sums:
-            values = np.unique(np.abs(total))
-            if values[-1] > 0:
-                # Scalers have 9 bits and multiples 6, so all of this is exact. Nobody keeps the scaler: it is the least
-                # difference between two magnitudes, unless all of the layer's are multiples of 2 or more.
-                scaler = np.diff(np.concatenate([[0], values[values > 0]])).min()
-                ratios = total / scaler
+        for number, total in enumerate(sums):
+            largest = max(self._compressor.scale(mine[number]) or 0.0 for mine in vectors)
+            if largest:
+                ratios = total / agreed(largest)  # 9 bits and 6: all of this is exact
                 self.odd += int((ratios != np.round(ratios)).sum())
                 self.multiples |= set(np.unique(ratios).astype(int).tolist())
         return sums
+
+
+def agreed(largest: float) -> float:
+    """The scaler that MAX rounds make of the largest magnitude: rounded up to 9 bits."""
+    mantissa, exponent = math.frexp(largest)
+    return math.ldexp(math.ceil(mantissa * 512), exponent - 9)
 
 
 def all_levels(workers: int) -> list[list[Floats]]:
@@ -117,7 +121,6 @@ def run(settings: Run) -> Outcome:
                 Line("TernGrad, 2 bits up", [n for n, _, _ in curves], [100 * t for _, _, t in curves], "s--"),
             ],
             y_limits=(90, 100),
-            log_x=True,
         )
     )
     outcome.notes.append(
