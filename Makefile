@@ -34,7 +34,7 @@ test: $(STAMP) ## the tests of the default tier; needs no root
 test-slow: $(STAMP) ## all tests, the slow ones as well
 	$(BIN)/python -m pytest --slow $(PYTEST_ARGS)
 
-test-p4: $(STAMP) ## the tests on a real bmv2 switch; needs p4c and simple_switch_grpc on PATH, and root
+test-p4: $(STAMP) ## the tests on a real bmv2 switch; needs simple_switch_grpc on PATH, and root
 	$(BIN)/python -m pytest -m p4 $(PYTEST_ARGS)
 
 soak: $(STAMP) ## simulate workers, switch and a bad network for SOAK_SECONDS; prints seeds that fail
