@@ -70,7 +70,6 @@ control Answer(inout headers_t hdr, inout metadata_t meta, in bit<9> ingress_por
             (REASON_SLOT_OUTSIDE_LEASE, MADE_NOTHING, false) : notice();
             (REASON_WRONG_OP, MADE_NOTHING, false) : notice();
         }
-        size = 8;
     }
 
     apply {

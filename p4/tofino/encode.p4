@@ -6,8 +6,10 @@
 // 2. v + rounding. For v >= 0 that is w = m + (r & (2^k - 1)); for v < 0 it is -m - (r & ...) - 1 = -w - 1, so ~w.
 // 3. The leading one of w, or leading zero of ~w, at position k: level k + 1. Or for a maximum the low byte as it is.
 
-#define LEADING_ONE(k) 32w1 << k &&& 32w0xFFFFFFFF << k
-#define LEADING_ZERO(k) 32w0xFFFFFFFF << k + 1 &&& 32w0xFFFFFFFF << k
+// Bit k and those above it.
+#define FROM(k) ~((32w1 << k) - 1)
+#define LEADING_ONE(k) 32w1 << k &&& FROM(k)
+#define LEADING_ZERO(k) FROM(k) ^ 32w1 << k &&& FROM(k)
 #define EACH_POSITION(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15) \
     M(16) M(17) M(18) M(19) M(20) M(21) M(22) M(23) M(24) M(25) M(26) M(27) M(28) M(29) M(30)
 #define ROUND_UP(k) LEADING_ONE(k) : up((32w1 << k) - 1);
@@ -34,7 +36,6 @@ control Rounding(in bit<32> sum, in bit<32> noise, out bit<32> rounding) {
             EACH_POSITION(ROUND_UP)
             EACH_POSITION(ROUND_DOWN)
         }
-        size = 64;
     }
 
     apply {
@@ -65,7 +66,6 @@ control Code(in bit<32> rounded, in bit<8> op, out bit<8> code) {
             EACH_POSITION(CODE_UP)
             EACH_POSITION(CODE_DOWN)
         }
-        size = 64;
     }
 
     apply {

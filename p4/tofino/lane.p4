@@ -33,7 +33,6 @@ control Decode(in bit<8> code, in bit<8> mode, out bit<32> value) {
             LEVELS_26(4) LEVEL(4, 27)
             LEVELS_26(5)
         }
-        size = 512;
     }
 
     apply {
@@ -96,7 +95,6 @@ control Lane(in bit<8> what, in bit<32> slot, inout bit<32> value) {
             LANES_MAX : do_maximum();
             LANES_READ : do_read();
         }
-        size = 4;
     }
 
     apply {

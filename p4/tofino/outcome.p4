@@ -49,7 +49,6 @@ control Outcome(in inagg_t h, inout metadata_t meta) {
             EACH_RANK(MISSES)
             (SLOT_SAME, _, _, _) : refuse(REASON_DUPLICATE, OUTCOME_DUPLICATE);
         }
-        size = 256;
     }
 
     apply {

@@ -65,7 +65,6 @@ control SlotMembers(in bit<32> slot, in bit<8> state, in bit<32> others, in bit<
             SLOT_NEW : do_start();
             SLOT_SAME : do_join();
         }
-        size = 4;
     }
 
     apply {

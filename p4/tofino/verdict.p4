@@ -29,7 +29,6 @@ control Verdict(inout headers_t hdr, inout metadata_t meta) {
             FORMAT_INT4 : wants_half();
             FORMAT_INT16 : wants_double();
         }
-        size = 8;
     }
 
     action is(bit<8> reason) {
@@ -66,7 +65,6 @@ control Verdict(inout headers_t hdr, inout metadata_t meta) {
             (_, _, _, _, 0, KIND_CONTRIBUTION) : is_refused();
             (_, _, _, _, 0, _) : is(REASON_WRONG_KIND);
         }
-        size = 16;
     }
 
     apply {
