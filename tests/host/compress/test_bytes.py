@@ -112,10 +112,9 @@ def test_of_equal_magnitudes_the_first_are_kept() -> None:
 
 
 def test_names_and_options() -> None:
-    assert names() == [
-        "ef", "blocktopk", "dithering", "natural", "natural_dithering", "qsgd", "randk", "terngrad", "topk",
-        "ultrasparse",
-    ]  # fmt: skip
+    ours = "blocktopk dithering natural natural_dithering qsgd randk terngrad topk ultrasparse"
+    assert names()[0] == "ef"
+    assert set(ours.split()) <= set(names()), "other tests may register more"
     assert parse("topk:k=3") == TopK(3)
     assert parse(" terngrad : clip=0, scaler=own ") == TernGrad(0, "own")
     assert repr(parse("ef:damping=0.5+natural+randk:k=1.0,scaled=no")) == (

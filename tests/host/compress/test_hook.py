@@ -304,9 +304,9 @@ def refused() -> list[str]:
 
 
 def test_mistakes_are_told_before_anything_is_joined(beside: World) -> None:
-    assert equal(beside.run(refused)) == [
-        "no compressor is called 'best': there are ef, blocktopk, dithering, natural, natural_dithering, qsgd, randk, "
-        "terngrad, topk, ultrasparse",
+    unknown, *others = equal(beside.run(refused))
+    assert unknown.startswith("no compressor is called 'best': there are ef, blocktopk, ")
+    assert others == [
         "topk does not take no options: it takes k (needed)",
         "format 'nat8': TernGrad(clip=2.5, scaler='layer') can be summed in tern",
     ]
