@@ -37,15 +37,37 @@ def norm(x: Floats, p: float) -> float:
 class NormDithering(Compressor):
     """What the ditherings share. ``p``: of the norm, 1, 2 or inf; ``s``: levels above zero.
 
+    The norm is the worker's own, so the sum needs a gather. With ``shared`` (and then p = inf and a given s) it is the
+    maximum over all workers, block by block, and the switch sums the levels: number formats do that.
+
     Bytes: the norm in the type of the values, then for each element a sign and a level in ceil(log2(2 s + 1)) bits.
     """
 
-    p: float
-    s: int
+    p: float = 2
+    s: int = 127
+    shared: bool = False
+    shared_s: ClassVar[int]
+    """The levels of the formats for shared norms."""
+    shared_formats: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
         if self.p not in (1, 2, math.inf) or not 1 <= self.s < 1 << 24:
             raise ValueError(f"p = {self.p:g}, s = {self.s}: give p as 1, 2 or inf and s from 1 to {(1 << 24) - 1}")
+        if self.shared and (self.p, self.s) != (math.inf, self.shared_s):
+            raise ValueError(
+                f"p = {self.p:g}, s = {self.s}: a shared norm is a maximum, and {self.shared_formats[0]} has "
+                f"{self.shared_s} levels: give p=inf,s={self.shared_s}, or shared=false for a gather"
+            )
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """Own norms cannot be summed."""
+        return Aggregation.SUM if self.shared else Aggregation.GATHER
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """For a shared norm, those that have such levels."""
+        return self.shared_formats if self.shared else ()
 
     @abstractmethod
     def round(self, y: Reals, key: Key) -> Levels:
@@ -86,32 +108,11 @@ class NormDithering(Compressor):
 
 @dataclass(frozen=True, slots=True)
 class Dithering(NormDithering):
-    """D_sta^{p,s}: levels j / s of the norm. The norm is the worker's own, so its sum needs a gather.
+    """D_sta^{p,s}: levels j / s of the norm. ``p`` = 2 is QSGD."""
 
-    ``p`` = 2 is QSGD. With ``shared`` (and then p = inf and s = 127) the norm is the maximum over all workers, block by
-    block, and the switch sums the levels: the format dith8 or dith8-exact does it.
-    """
-
-    p: float = 2
-    s: int = 127
-    shared: bool = False
     name: ClassVar[str] = "dithering"
-
-    def __post_init__(self) -> None:
-        NormDithering.__post_init__(self)
-        if self.shared and (self.p, self.s) != (math.inf, 127):
-            raise ValueError(f"p = {self.p:g}, s = {self.s}: the shared norm is a maximum, and dith8 has 127 levels: "
-                             "give p=inf,s=127, or shared=0 for a gather")  # fmt: skip
-
-    @property
-    def aggregation(self) -> Aggregation:
-        """Own norms cannot be summed."""
-        return Aggregation.SUM if self.shared else Aggregation.GATHER
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """The formats with linear levels."""
-        return ("dith8", "dith8-exact") if self.shared else ()
+    shared_s = 127
+    shared_formats = ("dith8", "dith8-exact")
 
     def bound(self, d: int) -> Bound:
         """B(w), w = d^(1/r) / s * min(1, d^(1/r) / s) (for p = 2 that of QSGD)."""
@@ -132,32 +133,12 @@ class Dithering(NormDithering):
 
 @dataclass(frozen=True, slots=True)
 class NaturalDithering(NormDithering):
-    """D_nat^{p,s}: levels 0 and 2^(1-s), ..., 1/2, 1 of the norm, which is the worker's own: a gather.
+    """D_nat^{p,s}: levels 0 and 2^(1-s), ..., 1/2, 1 of the norm. (The shared one is rounded up to a power of two.)"""
 
-    With ``shared`` (and then p = inf and s = 7) the norm is the least power of two that reaches the values of all
-    workers, block by block, and the switch sums: that is the format nat4.
-    """
-
-    p: float = 2
     s: int = 7
-    shared: bool = False
     name: ClassVar[str] = "natural_dithering"
-
-    def __post_init__(self) -> None:
-        NormDithering.__post_init__(self)
-        if self.shared and (self.p, self.s) != (math.inf, 7):
-            raise ValueError(f"p = {self.p:g}, s = {self.s}: the shared norm is a maximum, and nat4 has 7 levels: "
-                             "give p=inf,s=7, or shared=0 for a gather")  # fmt: skip
-
-    @property
-    def aggregation(self) -> Aggregation:
-        """Own norms cannot be summed."""
-        return Aggregation.SUM if self.shared else Aggregation.GATHER
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """The formats with 7 octaves."""
-        return ("nat4", "nat4-nat8") if self.shared else ()
+    shared_s = 7
+    shared_formats = ("nat4", "nat4-nat8")
 
     def bound(self, d: int) -> Bound:
         """B(w), w = 1/8 + t min(1, t), t = d^(1/r) 2^(1-s) (Horvath et al. 2019)."""
