@@ -45,9 +45,9 @@ def tensor(values: Floats, float_type: FloatType) -> torch.Tensor:
 
 def make(job: Job, values: Floats, out: torch.Tensor | None = None, **options: Any) -> DeviceCodec:
     given, lane = tensor(values, job.float_type), Lane(torch.device("cpu"))
-    codec = DeviceCodec(job, given, given if out is None else out, CHUNK, lane, lane, **options)
-    codec.start()()
-    return codec
+    codec = DeviceCodec(given, given if out is None else out, job.lanes, lane, lane, **options)
+    codec.start(lane)()
+    return codec.bind(job, CHUNK)
 
 
 def made(name: str, float_type: FloatType, lanes: int = 32) -> tuple[Job, Floats, Any, Any]:

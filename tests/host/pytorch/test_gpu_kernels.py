@@ -343,11 +343,15 @@ def test_golden_values(device_kernels: ModuleType, vector: Vector) -> None:
 # --- all of this for other kernels and devices ---
 
 
+NUMPY_IS_SILENT = ("-W", "ignore::RuntimeWarning")
+"""The interpreter computes with numpy, which warns of casts that overflow; hardware does not."""
+
+
 def run_again(kernels: str, device: str, **environment: str) -> None:
     if AGAIN:
         pytest.skip("this is such a run")
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__],
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *NUMPY_IS_SILENT, __file__],
         cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
         env={**os.environ, "INAGG_TEST_KERNELS": kernels, "INAGG_TEST_DEVICE": device, **environment},
     )  # fmt: skip

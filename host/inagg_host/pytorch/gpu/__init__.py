@@ -26,5 +26,7 @@ def _load(cuda: bool) -> ModuleType:
     if cuda and importlib.util.find_spec("triton") is not None:
         return importlib.import_module("inagg_host.pytorch.gpu.triton_kernels")
     if cuda:
-        log.warning("no Triton here: CUDA tensors are encoded by torch operations, which pass over them dozens of times")
+        log.warning(
+            "no Triton here: CUDA tensors are encoded by torch operations, which pass over them dozens of times"
+        )
     return importlib.import_module("inagg_host.pytorch.gpu.ops")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -85,48 +85,53 @@ class Lane:
 
 
 class DeviceCodec:
-    """Codes of one tensor, for one operation of the engine: see `inagg_host.engine`.
+    """Codes of one tensor, for one operation of the engine: an `inagg_host.engine.Codec`.
 
     `start` is called on the thread that submits, all else on the transport's. That waits only for pieces which are on
     their way to the host; the values are there when what `start` returns is done.
     """
 
+    job: kernels.Job
+
     def __init__(
-        self, job: kernels.Job, values: Tensor, out: Tensor, chunk_blocks: int, down: Lane, up: Lane,
-        using: ModuleType | None = None,
-    ) -> None:  # fmt: skip
-        """``values`` and ``out``: 1-D, contiguous, of the job's float type; they may be the same. ``chunk_blocks``: how
-        many blocks have their scales agreed on at a time. ``using``: the kernels (None: the best for the device)."""
-        self.job, self._values, self._out = job, values, out
-        self._chunk, self._down, self._up = chunk_blocks, down, up
+        self, values: Tensor, out: Tensor, lanes: int, down: Lane, up: Lane, using: ModuleType | None = None
+    ) -> None:
+        """``values`` and ``out``: 1-D, contiguous, alike; they may be the same. ``lanes``: of the job. ``using``: the
+        kernels (None: the best for the device)."""
+        self._values, self._out, self._lanes, self._down, self._up = values, out, lanes, down, up
         self._kernels = kernels_for(values.device) if using is None else using
-        blocks = job.blocks(values.numel())
-        self.blocks, self.elements = blocks, values.numel()
-        self._magnitudes = np.zeros(blocks, np.uint64)
+        self.elements, self.blocks = values.numel(), -(-values.numel() // lanes)
         self._sent: dict[int, _Piece] = {}
-        self._results = up.host(blocks, job.for_decode.payload_bytes)
-        self._array: Bytes = self._results.numpy()
-        pieces = -(-blocks // PIECE_BLOCKS)
-        self._awaited = np.full(pieces, PIECE_BLOCKS, np.int64)
-        self._awaited[-1] = blocks - (pieces - 1) * PIECE_BLOCKS
         self._invalid: list[Tensor] = []
+        pieces = -(-self.blocks // PIECE_BLOCKS)
+        self._awaited = np.full(pieces, PIECE_BLOCKS, np.int64)
+        self._awaited[-1] = self.blocks - (pieces - 1) * PIECE_BLOCKS
 
-    def start(self) -> Callable[[], None]:
-        """Begin to find the largest magnitudes, once the current stream has computed the values. What is returned waits
-        for them, and must be called before anything else is."""
-        self._down.after_current()
-        self._up.after_current()
-        self._down.keep(self._values)
+    def start(self, look: Lane) -> Callable[[], None]:
+        """Begin to find the largest magnitudes on ``look``, once the current stream has computed the values. What is
+        returned waits for that, and must be called before `bind`.
+
+        The other lanes wait for nothing: when they come to these values, the host knows that they are there. Would they
+        wait, then also for what is submitted later and not computed yet.
+        """
+        look.after_current()
+        for lane in (look, self._down):
+            lane.keep(self._values)
         self._up.keep(self._out)
-        with self._down():
-            found = self._down.down(self._kernels.largest(self._values, self.job.lanes, 0, self.blocks))
-            wait = self._down.mark()
+        with look():
+            self._found = look.down(self._kernels.largest(self._values, self._lanes, 0, self.blocks))
+            return look.mark()
 
-        def ready() -> None:
-            wait()
-            self._magnitudes = _widened(found, self.job)
-
-        return ready
+    def bind(self, job: kernels.Job, chunk_blocks: int) -> Self:
+        """What the engine calls first (it is a `MakeCodec`). ``chunk_blocks``: how many blocks have their scales agreed
+        on at a time."""
+        if job.lanes != self._lanes:
+            raise ValueError(f"the job has {job.lanes} lanes, not {self._lanes}")
+        self.job, self._chunk = job, chunk_blocks
+        self._magnitudes = _widened(self._found, job)
+        self._results = self._up.host(self.blocks, job.for_decode.payload_bytes)
+        self._array: Bytes = self._results.numpy()
+        return self
 
     def largest(self, first: int, count: int) -> npt.NDArray[np.uint64]:
         """As `inagg_host.kernels.largest`, of some blocks."""

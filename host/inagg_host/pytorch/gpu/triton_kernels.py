@@ -1,12 +1,13 @@
 """The kernels in Triton: each reads floats or codes once and writes the other, in the order of memory.
 
 One program does a stretch of one block. Everything is integers of an explicit width, or float64: no float32 operation
-meets a subnormal number, and none may be contracted to another result. Interfaces are those of `ops`.
+meets a subnormal number, and none may be contracted to another result. Interfaces are those of `ops`. Kernels have no
+annotations but `constexpr`, since Triton would look for what these name.
 """
 
-from __future__ import annotations
+# ruff: noqa: N803, N806
 
-from typing import Any
+from __future__ import annotations
 
 import torch
 import triton
@@ -38,7 +39,7 @@ ABOVE_ONE = tl.constexpr((1023 << 52) | (1 << 2))
 
 
 @triton.jit
-def _largest(bits: Any, out: Any, elements: Any, first: Any, lanes: Any, SIZE: tl.constexpr) -> None:  # noqa: N803
+def _largest(bits, out, elements, first, lanes, SIZE: tl.constexpr):
     block = tl.program_id(0)
     lane = tl.arange(0, SIZE)
     at = (first + block).to(tl.int64) * lanes + lane
@@ -63,7 +64,7 @@ def largest(values: Tensor, lanes: int, first: int, count: int) -> Tensor:
 
 
 @triton.jit
-def _word(lane: Any, k0: Any, k1: Any) -> Any:
+def _word(lane, k0, k1):
     """Word 0 of `inagg_wire.noise.host_words`, uint32."""
     x = lane.to(tl.uint32) + k0
     x = (x ^ (x >> 16)) * tl.full([1], FACTOR_1, tl.uint32)
@@ -73,22 +74,24 @@ def _word(lane: Any, k0: Any, k1: Any) -> Any:
 
 
 @triton.jit
-def _power_of_two(exponent: Any) -> Any:
+def _power_of_two(exponent):
     return ((exponent.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
 
 
 @triton.jit
-def _widen(bits: Any, HALF: tl.constexpr) -> Any:  # noqa: N803
+def _widen(bits, HALF: tl.constexpr):
     """Bits of float16, bfloat16 (int16) or float32 (int32) as float32."""
     if bits.dtype == tl.int32:
-        return bits.to(tl.float32, bitcast=True)
-    if HALF:
-        return bits.to(tl.float16, bitcast=True).to(tl.float32)
-    return (bits.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
+        wide = bits.to(tl.float32, bitcast=True)
+    elif HALF:
+        wide = bits.to(tl.float16, bitcast=True).to(tl.float32)
+    else:
+        wide = (bits.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
+    return wide
 
 
 @triton.jit
-def _natural32(magnitude: Any, exponent: Any, top: Any) -> Any:
+def _natural32(magnitude, exponent, top):
     """The level below a float32's magnitude (bits, uint32), the top 32 bits of what is above it, and whether it is
     beyond 2**top."""
     lifted = magnitude.to(tl.float32).to(tl.uint32, bitcast=True)
@@ -106,7 +109,7 @@ def _natural32(magnitude: Any, exponent: Any, top: Any) -> Any:
 
 
 @triton.jit
-def _natural64(magnitude: Any, exponent: Any, top: Any) -> Any:
+def _natural64(magnitude, exponent, top):
     fraction = magnitude & 0x000FFFFFFFFFFFFF
     position = (magnitude >> 52).to(tl.int32) - (exponent + 1023)
     by = tl.minimum(tl.maximum(20 - position, 0), 63).to(tl.int64)
@@ -115,7 +118,7 @@ def _natural64(magnitude: Any, exponent: Any, top: Any) -> Any:
 
 
 @triton.jit
-def _linear(magnitude: Any, exponent: Any, mantissa: Any, TOP: tl.constexpr, FAMILY: tl.constexpr) -> Any:  # noqa: N803
+def _linear(magnitude, exponent, mantissa, TOP: tl.constexpr, FAMILY: tl.constexpr):
     """The same of a float64, for multiples of the unit: see `inagg_host.kernels.encoder_loops.steps`."""
     wide = mantissa.to(tl.float64)
     within = magnitude <= wide * TOP * _power_of_two(exponent)
@@ -134,12 +137,12 @@ def _linear(magnitude: Any, exponent: Any, mantissa: Any, TOP: tl.constexpr, FAM
 
 @triton.jit
 def _encode(
-    values: Any, table: Any, payloads: Any, flags: Any, elements: Any, first: Any, lanes: Any, units: Any,
-    TOP: tl.constexpr, FRACTION_BITS: tl.constexpr, FAMILY: tl.constexpr, BITS: tl.constexpr, HALF: tl.constexpr,  # noqa: N803
-    TILE: tl.constexpr,  # noqa: N803
-) -> None:  # fmt: skip
+    values, table, payloads, flags, elements, first, lanes, units,
+    TOP: tl.constexpr, FRACTION_BITS: tl.constexpr, FAMILY: tl.constexpr, BITS: tl.constexpr, HALF: tl.constexpr,
+    TILE: tl.constexpr,
+):  # fmt: skip
     """``values``: their bits. ``units``: bytes of a payload, or lanes if a code has four bytes."""
-    PER: tl.constexpr = 8 // BITS if BITS < 8 else 1  # noqa: N806
+    PER: tl.constexpr = 8 // BITS if BITS < 8 else 1
     block = tl.program_id(0)
     row = table + block * COLUMNS
     state, exponent, mantissa = tl.load(row), tl.load(row + 1), tl.load(row + 2)
@@ -215,23 +218,23 @@ def encode(job: Job, values: Tensor, first: int, table: Tensor) -> tuple[Tensor,
 
 
 @triton.jit
-def _narrow(bits: Any, HALF: tl.constexpr, SIZE: tl.constexpr) -> Any:  # noqa: N803
+def _narrow(bits, HALF: tl.constexpr, SIZE: tl.constexpr):
     """Bits of float32 (uint32) to those of the type, to nearest even."""
     if SIZE == 4:
-        return bits.to(tl.int32, bitcast=True)
-    if HALF:
-        return bits.to(tl.float32, bitcast=True).to(tl.float16).to(tl.int16, bitcast=True)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    # NaN is never rounded here.
-    return rounded.to(tl.uint16).to(tl.int16, bitcast=True)
+        narrow = bits.to(tl.int32, bitcast=True)
+    elif HALF:
+        narrow = bits.to(tl.float32, bitcast=True).to(tl.float16).to(tl.int16, bitcast=True)
+    else:  # never of NaN
+        narrow = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(tl.uint16).to(tl.int16, bitcast=True)
+    return narrow
 
 
 @triton.jit
 def _decode(
-    payloads: Any, table: Any, out: Any, invalid: Any, elements: Any, first: Any, lanes: Any, units: Any, divisor: Any,
-    NAN_BITS: tl.constexpr, TOP: tl.constexpr, NATURAL_CODE: tl.constexpr, BITS: tl.constexpr, SIZE: tl.constexpr,  # noqa: N803
-    HALF: tl.constexpr, MEAN: tl.constexpr, TILE: tl.constexpr,  # noqa: N803
-) -> None:  # fmt: skip
+    payloads, table, out, invalid, elements, first, lanes, units, divisor,
+    NAN_BITS: tl.constexpr, TOP: tl.constexpr, NATURAL_CODE: tl.constexpr, BITS: tl.constexpr, SIZE: tl.constexpr,
+    HALF: tl.constexpr, MEAN: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """``out``: the values' bits, of SIZE bytes. ``payloads``: integers of the size of a code, at least a byte."""
     block = tl.program_id(0)
     row = table + block * COLUMNS
@@ -259,7 +262,7 @@ def _decode(
             w = (w >> 24) | ((w >> 8) & 0xFF00) | ((w << 8) & 0xFF0000) | (w << 24)
             code = w.to(tl.int32, bitcast=True)
     if NATURAL_CODE:
-        SIGN: tl.constexpr = 1 << (BITS - 1)  # noqa: N806
+        SIGN: tl.constexpr = 1 << (BITS - 1)
         code &= 0xFF
         level = code & (SIGN - 1)
         valid = level <= TOP
