@@ -17,6 +17,8 @@ from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Aggregation, Compressor, Floats
 from inagg_host.compress.exchange import Exchange
 from inagg_host.compress.memory import Memories
+from inagg_wire import formats
+from inagg_wire.layout import Encoding, datagram_bytes
 from inagg_wire.link import FaultLink, Faults, Link
 
 from ..topology.link import HEADER_BYTES
@@ -141,3 +143,14 @@ def open_cluster(
 def job_format(compressor: Compressor) -> str:
     """The format of the job in which it is summed; for a gather any will do."""
     return "nat8" if compressor.aggregation is Aggregation.GATHER else compressor.formats[0]
+
+
+def bytes_up(fmt_name: str, workers: int, elements: int, max_rounds: int = 0) -> int:
+    """What a worker sends to have ``elements`` summed, by the formats: UDP payload of full datagrams of values, of
+    their blocks of scales, and of ``max_rounds`` MAX rounds besides. (nat8 on the way down: the same.)"""
+    fmt = formats.job_format(fmt_name)
+    lanes = fmt.max_lanes(workers)
+    blocks = -(-elements // lanes)
+    scales = -(-blocks // (fmt.scale_lanes(lanes) - 8)) * (2 if fmt.refined else 1)
+    scale_bytes = datagram_bytes(Encoding.SCALE8, fmt.scale_lanes(lanes))
+    return blocks * datagram_bytes(fmt.up, lanes) + (scales + max_rounds) * scale_bytes

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from inagg_host.compress import Floats, Natural
-from inagg_wire.formats import job_format
-from inagg_wire.layout import HEADER_BYTES
 
 from ..switch_process import SwitchProcess
 from ..training.data import Digits, load_digits
 from ..training.loop import accuracy
 from ..training.model import DigitsCNN
-from .cluster import Cluster, open_cluster
+from .cluster import Cluster, bytes_up, open_cluster
 from .model import Experiment, Line, Outcome, Plot, Relation, Run
 from .training import Plan, Sum, float_sum, seeded, train
 
@@ -68,7 +66,7 @@ def run(settings: Run) -> Outcome:
         outcome.add(
             f"bytes {way} by a worker for each element, UDP payload",
             count / elements,
-            _bytes_per_element(workers, elements // steps),
+            bytes_up("nat8", workers, elements // steps) * steps / elements,
             0,
             f"exact: one byte, headers, padding and scales; {count:,} bytes for {elements:,} elements, as the "
             "transport counted, less what was sent again",
@@ -126,16 +124,6 @@ def _train(summed: Sum, plan: Plan, training: Digits, testing: Digits) -> list[f
 
     train(model, training, plan, summed, after_step)
     return accuracies
-
-
-def _bytes_per_element(workers: int, elements: int) -> float:
-    """What the format says: blocks of values in full datagrams, and blocks of scales."""
-    fmt = job_format("nat8")
-    lanes = fmt.max_lanes(workers)
-    blocks = -(-elements // lanes)
-    chunk = fmt.scale_lanes(lanes) - 8
-    scales = -(-blocks // chunk)
-    return (blocks * (lanes + HEADER_BYTES) + scales * (fmt.scale_lanes(lanes) + HEADER_BYTES)) / elements
 
 
 EXPERIMENT = Experiment(

@@ -85,7 +85,7 @@ def run(settings: Run) -> Outcome:
             "mem-sgd",
             "Logistic regression, parity of digits (d = 64)",
             "bits sent by the worker  (bit)",
-            "loss of the averaged iterate above the minimum  (nat)",
+            "averaged iterate's loss above the minimum  (nat)",
             [
                 Line("SGD", [float(FLOAT_BITS * d * t) for t in at], sgd),
                 Line("Mem-SGD, top-1", [float(bits * t) for t in at], memory),
