@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy.typing as npt
 
+from .counters import OperationCounters
+
 THREADS = 4
 
 
@@ -24,6 +26,8 @@ class Work:
         self._future.set_running_or_notify_cancel()
         self._lock = threading.Lock()
         self._chained = False
+        self.counters: OperationCounters | None = None
+        """What it took; None before the end, and if it did not go through the switch."""
 
     def done(self) -> bool:
         """Whether the sums, or the reason why there are none, are there."""

@@ -3,7 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Totals(NamedTuple):
+    """What a rank's transport has done up to some time. Times in seconds, bytes of UDP payload."""
+
+    datagrams_out: int
+    datagrams_in: int
+    bytes_out: int
+    bytes_in: int
+    resent: int
+    encode_s: float
+    network_s: float
+    decode_s: float
+
+    def since(self, earlier: Totals) -> Totals:
+        """What has been done after ``earlier``."""
+        return Totals(
+            self.datagrams_out - earlier.datagrams_out,
+            self.datagrams_in - earlier.datagrams_in,
+            self.bytes_out - earlier.bytes_out,
+            self.bytes_in - earlier.bytes_in,
+            self.resent - earlier.resent,
+            self.encode_s - earlier.encode_s,
+            self.network_s - earlier.network_s,
+            self.decode_s - earlier.decode_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCounters:
+    """What a rank did for one operation: from its beginning to its end. What was done meanwhile for operations that
+    overlap it, counts in each of them."""
+
+    elements: int
+    seconds: float
+    rtt_s: float
+    """Smoothed round-trip time at the end, see `Counters`."""
+    done: Totals
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, flat."""
+        return {"elements": self.elements, "seconds": self.seconds, "rtt_s": self.rtt_s, **self.done._asdict()}
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from inagg_wire.scale import FloatType
 from . import kernels
 from .config import Config
 from .control.session import Loss, Session, SessionError
-from .counters import Counters
+from .counters import Counters, OperationCounters, Totals
 from .engine import Engine, Epoch, Operation, Refused
 from .errors import AllReduceError
 from .task import Task
@@ -53,6 +53,7 @@ class Network:
         self.config = config
         self._counters, self._finished, self._broken = counters, finished, broken
         self._tasks: dict[Operation, Task] = {}  # of the transport's thread; in order
+        self._begun: dict[Operation, Totals] = {}  # likewise: what had been done when they were
         self._late: list[Task] = []  # begun when it was over
         self._lock = threading.Lock()
         self._over = False
@@ -116,6 +117,7 @@ class Network:
         self._transport.close()
         unfinished = [*self._tasks.values(), *self._late]
         self._tasks.clear()
+        self._begun.clear()
         self._late.clear()
         return unfinished
 
@@ -130,14 +132,22 @@ class Network:
             operation = self.engine.submit_max(values, out, now)
         else:
             contributed = None if task.contributed is None else task.contributed.reshape(-1)
-            operation = self.engine.submit(values, out, task.float_type, now, task.divisor, contributed)
+            operation = self.engine.submit(values, out, task.float_type, now, task.divisor, contributed, task.codec)
         self._tasks[operation] = task
+        self._begun[operation] = self._transport.totals()
 
     def _on_finished(self, operation: Operation) -> None:
         self._in_vain = 0
         self._counters.operations += 1
         self._counters.elements += operation.values.size
-        self._finished(self._tasks.pop(operation))
+        task = self._tasks.pop(operation)
+        task.work.counters = OperationCounters(
+            operation.values.size,
+            time.monotonic() - operation.submitted_s,
+            max(window.rtt.smoothed_s for window in self.engine.windows),
+            self._transport.totals().since(self._begun.pop(operation)),
+        )
+        self._finished(task)
 
     def _on_error(self, error: Exception) -> None:
         if isinstance(error, Refused) and error.reason in STALE_EPOCH:

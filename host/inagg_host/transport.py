@@ -16,9 +16,10 @@ from collections.abc import Callable
 
 from inagg_wire.link import Batch, Link
 
-from .counters import Counters
+from .counters import Counters, Totals
 from .engine import Engine, Operation
 from .engine.window import FOREIGN, REPEATED
+from .phases import Phase, Stopwatch
 
 IDLE_S = 3600.0
 REMIND_S = 0.05
@@ -41,7 +42,7 @@ class Transport:
     ) -> None:
         self.engine = engine
         self._link = link
-        self._counters = counters
+        self._counters, self._watch = counters, Stopwatch(counters)
         self._strangers = 0
         self._finished, self._failed = finished, failed
         self._posted: deque[Callable[[], None]] = deque()
@@ -159,14 +160,15 @@ class Transport:
             self._paused = True
             self._failed(error)
             return False
+        finally:
+            self._watch.begin(None)
 
     def _step(self) -> bool:
         """Receive what has come, send what may be sent; whether anything had come."""
-        clock, counters = time.monotonic, self._counters
-        at_s = clock()
+        begin = self._watch.begin
+        begin(Phase.NETWORK)
         batches = self._link.receive(0.0)
-        now_s = clock()
-        counters.network_s += now_s - at_s
+        now_s = begin(Phase.DECODE)
         for batch in batches:
             shard = self._shards.get(batch.peer)
             if shard is None:
@@ -174,15 +176,10 @@ class Transport:
                 continue
             for operation in self.engine.receive(shard, batch.data, batch.size, now_s):
                 self._finished(operation)
-        at_s = clock()
-        counters.decode_s += at_s - now_s
-        for out in self.engine.outgoing(at_s):
-            now_s = clock()
-            counters.encode_s += now_s - at_s
+        for out in self.engine.outgoing(begin(Phase.ENCODE)):
+            begin(Phase.NETWORK)
             self._link.send(Batch(out.data, out.size, self._peers[out.shard]))
-            at_s = clock()
-            counters.network_s += at_s - now_s
-        counters.encode_s += clock() - at_s
+            begin(Phase.ENCODE)
         return bool(batches)
 
     def _wait(self, poll: select.poll) -> None:
@@ -195,6 +192,15 @@ class Transport:
                 self._woken = True
         if not self.engine.idle:
             self._counters.idle_s += time.monotonic() - start_s
+
+    def totals(self) -> Totals:
+        """What has been done so far, up to now. On the transport's thread, in a callback of an operation or a post."""
+        link, c = self._link.counters, self._counters
+        self._watch.lap()
+        return Totals(
+            link.datagrams_out, link.datagrams_in, link.bytes_out, link.bytes_in,
+            sum(w.resent for w in self.engine.windows), c.encode_s, c.network_s, c.decode_s,
+        )  # fmt: skip
 
     def update_counters(self) -> None:
         """Bring into the counters what link and engine count themselves. On the transport's thread."""

@@ -9,6 +9,8 @@ from torch.autograd import profiler
 from torch.autograd.profiler import record_function
 from torch.futures import Future
 
+from inagg_host.phases import trace_with
+
 T = TypeVar("T")
 
 ALL_REDUCE = "inagg::all_reduce"
@@ -41,3 +43,8 @@ def begin(name: str) -> record_function | None:
 def end_with(started: record_function, future: Future[T]) -> Future[T]:
     """End the range when ``future`` is done. The future that is returned is done right after."""
     return started._call_end_callbacks_on_future(future)
+
+
+# A profiler records threads that it was started on and, with `torch.profiler._ExperimentalConfig(
+# profile_all_threads=True)`, all others: then the phases of the transport's thread are in the trace, too.
+trace_with(lambda name: record_function(name) if recording() else None)
