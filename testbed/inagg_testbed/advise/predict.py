@@ -12,6 +12,7 @@ from .wire import GLOO
 
 WORTH_IT = 0.05
 """Less gain than this share of a step is not worth a switch, and less than what a prediction can tell."""
+SLOWER = 0.01
 DEFAULT, EXACT = "nat8", "fix32"
 
 
@@ -69,7 +70,7 @@ def advice(predictions: Sequence[Prediction]) -> list[str]:
     exact = by_name.get(EXACT, best)
     if exact is not best and (exact.reduction or 0.0) > WORTH_IT:
         lines.append(f"Adding in the network alone, without fewer bytes for a number ({EXACT}), {_gain(exact)}.")
-    slower = [p.system for p in others if p.reduction is not None and p.reduction < 0]
+    slower = [p.system for p in others if p.reduction is not None and p.reduction < -SLOWER]
     if slower:
         lines.append(f"Slower than Gloo: {', '.join(slower)}.")
     if best.limit in ("CPU", "switch CPU"):
