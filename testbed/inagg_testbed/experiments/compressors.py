@@ -85,8 +85,8 @@ def run(settings: Run) -> Outcome:
                 worst,
                 1.0,
                 0.01,
-                f"a bound; {where}; means of {draws} draws, less {SIGMAS} standard errors; 1 % for a rare coordinate that "
-                "none of the draws has met",
+                f"a bound; {where}; means of {draws} draws, less {SIGMAS} standard errors; 1 % for a rare coordinate "
+                "that none of the draws has met",
                 Relation.AT_MOST,
             )
             shown.append(len(shown) + 1.0)
