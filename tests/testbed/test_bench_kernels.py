@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from click.testing import CliRunner
 
+from inagg_testbed.bench import kernels_gpu
 from inagg_testbed.bench.cli import bench
+from inagg_testbed.bench.kernels import KernelRate
+from inagg_wire.formats import job_format
+from inagg_wire.scale import FloatType
 
 SMALL = ["kernels", "--format", "nat8", "--float-type", "float32", "--elements", "10000", "--runs", "3"]
 
@@ -16,6 +21,7 @@ def test_json_lines() -> None:
     result = CliRunner().invoke(bench, [*SMALL, "--json"])
     assert result.exit_code == 0, result.output
     lines = [json.loads(line) for line in result.stdout.splitlines()]
+    lines = [line for line in lines if not line["kernel"].startswith("gpu-")]
     assert [line["kernel"] for line in lines] == ["absmax", "copy", "encode", "copy", "decode", "copy"]
     for line, copy in zip(lines[::2], lines[1::2], strict=True):
         assert list(line) == [
@@ -36,6 +42,33 @@ def test_json_lines() -> None:
         assert line["bytes_per_s"] == pytest.approx(40000 / line["median_s"])
         assert line["ratio_to_copy"] == pytest.approx(copy["median_s"] / line["median_s"])
         assert copy["ratio_to_copy"] == 1
+
+
+@pytest.mark.skipif(kernels_gpu.why_not() is None, reason="there is a GPU")
+def test_that_no_gpu_was_measured_is_said() -> None:
+    result = CliRunner().invoke(bench, [*SMALL, "--json"])
+    assert result.stderr.startswith("SKIPPED the kernels of the GPU: ")
+
+
+def measure_on(device: torch.device) -> list[KernelRate]:
+    formats = [job_format(name) for name in ("nat8", "tern")]
+    return list(kernels_gpu.measure_all(formats, [FloatType.BFLOAT16], workers=4, elements=5000, runs=2, device=device))
+
+
+def test_the_device_is_measured_kernel_by_kernel() -> None:
+    """The CPU stands in for it."""
+    rates = measure_on(torch.device("cpu"))
+    assert [rate.kernel for rate in rates] == 2 * ["gpu-absmax", "gpu-copy", "gpu-encode", "gpu-copy", "gpu-decode",
+                                                   "gpu-copy"]  # fmt: skip
+    for rate, copy in zip(rates[::2], rates[1::2], strict=True):
+        assert rate.elements_per_s == pytest.approx(5000 / rate.median_s)
+        assert rate.bytes_per_s == pytest.approx(10000 / rate.median_s)
+        assert rate.ratio_to_copy == pytest.approx(copy.median_s / rate.median_s)
+
+
+@pytest.mark.gpu
+def test_the_gpu_is_measured() -> None:
+    assert len(measure_on(torch.device("cuda"))) == 12
 
 
 def test_the_table_for_people() -> None:

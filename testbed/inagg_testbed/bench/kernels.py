@@ -10,6 +10,7 @@ the engine encodes at a time.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import time
@@ -172,7 +173,7 @@ def show(rates: Iterable[KernelRate]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="one core; copy (GB/s) and ratio are to a copy of the same floats, in turns")
+    table = Table(title="one core, or the GPU; copy (GB/s) and ratio are to a copy of the same floats, in turns")
     for column in ("floats", "format", "kernel"):
         table.add_column(column, no_wrap=True)
     for column in ("M floats/s", "GB/s", "copy", "ratio"):
@@ -218,18 +219,25 @@ def show(rates: Iterable[KernelRate]) -> None:
 def kernels(
     names: tuple[str, ...], types: tuple[str, ...], workers: int, elements: int, batch: int, runs: int, as_json: bool
 ) -> None:
-    """Measure the host's kernels, against memory copy on one core.
+    """Measure the host's kernels against memory copy: on one core, and on the GPU if there is one.
 
     Absmax finds the scale bytes, encode makes contributions of floats, and decode makes floats of results.
     """
-    rates = measure_all(
-        [job_format(name) for name in names or FORMATS],
-        [FloatType[name.upper()] for name in types or ("float32", "bfloat16", "float16", "float64")],
-        workers=workers,
-        elements=elements,
-        batch_datagrams=batch,
-        runs=runs,
-    )
+    from . import kernels_gpu
+
+    formats = [job_format(name) for name in names or FORMATS]
+    float_types = [FloatType[name.upper()] for name in types or ("float32", "bfloat16", "float16", "float64")]
+    rates = measure_all(formats, float_types, workers=workers, elements=elements, batch_datagrams=batch, runs=runs)
+    if (why_not := kernels_gpu.why_not()) is not None:
+        click.echo(f"SKIPPED the kernels of the GPU: {why_not}", err=True)
+    else:
+        import torch
+
+        device = torch.device("cuda", torch.cuda.current_device())
+        on_gpu = kernels_gpu.measure_all(
+            formats, float_types, workers=workers, elements=elements, runs=runs, device=device
+        )
+        rates = itertools.chain(rates, on_gpu)
     if not as_json:
         show(rates)
         return

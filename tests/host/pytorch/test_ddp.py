@@ -110,6 +110,38 @@ def test_ranks_with_unequal_numbers_of_batches(two: World) -> None:
     equal(two.run(train_unevenly))
 
 
+# --- mixed precision ---
+
+
+def train_with_a_scaler(spoilt: float) -> tuple[list[str], list[float]]:
+    """Under autocast; in step 2 one element of rank 1's input is ``spoilt``. Parameters and scale after each step."""
+    model = DistributedDataParallel(make_model(0), bucket_cap_mb=SMALL_BUCKETS_MB)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    digests, scales = [], []
+    for step in range(4):
+        optimizer.zero_grad()
+        images = torch.ones(8, 1, 8, 8) * (1 + dist.get_rank())
+        if step == 2 and dist.get_rank() == 1:
+            images[3, 0, 4, 4] = spoilt
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(images).square().mean()
+        backward(scaler.scale(loss))
+        scaler.step(optimizer)
+        scaler.update()
+        digests.append(digest(*model.parameters()))
+        scales.append(scaler.get_scale())
+    return digests, scales
+
+
+@pytest.mark.parametrize("spoilt", [float("nan"), float("inf")], ids=str)
+def test_what_is_not_finite_on_one_rank_makes_all_skip_the_step(two: World, spoilt: float) -> None:
+    digests, scales = equal(two.run(train_with_a_scaler, spoilt))
+    assert scales == [1024.0, 1024.0, 512.0, 512.0]
+    assert digests[2] == digests[1]
+    assert len(set(digests)) == 3
+
+
 # --- overlap ---
 
 

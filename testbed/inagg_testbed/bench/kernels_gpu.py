@@ -1,0 +1,128 @@
+"""How fast the kernels are on a GPU, beside a copy of the same floats within its memory.
+
+As `kernels`: a kernel and the copy run in turns, and medians are compared. Times are the device's own, between events
+of its stream. Codes stay on the device; what it takes to bring them to the host is in `inagg bench allreduce`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inagg_host import kernels as host
+from inagg_host.kernels import Job
+from inagg_wire.formats import JobFormat
+from inagg_wire.scale import FloatType
+
+from .kernels import SEED, KernelRate, make_result, make_values
+
+if TYPE_CHECKING:
+    import torch
+
+
+def why_not() -> str | None:
+    """Why there is no GPU to measure, None if there is one."""
+    if importlib.util.find_spec("torch") is None:
+        return "no torch; run: pip install 'inagg[torch]'"
+    import torch
+
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} finds no CUDA device"
+    return None
+
+
+def timed(device: torch.device, run: Callable[[], object]) -> float:
+    """Seconds that ``run`` takes on the device."""
+    if device.type != "cuda":
+        start_s = time.perf_counter()
+        run()
+        return time.perf_counter() - start_s
+    import torch
+
+    make: Callable[..., torch.cuda.Event] = torch.cuda.Event
+    start, end = make(enable_timing=True), make(enable_timing=True)
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e-3
+
+
+def subjects(job: Job, values: Any, device: torch.device) -> Iterator[tuple[str, torch.Tensor, Callable[[], object]]]:
+    """By name: the floats that a kernel goes over, and the kernel, for a tensor on the device."""
+    import torch
+
+    from inagg_host.pytorch.gpu import kernels_for
+    from inagg_host.pytorch.gpu.table import FLOATS, make_table
+
+    kernels = kernels_for(device)
+    dtype = getattr(torch, job.float_type.name.lower())
+    tensor = torch.from_numpy(values.view(f"i{values.itemsize}")).view(dtype).to(device)
+    blocks = job.blocks(values.size)
+    yield "absmax", tensor, lambda: kernels.largest(tensor, job.lanes, 0, blocks)
+
+    magnitudes = host.largest(job, values)
+    scales = host.scale_bytes(job, magnitudes)
+    refinements = np.zeros_like(scales)
+    if job.refined:
+        host.refine_bytes(job, magnitudes, scales, refinements)
+
+    def table(fraction_bits: int) -> torch.Tensor:
+        made = make_table(job, scales, refinements, fraction_bits, np.arange(blocks))
+        return torch.from_numpy(made).to(device)
+
+    sending = table(job.for_encode.fraction_bits)
+    yield "encode", tensor, lambda: kernels.encode(job, tensor, 0, sending)
+
+    receiving = table(job.for_decode.fraction_bits)
+    results = torch.from_numpy(make_result(job).copy()).to(device).expand(blocks, -1).contiguous()
+    out = torch.empty_like(tensor.view(FLOATS[tensor.element_size()])).view(dtype)
+    yield "decode", out, lambda: kernels.decode(job, results, receiving, out, 0)
+
+
+def measure_all(
+    formats: Sequence[JobFormat],
+    float_types: Sequence[FloatType],
+    *,
+    workers: int,
+    elements: int,
+    runs: int,
+    device: torch.device,
+) -> Iterator[KernelRate]:
+    """All kernels of all formats: for each, its rate and that of the copy beside it. Names begin with "gpu-"."""
+    for float_type in float_types:
+        values = make_values(elements, float_type)
+        for fmt in formats:
+            job = Job(fmt, workers, 0, fmt.max_lanes(workers), SEED, float_type)
+            for name, tensor, run in subjects(job, values, device):
+                yield from measure(name, job, tensor, run, runs, device)
+
+
+def measure(
+    name: str, job: Job, tensor: torch.Tensor, run: Callable[[], object], runs: int, device: torch.device
+) -> Iterator[KernelRate]:
+    """The rates of a kernel and of copying its floats, taken in turns."""
+    there = tensor.clone()
+    run()  # compiles it
+    kernel_s, copy_s = [], []
+    for _ in range(runs):
+        copy_s.append(timed(device, lambda: there.copy_(tensor)))
+        kernel_s.append(timed(device, run))
+    copying = statistics.median(copy_s)
+    for kernel, median_s in ((f"gpu-{name}", statistics.median(kernel_s)), ("gpu-copy", copying)):
+        yield KernelRate(
+            kernel=kernel,
+            format=job.format.name,
+            float_type=job.float_type.name.lower(),
+            elements=tensor.numel(),
+            median_s=median_s,
+            elements_per_s=tensor.numel() / median_s,
+            bytes_per_s=tensor.nbytes / median_s,
+            ratio_to_copy=copying / median_s,
+            runs=runs,
+        )
