@@ -21,9 +21,9 @@ TRAIN_BYTES = 72 << 10
 BURST_S = 1e-3
 """How long the bucket lets a link make up for a timer that came late: on a busy machine that is about a millisecond."""
 
-QUEUE_S = 8e-3
+QUEUE_S = 16e-3
 QUEUE_BYTES_LEAST = 1 << 20
-"""What a queue holds: as the port of a switch does, a megabyte, more where that is not 8 ms. The default window of a
+"""What a queue holds: as the port of a switch does, a megabyte, more where that is not 16 ms. The default window of a
 worker is 0.75 MB, so a lone job does not overrun it."""
 
 UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
