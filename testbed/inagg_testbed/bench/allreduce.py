@@ -33,6 +33,8 @@ START_LIMIT_S = 120.0
 RUN_LIMIT_S = 600.0
 TARGET_S = 2.0
 """Time to spend on each system and size, within the bounds on the number of runs."""
+LOSSLESS = "inagg-lossless"
+"""What the system is called that loses nothing, where the other does."""
 RUNS_MIN, RUNS_MAX = 5, 200
 
 
@@ -60,26 +62,30 @@ def _worker(
             systems["gloo"] = lambda x: dist.all_reduce(torch.from_numpy(x))
             barrier = dist.barrier
         wrap = (lambda link: FaultLink(link, Faults(drop=loss), seed=rank)) if loss else None
-        all_reduce = stack.enter_context(AllReduce(rank=rank, workers=workers, wrap_link=wrap, **options))
-        systems["inagg"] = all_reduce
+        calm = all_reduce = stack.enter_context(AllReduce(rank=rank, workers=workers, wrap_link=wrap, **options))
+        networks = {"inagg": all_reduce}
+        if loss:
+            calm = stack.enter_context(AllReduce(rank=rank, workers=workers, **{**options, "job": LOSSLESS}))
+            networks[LOSSLESS] = calm
+        systems.update(networks)
         if not against:
             one = np.zeros(1, np.float32)
-            barrier = lambda: all_reduce(one)  # noqa: E731
+            barrier = lambda: calm(one)  # noqa: E731
         connection.send((None, None))
         while True:
             system, elements, runs = connection.recv()
             values = np.random.default_rng(rank).standard_normal(elements, np.float32)
             buffer = np.empty_like(values)
-            reduce, seconds = systems[system], []
+            reduce, seconds, counted = systems[system], [], networks.get(system, all_reduce)
             barrier()
-            before, carried_before = all_reduce.counters.as_dict(), worker_bytes(node, workers)
+            before, carried_before = counted.counters.as_dict(), worker_bytes(node, workers)
             for _ in range(runs):
                 np.copyto(buffer, values)  # an in-place sum of sums would grow without bound
                 barrier()
                 start_s = time.perf_counter()
                 reduce(buffer)
                 seconds.append(time.perf_counter() - start_s)
-            after = all_reduce.counters.as_dict()
+            after = counted.counters.as_dict()
             barrier()
             up, down = ((after[k] - before[k]) / runs for k in ("bytes_out", "bytes_in"))
             if system == "gloo":
@@ -151,11 +157,21 @@ class Ranks:
 
 
 def bench_allreduce(
-    workers: int, format_: str, sizes: Sequence[int], *, against: str | None, seconds: float = TARGET_S, **options: Any
+    workers: int,
+    format_: str,
+    sizes: Sequence[int],
+    *,
+    against: str | None,
+    seconds: float = TARGET_S,
+    loss: float = 0.0,
+    **options: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Lines of results: for each size one per system, and one that compares them. Systems take turns, run by run."""
-    systems = ["inagg", against] if against else ["inagg"]
-    with Ranks(workers, format_, against=against is not None, **options) as ranks:
+    """Lines of results: for each size one per system, and one that compares them. Systems take turns, run by run.
+
+    With ``loss``, the share of datagrams that workers lose in each direction, the same is measured without, too.
+    """
+    systems = ["inagg", *([LOSSLESS] if loss else []), *([against] if against else [])]
+    with Ranks(workers, format_, against=against is not None, loss=loss, **options) as ranks:
         for size in sizes:
             elements = size // 4
             times: dict[str, list[float]] = {s: [] for s in systems}
@@ -176,7 +192,7 @@ def bench_allreduce(
                     "bench": "allreduce",
                     "system": system,
                     "workers": workers,
-                    "format": format_ if system == "inagg" else "float32",
+                    "format": "float32" if system == against else format_,
                     "elements": elements,
                     "median_s": medians[system],
                     "elements_per_s": elements / medians[system],
@@ -187,15 +203,16 @@ def bench_allreduce(
                 link, fmt = ranks.topology.link, job_format(format_)
                 if link is not None:
                     line["link"] = str(link)
-                    if system == "inagg":
+                    if system != against:
                         lanes = fmt.max_lanes(workers, UDP_PAYLOAD_BYTES_1500)
                         line["share_of_link"] = share_of_link(link, fmt, workers, lanes, elements, medians[system])
+                if system == "inagg" and loss:
+                    line["loss"] = loss
                 yield line
-            if against:
-                yield {
-                    "bench": "allreduce",
-                    "workers": workers,
-                    "format": format_,
-                    "elements": elements,
-                    "ratio_to_gloo": medians[against] / medians["inagg"],
-                }
+            if against or loss:
+                line = {"bench": "allreduce", "workers": workers, "format": format_, "elements": elements}
+                if against:
+                    line["ratio_to_gloo"] = medians[against] / medians["inagg"]
+                if loss:
+                    line["ratio_to_lossless"] = medians[LOSSLESS] / medians["inagg"]
+                yield line

@@ -16,6 +16,8 @@ from inagg_wire.formats import FORMATS, WORKERS_MAX, job_format
 from ..report.option import report_option
 
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+PIPED_WIDTH = 160
+"""Of a table that goes to a file, where nobody says how wide it is."""
 Column = tuple[str, Callable[[dict[str, Any]], str]]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -154,7 +156,8 @@ def allreduce(
         ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}" if "median_s" in r else ""),
         ("bytes up", lambda r: f"{r['wire_bytes_up']:,}" if "median_s" in r else ""),
         ("share", lambda r: f"{r['share_of_link']:.1%}" if r.get("share_of_link") is not None else ""),
-        ("ratio", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
+        ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
+        ("to lossless", lambda r: f"{r['ratio_to_lossless']:.2f}" if "ratio_to_lossless" in r else ""),
     ]
     over = "loopback" if link is None else f"links of {link}"
     title = f"all-reduce over {over}" + (f", {loss:.1%} loss" if loss else "")
@@ -199,13 +202,16 @@ def show(lines: Iterable[dict[str, Any]], columns: Sequence[Column], as_json: bo
             shown.append(line)
             click.echo(json.dumps(line))
         return shown
-    table = Table(title=title)
-    for name, _ in columns:
-        table.add_column(name, justify="right")
     with Console(stderr=True).status("measuring") as status:
         for line in lines:
             shown.append(line)
-            table.add_row(*(text(line) for _, text in columns))
-            status.update(f"measured {table.row_count} of the rows")
-    Console().print(table)
+            status.update(f"measured {len(shown)} of the rows")
+    table = Table(title=title)
+    for name, text in columns:
+        if any(text(line) for line in shown):  # what nobody asked for takes no room
+            table.add_column(name, justify="right", no_wrap=True)
+    for line in shown:
+        table.add_row(*(text(line) for _, text in columns if any(text(other) for other in shown)))
+    console = Console()
+    (console if console.is_terminal else Console(width=PIPED_WIDTH)).print(table)
     return shown

@@ -1,0 +1,27 @@
+"""`inagg bench allreduce`: the lines that it gives."""
+
+from __future__ import annotations
+
+from inagg_testbed.bench.allreduce import LOSSLESS, bench_allreduce
+
+FIELDS = {
+    "bench", "system", "workers", "format", "elements", "median_s", "elements_per_s", "wire_bytes_up",
+    "wire_bytes_down", "runs",
+}  # fmt: skip
+
+
+def test_a_line_for_each_system_and_one_that_compares_them() -> None:
+    lossy, calm, ratio = bench_allreduce(1, "nat4", [1 << 16], against=None, seconds=0.01, loss=0.01)
+    assert (lossy["system"], calm["system"]) == ("inagg", LOSSLESS)
+    assert set(calm) == FIELDS
+    assert set(lossy) == {*FIELDS, "loss"}
+    for line in (lossy, calm):
+        assert (line["workers"], line["format"], line["elements"]) == (1, "nat4", 1 << 14)
+        assert line["elements_per_s"] == line["elements"] / line["median_s"]
+    blocks = -(-(1 << 14) // 2896)  # of the values, and one of scales
+    assert calm["wire_bytes_up"] >= (blocks + 1) * 1472
+    assert calm["wire_bytes_down"] >= (blocks + 1) * 1472
+    assert ratio == {
+        "bench": "allreduce", "workers": 1, "format": "nat4", "elements": 1 << 14,
+        "ratio_to_lossless": calm["median_s"] / lossy["median_s"],
+    }  # fmt: skip
