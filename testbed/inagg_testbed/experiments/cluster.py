@@ -40,7 +40,7 @@ class Traffic:
 
 
 class Gathering:
-    """Where the threads tell each other bytes. It counts what a ring of workers would send for it."""
+    """Where the threads tell each other bytes."""
 
     def __init__(self, workers: int) -> None:
         self._barrier = threading.Barrier(workers, timeout=PATIENCE_S)
