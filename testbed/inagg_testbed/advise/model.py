@@ -16,7 +16,7 @@ end, but knows the parts of.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -116,7 +116,8 @@ class Cost:
 def fit_costs(samples: Iterable[Sample]) -> dict[str, Costs]:
     """The constants of every system in ``samples``, each measured with at least two numbers of workers and sizes.
 
-    Samples over links with a rate determine the exponent, which all systems share; without any it is infinite.
+    A system's samples over links with a rate determine its exponent; systems without any share one that all those
+    samples determine; if there is none at all it is infinite.
     Raises ValueError if the samples of a system do not determine the others.
     """
     by_system: dict[str, list[Sample]] = {}
@@ -131,15 +132,24 @@ def fit_costs(samples: Iterable[Sample]) -> dict[str, Costs]:
     if not known:
         return costs
 
+    shared = _fit_exponent(costs, known)
+    for system, cost in costs.items():
+        mine = [sample for sample in known if sample.system == system]
+        costs[system] = replace(cost, sharpness=_fit_exponent(costs, mine) if mine else shared)
+    return costs
+
+
+def _fit_exponent(costs: Mapping[str, Costs], samples: Sequence[Sample]) -> float:
+    """Of `EXPONENTS` the one that fits ``samples`` best."""
+
     def misfit(exponent: float) -> float:
         total = 0.0
-        for s in known:
+        for s in samples:
             cost = replace(costs[s.system], sharpness=exponent).cost(s.workers, s.bits_per_s)
             total += (cost.seconds(s.elements) / s.seconds - 1) ** 2
         return total
 
-    sharpness = min(EXPONENTS, key=misfit)
-    return {system: replace(cost, sharpness=sharpness) for system, cost in costs.items()}
+    return min(EXPONENTS, key=misfit)
 
 
 def _fit_system(system: str, samples: Sequence[Sample]) -> Costs:

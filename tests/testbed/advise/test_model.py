@@ -73,9 +73,18 @@ def test_how_much_link_and_processors_wait_for_each_other_is_fitted() -> None:
     together = (wire**2 + (B0 + 4 * B1) ** 2) ** 0.5
     shaped = Sample("nat8", 4, elements, A0 + 4 * A1 + elements * together, 0.0, 0.0, 5e9)
     costs = fit_costs([*samples("gloo"), *samples("nat8"), shaped])
-    assert {cost.sharpness for cost in costs.values()} == {2.0}
+    assert {cost.sharpness for cost in costs.values()} == {2.0}  # Gloo, of which nothing else is known, shares it
     assert costs["nat8"].cost(4, 5e9).seconds(elements) == pytest.approx(shaped.seconds)
     assert COSTS["nat8"].sharpness == math.inf
+
+
+def test_each_system_has_an_exponent_of_its_own() -> None:
+    shaped = []
+    for system, exponent in (("nat8", 1.0), ("gloo", math.inf)):
+        seconds = norm((bytes_per_element(system, 4) * 8 / 5e9, B0 + 4 * B1), exponent)
+        shaped.append(Sample(system, 4, 1 << 22, A0 + 4 * A1 + (1 << 22) * seconds, 0.0, 0.0, 5e9))
+    costs = fit_costs([*samples("gloo"), *samples("nat8"), *shaped])
+    assert (costs["nat8"].sharpness, costs["gloo"].sharpness) == (1.0, math.inf)
 
 
 def test_one_number_of_workers_or_one_size_is_not_enough() -> None:
