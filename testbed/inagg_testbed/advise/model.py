@@ -85,7 +85,10 @@ class Costs:
             alpha = self.alpha.at(2) * (workers - 1 if self.system == GLOO else 1)
             rates = {"link": wire, "CPU": self.worker.at(workers), "switch CPU": self.switch.at(workers)}
         limit = max(rates, key=lambda name: rates[name])
-        return Cost(alpha, norm(tuple(rates.values()), self.sharpness), limit)
+        # The exponent is that of cores which links and all processes share; a pipeline of machines is as fast as its
+        # slowest part.
+        exponent = self.sharpness if placement == "one-machine" else math.inf
+        return Cost(alpha, norm(tuple(rates.values()), exponent), limit)
 
 
 def norm(values: Sequence[float], exponent: float) -> float:
