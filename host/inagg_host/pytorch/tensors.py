@@ -13,6 +13,7 @@ import torch
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.completion import Work
 from inagg_host.counters import Counters
+from inagg_host.engine import MakeCodec
 from inagg_wire.scale import FloatType
 
 from .cuda import CudaStage
@@ -87,16 +88,16 @@ class TensorAllReduce:
                 raise AllReduceError("closed")
             # Once a tensor has gone through the stage, which submits later, all must, to keep their order.
             if self._stage is None and tensor.is_cuda:
-                self._stage = CudaStage(self._submit_cpu)
+                self._stage = CudaStage(self)
             if self._stage is not None:
                 return self._stage.submit(tensor, target, divisor, finish, result)
-            pending, finish = self._submit_cpu(tensor, target, divisor, finish)
+            pending, finish = self.submit_cpu(tensor, target, divisor, finish)
             return TensorWork(pending, [result], finish)
 
-    def _submit_cpu(
+    def submit_cpu(
         self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Callable[[], None] | None
     ) -> tuple[Work, Callable[[], None] | None]:
-        """Submit a CPU tensor; the work, and what is to be called when its sums are there."""
+        """Submit a CPU tensor that was checked; the work, and what is to be called when its sums are there."""
         if is_plain(target):
             landing = target
         else:
@@ -107,6 +108,15 @@ class TensorAllReduce:
             tensor = tensor.contiguous().resolve_neg()
         work = self.arrays.submit(view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor)
         return work, finish
+
+    def submit_codec(self, codec: MakeCodec, tensor: torch.Tensor, divisor: int) -> Work:
+        """Submit ``tensor``, which was checked and is where only ``codec`` can reach it."""
+        return self.arrays.submit_codec(codec, tensor.numel(), FLOAT_TYPES[tensor.dtype], divisor)
+
+    @property
+    def codec_lanes(self) -> int | None:
+        """Lanes of a block, for codecs; None where the policy needs the values in the host's memory."""
+        return self.arrays.config.block_lanes if self.arrays.config.policy == "raise" else None
 
     @property
     def counters(self) -> Counters:

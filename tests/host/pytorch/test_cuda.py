@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+import threading
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from tests.host.pytorch.ranks import LARGE, digest, equal
 from tests.host.pytorch.world import World
+from torch._C._distributed_c10d import PrefixStore
 
+from inagg_host.allreduce import AllReduceError
 from inagg_host.pytorch import InaggState, TensorAllReduce, inagg_hook
 from inagg_host.pytorch.cuda import CudaStage
+from inagg_host.pytorch.inner import ArrayGroup
 
 
 def sum_through_stage(name: str) -> tuple[list[float], str]:
     """CPU tensors take the way of CUDA tensors, once there was one of those: in order, futures and all."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
-        all_reduce._stage = CudaStage(all_reduce._submit_cpu)
+        all_reduce._stage = CudaStage(all_reduce)
         tensors = [torch.full((LARGE + i,), 2.0 ** (i % 4)) for i in range(10)]
         works = [all_reduce.submit(tensor) for tensor in tensors]
         chained = [work.get_future().then(lambda done: float(done.value()[0][0])) for work in works]
@@ -34,6 +39,92 @@ def sum_through_stage(name: str) -> tuple[list[float], str]:
 def test_the_stage_keeps_the_order(two: World) -> None:
     values, _ = equal(two.run(sum_through_stage, f"stage-{os.getpid()}"))
     assert values == [2.0 * 2.0 ** (i % 4) for i in range(10)] + [1.0]
+
+
+def sum_both_ways(name: str, fmt: str, policy: str, device: str = "cpu") -> tuple[list[str], list[str]]:
+    """Digests of sums of CPU tensors, and of the same on ``device`` through the stage: same seed, slots and noise."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    store = PrefixStore(f"{name}/", dist.distributed_c10d._get_default_store())
+
+    def sums(staged: bool) -> list[str]:
+        inner = None
+        if policy == "fallback":
+            inner = ArrayGroup(
+                PrefixStore(f"{staged}/", store), rank, workers, dist.distributed_c10d.default_pg_timeout
+            )
+        options: dict[str, Any] = {
+            "job": f"{name}-{staged}",
+            "format": fmt,
+            "seed": 5,
+            "window": 64,
+            "policy": policy,
+            "inner": inner,
+        }
+        with TensorAllReduce(rank=rank, workers=workers, **options) as all_reduce:
+            if staged and device == "cpu":
+                all_reduce._stage = CudaStage(all_reduce, frozenset({"cpu"}))
+            here = torch.device(device if staged else "cpu")
+            generator = torch.Generator().manual_seed(rank)
+            found = []
+            for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+                large = torch.randn(300, 3000, generator=generator).to(dtype).to(here)
+                large[5, 7] = float("nan")
+                out = torch.empty(3000, 300, dtype=dtype, device=here).t()
+                all_reduce.submit(large, out, divisor=workers).wait()
+                other = torch.randn(7000, generator=generator).to(dtype).to(here)
+                works = [all_reduce.submit(part) for part in (large.t()[:100], other)]
+                for work in works:
+                    work.get_future().wait()
+                found += [digest(part.cpu()) for part in (out, large.t()[:100], other)]
+        if inner is not None:
+            inner.close()
+        dist.barrier()
+        return found
+
+    return sums(False), sums(True)
+
+
+@pytest.mark.parametrize("fmt", ["nat8", "dith8", "fix32"])
+def test_a_tensor_that_is_encoded_where_it_is_has_the_same_sums(two: World, fmt: str) -> None:
+    usual, staged = equal(two.run(sum_both_ways, f"ways-{fmt}-{os.getpid()}", fmt, "raise"))
+    assert staged == usual
+
+
+def test_a_tensor_that_is_staged_for_the_fallback_has_the_same_sums(two: World) -> None:
+    usual, staged = equal(two.run(sum_both_ways, f"ways-fallback-{os.getpid()}", "nat8", "fallback"))
+    assert staged == usual
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("fmt", "policy"), [("nat8", "raise"), ("dith8", "raise"), ("nat8", "fallback")])
+def test_sums_of_gpu_tensors_have_the_bits_of_those_of_cpu_tensors(two: World, fmt: str, policy: str) -> None:
+    name = f"gpu-{fmt}-{policy}-{os.getpid()}"
+    usual, on_gpu = equal(two.run(sum_both_ways, name, fmt, policy, "cuda"))
+    assert on_gpu == usual
+
+
+def fail_through_stage(name: str) -> str:
+    """What comes of a tensor that is on its way when all is closed."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    all_reduce = TensorAllReduce(rank=rank, workers=workers, job=name)
+    all_reduce._stage = CudaStage(all_reduce, frozenset({"cpu"}))
+    dist.barrier()
+    told = ""
+    if rank == 0:
+        work = all_reduce.submit(torch.ones(LARGE))
+        threading.Timer(0.2, all_reduce.close).start()
+        try:
+            work.wait()
+        except AllReduceError as error:
+            told = str(error)
+    dist.barrier()
+    all_reduce.close()
+    return told
+
+
+def test_what_is_on_its_way_through_the_stage_fails_when_it_is_closed(two: World) -> None:
+    told = two.run(fail_through_stage, f"closed-{os.getpid()}")
+    assert told[0] == "closed before the sums were there"
 
 
 def sum_on_gpu() -> tuple[list[float], str]:
