@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-from inagg_testbed.signals import undisturbed
+from inagg_testbed.signals import terminated_like_ctrl_c, undisturbed
 
 from . import namespaces
 from .base import MANAGEMENT_PORT as MANAGEMENT_PORT
@@ -123,19 +124,22 @@ def open_topology(
     names = tuple(node.namespace for node in (draft.switch, *draft.workers) if node.namespace is not None)
     about = {"workers": workers, "link": None if spec is None else str(spec), "wiring": wiring, "made_by": made_by}
     state = State.new(name, names, about)
-    saved = False
-    try:
+    topology = plan(name, state.mark, workers, spec, wiring)
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():  # the only one that may set handlers of signals
+            stack.enter_context(terminated_like_ctrl_c())
         with undisturbed():
             state.save(new=True)
             _refuse_foreign(state)
-            saved = True
+            stack.callback(_remove, state)
             if spec is not None:
-                build(plan(name, state.mark, workers, spec, wiring))
-        yield plan(name, state.mark, workers, spec, wiring)
-    finally:
-        if saved:
-            with undisturbed():
-                tear_down(state)
+                build(topology)
+        yield topology
+
+
+def _remove(state: State) -> None:
+    with undisturbed():
+        tear_down(state)
 
 
 def _refuse_foreign(state: State) -> None:
