@@ -27,7 +27,6 @@ BUILD = HERE / "build"
 INDEX = BUILD / "builds.json"
 COMPILER = "p4c-bm2-ss"
 
-LANES = (32, 64, 128, 256)
 SLOTS = 1024
 JOBS = 32
 FORMATS = {
@@ -38,6 +37,8 @@ FORMATS = {
     "fix32": ("fix32",),
 }
 """Encoding of contributions, which a build is for, to the job formats that it serves."""
+LANES = {32: tuple(FORMATS), 64: tuple(FORMATS), 128: tuple(FORMATS), 256: ("nat8", "fix32")}
+"""Most lanes of a job to the encodings that have a build for so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Build:
         return {"name": self.name, "formats": list(FORMATS[self.encoding]), **asdict(self), **names, **made}
 
 
-BUILDS = tuple(Build(encoding, lanes) for lanes in LANES for encoding in FORMATS)
+BUILDS = tuple(Build(encoding, lanes) for lanes, encodings in LANES.items() for encoding in encodings)
 
 
 def digest(path: Path) -> str:
