@@ -136,7 +136,8 @@ def test_steps_over_shaped_links() -> None:
         bare = Compute(0.0, 0.0, ((1 << 20, 0.0),), "")
         for system, least_bytes in (("gloo", 4 << 20), ("nat8", 1 << 20)):
             run = ranks.run(system, bare, 2)
-            assert run.bytes_up >= least_bytes
+            # a rank can have its sums while the last that it sent still waits in its queue
+            assert run.bytes_up >= 0.9 * least_bytes
             # the rate cannot be passed, but for a bucket full at the beginning
             assert run.median_s > 0.8 * (1 << 20) * bytes_per_element(system, 2) * 8 / 1e8
     assert multiprocessing.active_children() == []
