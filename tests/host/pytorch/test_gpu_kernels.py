@@ -358,6 +358,7 @@ def run_again(kernels: str, device: str, **environment: str) -> None:
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
 
 
+@pytest.mark.slow  # two minutes
 def test_triton_in_its_interpreter() -> None:
     if importlib.util.find_spec("triton") is None:
         pytest.skip("triton is not installed: it comes with the CUDA builds of torch; or run: pip install triton")
