@@ -18,7 +18,7 @@ from .shard import PARENTS_SIGNALS, SoftwareConfig, Started, serve
 
 __all__ = ["SoftwareConfig", "SoftwareDriver", "Started"]
 
-START_S = 60.0
+START_S = 120.0
 """How long a shard may take to start: the first start on a machine compiles the kernels."""
 ANSWER_S = 10.0
 STOP_S = 5.0
