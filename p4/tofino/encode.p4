@@ -4,7 +4,7 @@
 //    leading zero of v stands for the leading one of m: they are at the same place, or m is a power of two and the zero
 //    one place lower. But then m + (r & (2^(k-1) - 1)) has its leading one at k too, as it has with 2^k - 1.
 // 2. v + rounding. For v >= 0 that is w = m + (r & (2^k - 1)); for v < 0 it is -m - (r & ...) - 1 = -w - 1, so ~w.
-// 3. The leading one of w, or leading zero of ~w, at position k: level k + 1. Or for a maximum the low byte as it is.
+// 3. The leading one of w, or leading zero of ~w, at position k: level k + 1. Or for a maximum the byte itself.
 
 // Bit k and those above it.
 #define FROM(k) ~((32w1 << k) - 1)
@@ -15,6 +15,7 @@
 #define ROUND_UP(k) LEADING_ONE(k) : up((32w1 << k) - 1);
 #define ROUND_DOWN(k) LEADING_ZERO(k) : down((32w1 << k) - 1);
 #define CODE_UP(k) (LEADING_ONE(k), OP_SUM) : set(k + 1);
+#define CODE_SCALE(v) (v, OP_MAX) : set(v);
 #define CODE_DOWN(k) (LEADING_ZERO(k), OP_SUM) : set(0x80 | k + 1);
 
 // Step 1. Noise is 0 for a maximum.
@@ -48,20 +49,16 @@ control Code(in bit<32> rounded, in bit<8> op, out bit<8> code) {
     action set(bit<8> it) {
         code = it;
     }
-    action copy() {
-        code = rounded[7:0];
-    }
-
     @hidden
     table leading {
         key = {
             rounded : ternary;
             op : ternary;
         }
-        actions = { set; copy; @defaultonly NoAction; }
+        actions = { set; @defaultonly NoAction; }
         const default_action = NoAction();
         const entries = {
-            (_, OP_MAX) : copy();
+            EACH_BYTE(CODE_SCALE)
             (0, OP_SUM) : set(0);
             EACH_POSITION(CODE_UP)
             EACH_POSITION(CODE_DOWN)

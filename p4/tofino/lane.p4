@@ -9,14 +9,17 @@
     LEVEL(c, 25) LEVEL(c, 26)
 #define MODE_MAX 7
 
+// A scale byte is its own integer. As entries, and not as a copy: that would tie the container of the byte to one of 32 bits.
+#define BYTES_8(M, v) M(v) M(v + 1) M(v + 2) M(v + 3) M(v + 4) M(v + 5) M(v + 6) M(v + 7)
+#define BYTES_64(M, v) BYTES_8(M, v) BYTES_8(M, v + 8) BYTES_8(M, v + 16) BYTES_8(M, v + 24) BYTES_8(M, v + 32) \
+    BYTES_8(M, v + 40) BYTES_8(M, v + 48) BYTES_8(M, v + 56)
+#define EACH_BYTE(M) BYTES_64(M, 0) BYTES_64(M, 64) BYTES_64(M, 128) BYTES_64(M, 192)
+#define SCALE(v) (v, MODE_MAX) : set(v);
+
 control Decode(in bit<8> code, in bit<8> mode, out bit<32> value) {
     action set(bit<32> integer) {
         value = integer;
     }
-    action copy() {
-        value = (bit<32>)code;
-    }
-
     @hidden
     table integer {
         key = {
@@ -32,15 +35,12 @@ control Decode(in bit<8> code, in bit<8> mode, out bit<32> value) {
             LEVELS_26(3) LEVEL(3, 27) LEVEL(3, 28)
             LEVELS_26(4) LEVEL(4, 27)
             LEVELS_26(5)
+            EACH_BYTE(SCALE)
         }
     }
 
     apply {
-        if (mode == MODE_MAX) {
-            copy();
-        } else {
-            integer.apply();
-        }
+        integer.apply();
     }
 }
 

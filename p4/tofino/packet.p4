@@ -96,9 +96,8 @@ struct metadata_t {
     bit<8> made;          // MADE_
     bool multicast;
     bit<3> outcome;
-    bit<32> has;          // payload bytes that UDP speaks of
-    bit<32> wants;        // and those that format and lanes do
-    bit<32> beyond;       // has - wants
+    bit<16> wants;        // bytes of the lanes, as format and lanes say
+    bit<16> beyond;       // bytes of the datagram less these; 0 if there are fewer
     EACH_EARLY(SUM)
 }
 

@@ -2,32 +2,41 @@
 
 control Verdict(inout headers_t hdr, inout metadata_t meta) {
     action wants_same() {
-        meta.wants = (bit<32>)hdr.inagg.lanes;
+        meta.wants = hdr.inagg.lanes;
     }
     action wants_double() {
-        meta.wants = (bit<32>)hdr.inagg.lanes << 1;
+        meta.wants = hdr.inagg.lanes << 1;
     }
     action wants_fourfold() {
-        meta.wants = (bit<32>)hdr.inagg.lanes << 2;
+        meta.wants = hdr.inagg.lanes << 2;
+    }
+    action wants_more_than_there_can_be() {
+        meta.wants = 0xFFFF;
     }
     action wants_half() {
-        meta.wants = (bit<32>)hdr.inagg.lanes >> 1;
+        meta.wants = hdr.inagg.lanes >> 1;
     }
     action wants_quarter() {
-        meta.wants = (bit<32>)hdr.inagg.lanes >> 2;
+        meta.wants = hdr.inagg.lanes >> 2;
     }
 
     @hidden
     table payload {
-        key = { hdr.inagg.format : exact; }
-        actions = { wants_same; wants_double; wants_fourfold; wants_half; wants_quarter; }
+        key = {
+            hdr.inagg.format : ternary;
+            hdr.inagg.lanes : ternary;
+        }
+        actions = { wants_more_than_there_can_be; wants_same; wants_double; wants_fourfold; wants_half; wants_quarter; }
         const default_action = wants_same();
         const entries = {
-            FORMAT_NAT4 : wants_half();
-            FORMAT_TERN : wants_quarter();
-            FORMAT_FIX32 : wants_fourfold();
-            FORMAT_INT4 : wants_half();
-            FORMAT_INT16 : wants_double();
+            (FORMAT_NAT4, _) : wants_half();
+            (FORMAT_TERN, _) : wants_quarter();
+            (FORMAT_FIX32, 0x8000 &&& 0x8000) : wants_more_than_there_can_be();
+            (FORMAT_FIX32, 0x4000 &&& 0x4000) : wants_more_than_there_can_be();
+            (FORMAT_FIX32, _) : wants_fourfold();
+            (FORMAT_INT4, _) : wants_half();
+            (FORMAT_INT16, 0x8000 &&& 0x8000) : wants_more_than_there_can_be();
+            (FORMAT_INT16, _) : wants_double();
         }
     }
 
@@ -61,16 +70,16 @@ control Verdict(inout headers_t hdr, inout metadata_t meta) {
             (_, _, _, 0x04 &&& 0x04, _, _) : is_malformed();
             (_, _, _, 0x02 &&& 0x02, _, _) : is_malformed();
             (_, _, _, 0x01 &&& 0x01, _, _) : is_malformed();
-            (_, _, _, _, 0x80000000 &&& 0x80000000, _) : is(REASON_TRUNCATED);
-            (_, _, _, _, 0, KIND_CONTRIBUTION) : is_refused();
-            (_, _, _, _, 0, _) : is(REASON_WRONG_KIND);
+            // 32 bytes are the headers of UDP and inagg
+            (_, _, _, _, 0 &&& 0xFFE0, _) : is(REASON_TRUNCATED);
+            (_, _, _, _, 32, KIND_CONTRIBUTION) : is_refused();
+            (_, _, _, _, 32, _) : is(REASON_WRONG_KIND);
         }
     }
 
     apply {
-        meta.has = (bit<32>)hdr.udp.length - 32;
         payload.apply();
-        meta.beyond = meta.has - meta.wants;
+        meta.beyond = hdr.udp.length |-| meta.wants;
         verdict.apply();
     }
 }
