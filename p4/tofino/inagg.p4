@@ -50,14 +50,13 @@
 #define ROUND_LATE(i, g) rounding_##i.apply(hdr.sums.l##i, noise_##g, by_##i);
 #define SHIFT_LATE(i, g) hdr.sums.l##i = hdr.sums.l##i + by_##i;
 #define CODE_LATE(i, g) code_##i.apply(hdr.sums.l##i, hdr.inagg.op, hdr.late.l##i);
-#define EACH_LATE_IN_GROUPS(M) M(0, 0) M(1, 0) M(2, 0) M(3, 0) M(4, 1) M(5, 1) M(6, 1) M(7, 1) \
-    M(8, 2) M(9, 2) M(10, 2) M(11, 2)
-#define EACH_EARLY_IN_GROUPS(M) M(12, 3) M(13, 3) M(14, 3) M(15, 3) M(16, 4) M(17, 4) M(18, 4) M(19, 4) \
-    M(20, 5) M(21, 5) M(22, 5) M(23, 5) M(24, 6) M(25, 6) M(26, 6) M(27, 6) M(28, 7) M(29, 7) M(30, 7) M(31, 7)
-#define EACH_EARLY_GROUP(M) M(3) M(4) M(5) M(6) M(7)
+#define EACH_LATE_IN_GROUPS(M) M(0, 0) M(1, 0) M(2, 0) M(3, 0)
+#define EACH_EARLY_IN_GROUPS(M) M(4, 1) M(5, 1) M(6, 1) M(7, 1) M(8, 2) M(9, 2) M(10, 2) M(11, 2) \
+    M(12, 3) M(13, 3) M(14, 3) M(15, 3)
+#define EACH_EARLY_GROUP(M) M(1) M(2) M(3)
 #define MAKE_NOISE(g) Hash<bit<32>>(HashAlgorithm_t.CRC32) hash_##g; bit<32> noise_##g;
-#define NOISE(g) noise_##g = hash_##g.get({ meta.seed, hdr.inagg.slot, hdr.inagg.generation, 16w##g });
-#define NO_NOISE(g) noise_##g = 0;
+#define NOISE(g) if (meta.mode == MODE_MAX) { noise_##g = 0; } \
+    else { noise_##g = hash_##g.get({ meta.seed, hdr.inagg.slot, hdr.inagg.generation, 16w##g }); }
 
 control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
                 in ingress_intrinsic_metadata_from_parser_t from_parser,
@@ -119,7 +118,8 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic
         }
         if (meta.to == TO_DATA_PORT) {
             datagrams_in.count(0);
-            if (hdr.late.isValid() && meta.malformed == REASON_NONE && meta.member == 1 && !meta.bad_checksum) {
+            if (hdr.late.isValid() && hdr.inagg.kind == KIND_CONTRIBUTION && meta.malformed == REASON_NONE &&
+                meta.member == 1 && !meta.bad_checksum) {
                 slot_tag.apply(hdr.inagg, meta.slot_state);
                 slot_members.apply(hdr.inagg.slot, meta.slot_state, meta.others, meta.op, meta.missing);
                 outcome.apply(hdr.inagg, meta);
@@ -127,13 +127,13 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic
                 EACH_EARLY(DECODE_EARLY)
                 EACH_EARLY(ADD_EARLY)
                 EACH_LATE(ADD_LATE)
+                // One table each: a table gets 32 bits of hash at most.
                 if (meta.mode == MODE_MAX) {
                     hdr.noise.group_0 = 0;
-                    EACH_EARLY_GROUP(NO_NOISE)
                 } else {
                     hdr.noise.group_0 = hash_0.get({ meta.seed, hdr.inagg.slot, hdr.inagg.generation, 16w0 });
-                    EACH_EARLY_GROUP(NOISE)
                 }
+                EACH_EARLY_GROUP(NOISE)
                 EACH_EARLY_IN_GROUPS(ROUND_EARLY)
                 EACH_EARLY_IN_GROUPS(SHIFT_EARLY)
                 EACH_EARLY_IN_GROUPS(CODE_EARLY)
@@ -189,12 +189,6 @@ control Egress(inout headers_t hdr, inout egress_metadata_t meta, in egress_intr
     apply {
         if (hdr.bridge.made == MADE_RESULT) {
             bit<32> noise_0 = hdr.noise.group_0;
-            bit<32> noise_1 = hdr.noise.group_0;
-            bit<32> noise_2 = hdr.noise.group_0;
-            if (hdr.inagg.op == OP_SUM) {
-                noise_1 = noise_1 ^ NOISE_GROUP(1);
-                noise_2 = noise_2 ^ NOISE_GROUP(2);
-            }
             EACH_LATE_IN_GROUPS(ROUND_LATE)
             EACH_LATE_IN_GROUPS(SHIFT_LATE)
             EACH_LATE_IN_GROUPS(CODE_LATE)

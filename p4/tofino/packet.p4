@@ -4,12 +4,11 @@
 // there: their sums travel to the egress in a header of their own (`sums`), in front of the frame. As they stand first in
 // the payload, the egress parser need not look at the other lanes, which are beyond the bytes that it can parse.
 
-#define EACH_LATE(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11)
-#define EACH_EARLY(M) M(12) M(13) M(14) M(15) M(16) M(17) M(18) M(19) M(20) M(21) \
-    M(22) M(23) M(24) M(25) M(26) M(27) M(28) M(29) M(30) M(31)
+#define EACH_LATE(M) M(0) M(1) M(2) M(3)
+#define EACH_EARLY(M) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
 #define EACH_LANE(M) EACH_LATE(M) EACH_EARLY(M)
 
-const bit<16> LANES = 32;
+const bit<16> LANES = 16;
 
 #define CODE(i) bit<8> l##i;
 #define SUM(i) bit<32> l##i;

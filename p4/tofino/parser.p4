@@ -1,5 +1,5 @@
-// Parses what may be for this switch. Lanes are parsed only if they are all there, so `late` is valid in datagrams alone
-// whose magic, version, kind, op, format, lanes and length are right.
+// Parses what may be for this switch. Lanes are parsed if the datagram has the length of those that this program serves:
+// a parser has too few match registers to look at the whole header. What it says is checked by tables.
 
 parser IngressParser(packet_in packet, out headers_t hdr, out metadata_t meta, out ingress_intrinsic_metadata_t intrinsic) {
     Checksum() ipv4_checksum;
@@ -59,12 +59,7 @@ parser IngressParser(packet_in packet, out headers_t hdr, out metadata_t meta, o
 
     state whole {
         packet.extract(hdr.inagg);
-        transition select(hdr.inagg.magic, hdr.inagg.version, hdr.inagg.kind, hdr.inagg.op, hdr.inagg.format,
-                          hdr.inagg.lanes) {
-            (MAGIC, VERSION, KIND_CONTRIBUTION, OP_SUM, FORMAT_NAT8, LANES) : lanes;
-            (MAGIC, VERSION, KIND_CONTRIBUTION, OP_MAX, FORMAT_SCALE8, LANES) : lanes;
-            default : accept;
-        }
+        transition lanes;
     }
 
     state lanes {
