@@ -1,12 +1,11 @@
-// The aggregation on Tofino 1 (tna): nat8, 32 lanes in one pass of one pipe.
+// The aggregation on Tofino 1 (tna): nat8, 16 lanes in one pass of one pipe.
 //
-//     p4c --target tofino --arch tna -o out p4/tofino/inagg.p4         (p4/tofino/compile.py does this and reports)
+//     p4c --target tofino --arch tna -o out p4/tofino/inagg.p4         (p4/tofino/fit.py does this and reports)
 //
 // SLOT_BITS: 2^SLOT_BITS slots. BINDINGS: entries of the binding table, 8 for each worker and 1 for each job.
 //
-// Stages of the ingress: 0 checks of the header, binding, addresses; 1 tag of the slot; 2 who is missing; 3 outcome;
-// 4 to 11 accumulators, four lanes a stage. Lanes 12 to 31 come first and are encoded in the three stages after theirs;
-// lanes 0 to 11 in the egress.
+// Stages of the ingress: checks of the header, binding, addresses; tag of the slot; who is missing; outcome; accumulators,
+// four lanes a stage. Lanes 4 to 15 come first and are encoded in the stages after theirs; lanes 0 to 3 in the egress.
 
 #include <core.p4>
 #include <tna.p4>

@@ -24,7 +24,7 @@ from .client import Client, WriteFailed
 from .info import Program
 
 PROGRAM: Final = "inagg"
-BUILD: Final = Build("tofino-nat8-32", ("nat8",), 32, 1 << 14, 32, Path("p4/tofino/inagg.p4"), Path("bf-rt.json"))
+BUILD: Final = Build("tofino-nat8-16", ("nat8",), 16, 1 << 14, 32, Path("p4/tofino/inagg.p4"), Path("bf-rt.json"))
 """What p4/tofino/inagg.p4 serves. The switch itself tells what its tables are called."""
 
 UPDATES_MAX: Final = 1000
