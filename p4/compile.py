@@ -112,9 +112,9 @@ def compile_bmv2(build: Build) -> None:
 
 
 def version(compiler: str) -> str:
-    """The compiler's own words on its version, on one line."""
-    out = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
-    return " ".join(out.split())
+    """The compiler's own words on its version."""
+    out = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True)
+    return next(line for line in (out.stdout + out.stderr).splitlines() if line.startswith("Version"))
 
 
 def index() -> dict[str, dict[str, Any]]:

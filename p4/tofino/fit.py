@@ -116,7 +116,9 @@ def main() -> int:
             return compiled.returncode or 1
         (assembly,) = files
         assembled = run(["bfas", "--target", "tofino", "--no-warn", "-o", str(assembly.parent), str(assembly)])
-        compiler = " ".join(run(["p4c-barefoot", "--version"]).stdout.split())
+        told = run(["p4c-barefoot", "--version"])
+        lines = (told.stdout + told.stderr).splitlines()
+        compiler = "p4c-barefoot " + next((line for line in lines if line.startswith("Version")), "(no version)")
         text = report(stages(assembly.read_text()), compiler, assembled.returncode)
         print(text, end="")
         if assembled.returncode:
