@@ -11,6 +11,8 @@ import importlib.util
 import itertools
 import os
 import shutil
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +48,14 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the first process of a run; its w
         if old != CACHE:
             shutil.rmtree(old)
 os.environ["NUMBA_CACHE_DIR"] = str(CACHE)  # before anything imports Numba
+
+# A shell starts what it runs in the background with SIGINT ignored, nohup with SIGHUP, and processes hand that on to
+# their children. What the tests say of Ctrl-C must not depend on how the tests were started.
+if threading.current_thread() is threading.main_thread():
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 TIER_PROPERTY = "tier"
 CAP_NET_ADMIN = 12  # include/uapi/linux/capability.h
