@@ -11,14 +11,13 @@ backends/tofino. The compiler alone proves nothing: it takes more than 12 stages
 from __future__ import annotations
 
 import argparse
-import re
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "inagg.p4"
@@ -27,43 +26,37 @@ STAGES = 12
 MACROS = ("__TARGET_TOFINO__=1", "__p4c_major__=9", "__p4c_minor__=7", "__p4c_patchlevel__=4")
 """What the compiler's own driver defines."""
 
-STAGE = re.compile(r"^stage (\d+) (ingress|egress):")
-TABLE = re.compile(r"^  (\w+) [\w$.\-]+(?: \d+)?:")
-KINDS = {
-    "ternary_match": "ternary tables",
-    "exact_match": "exact tables",
-    "hash_action": "tables without a key",
-    "proxy_hash": "exact tables",
-    "gateway": "gateways",
-    "stateful": "stateful ALUs",
-    "counter": "counters",
+COLUMNS = {
+    "tables (16)": ("logical_tables", "ids"),
+    "gateways (16)": ("gateways", "gateways"),
+    "TCAM blocks (24)": ("tcams", "tcams"),
+    "SRAM blocks (80)": ("rams", "srams"),
+    "stateful ALUs (4)": ("meter_alus", "meters"),
+    "counter ALUs (4)": ("statistic_alus", "stats"),
+    "hash bits (416)": ("hash_bits", "bits"),
+    "match bytes (194)": ("xbar_bytes", "bytes"),
 }
-COLUMNS = tuple(dict.fromkeys(KINDS.values()))
+"""What a stage has (in brackets how much), and where the compiler's resources.json lists what is in use."""
+
+Stage = dict[str, Any]
 
 
-@dataclass(slots=True)
-class Stage:
-    """What one gress needs in one stage."""
-
-    number: int
-    gress: str
-    uses: Counter[str] = field(default_factory=Counter)
+CONTAINERS = {8: 64, 16: 96, 32: 64}
+"""Header containers that match and actions can use, by width in bits: how many the chip has."""
 
 
-def stages(assembly: str) -> list[Stage]:
-    """What an assembler file says of the stages."""
-    found: list[Stage] = []
-    for line in assembly.splitlines():
-        if stage := STAGE.match(line):
-            found.append(Stage(int(stage[1]), stage[2]))
-        elif found and (table := TABLE.match(line)) and table[1] in KINDS:
-            found[-1].uses[KINDS[table[1]]] += 1
-    return [stage for stage in found if stage.uses]
+def containers(phv: dict[str, Any]) -> str:
+    """How many containers are in use, from phv.json."""
+    used = {(each["bit_width"], each["phv_number"]) for each in phv["containers"] if each["container_type"] == "normal"}
+    return ", ".join(
+        f"{sum(of == width for of, _ in used)} of {has} with {width} bits" for width, has in CONTAINERS.items()
+    )
 
 
-def report(found: list[Stage], compiler: str, code: int) -> str:
-    """The report as Markdown."""
-    highest = 1 + max((stage.number for stage in found), default=-1)
+def report(stages: list[Stage], phv: dict[str, Any], compiler: str, code: int) -> str:
+    """The report as Markdown. A stage is one element of `mau_stages` in resources.json; ingress and egress share it."""
+    rows = [(stage["stage_number"], [len(stage[part][used]) for part, used in COLUMNS.values()]) for stage in stages]
+    total = [sum(counts) for counts in zip(*(counts for _, counts in rows), strict=True)]
     lines = [
         "# Fit of the Tofino program",
         "",
@@ -71,15 +64,14 @@ def report(found: list[Stage], compiler: str, code: int) -> str:
         "",
         f"- compiler: {compiler}",
         f"- assembler's exit code: {code}",
-        f"- stages: {highest} of {STAGES}",
-        f"- stateful ALUs: {sum(stage.uses['stateful ALUs'] for stage in found)}",
+        f"- stages: {1 + max(number for number, _ in rows)} of {STAGES}",
+        f"- header containers: {containers(phv)}",
         "",
-        f"| stage | gress | {' | '.join(COLUMNS)} |",
-        f"|---|---|{'---|' * len(COLUMNS)}",
-        *(
-            f"| {stage.number} | {stage.gress} | {' | '.join(str(stage.uses[column]) for column in COLUMNS)} |"
-            for stage in sorted(found, key=lambda stage: (stage.gress == "egress", stage.number))
-        ),
+        "Ingress and egress share the stages. In brackets: what a stage has.",
+        "",
+        f"| stage | {' | '.join(COLUMNS)} |",
+        f"|---|{'---|' * len(COLUMNS)}",
+        *(f"| {name} | {' | '.join(map(str, counts))} |" for name, counts in [*rows, ("all", total)]),
     ]
     return "\n".join(lines) + "\n"
 
@@ -119,7 +111,10 @@ def main() -> int:
         told = run(["p4c-barefoot", "--version"])
         lines = (told.stdout + told.stderr).splitlines()
         compiler = "p4c-barefoot " + next((line for line in lines if line.startswith("Version")), "(no version)")
-        text = report(stages(assembly.read_text()), compiler, assembled.returncode)
+        logs = assembly.parent / "logs"
+        resources = json.loads((logs / "resources.json").read_text())["resources"]
+        phv = json.loads((logs / "phv.json").read_text())
+        text = report(resources["mau"]["mau_stages"], phv, compiler, assembled.returncode)
         print(text, end="")
         if assembled.returncode:
             print(assembled.stdout + assembled.stderr, file=sys.stderr)
