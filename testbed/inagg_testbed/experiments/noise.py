@@ -59,39 +59,42 @@ def run(settings: Run) -> Outcome:
     compressed: list[float] = []
     measured: list[float] = []
     labels: list[float] = []
-    with SwitchProcess() as switch:
-        for workers in counts:
-            problems = parts_of(workers)
-            for place, (name, share) in enumerate(points.items()):
-                settings.progress((counts.index(workers) + place / 3) / len(counts), f"{workers} workers, at {name}")
-                rng = settings.generator("batches", workers, place)
-                job = f"noise-{workers}-{place}"
-                with open_cluster(switch.control, workers, "nat8", settings.seed, job) as cluster:
-                    sigma, zeta, square, second = measure(cluster, problems, share * minimizer, rounds, rng)
-                terms = noise_terms(w, w, workers, sigma, zeta)
-                allowed = terms.second_moment(square)
-                outcome.add(
-                    f"n = {workers}, at {name}: E|g|^2 over alpha + beta |grad f|^2",
-                    second / allowed,
-                    1.0,
-                    0.02,
-                    f"alpha = {terms.alpha:.3g}, beta = {terms.beta:.4f}, |grad f|^2 = {square:.3g}; a bound, and 2 % "
-                    f"for the mean of {rounds} rounds",
-                    Relation.AT_MOST,
-                )
-                without = noise_terms(0, 0, workers, sigma, zeta).second_moment(square)
-                outcome.add(
-                    f"n = {workers}, at {name}: E|g|^2 over that of float32 sums",
-                    second / without,
-                    1.0,
-                    0.35,
-                    "from 1 (no noise added) to (w+1)^2 = 1.27; sigma^2 is the largest of the workers', so it can be "
-                    "below 1 too",
-                )
-                labels.append(len(labels) + 1.0)
-                plain.append(without)
-                compressed.append(allowed)
-                measured.append(second)
+    for workers in counts:
+        problems = parts_of(workers)
+        for place, (name, share) in enumerate(points.items()):
+            settings.progress((counts.index(workers) + place / 3) / len(counts), f"{workers} workers, at {name}")
+            rng = settings.generator("batches", workers, place)
+            job = f"noise-{workers}-{place}"
+            # A switch of its own: the switch's noise depends on the slots that a job leases.
+            with (
+                SwitchProcess() as switch,
+                open_cluster(switch.control, workers, "nat8", settings.seed, job) as cluster,
+            ):
+                sigma, zeta, square, second = measure(cluster, problems, share * minimizer, rounds, rng)
+            terms = noise_terms(w, w, workers, sigma, zeta)
+            allowed = terms.second_moment(square)
+            outcome.add(
+                f"n = {workers}, at {name}: E|g|^2 over alpha + beta |grad f|^2",
+                second / allowed,
+                1.0,
+                0.02,
+                f"alpha = {terms.alpha:.3g}, beta = {terms.beta:.4f}, |grad f|^2 = {square:.3g}; a bound, and 2 % "
+                f"for the mean of {rounds} rounds",
+                Relation.AT_MOST,
+            )
+            without = noise_terms(0, 0, workers, sigma, zeta).second_moment(square)
+            outcome.add(
+                f"n = {workers}, at {name}: E|g|^2 over that of float32 sums",
+                second / without,
+                1.0,
+                0.35,
+                "from 1 (no noise added) to (w+1)^2 = 1.27; sigma^2 is the largest of the workers', so it can be "
+                "below 1 too",
+            )
+            labels.append(len(labels) + 1.0)
+            plain.append(without)
+            compressed.append(allowed)
+            measured.append(second)
     outcome.plots.append(
         Plot(
             "noise",
