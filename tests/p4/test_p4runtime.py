@@ -10,7 +10,7 @@ import pytest
 from tests.switch.core.world import make_binding, simple_contribution
 
 from inagg_proto.p4runtime.v1 import p4runtime_pb2 as pb
-from inagg_switch.control.p4runtime import client as client_module
+from inagg_switch.control import stream
 from inagg_switch.control.p4runtime.client import Client, WriteFailed
 from inagg_switch.control.p4runtime.info import Program, number_bytes, read_p4info
 from inagg_switch.control.p4runtime.plane import Bmv2Plane, bmv2_driver
@@ -96,7 +96,7 @@ def test_who_is_no_longer_primary_is_told(server: P4RuntimeServer) -> None:
 
 
 def test_a_server_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "CONNECT_S", 0.2)
+    monkeypatch.setattr(stream, "CONNECT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         target = f"127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(DriverError, match=rf"no P4Runtime server answers on {target}: is simple_switch_grpc running"):
