@@ -30,10 +30,11 @@ class Wire(Protocol):
         ...
 
 
-def make_network(addresses: Sequence[str], first_port: int = 0) -> Network:
-    """A network with a host for each address, on ports that count from ``first_port``."""
+def make_network(addresses: Sequence[str], first_port: int = 0, ports: int = 512) -> Network:
+    """A network with a host for each address, on ports that count from ``first_port``; with more hosts than ``ports``
+    they share them."""
     hosts = [
-        Host(address, mac_number("02:00:0a:4d:01:00") + place, first_port + place)
+        Host(address, mac_number("02:00:0a:4d:01:00") + place, first_port + place % ports)
         for place, address in enumerate(dict.fromkeys(addresses))
     ]
     return Network(SWITCH_ADDRESS, SWITCH_MAC, tuple(hosts))

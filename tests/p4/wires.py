@@ -76,8 +76,8 @@ def real_rig(build: Build, network: Network) -> Iterator[Rig]:
     """A rig whose P4 switch is a `simple_switch_grpc` in a namespace of its own; needs root."""
     name = f"inagg-test-{os.getpid()}"
     node = Node("switch", network.address, network.address, "lo", name, mark=name)
-    ports = [f"p{host.port}" for host in network.hosts]
-    assert [host.port for host in network.hosts] == list(range(len(ports)))
+    assert sorted(network.ports) == list(range(len(network.ports)))
+    ports = [f"p{port}" for port in sorted(network.ports)]
     with ExitStack() as stack:
         namespaces.create(name)
         stack.callback(namespaces.remove, name)

@@ -24,6 +24,10 @@ OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    # A switch that is starting is not there at the first try; by default gRPC waits a second before the next one.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 
 

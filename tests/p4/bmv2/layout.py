@@ -38,9 +38,25 @@ class Header:
 
 
 @dataclass
-class State:
-    """A packet inside the switch."""
+class Memory:
+    """What outlives a packet: registers, and counters as [packets, bytes]."""
 
+    registers: dict[str, list[int]] = field(default_factory=dict)
+    counters: dict[str, list[list[int]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, program: Json) -> Memory:
+        return cls(
+            {array["name"]: [0] * array["size"] for array in program["register_arrays"]},
+            {array["name"]: [[0, 0] for _ in range(array["size"])] for array in program["counter_arrays"]},
+        )
+
+
+@dataclass
+class State:
+    """A packet inside the switch, and what the switch remembers."""
+
+    memory: Memory
     values: list[int]
     valid: list[bool]
     stacks: dict[str, int]
@@ -53,7 +69,8 @@ class State:
     exited: bool = False
 
     def copy(self) -> State:
-        return State(list(self.values), list(self.valid), dict(self.stacks), self.payload, (), self.truncate)
+        values, valid, stacks = list(self.values), list(self.valid), dict(self.stacks)
+        return State(self.memory, values, valid, stacks, self.payload, (), self.truncate)
 
 
 @dataclass
@@ -82,6 +99,6 @@ class Layout:
     def field(self, header: str, name: str) -> Field:
         return self.headers[header].fields[name]
 
-    def new_state(self) -> State:
+    def new_state(self, memory: Memory) -> State:
         valid = [header.metadata for header in self.headers.values()]
-        return State([0] * self.size, valid, dict.fromkeys(self.stacks, 0))
+        return State(memory, [0] * self.size, valid, dict.fromkeys(self.stacks, 0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from .expressions import Value, compile_value
 from .layout import Field, Json, Layout, State
@@ -15,31 +14,12 @@ Primitive = Callable[[State], int | None]
 """Changes the packet. Returns the place of the primitive to go on with, None for the next one."""
 
 
-@dataclass
-class Memory:
-    """What outlives a packet: registers, and counters as [packets, bytes]."""
-
-    registers: dict[str, list[int]] = field(default_factory=dict)
-    widths: dict[str, int] = field(default_factory=dict)
-    counters: dict[str, list[list[int]]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, program: Json) -> Memory:
-        memory = cls()
-        for array in program["register_arrays"]:
-            memory.registers[array["name"]] = [0] * array["size"]
-            memory.widths[array["name"]] = array["bitwidth"]
-        for array in program["counter_arrays"]:
-            memory.counters[array["name"]] = [[0, 0] for _ in range(array["size"])]
-        return memory
-
-
 class Compiler:
     """Turns the actions of a program into functions."""
 
-    def __init__(self, layout: Layout, program: Json, memory: Memory) -> None:
+    def __init__(self, layout: Layout, program: Json) -> None:
         self.layout = layout
-        self.memory = memory
+        self.register_bits = {array["name"]: array["bitwidth"] for array in program["register_arrays"]}
         self.calculations = {c["name"]: c for c in program["calculations"]}
         self.length = layout.field("standard_metadata", "packet_length").place
 
@@ -171,10 +151,10 @@ class Compiler:
         return truncate
 
     def _register_read(self, to: Json, register: Json, index: Json) -> Primitive:
-        cells, value, target = self.memory.registers[register["value"]], self._value(index), self._field(to)
+        name, value, target = register["value"], self._value(index), self._field(to)
 
         def read(state: State) -> None:
-            at = value(state)
+            at, cells = value(state), state.memory.registers[name]
             # bmv2 leaves the target as it was if the index is beyond the array
             if at < len(cells):
                 state.values[target.place] = target.wrap(cells[at])
@@ -182,20 +162,21 @@ class Compiler:
         return read
 
     def _register_write(self, register: Json, index: Json, what: Json) -> Primitive:
-        cells, at, value = self.memory.registers[register["value"]], self._value(index), self._value(what)
-        mask = (1 << self.memory.widths[register["value"]]) - 1
+        name, place, value = register["value"], self._value(index), self._value(what)
+        mask = (1 << self.register_bits[name]) - 1
 
         def write(state: State) -> None:
-            if at(state) < len(cells):
-                cells[at(state)] = value(state) & mask
+            at, cells = place(state), state.memory.registers[name]
+            if at < len(cells):
+                cells[at] = value(state) & mask
 
         return write
 
     def _count(self, counter: Json, index: Json) -> Primitive:
-        cells, value, length = self.memory.counters[counter["value"]], self._value(index), self.length
+        name, value, length = counter["value"], self._value(index), self.length
 
         def count(state: State) -> None:
-            at = value(state)
+            at, cells = value(state), state.memory.counters[name]
             if at < len(cells):
                 cells[at][0] += 1
                 cells[at][1] += state.values[length]

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from inagg_switch.p4.builds import Build
 from inagg_switch.p4.plane import Cell, Count, Entry, Group, Insert, SlotState, Update
 
 from .expressions import Value, compile_value
-from .layout import Field, Json, Layout, State
+from .layout import Field, Json, Layout, Memory, State
 from .parsing import Parser
-from .primitives import DROP_PORT, Compiler, Memory
+from .primitives import DROP_PORT, Compiler
 from .tables import Row, Table, compile_table
 
 
@@ -39,6 +40,15 @@ class Conditional:
 class Pipeline:
     start: str | None
     nodes: dict[str, Table | Conditional]
+
+    def copy(self) -> Pipeline:
+        """One whose tables have entries of their own."""
+        nodes = {name: node.copy() if isinstance(node, Table) else node for name, node in self.nodes.items()}
+        return Pipeline(self.start, nodes)
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        return {name: node for name, node in self.nodes.items() if isinstance(node, Table)}
 
     def run(self, state: State) -> None:
         name = self.start
@@ -69,26 +79,22 @@ class Checksum:
         return total ^ 0xFFFF
 
 
-class Bmv2:
-    """One switch that runs the program of ``build``."""
+class Program:
+    """A program as functions of the packet. It remembers nothing, so switches can share it."""
 
-    def __init__(self, build: Build) -> None:
-        program: Json = json.loads(build.program())
-        self.layout = Layout.of(program)
-        self.memory = Memory.of(program)
-        self.parser = Parser(self.layout, program)
-        compiler = Compiler(self.layout, program, self.memory)
-        actions = {action["id"]: compiler.action(action) for action in program["actions"]}
-        self.tables: dict[str, Table] = {}
-        self.ingress, self.egress = (self._pipeline(p, actions) for p in program["pipelines"])
-        self.checksums = [self._checksum(c, compiler) for c in program["checksums"]]
-        self.groups: dict[int, Group] = {}
-        self._standard = {name: f.place for name, f in self.layout.headers["standard_metadata"].fields.items()}
+    def __init__(self, config: bytes) -> None:
+        self.json: Json = json.loads(config)
+        self.layout = Layout.of(self.json)
+        self.parser = Parser(self.layout, self.json)
+        compiler = Compiler(self.layout, self.json)
+        actions = {action["id"]: compiler.action(action) for action in self.json["actions"]}
+        self.ingress, self.egress = (self._pipeline(p, actions) for p in self.json["pipelines"])
+        self.checksums = [self._checksum(c, compiler) for c in self.json["checksums"]]
 
     def _pipeline(self, program: Json, actions: Json) -> Pipeline:
         nodes: dict[str, Table | Conditional] = {}
         for table in program["tables"]:
-            nodes[table["name"]] = self.tables[table["name"]] = compile_table(self.layout, table, actions)
+            nodes[table["name"]] = compile_table(self.layout, table, actions)
         for test in program["conditionals"]:
             expression = compile_value(self.layout, test["expression"])
             nodes[test["name"]] = Conditional(expression, test["true_next"], test["false_next"])
@@ -106,11 +112,30 @@ class Bmv2:
             program["update"],
         )
 
+
+@lru_cache(maxsize=6)
+def compiled(build: Build) -> Program:
+    """The program of ``build``. Tests have many switches of few programs, and to read one takes a while."""
+    return Program(build.program())
+
+
+class Bmv2:
+    """One switch that runs the program of ``build``."""
+
+    def __init__(self, build: Build) -> None:
+        program = compiled(build)
+        self.layout, self.parser, self.checksums = program.layout, program.parser, program.checksums
+        self.memory = Memory.of(program.json)
+        self.ingress, self.egress = program.ingress.copy(), program.egress.copy()
+        self.tables = self.ingress.tables | self.egress.tables
+        self.groups: dict[int, Group] = {}
+        self._standard = {name: f.place for name, f in self.layout.headers["standard_metadata"].fields.items()}
+
     # --- packets ---
 
     def receive(self, port: int, frame: bytes) -> list[Frame]:
         """A frame comes in at a port; what leaves for it, in order."""
-        state, at = self.layout.new_state(), self._standard
+        state, at = self.layout.new_state(self.memory), self._standard
         state.values[at["ingress_port"]] = port
         state.values[at["packet_length"]] = len(frame)
         self.parser.parse(frame, state)

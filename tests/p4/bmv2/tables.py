@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from inagg_switch.p4.plane import Masked
 
@@ -46,6 +46,10 @@ class Table:
     after: str | None
     rows: list[Row] = field(default_factory=list)
     by_value: dict[tuple[int, ...], Row] = field(default_factory=dict)
+
+    def copy(self) -> Table:
+        """One with entries of its own, so far the same."""
+        return replace(self, rows=list(self.rows), by_value=dict(self.by_value))
 
     def add(self, row: Row) -> None:
         if self.exact:
@@ -100,8 +104,12 @@ class Table:
         return self.next_tables.get(action.name, self.after)
 
     def _first(self, key: tuple[int, ...]) -> Row | None:
+        # plain loops: this is where the time goes
         for row in self.rows:
-            if all([k & mask == value for k, mask, value in zip(key, row.masks, row.values, strict=True)]):
+            for k, mask, value in zip(key, row.masks, row.values):  # noqa: B905
+                if k & mask != value:
+                    break
+            else:
                 return row
         return None
 
