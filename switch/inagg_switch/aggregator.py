@@ -11,13 +11,27 @@ import numpy.typing as npt
 from inagg_wire.errors import Reason
 from inagg_wire.formats import WORKERS_MAX
 from inagg_wire.layout import Encoding, Op
+from inagg_wire.link.port import key_of
 from inagg_wire.noise import GROUP_LANES, group_table
 from inagg_wire.slots import Lease
 
 from .driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
 from .kernels import HELD_WORKERS, add_held
 from .receive import RUN_BYTES, receive
-from .tables import NOTICES, make_counts, make_jobs, make_out, make_slots
+from .tables import (
+    BYTES_IN,
+    BYTES_OUT,
+    DATAGRAMS_IN,
+    DATAGRAMS_OUT,
+    NOTICES,
+    Peers,
+    Tables,
+    make_counts,
+    make_jobs,
+    make_out,
+    make_peers,
+    make_slots,
+)
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -59,7 +73,9 @@ class Aggregator:
         self._most_workers = [0] * jobs
         self._ranks: dict[Address, npt.NDArray[np.int8]] = {}
         self._stranger = np.full(jobs, -1, np.int8)
-        self._datagrams_in = self._bytes_in = self._datagrams_out = self._bytes_out = 0
+        self._address = np.zeros((jobs, WORKERS_MAX), np.int64)
+        self._peers: Peers | None = None
+        self._flow = np.zeros(4, np.int64)
 
     # --- jobs ---
 
@@ -94,6 +110,7 @@ class Aggregator:
         self._slots.tag[leased] = 0
         self._slots.seen[leased] = 0
         self._jobs.row[binding.job] = row
+        self._peers = None
 
     def unbind(self, job: int) -> None:
         """Drop the job's further datagrams and forget its counters. No error if there is no such job."""
@@ -105,6 +122,7 @@ class Aggregator:
         self._forget_sources(binding, row)
         self._by_row[row] = None
         self._free_rows.append(row)
+        self._peers = None
 
     def _check(self, binding: Binding) -> None:
         slots, lanes = len(self._slots.tag), self._lanes
@@ -141,8 +159,8 @@ class Aggregator:
         if size < 1 or data.size % size:
             raise ValueError(f"{data.size} bytes are no whole number of datagrams of {size} bytes")
         total = data.size // size
-        self._datagrams_in += total
-        self._bytes_in += data.size
+        self._flow[DATAGRAMS_IN] += total
+        self._flow[BYTES_IN] += data.size
         ranks = self._ranks.get(source, self._stranger)
         now, taken = float(now), 0  # the kernel would be compiled again for an integer
         while taken < total:
@@ -154,20 +172,32 @@ class Aggregator:
                 binding = self._by_row[row]
                 assert binding is not None  # the kernel answers only for bound jobs
                 to = binding.workers if worker < 0 else (binding.workers[worker],)
-                self._datagrams_out += count * len(to)
-                self._bytes_out += count * each * len(to)
+                self._flow[DATAGRAMS_OUT] += count * len(to)
+                self._flow[BYTES_OUT] += count * each * len(to)
                 yield Send(self._out.buffer[at : at + count * each], each, to)
                 at += count * each
+
+    @property
+    def tables(self) -> Tables:
+        """All of the state, for a compiled loop that does what `receive` does. Valid until a job comes or goes."""
+        if self._peers is None:
+            sources = {key: ranks for source, ranks in self._ranks.items() if (key := _key_of(source)) is not None}
+            for row, binding in enumerate(self._by_row):
+                if binding is not None:
+                    keys = [_key_of(worker) or 0 for worker in binding.workers]
+                    self._address[row, : len(keys)] = keys
+            self._peers = make_peers(sources, len(self._by_row), self._address)
+        return Tables(self._jobs, self._slots, self._counts, self._noise, self._out, self._peers, self._flow)
 
     # --- what an operator sees ---
 
     def counters(self) -> Counters:
         """A snapshot."""
         return Counters(
-            datagrams_in=self._datagrams_in,
-            bytes_in=self._bytes_in,
-            datagrams_out=self._datagrams_out,
-            bytes_out=self._bytes_out,
+            datagrams_in=int(self._flow[DATAGRAMS_IN]),
+            bytes_in=int(self._flow[BYTES_IN]),
+            datagrams_out=int(self._flow[DATAGRAMS_OUT]),
+            bytes_out=int(self._flow[BYTES_OUT]),
             notices=int(self._counts.drops[NOTICES]),
             drops={reason: int(self._counts.drops[reason]) for reason in Reason if self._counts.drops[reason]},
             jobs={job: self._job_counters(binding) for job, binding in self._bindings.items()},
@@ -215,6 +245,11 @@ class Aggregator:
             )
             for slot in oldest
         ]
+
+
+def _key_of(address: Address) -> int | None:
+    """`key_of` an address, None of IPv6: no datagram of that family comes or goes where keys are used."""
+    return None if ":" in address[0] else key_of(address)
 
 
 def _overlap(a: Lease, b: Lease) -> bool:

@@ -11,6 +11,7 @@ from inagg_wire.link import Link
 
 from .aggregator import Aggregator
 from .driver import Binding, Counters, SlotWait
+from .pump import Pump
 
 COMMANDS_EVERY_S = 0.001
 """How long commands may wait while datagrams keep coming: to look for one costs a system call."""
@@ -31,6 +32,7 @@ class DataPlane:
         self._link = link
         self._aggregator = aggregator
         self._clock = clock
+        self._pump = Pump(link, aggregator)
         self._send_short = 0
 
     def step(self, timeout_s: float) -> bool:
@@ -52,8 +54,11 @@ class DataPlane:
             poll.register(source.fileno(), select.POLLIN)
         looked = 0.0
         while True:
-            busy = self.step(0.0)
-            if not busy:
+            port = self._link.port()
+            busy = False
+            if port is not None:
+                self._pump.run(port, commands.fileno())
+            elif not (busy := self.step(0.0)):
                 due_s = self._link.next_due_s
                 poll.poll(None if due_s is None else max(0.0, due_s - time.monotonic()) * 1e3)
             if not busy or self._clock() - looked > COMMANDS_EVERY_S:
@@ -77,8 +82,8 @@ class DataPlane:
     def counters(self) -> Counters:
         """The aggregator's counters with what the link knows of lost datagrams."""
         counters = self._aggregator.counters()
-        counters.send_refused = self._send_short
-        counters.datagrams_out -= self._send_short
+        counters.send_refused = self._send_short + self._pump.unsent
+        counters.datagrams_out -= counters.send_refused
         counters.kernel_drops = self._link.counters.kernel_drops or 0
         counters.cpu_s = time.process_time()
         return counters

@@ -6,33 +6,17 @@ Numba would widen every operation to 64. `inagg_wire.reencode` is the reference 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
+from inagg_wire.compiled import inline, jit
 from inagg_wire.layout import Encoding
 
 U32, I32 = np.uint32, np.int32
 Array = Any  # a numpy array, inside a kernel
-Function = TypeVar("Function", bound=Callable[..., object])
-
-# Without Numba's run-time a kernel counts no references, which costs two atomic instructions each time an array is
-# named (numba issue 2350; measured: 0.3 us per datagram), and cannot allocate: what would need to does not compile.
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "_nrt": False}
-
-
-def jit(function: Function) -> Function:
-    """Compile ``function`` when it is first called, or take it from Numba's cache."""
-    return cast(Function, numba.njit(**_OPTIONS)(function))
-
-
-def inline(function: Function) -> Function:
-    """The same, for what is to become part of its callers."""
-    return cast(Function, numba.njit(**_OPTIONS, inline="always")(function))
 
 
 def _leading_zeros(_context: Any, value: Any) -> Any:

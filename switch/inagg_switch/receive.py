@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from inagg_wire.compiled import inline, jit
 from inagg_wire.errors import NOTICED, Reason
 from inagg_wire.layout import (
     CARRIED,
@@ -24,7 +25,7 @@ from inagg_wire.layout import (
     Op,
 )
 
-from .kernels import Array, absorb, emit, emit_held, hold_nat8, inline, jit
+from .kernels import Array, absorb, emit, emit_held, hold_nat8
 from .tables import NOTICES, Counts, Jobs, Out, Slots
 
 RUN_DATAGRAMS = 64

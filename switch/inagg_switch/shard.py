@@ -22,6 +22,7 @@ from inagg_wire.link import CaptureLink, FaultLink, Faults, Link, UdpLink
 from .aggregator import Aggregator
 from .dataplane import DataPlane
 from .driver import Address, Binding, Counters, DriverError
+from .pump import Pump
 from .recording import Recorder
 
 PARENTS_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -235,3 +236,8 @@ def _warm_up(config: SoftwareConfig) -> None:
     empty = Aggregator(2, 8, jobs=1)
     for _ in empty.receive(np.zeros(1, np.uint8), 1, (config.host, 1), 0.0):
         raise AssertionError("one byte is no datagram and has no answer")
+    with UdpLink() as link:
+        if (port := link.port()) is not None:
+            commands = os.eventfd(1, os.EFD_CLOEXEC)  # there is one: so it returns at once
+            Pump(link, empty).run(port, commands)
+            os.close(commands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,37 @@ class Out(NamedTuple):
     runs: Any
 
 
+class Peers(NamedTuple):
+    """Where datagrams come from and go to; addresses of IPv4, as `inagg_wire.link.port.key_of` writes them."""
+
+    keys: Any
+    """int64, a power of two of places: sources; see `inagg_switch.pump.row_of`."""
+    rows: Any
+    """int32: the row of each in ``ranks``; 0 where there is none."""
+    ranks: Any
+    """int8, (sources + 1, jobs): the rank that a source has in the job of a row, or -1. Row 0 is of no source."""
+    address: Any
+    """int64, (jobs, workers): the addresses of the ranks of the job of a row."""
+
+
+DATAGRAMS_IN, BYTES_IN, DATAGRAMS_OUT, BYTES_OUT = range(4)
+"""Indices into `Tables.flow`."""
+
+
+class Tables(NamedTuple):
+    """All of an aggregator's state, for a compiled loop."""
+
+    jobs: Jobs
+    slots: Slots
+    counts: Counts
+    noise: Any
+    """uint32, by lane: `inagg_wire.noise.group_table`."""
+    out: Out
+    peers: Peers
+    flow: Any
+    """int64: what has come and gone."""
+
+
 def make_slots(slots: int, lanes: int) -> Slots:
     """Cleared slots. Memory for ``acc`` is taken from the system when it is first written."""
     row = -(-lanes // 16) * 16  # rows start on cache lines
@@ -97,6 +129,23 @@ def make_jobs(rows: int) -> Jobs:
 def make_counts(rows: int) -> Counts:
     """Counters at zero."""
     return Counts(np.zeros(NOTICES + 1, np.int64), np.zeros(rows, COUNT))
+
+
+def make_peers(ranks: Mapping[int, Any], jobs: int, address: Any) -> Peers:
+    """``ranks``: the ranks of each source, int8, by row of the job; ``address``: see `Peers`."""
+    places = 1 << (4 * len(ranks) + 4).bit_length()
+    keys, rows = np.zeros(places, np.int64), np.zeros(places, np.int32)
+    for row, key in enumerate(ranks, 1):
+        at = place_of(key, places)
+        while rows[at]:
+            at = (at + 1) % places
+        keys[at], rows[at] = key, row
+    return Peers(keys, rows, np.stack([np.full(jobs, -1, np.int8), *ranks.values()]), address)
+
+
+def place_of(key: int, places: int) -> int:
+    """Where to look for a source first, among so many places: by port and address."""
+    return (key >> 16 ^ key >> 32) & (places - 1)
 
 
 def make_out(size_bytes: int, runs: int) -> Out:

@@ -4,7 +4,8 @@ The rules (the reasons: a switch box needs no PyTorch, a worker needs no switch,
 used with numpy alone):
 
 - the standard library and a package's own modules: always;
-- `inagg_wire` imports numpy besides, and nothing else; its dissector (`dissect/`) imports scapy too;
+- `inagg_wire` imports numpy besides, and nothing else; its dissector (`dissect/`) imports scapy too, and what host and
+  switch have in common in compiled loops (`compiled.py`, `link/native.py`) Numba;
 - `inagg_proto` imports gRPC and protobuf besides, `inagg_wire`, and in `generate.py` the generator;
 - `inagg_switch` and `inagg_host` never import each other, and neither of them imports the testbed;
 - gRPC, protobuf and `inagg_proto`: only in files whose path inside the package has a part that begins with
@@ -110,7 +111,11 @@ def broken_rule(package: str, inside: tuple[str, ...], module: str) -> str | Non
     if module not in BASE | EXTRAS | set(PACKAGES) and (inside, module) != (("generate.py",), "grpc_tools"):
         return "pyproject.toml declares no dependency that brings it"
     if package == "inagg_wire":
-        allowed = {"numpy", "scapy"} if inside[0] == "dissect" else {"numpy"}
+        allowed = {"numpy"}
+        if inside[0] == "dissect":
+            allowed = {"numpy", "scapy"}
+        elif inside in (("compiled.py",), ("link", "native.py")):
+            allowed = {"numpy", "numba"}
         return None if module in allowed else "inagg_wire imports the standard library and numpy only"
     if package == "inagg_proto":
         allowed = GRPC | {"inagg_wire", "grpc_tools"}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 
+from inagg_wire.compiled import jit
 from inagg_wire.errors import NOTICED, Reason
 from inagg_wire.layout import FIELDS, GENERATION_MAX, HEADER_BYTES, MAGIC, VERSION, Kind
 
@@ -26,15 +25,6 @@ _NOTICED = np.isin(np.arange(max(Reason) + 1), [int(reason) for reason in NOTICE
 # What became of a received datagram: counters by these names.
 FRESH, REPEATED, FOREIGN, REFUSED, DISAGREES = range(5)
 OUTCOMES = ("fresh", "repeated", "foreign", "refused", "disagrees")
-
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "_nrt": False}
-Function = TypeVar("Function", bound=Callable[..., object])
-
-
-def jit(function: Function) -> Function:
-    """Compile ``function``. Without Numba's run-time, so no references are counted, which would cost two atomic
-    instructions each time an array is named."""
-    return cast(Function, numba.njit(**_OPTIONS)(function))
 
 
 @jit

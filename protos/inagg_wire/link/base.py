@@ -13,14 +13,18 @@ A link is used by one thread at a time; no method locks.
 from __future__ import annotations
 
 import ipaddress
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from inagg_wire.link.port import Port
 
 Address = tuple[str, int]
 """(host, port). The host is a literal IPv4 or IPv6 address as `canonical` writes it, never a name to look up."""
@@ -117,6 +121,15 @@ class Link(Protocol):
         """When to call `receive` though nothing has come, on the clock of time.monotonic: a link that holds batches
         back passes them on then. None: it holds none."""
         return None
+
+    def port(self) -> Port | None:
+        """What a compiled loop may use in place of `receive` and `send`, for as long as it likes, ready for use; None:
+        nothing. See `inagg_wire.link.port`."""
+        return None
+
+    def receive_failed(self, number: int) -> None:
+        """Count that a loop's call to receive failed, with this errno; OSError, if the link is closed or broken."""
+        raise OSError(number, os.strerror(number))
 
     @abstractmethod
     def fileno(self) -> int:

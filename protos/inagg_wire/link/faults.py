@@ -22,11 +22,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg_wire.link.base import Address, Batch, Counters, Link, count_datagrams, split
+from inagg_wire.link.port import (
+    CORRUPTED,
+    DUPLICATED,
+    FATE_AT,
+    FATED,
+    FATES,
+    LOST,
+    RECEIVING,
+    REORDERED,
+    SENDING,
+    Port,
+    Words,
+)
 
 Direction = Literal["send", "receive"]
 
 _RAW_BITS = 63  # PCG64 gives 64; a probability of 1 must be representable as a threshold
-_PER_DATAGRAM = 4  # draws: drop, corrupt, duplicate, reorder
+_BITS = np.array([LOST, CORRUPTED, DUPLICATED, REORDERED], np.uint8)  # in the order of the draws of a datagram
 
 
 def _uniform(generator: np.random.PCG64, count: int) -> NDArray[np.float64]:
@@ -119,6 +132,11 @@ class FaultModel:
         probabilities = (faults.drop, faults.corrupt, faults.duplicate, faults.reorder)
         self._thresholds = np.array([round(p * 2**_RAW_BITS) for p in probabilities], np.uint64)
         self._idle = not any(probabilities)
+        self._ahead: NDArray[np.uint8] = np.full(
+            FATES, 0, np.uint8
+        )  # fates, of which those before `_at` have come true
+        self._at: Words = np.array([FATES], np.int64)
+        self._counted = FATES  # up to where they are in the counters
 
     def __repr__(self) -> str:
         return f"FaultModel({self.faults}, seed={self.seed})"
@@ -134,16 +152,71 @@ class FaultModel:
         if self.faults.jitter_s:
             base_s += self.faults.jitter_s * float(_uniform(self._jitter, 1)[0])
         if not self._idle:
-            raw = self._fates.random_raw(count * _PER_DATAGRAM).reshape(count, _PER_DATAGRAM)
-            hit: NDArray[np.bool_] = (raw >> np.uint64(64 - _RAW_BITS)) < self._thresholds
-            if hit.any():
-                return self._disturb(batch, hit, base_s)
+            fates = self._next(count)
+            if fates.any():
+                return self._disturb(batch, fates, base_s)
         self.counters.left += count
         return [Arrival(base_s, batch if base_s <= now_s else batch.copy())]
 
-    def _disturb(self, batch: Batch, hit: NDArray[np.bool_], base_s: float) -> list[Arrival]:
+    # --- fates: the bits of `inagg_wire.link.port`, one byte for each datagram ---
+
+    def _draw(self, count: int) -> NDArray[np.uint8]:
+        """The fates of ``count`` datagrams after those that were drawn."""
+        raw = self._fates.random_raw(count * len(_BITS)).reshape(count, len(_BITS))
+        hit = (raw >> np.uint64(64 - _RAW_BITS)) < self._thresholds
+        fates: NDArray[np.uint8] = hit @ _BITS
+        return fates
+
+    def _next(self, count: int) -> NDArray[np.uint8]:
+        """The fates of the next ``count`` datagrams, which `apply` counts."""
+        self.count_losses()
+        at = int(self._at[0])
+        if at + count > FATES:
+            return np.concatenate([self._use(FATES - at), self._draw(count - (FATES - at))])
+        return self._use(count)
+
+    def _use(self, count: int) -> NDArray[np.uint8]:
+        self._at += count
+        self._counted += count
+        return self._ahead[self._counted - count : self._counted].copy()
+
+    def lend(self, ahead: NDArray[np.uint8], at: Words) -> None:
+        """Keep the fates that are drawn ahead in ``ahead``, uint8, of `FATES`, and the place of the next one in ``at``,
+        int64, (1,): there a compiled loop takes them."""
+        ahead[:], at[:] = self._ahead, self._at
+        self._ahead, self._at = ahead, at
+
+    def draw_ahead(self) -> None:
+        """Have half of `FATES` ready, or more."""
+        self.count_losses()
+        at = int(self._at[0])
+        if at < FATES // 2:
+            return
+        self._ahead[: FATES - at] = self._ahead[at:]
+        self._ahead[FATES - at :] = self._draw(at)
+        self._at[0] = self._counted = 0
+
+    def count_losses(self) -> None:
+        """Count what a compiled loop has done, which knows losses only."""
+        fates, c = self._ahead[self._counted : int(self._at[0])], self.counters
+        if fates.size:
+            dropped, corrupted = int((fates & LOST).sum()), int((fates == CORRUPTED).sum())
+            c.entered += fates.size
+            c.dropped += dropped
+            c.corrupted += corrupted
+            c.discarded += corrupted
+            c.left += fates.size - dropped - corrupted
+            self._counted = int(self._at[0])
+
+    @property
+    def losses_only(self) -> bool:
+        """Whether a datagram is lost or arrives as it is, in its place and at once."""
+        f = self.faults
+        return not (f.duplicate or f.reorder or f.delay_s or f.jitter_s or (f.corrupt and not f.checksum))
+
+    def _disturb(self, batch: Batch, fates: NDArray[np.uint8], base_s: float) -> list[Arrival]:
         faults, counters = self.faults, self.counters
-        dropped, corrupted, duplicated, reordered = hit.T
+        dropped, corrupted, duplicated, reordered = ((fates & bit) != 0 for bit in _BITS)
         alive = ~dropped
         rows = batch.datagrams
 
@@ -233,6 +306,20 @@ class FaultLink(Link):
     @property
     def counters(self) -> Counters:
         return self.link.counters
+
+    def port(self) -> Port | None:
+        port, models = self.link.port(), (self.sending, self.receiving)
+        if port is None or self._outbound or self._inbound or not all(model.losses_only for model in models):
+            return None
+        for direction, model in ((SENDING, self.sending), (RECEIVING, self.receiving)):
+            if not port.words[FATED]:
+                model.lend(port.fates[direction], port.words[FATE_AT + direction : FATE_AT + direction + 1])
+            model.draw_ahead()
+        port.words[FATED] = 1
+        return port
+
+    def receive_failed(self, number: int) -> None:
+        self.link.receive_failed(number)
 
     @property
     def next_due_s(self) -> float | None:

@@ -19,14 +19,17 @@ Python 3.11), in microseconds per call:
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from inagg_wire.link import port as ports
 from inagg_wire.link import sockopt
 from inagg_wire.link.base import (
     MAX_BATCH_BYTES,
@@ -55,6 +58,7 @@ _REFUSED = _ICMP | {errno.EPERM, errno.EACCES, errno.ENETDOWN, errno.EMSGSIZE, e
 # plain datagrams, which IP fragments.
 _OFFLOAD_REFUSED = frozenset((errno.EIO, errno.EINVAL, errno.EMSGSIZE))
 _PLAIN_ONLY_BOUND = 4096
+_LIKE_NATIVE = sys.platform == "linux" and sys.byteorder == "little" and struct.calcsize("P") == 8
 
 
 class UdpLink(Link):
@@ -109,7 +113,8 @@ class UdpLink(Link):
         self._sendto: Callable[..., int] = self._socket.sendto
         self._send: Callable[..., int] = self._socket.send
         self._sizes: dict[bytes, int] = {}  # UDP_GRO control message -> the size that it says
-        self._segment = 0  # UDP_SEGMENT as it is set on the socket
+        self._port = ports.make_port(self._socket.fileno())
+        self._words: ports.Words = self._port.words
         self._size = 1  # size of the last batch sent, and the most bytes of such datagrams that one call takes
         self._call_bytes = datagrams_per_call(1)
         self._plain_only: set[tuple[Address, int]] = set()  # (peer, size) whose route refused the offload
@@ -122,11 +127,26 @@ class UdpLink(Link):
     def address(self) -> Address:
         return self._address
 
+    def port(self) -> ports.Port | None:
+        """None for IPv6, if connected, and where an offload is missing or a route refuses it."""
+        usable = self.gso and self.gro and self._socket.family == socket.AF_INET and self._peer is None
+        return self._port if usable and not self._plain_only and _LIKE_NATIVE else None
+
     @property
     def counters(self) -> Counters:
+        self._absorb()
         if self._socket.fileno() >= 0:
             self._counters.kernel_drops = sockopt.receive_drops(self._socket)
         return self._counters
+
+    def _absorb(self) -> None:
+        """Add what a compiled loop has counted."""
+        c, counted = self._counters, self._words[ports.DATAGRAMS_IN : ports.EMPTY + 1]
+        in_, bytes_in, calls_in, out, bytes_out, calls_out, truncated, empty = counted.tolist()
+        counted[:] = 0
+        c.datagrams_in, c.bytes_in, c.calls_in = c.datagrams_in + in_, c.bytes_in + bytes_in, c.calls_in + calls_in
+        c.datagrams_out, c.bytes_out = c.datagrams_out + out, c.bytes_out + bytes_out
+        c.calls_out, c.truncated, c.empty = c.calls_out + calls_out, c.truncated + truncated, c.empty + empty
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -173,7 +193,7 @@ class UdpLink(Link):
                 calls -= 1
                 break
             except OSError as error:
-                self._count_receive_error(error)
+                self.receive_failed(error.errno or 0)
                 continue
             if flags & TRUNCATED or nbytes == 0:
                 self._count_discarded(flags)
@@ -223,10 +243,10 @@ class UdpLink(Link):
         else:
             self._counters.empty += 1
 
-    def _count_receive_error(self, error: OSError) -> None:
-        if error.errno not in _ICMP:
-            raise error
-        self._count_error(error.errno)
+    def receive_failed(self, number: int) -> None:
+        if number not in _ICMP:
+            raise OSError(number, os.strerror(number))
+        self._count_error(number)
         self._counters.unreachable += 1
 
     def _name(self, source: tuple[Any, ...]) -> Address:
@@ -273,9 +293,9 @@ class UdpLink(Link):
 
     def _call(self, data: NDArray[np.uint8], segment: int, peer: Address) -> int:
         """One system call; 0, or the errno by which it failed. A datagram socket takes all or nothing."""
-        if segment != self._segment:
+        if segment != self._words[ports.SEGMENT]:
             self._socket.setsockopt(sockopt.SOL_UDP, sockopt.UDP_SEGMENT, segment)
-            self._segment = segment
+            self._words[ports.SEGMENT] = segment
         for _ in range(2):
             self._counters.calls_out += 1
             try:

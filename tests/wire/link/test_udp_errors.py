@@ -23,6 +23,7 @@ from inagg_wire.link import (
     UdpLink,
     sockopt,
 )
+from inagg_wire.link.port import SEGMENT
 
 # --- misuse raises ---
 
@@ -169,7 +170,7 @@ def test_a_route_that_refuses_the_offload_gets_single_datagrams(stack: ExitStack
     send = sender._sendto
 
     def sendto(data: object, peer: object) -> int:
-        if sender._segment:
+        if sender._words[SEGMENT]:
             raise OSError(number, "simulated")
         return send(data, peer)
 

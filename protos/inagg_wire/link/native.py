@@ -1,0 +1,192 @@
+"""System calls on a `Port`, compiled: batches in and out without a visit to Python, and without its lock.
+
+It needs Numba, as `inagg_wire.compiled`. Functions of libc are found by their names when a loop is loaded, so loops
+that use them can be cached.
+
+Terms as in `udp`. Little-endian 64-bit Linux only, as Numba's other kernels here; `UdpLink.port` sees to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.core.types import ExternalFunction
+
+from inagg_wire.compiled import inline, jit
+from inagg_wire.link.base import MAX_BATCH_BYTES
+from inagg_wire.link.port import (
+    BYTES_IN,
+    BYTES_OUT,
+    CALLS_IN,
+    CALLS_OUT,
+    CLOCK,
+    CONTROL,
+    CONTROL_BYTES,
+    CORRUPTED,
+    DATAGRAMS_IN,
+    DATAGRAMS_OUT,
+    EMPTY,
+    ERRNO,
+    FATE_AT,
+    FATED,
+    FATES,
+    FD,
+    LOST,
+    MESSAGE,
+    NAME,
+    PEER,
+    POLL,
+    RECEIVING,
+    SEGMENT,
+    SENDING,
+    SIZE,
+    TO,
+    TRUNCATED,
+    VECTOR,
+)
+
+Array = Any
+
+_sendto: Any = ExternalFunction(
+    "sendto", types.int64(types.int32, types.uintp, types.uintp, types.int32, types.uintp, types.uint32)
+)
+_recvmsg: Any = ExternalFunction("recvmsg", types.int64(types.int32, types.uintp, types.int32))
+_setsockopt: Any = ExternalFunction(
+    "setsockopt", types.int32(types.int32, types.int32, types.int32, types.uintp, types.uint32)
+)
+_ppoll: Any = ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
+_sched_yield: Any = ExternalFunction("sched_yield", types.int32())
+_clock_gettime: Any = ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
+_pointer: Any = types.CPointer
+_errno: Any = ExternalFunction("__errno_location", _pointer(types.int32)())
+
+AGAIN, FAILED, DISCARDED, NO_FATES = -1, -2, -3, -4
+"""Why `receive` brought nothing: nothing is there; the call failed, see `ERRNO`; what came cannot be used, and is
+counted; more fates must be drawn first (so, too, `send`)."""
+
+EAGAIN, EINTR = 11, 4
+SOL_UDP, UDP_SEGMENT, UDP_GRO = 17, 103, 104
+MSG_DONTWAIT, MSG_TRUNC, MSG_CTRUNC = 0x40, 0x20, 0x8
+CLOCK_MONOTONIC = 1
+POLLIN = 1
+MOST_DATAGRAMS = FATES // 4
+"""A received batch of more, of a few bytes each, is none of ours: `FATES` are there for so many."""
+
+
+@inline
+def clock(port: Any) -> Any:
+    """Seconds, as time.monotonic."""
+    words = port.words
+    _clock_gettime(CLOCK_MONOTONIC, words.ctypes.data + 8 * CLOCK)
+    return np.float64(words[CLOCK]) + np.float64(words[CLOCK + 1]) * 1e-9
+
+
+@inline
+def receive(port: Any) -> Any:
+    """Receive a batch into ``port.buffer``; how many bytes, or why none (`AGAIN` and so on).
+
+    The size of its datagrams, of which the last may be shorter, is in `SIZE`, who sent them in `PEER`
+    (`inagg_wire.link.port.key_of`). Those that are to be lost are taken out.
+    """
+    words, data = port.words, port.buffer
+    if words[FATED] and words[FATE_AT + RECEIVING] + MOST_DATAGRAMS > FATES:
+        return NO_FATES
+    words[MESSAGE + 1], words[MESSAGE + 5], words[MESSAGE + 6] = 16, CONTROL_BYTES, 0
+    words[VECTOR + 1] = MAX_BATCH_BYTES
+    got = _recvmsg(np.int32(words[FD]), words.ctypes.data + 8 * MESSAGE, MSG_DONTWAIT)
+    if got < 0:
+        words[ERRNO] = _errno()[0]
+        return AGAIN if words[ERRNO] == EAGAIN else FAILED
+    words[CALLS_IN] += 1
+    if got == 0 or words[MESSAGE + 6] & (MSG_TRUNC | MSG_CTRUNC):
+        words[EMPTY if got == 0 else TRUNCATED] += 1
+        return DISCARDED
+    size = got
+    # struct cmsghdr: length, level and type, then the number: cmsg(3).
+    if words[MESSAGE + 5] >= 20 and words[CONTROL + 1] == SOL_UDP | UDP_GRO << 32:
+        size = words[CONTROL + 2] & 0xFFFFFFFF
+    count = (got + size - 1) // size
+    words[DATAGRAMS_IN] += count
+    words[BYTES_IN] += got
+    words[SIZE], words[PEER] = size, words[NAME]
+    if words[FATED]:
+        if count > MOST_DATAGRAMS:
+            words[TRUNCATED] += 1
+            return DISCARDED
+        got = survivors(port, data, got, size, RECEIVING, data)
+        if got == 0:
+            return DISCARDED
+    return got
+
+
+@jit
+def survivors(port: Any, data: Array, length: int, size: int, direction: int, to: Array) -> Any:
+    """Move what is not lost of the datagrams of ``size`` bytes in ``data``, ``length`` bytes, to the beginning of
+    ``to``; how many bytes."""
+    fates, at = port.fates[direction], port.words[FATE_AT + direction]
+    left = 0
+    for start in range(0, length, size):
+        end = min(start + size, length)
+        if not fates[at] & (LOST | CORRUPTED):
+            if left != start or direction == SENDING:
+                for i in range(end - start):
+                    to[left + i] = data[start + i]
+            left += end - start
+        at += 1
+    port.words[FATE_AT + direction] = at
+    return left
+
+
+@inline
+def send(port: Any, data: Array, length: int, size: int, peer: int) -> Any:
+    """Send ``length`` bytes, datagrams of ``size`` bytes and no more than one call takes, to ``peer``
+    (`inagg_wire.link.port.key_of`). 0; or `FAILED`, for the reason in `ERRNO`, or `NO_FATES`: then nothing is sent."""
+    words = port.words
+    start = data.ctypes.data
+    sent = length
+    if words[FATED]:
+        if words[FATE_AT + SENDING] + length // size > FATES:
+            return NO_FATES
+        sent = survivors(port, data, length, size, SENDING, port.scratch)
+        start = port.scratch.ctypes.data
+        if sent == 0:
+            return 0
+    fd = np.int32(words[FD])
+    if words[SEGMENT] != size:
+        words[TO] = size
+        if _setsockopt(fd, SOL_UDP, UDP_SEGMENT, words.ctypes.data + 8 * TO, 4) < 0:
+            words[ERRNO] = _errno()[0]
+            words[FATE_AT + SENDING] -= length // size * words[FATED]
+            return FAILED
+        words[SEGMENT] = size
+    words[TO], words[TO + 1] = peer, 0
+    words[CALLS_OUT] += 1
+    if _sendto(fd, start, sent, MSG_DONTWAIT, words.ctypes.data + 8 * TO, 16) < 0:
+        words[ERRNO] = _errno()[0]
+        words[FATE_AT + SENDING] -= length // size * words[FATED]
+        return FAILED
+    words[DATAGRAMS_OUT] += sent // size
+    words[BYTES_OUT] += sent
+    return 0
+
+
+@inline
+def wait(port: Any, other: int, timeout_ns: int) -> Any:
+    """Until something came, or the descriptor ``other`` has something to read, ``timeout_ns`` at most (if negative, for
+    ever), or a signal came. Bit 0: something came; bit 1: ``other``."""
+    words = port.words
+    words[POLL], words[POLL + 1] = words[FD] | POLLIN << 32, other | POLLIN << 32
+    words[CLOCK], words[CLOCK + 1] = timeout_ns // 1000000000, timeout_ns % 1000000000
+    base = words.ctypes.data
+    ready = _ppoll(base + 8 * POLL, 2, base + 8 * CLOCK if timeout_ns >= 0 else 0, 0)
+    if ready <= 0:
+        return 0
+    return (1 if words[POLL] >> 48 != 0 else 0) | (2 if words[POLL + 1] >> 48 != 0 else 0)
+
+
+@inline
+def give_way() -> None:
+    """Let another process have the processor, if one wants it."""
+    _sched_yield()

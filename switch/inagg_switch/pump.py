@@ -1,0 +1,152 @@
+"""A data plane's loop over a socket, compiled: batches in, `receive`, batches out, without a visit to Python.
+
+What is not the usual case, such as a call that fails, goes back to the caller: `Pump` then lets the link deal with it,
+and goes on where the loop stopped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from inagg_wire.compiled import inline, jit
+from inagg_wire.link import Batch, Link
+from inagg_wire.link.native import AGAIN, FAILED, NO_FATES, clock, send, wait
+from inagg_wire.link.native import receive as receive_batch
+from inagg_wire.link.port import ERRNO, PEER, SIZE, Port, address_of
+
+from .aggregator import Aggregator
+from .kernels import Array
+from .receive import receive
+from .tables import BYTES_IN, BYTES_OUT, DATAGRAMS_IN, DATAGRAMS_OUT, Tables, place_of
+
+COMMAND, RECEIVE_FAILED, UNSENT, DRAW = range(4)
+"""Why `serve` returned: something is to be read from the commands; a call to receive failed; so did one to send; more
+fates must be drawn."""
+
+TAKEN, TOTAL, START, BYTES, REST, SOURCE = range(6)
+"""Indices into ``place``, the batch in the port's buffer: datagrams taken and in all; where they start, and the size of
+each; the size of a last one that is shorter, and comes after them; the source's row in `Peers.ranks`."""
+RUN, RUNS, AT, TO = range(6, 10)
+"""Of what it caused, see `Out`: the run that is being sent, and how many there are; where it starts in the buffer; the
+destination that comes next."""
+PLACES = 10
+
+LOOK_EVERY_S = 0.001
+"""How long commands may wait while datagrams keep coming: to look for one costs a system call."""
+
+
+_place_of = inline(place_of)
+
+
+@jit
+def row_of(keys: Array, rows: Array, key: int) -> Any:
+    """The row of a source in `Peers.ranks`; 0, in which there is no rank, if it is not there. Linear probing."""
+    mask = len(keys) - 1
+    at = _place_of(key, len(keys))
+    while rows[at] != 0:
+        if keys[at] == key:
+            return np.int64(rows[at])
+        at = (at + 1) & mask
+    return np.int64(0)
+
+
+@jit
+def send_runs(port: Port, place: Array, t: Tables) -> int:
+    """Send what is in ``t.out`` and not sent yet. 0, or what `send` says if it fails."""
+    while place[RUN] < place[RUNS]:
+        run = t.out.runs[place[RUN]]
+        length, copies = run.count * run.size, t.jobs.table[run.row].workers if run.worker < 0 else 1
+        while place[TO] < copies:
+            rank = place[TO] if run.worker < 0 else run.worker
+            why: int = send(port, t.out.buffer[place[AT] :], length, run.size, t.peers.address[run.row, rank])
+            if why != 0:
+                return why
+            place[TO] += 1
+            t.flow[DATAGRAMS_OUT] += run.count
+            t.flow[BYTES_OUT] += length
+        place[AT] += length
+        place[RUN] += 1
+        place[TO] = 0
+    return 0
+
+
+@jit
+def serve(port: Port, place: Array, t: Tables, commands: int) -> int:
+    """Go on from ``place``, until something is to be done in Python. ``commands``: a descriptor."""
+    now = looked = clock(port)
+    while True:
+        while True:
+            why = send_runs(port, place, t)
+            if why != 0:
+                return UNSENT if why == FAILED else DRAW
+            if place[TAKEN] == place[TOTAL]:
+                if place[REST] == 0:
+                    break
+                place[START] += place[TOTAL] * place[BYTES]
+                place[BYTES], place[TAKEN], place[TOTAL], place[REST] = place[REST], 0, 1, 0
+            start, size = place[START], place[BYTES]
+            data = port.buffer[start : start + place[TOTAL] * size]
+            before = place[TAKEN]
+            place[TAKEN], place[RUNS] = receive(
+                data, size, before, now, t.peers.ranks[place[SOURCE]], t.jobs, t.slots, t.counts, t.noise, t.out
+            )
+            place[RUN], place[AT], place[TO] = 0, 0, 0
+            t.flow[DATAGRAMS_IN] += place[TAKEN] - before
+            t.flow[BYTES_IN] += (place[TAKEN] - before) * size
+        got = receive_batch(port)
+        if got == FAILED:
+            return RECEIVE_FAILED
+        if got == NO_FATES:
+            return DRAW
+        if got == AGAIN:
+            if wait(port, commands, -1) != 1:
+                return COMMAND
+            now = clock(port)
+            continue
+        now = clock(port)
+        if got > 0:
+            size = port.words[SIZE]
+            place[START], place[BYTES], place[TAKEN], place[TOTAL], place[REST] = 0, size, 0, got // size, got % size
+            place[SOURCE] = row_of(t.peers.keys, t.peers.rows, port.words[PEER])
+        if now - looked > LOOK_EVERY_S:
+            looked = now
+            if wait(port, commands, 0) & 2:
+                return COMMAND
+
+
+class Pump:
+    """Runs `serve` for a data plane whose link has a port."""
+
+    def __init__(self, link: Link, aggregator: Aggregator) -> None:
+        self._link, self._aggregator = link, aggregator
+        self._place = np.zeros(PLACES, np.int64)
+        self.unsent = 0
+        """Datagrams that no socket took."""
+
+    def run(self, port: Port, commands: int) -> None:
+        """Serve until there may be something to read from ``commands``, a descriptor. No datagram is in hand then.
+        Raises OSError as `Link.receive` and `Link.send`."""
+        while True:
+            why = serve(port, self._place, self._aggregator.tables, commands)
+            if why == COMMAND:
+                return
+            if why == RECEIVE_FAILED:
+                self._link.receive_failed(int(port.words[ERRNO]))
+            elif why == UNSENT:
+                self._send()
+            else:
+                self._link.port()
+
+    def _send(self) -> None:
+        """Have the link send what the loop could not: it knows whether to try again."""
+        place, t = self._place, self._aggregator.tables
+        run = t.out.runs[place[RUN]]
+        rank = place[TO] if run["worker"] < 0 else run["worker"]
+        start, length, count = place[AT], run["count"] * run["size"], int(run["count"])
+        peer = address_of(t.peers.address[run["row"], rank])
+        self.unsent += count - self._link.send(Batch(t.out.buffer[start : start + length], int(run["size"]), peer))
+        place[TO] += 1
+        t.flow[DATAGRAMS_OUT] += count
+        t.flow[BYTES_OUT] += length
