@@ -159,8 +159,9 @@ class Driver(Protocol):
         """A snapshot."""
         ...
 
-    def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]]:
-        """How many slots of ``job`` wait, and the ``limit`` that wait longest, longest first."""
+    def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]] | None:
+        """How many slots of ``job`` wait, and the ``limit`` that wait longest, longest first; None if this switch does
+        not tell what its slots hold."""
         ...
 
     def close(self) -> None:

@@ -46,7 +46,8 @@ class Bmv2Process:
         if shutil.which(SWITCH) is None:
             raise TopologyError(
                 f"{SWITCH} is not on PATH. It comes with the bmv2 switch: https://github.com/p4lang/behavioral-model "
-                "(on Ubuntu the package p4lang-bmv2 of https://download.opensuse.org/repositories/home:/p4lang)"
+                "(on Ubuntu the package p4lang-bmv2 of https://download.opensuse.org/repositories/home:/p4lang). If it "
+                'is on yours and not on that of sudo: sudo env "PATH=$PATH" inagg ...'
             )
         self._folder = tempfile.TemporaryDirectory(prefix="inagg-bmv2-")
         self._log = Path(self._folder.name) / "log"

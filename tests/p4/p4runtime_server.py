@@ -46,7 +46,8 @@ class P4RuntimeServer:
         self._info = pb.P4Info()
         self._items: set[tuple[Any, ...]] = set()
         self._lock = threading.Lock()
-        self._elected = 0
+        self._elections: set[int] = set()
+        """Numbers of the controllers that are connected; the largest is primary."""
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8))
         self._server.add_generic_rpc_handlers((self._handlers(),))
         self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -86,17 +87,21 @@ class P4RuntimeServer:
     # --- calls ---
 
     def _stream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
-        for request in requests:
-            offered = request.arbitration.election_id.low
-            primary = offered > self._elected
-            self._elected = max(self._elected, offered)
-            yield pb.StreamMessageResponse(
-                arbitration=pb.MasterArbitrationUpdate(
-                    device_id=request.arbitration.device_id,
-                    election_id=pb.Uint128(low=self._elected),
-                    status=pb.Status(code=0 if primary else ALREADY_EXISTS),
-                )
+        mine = next(requests).arbitration
+        number = mine.election_id.low
+        if number in self._elections:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "Election id already exists")
+        self._elections.add(number)
+        context.add_callback(lambda: self._elections.discard(number))
+        yield pb.StreamMessageResponse(
+            arbitration=pb.MasterArbitrationUpdate(
+                device_id=mine.device_id,
+                election_id=pb.Uint128(low=max(self._elections)),
+                status=pb.Status(code=0 if number == max(self._elections) else ALREADY_EXISTS),
             )
+        )
+        for _ in requests:  # until the controller hangs up
+            pass
 
     def _set_program(self, request: Any, context: Any) -> Any:
         self._only_primary(request, context)
@@ -153,7 +158,7 @@ class P4RuntimeServer:
             yield pb.ReadResponse(entities=[pb.Entity(counter_entry=found)])
 
     def _only_primary(self, request: Any, context: Any) -> None:
-        if request.election_id.low != self._elected:
+        if request.election_id.low != max(self._elections, default=0):
             context.abort(grpc.StatusCode.PERMISSION_DENIED, "not the primary client")
 
     # --- messages back to data ---

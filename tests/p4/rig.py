@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from tests.switch.core.pair import Pair
 
-from inagg_switch.driver import Address, Binding, Counters
+from inagg_switch.driver import Address, Binding, Counters, SlotWait
 from inagg_switch.p4.driver import P4Driver
 from inagg_switch.p4.network import Host, Network, mac_number
 
@@ -84,6 +84,12 @@ class Rig:
         assert there is not None
         assert self.pair.receive(payload, stranger) == []
         assert self.wire.exchange(there.port, to_switch(self.network, there, source, payload), 0) == []
+
+    def waits(self, job: int, limit: int = 9) -> tuple[int, list[SlotWait]]:
+        """What the driver says of slots that wait, which it can."""
+        told = self.driver.waiting(0, job, limit)
+        assert told is not None
+        return told
 
     def check_counters(self) -> None:
         """Every counter of the P4 switch is that of the model."""

@@ -101,13 +101,13 @@ def test_slots_wait_since_they_were_first_seen() -> None:
     job = make_binding(7, n=2, workers=WORKERS[:2])
     rig.bind(job)
     rig.receive(simple_contribution(job, 0, 0), WORKERS[0])
-    assert driver.waiting(0, 7, 9)[1][0].waiting_s == 0.0
+    assert rig.waits(7)[1][0].waiting_s == 0.0
     now[0] = 103.0
     rig.receive(simple_contribution(job, 1, 1), WORKERS[1])
-    assert [(w.slot, w.missing, w.waiting_s) for w in driver.waiting(0, 7, 9)[1]] == [(0, (1,), 3.0), (1, (0,), 0.0)]
+    assert [(w.slot, w.missing, w.waiting_s) for w in rig.waits(7)[1]] == [(0, (1,), 3.0), (1, (0,), 0.0)]
     rig.receive(simple_contribution(job, 0, 4), WORKERS[0])  # the slot's next generation
-    assert {w.slot: w.waiting_s for w in driver.waiting(0, 7, 9)[1]} == {0: 0.0, 1: 0.0}
-    assert driver.waiting(0, 8, 9) == (0, [])
+    assert {w.slot: w.waiting_s for w in rig.waits(7)[1]} == {0: 0.0, 1: 0.0}
+    assert rig.waits(8) == (0, [])
 
 
 def test_a_program_that_there_is_not_is_refused_with_those_there_are() -> None:

@@ -62,7 +62,7 @@ def test_a_driver_that_closes_takes_its_jobs_along(server: P4RuntimeServer) -> N
 def test_slots_are_unknown_without_thrift(server: P4RuntimeServer) -> None:
     with closing(bmv2_driver(PROGRAM, NETWORK, server.target)) as driver:
         driver.bind(0, make_binding(7, n=3, workers=WORKERS))
-        assert driver.waiting(0, 7, 10) == (0, [])
+        assert driver.waiting(0, 7, 10) is None
 
 
 def test_a_job_that_the_switch_refuses_leaves_nothing_behind(server: P4RuntimeServer) -> None:
@@ -84,6 +84,11 @@ def test_a_job_that_the_switch_refuses_leaves_nothing_behind(server: P4RuntimeSe
 def test_a_second_controller_is_told_that_there_is_one(server: P4RuntimeServer) -> None:
     with closing(Client(server.target, election=5)), pytest.raises(DriverError, match="another controller rules"):
         Client(server.target, election=4)
+
+
+def test_a_second_controller_with_the_same_number_is_told_that_there_is_one(server: P4RuntimeServer) -> None:
+    with closing(Client(server.target)), pytest.raises(DriverError, match="another controller rules the switch on"):
+        Client(server.target)
 
 
 def test_who_is_no_longer_primary_is_told(server: P4RuntimeServer) -> None:

@@ -141,7 +141,7 @@ def test_the_driver_says_who_is_missing(rig: Rig, job: Binding) -> None:
     rig.receive(simple_contribution(job, 2, 1), WORKERS[2])
     rig.receive(simple_contribution(job, 1, 6), WORKERS[1])
     complete(rig, job, 0)
-    count, waits = rig.driver.waiting(0, job.job, 5)
+    count, waits = rig.waits(job.job)
     assert count == 2
     assert {(wait.slot, wait.generation, wait.missing) for wait in waits} == {(9, 1, (1,)), (10, 2, (0, 2))}
-    assert len(rig.driver.waiting(0, job.job, 1)[1]) == 1
+    assert len(rig.waits(job.job, 1)[1]) == 1

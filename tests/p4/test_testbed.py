@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
 from inagg_switch.p4.builds import builds
 from inagg_switch.p4.network import Host, Network
 from inagg_testbed import bmv2
-from inagg_testbed.topology import TopologyError, open_topology, start_target, target_entry
+from inagg_testbed.bench.commands import allreduce
+from inagg_testbed.testbed import cli
+from inagg_testbed.testbed.options import Setup
+from inagg_testbed.topology import TopologyError, namespaces, open_topology, start_target, target_entry
 from inagg_testbed.topology.link import LinkSpec
 from inagg_testbed.topology.opening import plan
 from inagg_wire.formats import FORMATS
@@ -31,6 +35,37 @@ def test_bmv2_needs_links_and_ports() -> None:
     assert target_entry("bmv2").wiring == "ports"
     with open_topology(2) as loopback, pytest.raises(TopologyError, match="needs a topology with a link"):
         start_target("bmv2", loopback)
+
+
+@pytest.mark.parametrize("option", ["--loss", "--duplicate", "--reorder", "--corrupt", "--record"])
+def test_a_bmv2_switch_neither_harms_nor_records_datagrams(option: str) -> None:
+    done = CliRunner().invoke(cli.testbed, ["--target", "bmv2", option, "0.5", "--", "true"])
+    assert done.exit_code == 2
+    assert f"{option} is not for --target bmv2" in done.output
+
+
+def test_without_root_the_software_switch_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(instead: str = "leave --link out") -> None:
+        raise TopologyError(f"or {instead}")
+
+    monkeypatch.setattr(namespaces, "require_root", refuse)
+    for words in (["--target", "bmv2", "--", "true"], ["up", "--target", "bmv2"]):
+        done = CliRunner().invoke(cli.testbed, words)
+        assert done.exit_code == 1
+        assert "or take the software switch, which needs none" in done.output
+
+
+def test_the_format_of_a_testbed_chooses_the_program_and_tells_the_scripts() -> None:
+    setup = Setup.of(2, None, "bmv2", None, None, "dith8-exact")
+    assert setup.switch_options() == ["--program", "dith8-128"]
+    assert setup.rank_environment() == {"INAGG_FORMAT": "dith8-exact"}
+    assert setup.command_line() == ["--workers", "2", "--link", "none", "--target", "bmv2", "--format", "dith8-exact"]
+
+
+def test_a_bench_has_no_shards_on_bmv2() -> None:
+    done = CliRunner().invoke(allreduce, ["--target", "bmv2", "--shards", "2"])
+    assert done.exit_code == 2
+    assert "--shards is not for --target bmv2" in done.output
 
 
 @pytest.mark.parametrize("name", list(FORMATS))

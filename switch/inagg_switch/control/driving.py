@@ -25,7 +25,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The switch at one moment. ``shards`` in order; ``waits`` by job number."""
+    """The switch at one moment. ``shards`` in order; ``waits`` by job number, without those that it does not tell."""
 
     at: float
     shards: tuple[Counters, ...]
@@ -104,14 +104,18 @@ class DriverThread:
         def call() -> Look:
             shards = range(len(self._driver.shards))
             counters = tuple(self._driver.counters(shard) for shard in shards)
-            return Look(self._clock(), counters, {job: self._waits(job, limit) for job in numbers})
+            waits = {job: found for job in numbers if (found := self._waits(job, limit)) is not None}
+            return Look(self._clock(), counters, waits)
 
         return await self._call(call)
 
-    def _waits(self, job: int, limit: int) -> Waits:
+    def _waits(self, job: int, limit: int) -> Waits | None:
         count, found = 0, []
         for shard in range(len(self._driver.shards)):
-            here, waits = self._driver.waiting(shard, job, limit)
+            told = self._driver.waiting(shard, job, limit)
+            if told is None:
+                return None
+            here, waits = told
             count += here
             found += [(shard, wait) for wait in waits]
         found.sort(key=lambda wait: -wait[1].waiting_s)

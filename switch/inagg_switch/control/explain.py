@@ -33,8 +33,9 @@ class Explanation:
     ranks: tuple[RankWait, ...]
 
 
-def explain(job: Job, now: float, slots_waiting: int, waits: Sequence[tuple[int, SlotWait]]) -> Explanation:
-    """Why ``job`` waits. ``waits`` are (shard, slot): of ``slots_waiting`` slots those that wait longest."""
+def explain(job: Job, now: float, slots_waiting: int | None, waits: Sequence[tuple[int, SlotWait]]) -> Explanation:
+    """Why ``job`` waits. ``waits`` are (shard, slot): of ``slots_waiting`` slots those that wait longest; None: the
+    switch does not tell."""
     ranks = rank_waits(job, now, waits)
     text: list[str] = []
     if job.state is JobState.RUNNING:
@@ -59,9 +60,11 @@ def rank_waits(job: Job, now: float, waits: Sequence[tuple[int, SlotWait]]) -> t
     return tuple(sorted(found, key=lambda wait: -wait.longest_s))
 
 
-def _running(job: Job, now: float, slots_waiting: int, ranks: Sequence[RankWait]) -> list[str]:
+def _running(job: Job, now: float, slots_waiting: int | None, ranks: Sequence[RankWait]) -> list[str]:
+    if slots_waiting is None:
+        return _contributions(job, now)
     if not slots_waiting:
-        return ["No slot waits: no rank has sent anything that another has not; all compute, or have finished."]
+        return ["Nothing waits: no rank has sent anything that another has not; all compute, or have finished."]
     text = []
     for wait in ranks:
         took = (
@@ -74,6 +77,21 @@ def _running(job: Job, now: float, slots_waiting: int, ranks: Sequence[RankWait]
             f"{seconds_text(wait.longest_s)}; {took}. {_whereabouts(job, job.roster.by_rank.get(wait.rank), now)}"
         )
     return text
+
+
+def _contributions(job: Job, now: float) -> list[str]:
+    """What can be said without the slots."""
+    told = [
+        f"rank {rank} {progress.contributions}"
+        + ("" if (since := progress.since(now)) is None else f", the last {seconds_text(since)} ago")
+        for rank, progress in enumerate(job.watching.progress)
+    ]
+    return [
+        "This switch does not tell what its slots hold (bmv2 does, if `inagg switch` has --thrift), so whether any "
+        "wait, and for whom, is not known.",
+        f"Contributions so far: {'; '.join(told)}. A rank that has fewer than the others and sends none is the one "
+        "that they wait for.",
+    ]
 
 
 def _whereabouts(job: Job, member: Member | None, now: float) -> str:

@@ -18,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ..driver import JobCounters
+from ..p4 import TARGETS
 from .driving import Look, Waits
 from .engine import Engine
 from .events import Cause
@@ -43,7 +44,8 @@ class JobSnapshot:
     slots: int
     members: tuple[tuple[int, MemberState, float], ...]
     counters: JobCounters | None
-    waits: Waits
+    waits: Waits | None
+    """None: the switch does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Snapshot:
     ended: dict[Cause, int]
     shards: tuple[tuple[int, int], ...]
     """Slots, and slots leased."""
+    elsewhere: bool
+    """Whether the switch runs elsewhere, so that nothing is known of its processes and sockets."""
     look: Look | None
     jobs: tuple[JobSnapshot, ...]
 
@@ -74,7 +78,7 @@ def take(engine: Engine) -> Snapshot:
             slots=sum(lease.slots for lease in job.leases),
             members=tuple((member.rank, member.state, member.silent_s(now)) for member in job.roster),
             counters=look.job(job.number, job.spec.workers) if look is not None and job.ran else None,
-            waits=look.waits.get(job.number, Waits(0, ())) if look is not None else Waits(0, ()),
+            waits=look.waits.get(job.number, None if job.ran else Waits(0, ())) if look is not None else None,
         )
         for job in registry.jobs()
     )
@@ -89,6 +93,7 @@ def take(engine: Engine) -> Snapshot:
             (shard.slots, buddies.slots_leased)
             for shard, buddies in zip(registry.shards, registry.pool.shards, strict=True)
         ),
+        elsewhere=engine.driver.name in TARGETS,
         look=look,
         jobs=jobs,
     )
@@ -129,6 +134,8 @@ def families(snapshot: Snapshot) -> Iterable[Metric]:
         out.add("inagg_shard_slots_leased", leased, shard)
     if snapshot.look is not None:
         _add_shards(out, snapshot.look)
+        if not snapshot.elsewhere:
+            _add_processes(out, snapshot.look)
     for job in snapshot.jobs:
         _add_job(out, job)
     return out
@@ -143,6 +150,10 @@ def _add_shards(out: _Families, look: Look) -> None:
         for reason, count in counters.drops.items():
             out.add("inagg_shard_dropped_datagrams", count, shard, reason.label)
         out.add("inagg_shard_notices", counters.notices, shard)
+
+
+def _add_processes(out: _Families, look: Look) -> None:
+    for shard, counters in enumerate(look.shards):
         out.add("inagg_shard_send_refused_datagrams", counters.send_refused, shard)
         out.add("inagg_shard_kernel_drops", counters.kernel_drops, shard)
         for fault, count in counters.faults.items():
@@ -153,9 +164,10 @@ def _add_shards(out: _Families, look: Look) -> None:
 
 def _add_job(out: _Families, job: JobSnapshot) -> None:
     out.add("inagg_job_slots_leased", job.slots, job.name)
-    out.add("inagg_job_slots_waiting", job.waits.count, job.name)
-    longest = max((wait.waiting_s for _, wait in job.waits.longest), default=0.0)
-    out.add("inagg_job_longest_wait_seconds", longest, job.name)
+    if job.waits is not None:
+        out.add("inagg_job_slots_waiting", job.waits.count, job.name)
+        longest = max((wait.waiting_s for _, wait in job.waits.longest), default=0.0)
+        out.add("inagg_job_longest_wait_seconds", longest, job.name)
     out.add("inagg_job_epoch", job.epoch, job.name)
     for state in MemberState:
         count = sum(member_state is state for _, member_state, _ in job.members)

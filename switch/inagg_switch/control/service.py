@@ -217,14 +217,14 @@ class ControlService(control_pb2_grpc.ControlServicer):
         registry.observe(now, job.number, look.observation(job.number, job.spec.workers))
         waits = look.waits.get(job.number)
         longest = waits.longest if waits is not None else ()
-        count = waits.count if waits is not None else 0
+        count = waits.count if waits is not None else None if job.ran else 0
         engine.pump()
         why = explain(job, now, count, longest)
         return pb.WhyResponse(
             job=self._job(job),
             text=why.text,
             missing=job.roster.missing() if job.epoch_started_at is None else (),
-            slots_waiting=count,
+            slots_waiting=count or 0,
             slots=[
                 pb.SlotWait(
                     shard=shard,

@@ -86,7 +86,12 @@ class StreamClient(ABC):
                 self._on_response(response)
             self._end(f"the switch ended the {self.protocol} stream")
         except grpc.RpcError as error:
+            self._outcome.put(self._refusal(error))
             self._end(_text(error))
+
+    def _refusal(self, error: Any) -> str:
+        """What it means that the stream ended with ``error`` before the switch took us."""
+        return f"{self.target} ended the {self.protocol} stream: {_text(error)}"
 
     def _end(self, why: str) -> None:
         if self._ended is None:

@@ -7,3 +7,8 @@ from typing import Final
 
 P4RUNTIME_PORT: Final = 9559
 """TCP port of P4Runtime servers (registered with IANA)."""
+BFRUNTIME_PORT: Final = 50052
+"""TCP port on which bf_switchd serves BF Runtime."""
+
+TARGETS: Final = ("bmv2", "tofino")
+"""What such switches are called. They run elsewhere, so their CPU time and what their kernel drops is not known."""

@@ -178,15 +178,17 @@ class P4Driver:
             counters.jobs[number] = counting.add(job.counted, mine)
         return counters
 
-    def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]]:
-        """See `Driver.waiting`. None wait for all that is known, where the slots cannot be read. A switch without a
-        clock does not say since when: the time is that since this was first seen."""
+    def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]] | None:
+        """See `Driver.waiting`. A switch without a clock does not say since when a slot waits: the time is that since
+        this was first seen."""
         self._only(shard)
         bound = self._jobs.get(job)
-        lease = bound.binding.lease if bound is not None else None
-        states = self._plane.slots(lease.base, lease.slots) if lease is not None else None
-        if bound is None or lease is None or states is None:
+        if bound is None:
             return 0, []
+        lease = bound.binding.lease
+        states = self._plane.slots(lease.base, lease.slots)
+        if states is None:
+            return None
         now, full = self._clock(), bound.binding.full
         found = []
         for slot, state in enumerate(states, lease.base):

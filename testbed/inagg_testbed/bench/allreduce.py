@@ -47,9 +47,10 @@ def _worker(
     against: bool,
     store: str,
     loss: float,
+    environment: dict[str, str],
 ) -> None:
     """A rank: joins both systems, then does the runs that it is told and reports their seconds and bytes."""
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.update(environment, OMP_NUM_THREADS="1")
     with ExitStack() as stack:
         systems: dict[str, Callable[[np.ndarray[Any, Any]], object]] = {}
         barrier: Callable[[], object]
@@ -131,7 +132,7 @@ class Ranks:
             self._children = self._stack.enter_context(crew())
             for rank in range(workers):
                 node = self.topology.workers[rank]
-                arguments = (node, rank, workers, options, against, f"{directory}/store", loss)
+                arguments = (node, rank, workers, options, against, f"{directory}/store", loss, switch.environment)
                 self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
             for child in self._children:
                 child.receive(START_LIMIT_S)

@@ -13,12 +13,21 @@ from rich.table import Table
 
 from inagg_wire.formats import FORMATS, WORKERS_MAX, job_format
 
+from ..bmv2 import program_for
 from ..report.option import report_option
+from ..topology import TARGETS, target_entry
+from ..topology.link import UNSHAPED
 
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 PIPED_WIDTH = 160
 """Of a table that goes to a file, where nobody says how wide it is."""
 Column = tuple[str, Callable[[dict[str, Any]], str]]
+
+
+def rate_text(rate: float) -> str:
+    """Without places, unless there is too little for that."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 
@@ -126,13 +135,20 @@ def switch(
 @click.option("--seconds", default=2.0, show_default=True, help="Time for each system and size, roughly.")
 @click.option("--loss", default=0.0, show_default=True, help="Fraction of datagrams to drop, each way, at the workers.")
 @link_option
+@click.option(
+    "--target",
+    default="soft",
+    show_default=True,
+    type=click.Choice(list(TARGETS)),
+    help="The switch. bmv2 needs simple_switch_grpc and root, and sums some 100,000 elements a second: take a --size of 64K.",
+)
 @report_option
 @json_option
 def allreduce(
     workers: Sequence[int], sizes: Sequence[int], names: Sequence[str], against: str | None, shards: int,
-    window: int | None, seconds: float, loss: float, link: str | None, report: Path | None, as_json: bool,
+    window: int | None, seconds: float, loss: float, link: str | None, target: str, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Measure the all-reduce of a tensor, through a software switch, over loopback or shaped links.
+    """Measure the all-reduce of a tensor, through a switch, over loopback or shaped links.
 
     Real worker processes, and a switch. A run lasts from a common barrier to the end of the slowest rank. Gloo
     sums float32; its bytes are those that the interface carried, with headers. Of a link, `share` is what the elements
@@ -140,12 +156,20 @@ def allreduce(
     """
     from .allreduce import bench_allreduce
 
+    entry = target_entry(target)
+    if shards > 1 and not entry.ours:
+        raise click.UsageError(f"--shards is not for --target {target}")
+    if link is None and entry.needs_link:
+        link = UNSHAPED
+
     def lines() -> Iterable[dict[str, Any]]:
         for name in names:
+            switch_options = [] if target != "bmv2" else ["--program", program_for(name)]
             for n in workers:
                 yield from bench_allreduce(
-                    n, name, sizes, against=against, seconds=seconds, shards=shards, loss=loss, window=window, link=link
-                )
+                    n, name, sizes, against=against, seconds=seconds, shards=shards, loss=loss, window=window,
+                    link=link, target=target, switch_options=switch_options,
+                )  # fmt: skip
 
     columns: list[Column] = [
         ("workers", lambda r: str(r["workers"])),
@@ -153,13 +177,14 @@ def allreduce(
         ("format", lambda r: r["format"]),
         ("KiB", lambda r: f"{r['elements'] * 4 / 1024:,.0f}"),
         ("ms", lambda r: f"{r['median_s'] * 1e3:,.2f}" if "median_s" in r else ""),
-        ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}" if "median_s" in r else ""),
+        ("M elements/s", lambda r: rate_text(r["elements_per_s"] / 1e6) if "median_s" in r else ""),
         ("bytes up", lambda r: f"{r['wire_bytes_up']:,}" if "median_s" in r else ""),
         ("share", lambda r: f"{r['share_of_link']:.1%}" if r.get("share_of_link") is not None else ""),
         ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
         ("to lossless", lambda r: f"{r['ratio_to_lossless']:.2f}" if "ratio_to_lossless" in r else ""),
     ]
-    over = "loopback" if link is None else f"links of {link}"
+    over = "loopback" if link is None else "unshaped links" if link == UNSHAPED else f"links of {link}"
+    over += " and a bmv2 switch" if target == "bmv2" else ""
     title = f"all-reduce over {over}" + (f", {loss:.1%} loss" if loss else "")
     measured = show(lines(), columns, as_json, title)
     if report is not None:

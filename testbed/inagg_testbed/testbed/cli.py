@@ -30,7 +30,7 @@ from inagg_testbed.topology import (
     tear_down,
 )
 from inagg_testbed.topology.launch import enter_namespace
-from inagg_testbed.topology.opening import strays
+from inagg_testbed.topology.opening import require_root, strays
 from inagg_testbed.topology.processes import processes_of
 
 from .keeping import DEFAULT_NAME, UP, end_owner, keep, log_of, start_keeper
@@ -76,7 +76,6 @@ def testbed() -> None:
 @testbed.command(context_settings={"ignore_unknown_options": False})
 @setup_options
 @click.option("--in", "inside", metavar="NAME", help="Run in the testbed that `up` made, with its switch.")
-@click.option("--format", "format_", metavar="NAME", help="INAGG_FORMAT for the script, nat4 for example.")
 @click.option("--json", "as_json", is_flag=True, help="How it ended as JSON on stdout; what ranks say goes to stderr.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
@@ -84,7 +83,6 @@ def run(
     ctx: click.Context,
     /,
     inside: str | None,
-    format_: str | None,
     as_json: bool,
     command: tuple[str, ...],
     **options: Any,
@@ -94,28 +92,24 @@ def run(
     Each rank finds MASTER_ADDR, RANK, WORLD_SIZE and the rest that torchrun sets, and INAGG_SWITCH. The exit status is
     that of the first rank that failed, else 0.
     """
-    more = {} if format_ is None else {"INAGG_FORMAT": format_}
     if inside is not None:
-        asked = [k for k in options if ctx.get_parameter_source(k) is not click.core.ParameterSource.DEFAULT]
+        given = {k for k in options if ctx.get_parameter_source(k) is not click.core.ParameterSource.DEFAULT}
+        asked = sorted(given - {"format"})
         if asked:
             raise click.UsageError(f"--in takes the testbed as it is: leave out --{asked[0].replace('_', '-')}")
         state = _standing(inside)
         _tell(f"testbed {inside}: {state.about['setup']}", as_json)
-        given_there = {**state.about["environment"], "INAGG_SWITCH": state.about["control"]}
-        return _run_in(reopen(state), command, {**given_there, **more}, as_json)
+        more = {"INAGG_FORMAT": options["format"]} if "format" in given else {}
+        environment = {**state.about["environment"], **more, "INAGG_SWITCH": state.about["control"]}
+        return _run_in(reopen(state), command, environment, as_json)
     setup = Setup.of(**options)
     _tell(f"testbed: {setup.describe()}", as_json)
     wiring = target_entry(setup.target).wiring
     made_by = shlex.join(command)
     with open_topology(setup.workers, setup.link, wiring=wiring, made_by=made_by) as topology:
-        switch_options = setup.switch_options()
-        if setup.target == "bmv2" and format_ is not None:
-            from inagg_testbed.bmv2 import program_for
-
-            switch_options += ["--program", program_for(format_)]
-        with start_target(setup.target, topology, switch_options) as switch:
-            given_there = {**switch.environment, "INAGG_SWITCH": switch.control}
-            status = _run_in(topology, command, {**given_there, **more}, as_json)
+        with start_target(setup.target, topology, setup.switch_options()) as switch:
+            environment = {**switch.environment, **setup.rank_environment(), "INAGG_SWITCH": switch.control}
+            status = _run_in(topology, command, environment, as_json)
         if setup.record is not None:
             from inagg_testbed.replay.recording import add_note
 
@@ -155,9 +149,7 @@ def up(name: str, as_json: bool, **options: Any) -> None:
     """Make a testbed that stays until `down`: a switch, and with --link namespaces and links."""
     setup = Setup.of(**options)
     if setup.link is not None:
-        from inagg_testbed.topology.namespaces import require_root
-
-        require_root()
+        require_root(target_entry(setup.target).wiring)
     with Console(stderr=True).status(f"testbed {name}: {setup.describe()}") if not as_json else nullcontext():
         state = start_keeper(name, [*COMMAND, "testbed", "keep"], setup)
     if as_json:

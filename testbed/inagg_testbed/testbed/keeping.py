@@ -34,7 +34,7 @@ def keep(name: str, setup: Setup) -> None:
         state.telling(
             control=running.control,
             data=running.data,
-            environment=dict(running.environment),
+            environment={**running.environment, **setup.rank_environment()},
             target=setup.target,
             setup=setup.describe(),
         ).save()

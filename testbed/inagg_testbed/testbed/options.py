@@ -13,6 +13,7 @@ import click
 from inagg_testbed.topology import TARGETS, target_entry
 from inagg_testbed.topology.link import UNSHAPED
 from inagg_testbed.topology.opening import WORKERS_MAX
+from inagg_wire.formats import FORMATS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,13 +32,27 @@ class Setup:
     fault_seed: int | None
     """None: no faults."""
     record: Path | None = None
+    format: str | None = None
+    """Of the jobs, for the scripts' environment and, where a switch serves one format only, for the switch."""
 
     @classmethod
     def of(
-        cls, workers: int, link: str | None, target: str, fault_seed: int | None, record: Path | None, **faults: float
+        cls,
+        workers: int,
+        link: str | None,
+        target: str,
+        fault_seed: int | None,
+        record: Path | None,
+        format: str | None,
+        **faults: float,
     ) -> Setup:
         """From options. Draws a seed for the faults if there are some and none is given."""
         wanted = {name: share for name, share in faults.items() if share}
+        for name in (*wanted, *(["record"] if record is not None else [])):
+            if not target_entry(target).ours:
+                raise click.UsageError(
+                    f"--{name} is not for --target {target}: only our software switch harms or records datagrams"
+                )
         if fault_seed is not None and not wanted:
             raise click.UsageError(
                 "--fault-seed has nothing to seed: give --loss, --duplicate, --reorder or --corrupt too"
@@ -46,10 +61,20 @@ class Setup:
             fault_seed = secrets.randbits(32)
         if link is None and target_entry(target).needs_link:
             link = UNSHAPED
-        return cls(workers, link, target, wanted, fault_seed, None if record is None else record.absolute())
+        path = None if record is None else record.absolute()
+        return cls(workers, link, target, wanted, fault_seed, path, format)
 
     def switch_options(self) -> list[str]:
         """For the target: as `inagg switch` spells them."""
+        options = self._of_our_switch()
+        if self.target == "bmv2" and self.format is not None:
+            from inagg_testbed.bmv2 import program_for
+
+            options += ["--program", program_for(self.format)]
+        return options
+
+    def _of_our_switch(self) -> list[str]:
+        """The options that `inagg testbed` and `inagg switch` spell alike."""
         options = [word for name, share in self.faults.items() for word in (f"--{name}", str(share))]
         if self.fault_seed is not None:
             options += ["--fault-seed", str(self.fault_seed)]
@@ -60,7 +85,12 @@ class Setup:
     def command_line(self) -> list[str]:
         """The options again, all of them said."""
         link = [] if self.link is None else ["--link", self.link]
-        return ["--workers", str(self.workers), *link, "--target", self.target, *self.switch_options()]
+        numbers = [] if self.format is None else ["--format", self.format]
+        return ["--workers", str(self.workers), *link, "--target", self.target, *numbers, *self._of_our_switch()]
+
+    def rank_environment(self) -> dict[str, str]:
+        """What the scripts are told besides."""
+        return {} if self.format is None else {"INAGG_FORMAT": self.format}
 
     def describe(self) -> str:
         """One line for people."""
@@ -68,6 +98,7 @@ class Setup:
         if self.link == UNSHAPED:
             links = "with unshaped links"
         text = f"{self.workers} workers {links}, target {self.target}"
+        text += f", {self.format}" if self.format is not None else ""
         if self.faults:
             shares = ", ".join(f"{name} {share:g}" for name, share in self.faults.items())
             text += f", faults at the switch, each way: {shares} (--fault-seed {self.fault_seed})"
@@ -93,6 +124,12 @@ def setup_options(command: Command) -> Command:
                 show_default=True,
                 type=click.Choice(list(TARGETS)),
                 help="What stands in the middle.",
+            ),
+            click.option(
+                "--format",
+                type=click.Choice(list(FORMATS)),
+                metavar="NAME",
+                help="INAGG_FORMAT for the scripts, nat4 for example; a bmv2 switch gets the program for it.",
             ),
             click.option("--loss", default=0.0, type=PROBABILITY, metavar="P", help="Of datagrams, in each direction."),
             click.option("--duplicate", default=0.0, type=PROBABILITY, metavar="P", help="A datagram comes twice."),

@@ -34,14 +34,15 @@ MTU, and checksums that are not computed yet."""
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21  # include/uapi/linux/capability.h
 
 
-def require_root() -> None:
-    """Raise `TopologyError`, which says what to do, unless this process may make network namespaces."""
+def require_root(instead: str = "leave --link out: then all runs over loopback, unshaped") -> None:
+    """Raise `TopologyError`, which says what to do, unless this process may make network namespaces. ``instead``: what
+    can be done without root."""
     with open("/proc/self/status") as file:
         effective = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff"))
     if not (effective >> CAP_NET_ADMIN & effective >> CAP_SYS_ADMIN & 1):
         raise TopologyError(
             "network namespaces and shaped links need root. Run the same command with sudo "
-            '(sudo "$(command -v inagg)" ...), or leave --link out: then all runs over loopback, unshaped'
+            f'(sudo "$(command -v inagg)" ...), or {instead}'
         )
 
 

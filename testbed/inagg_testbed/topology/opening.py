@@ -87,6 +87,14 @@ def _add_management(topology: Topology, rank: int) -> None:
     namespaces.add_neighbours(node.namespace, PORT, [(switch.host, mac_of(SWITCH_BYTE)), *others])
 
 
+def require_root(wiring: Wiring) -> None:
+    """See `namespaces.require_root`."""
+    if wiring == "ports":
+        namespaces.require_root("take the software switch, which needs none (--target soft)")
+    else:
+        namespaces.require_root()
+
+
 def tear_down(state: State) -> list[Process]:
     """End the processes of a testbed, remove its namespaces and its file; the processes that still ran."""
     ended = end_all(lambda: processes_of(state.mark, state.namespaces))
@@ -118,7 +126,7 @@ def open_topology(
     except ValueError as error:
         raise TopologyError(str(error)) from None
     if spec is not None:
-        namespaces.require_root()
+        require_root(wiring)
     name = check_name(name or f"run-{os.getpid()}")
     draft = plan(name, "", workers, spec, wiring)
     names = tuple(node.namespace for node in (draft.switch, *draft.workers) if node.namespace is not None)

@@ -35,11 +35,13 @@ class TargetEntry(NamedTuple):
     wiring: Wiring
     needs_link: bool = False
     """It binds interfaces, so it cannot do with loopback."""
+    ours: bool = True
+    """It is our software, so it can harm datagrams on purpose, and record them."""
 
 
 TARGETS: dict[str, TargetEntry] = {
     "soft": TargetEntry("inagg_testbed.topology.targets:soft", "bridge"),
-    "bmv2": TargetEntry("inagg_testbed.bmv2:start", "ports", needs_link=True),
+    "bmv2": TargetEntry("inagg_testbed.bmv2:start", "ports", needs_link=True, ours=False),
 }
 
 

@@ -32,7 +32,17 @@ def test_a_job_that_is_being_set_up_says_so() -> None:
 def test_a_job_that_waits_for_nothing_says_so() -> None:
     world = World()
     world.join_all()
-    assert why(world)[0].startswith("No slot waits")
+    assert why(world)[0].startswith("Nothing waits")
+
+
+def test_of_slots_that_nobody_can_look_into_nothing_is_claimed() -> None:
+    world = World()
+    world.join_all()
+    world.registry.observe(world.now, 1, Observation((5, 0)))
+    world.wait(6, beating=(0, 1))
+    unknown, counts = explain(world.job(), world.now, None, []).text
+    assert "whether any wait, and for whom, is not known" in unknown
+    assert counts.startswith("Contributions so far: rank 0 5, the last 6.0 s ago; rank 1 0.")
 
 
 def test_slots_that_wait_name_the_rank_that_computes() -> None:

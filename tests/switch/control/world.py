@@ -48,6 +48,7 @@ class RecordingDriver:
     unbind_error: str = ""
     look_error: str = ""
     waits: dict[int, list[SlotWait]] = field(default_factory=dict)
+    tells_slots: bool = True
     job_counters: dict[int, JobCounters] = field(default_factory=dict)
 
     @property
@@ -77,7 +78,9 @@ class RecordingDriver:
             raise DriverError(self.look_error)
         return Counters(datagrams_in=7, jobs=dict(self.job_counters))
 
-    def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]]:
+    def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]] | None:
+        if not self.tells_slots:
+            return None
         waits = self.waits.get(job, []) if shard == 0 else []
         return len(waits), waits[:limit]
 

@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...p4 import TARGETS
 from ..text import count_text
 from .rates import JobRates, Rates, ShardRates
 from .tables import table
@@ -41,7 +42,7 @@ def tables(look: Rates, address: str, lines: int | None = None) -> RenderableTyp
         Text(),
         table(
             ("SHARD", ">Gbit/s IN", ">OUT", ">PKT/s IN", ">OUT", ">CPU", ">SLOTS LEASED", ">KERNEL DROPS"),
-            [_shard_row(index, shard) for index, shard in enumerate(look.shards)],
+            [_shard_row(index, shard, now.driver in TARGETS) for index, shard in enumerate(look.shards)],
         ),
     ]
     if lost:
@@ -64,19 +65,25 @@ def _more(count: int, room: int, noun: str) -> list[RenderableType]:
     return [Text(text, style="dim")]
 
 
-def _shard_row(index: int, shard: ShardRates) -> tuple[str, ...]:
+def _shard_row(index: int, shard: ShardRates, elsewhere: bool) -> tuple[str, ...]:
+    """``elsewhere``: it is no process of this machine, so what its kernel does is not known."""
     now = shard.now
     share = now.slots_leased / now.slots if now.slots else 0.0
     return (
         str(index),
-        f"{shard.bits_in / 1e9:.2f}",
-        f"{shard.bits_out / 1e9:.2f}",
+        _gbit_text(shard.bits_in),
+        _gbit_text(shard.bits_out),
         rate_text(shard.datagrams_in),
         rate_text(shard.datagrams_out),
-        f"{100 * shard.cpu:.0f}%",
+        "-" if elsewhere else f"{100 * shard.cpu:.0f}%",
         f"{now.slots_leased}/{now.slots} {100 * share:.0f}%",
-        f"{now.kernel_drops}",
+        "-" if elsewhere else f"{now.kernel_drops}",
     )
+
+
+def _gbit_text(bits: float) -> str:
+    """Gbit, with more places where there is little: a bmv2 moves megabits."""
+    return f"{bits / 1e9:.2f}" if bits >= 1e8 or not bits else f"{bits / 1e9:.4f}"
 
 
 def _lost(look: Rates, most: int | None) -> Iterator[RenderableType]:
@@ -122,7 +129,7 @@ def _worker_rows(job: JobRates) -> Iterator[tuple[str, ...]]:
             str(worker.now.rank),
             member_text(worker.member.state),
             rate_text(worker.contributions),
-            f"{worker.bits_in / 1e9:.2f}",
+            _gbit_text(worker.bits_in),
             _count(worker.now.duplicates),
             _count(worker.now.resends),
             _count(worker.now.stale),

@@ -89,8 +89,12 @@ def print_why(out: Console, reply: pb.WhyResponse, over_s: float) -> None:
     )
     oldest = oldest_s(reply)
     if status == EXIT_MOVES:
-        flight = f"; {count_text(reply.slots_waiting, 'slot')} in flight, the oldest for {age_text(oldest)}"
-        out.print(f"Nothing waits{flight if reply.slots_waiting else ''}.")
+        if reply.slots_waiting:
+            slots = count_text(reply.slots_waiting, "slot")
+            out.print(f"Nothing waits; {slots} in flight, the oldest for {age_text(oldest)}.")
+            return
+        for sentence in reply.text:
+            out.print(sentence, soft_wrap=not out.is_terminal)
         return
     for sentence in reply.text:
         out.print(f"- {sentence}", soft_wrap=not out.is_terminal)

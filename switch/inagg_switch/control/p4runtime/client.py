@@ -57,12 +57,20 @@ class Client(StreamClient):
         if update.status.code == 0:
             self._outcome.put(None)
             return
-        why = (
-            f"another controller rules the switch on {self.target} (its election number is {update.election_id.low}); "
-            "stop it, for a switch serves one control plane at a time"
-        )
+        why = self._ruled_by_another(f"its election number is {update.election_id.low}")
         self._outcome.put(why)
         self._end(why)
+
+    def _refusal(self, error: Any) -> str:
+        if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+            return self._ruled_by_another(error.details() or "our election number is taken")  # section 5.3
+        return super()._refusal(error)
+
+    def _ruled_by_another(self, told: str) -> str:
+        return (
+            f"another controller rules the switch on {self.target} ({told}); stop it, for a switch serves one control "
+            "plane at a time"
+        )
 
     def set_program(self, info: pb.P4Info, config: bytes) -> None:
         """Have the switch run a program, with all its state fresh."""
