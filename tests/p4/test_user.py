@@ -1,0 +1,107 @@
+"""bmv2 from a shell, as its users have it: their own scripts, looking on, Ctrl-C, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.switch.e2e.running import INAGG, environment, inagg, until
+
+from inagg_testbed.topology import namespaces
+from inagg_testbed.topology.state import PREFIX
+
+pytestmark = [pytest.mark.p4, pytest.mark.root]
+
+SUM = """
+import os, sys, time
+import numpy as np
+from inagg_host.allreduce import AllReduce
+
+rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+with AllReduce(switch=os.environ["INAGG_SWITCH"], rank=rank, workers=workers, job="user") as all_reduce:
+    for step in range(int(sys.argv[1])):
+        values = np.full(1000, 2.0 ** rank, np.float32)
+        all_reduce(values)
+        print(step, values.min(), values.max(), flush=True)
+        if rank == 1:
+            time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "sum.py"
+    path.write_text(SUM)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    before = set(namespaces.existing(PREFIX))
+    yield
+    assert set(namespaces.existing(PREFIX)) == before
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """Of a testbed that is gone after the test."""
+    yield (mine := f"test-{os.getpid()}")
+    inagg("testbed", "down", "--name", mine)
+
+
+@pytest.mark.parametrize("format_name", ["tern", "fix32"])
+def test_a_script_runs_around_bmv2_in_the_format_that_is_asked_for(script: str, format_name: str) -> None:
+    command = ["testbed", "--target", "bmv2", "--workers", "3", "--format", format_name, "--", sys.executable, script]
+    done = inagg(*command, "2", "0", timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    if format_name == "fix32":
+        assert sorted(done.stdout.splitlines()) == sorted(f"[w{w}] {s} 7.0 7.0" for w in range(3) for s in range(2))
+    assert "all 3 ranks ended well" in done.stderr
+
+
+def test_a_running_job_can_be_looked_at(script: str, name: str) -> None:
+    assert inagg("testbed", "up", "--name", name, "--target", "bmv2", "--workers", "2").returncode == 0
+
+    def ask(*words: str) -> subprocess.CompletedProcess[str]:
+        return inagg("testbed", "exec", "--name", name, "switch", "--", *INAGG, *words)
+
+    command = [*INAGG, "testbed", "run", "--in", name, "--", sys.executable, script, "1000", "20"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment()) as running:
+        try:
+            until(lambda: "user" in ask("jobs").stdout, what="the job")
+            until(lambda: ask("why", "user", "--over", "0.3").returncode == 1, what="a rank that is waited for")
+            said = json.loads(ask("why", "user", "--json").stdout)
+            assert {rank for wait in said["slots"] for rank in wait["missing"]} == {1}
+            assert "that wait miss rank 1" in said["text"][0]
+            (job,) = json.loads(ask("top", "--once", "--json", "--interval", "0.1").stdout)["jobs"]
+            first, second = (worker["contributions"] for worker in job["workers"])
+            assert first > second > 0
+        finally:
+            running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 130
+
+
+def test_ctrl_c_ends_everything(script: str) -> None:
+    command = [*INAGG, "testbed", "--target", "bmv2", "--workers", "2", "--", sys.executable, script, "1000", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith("[w")  # a sum has come back
+        time.sleep(0.1)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 130
+
+
+def test_an_all_reduce_is_measured_over_bmv2() -> None:
+    command = ["bench", "allreduce", "--target", "bmv2", "--workers", "2", "--size", "4K", "--seconds", "0.1", "--json"]
+    done = inagg(*command, timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout)
+    assert (line["system"], line["elements"], line["link"]) == ("inagg", 1024, "none")
+    assert line["wire_bytes_up"] > 1024  # a byte an element, and headers
