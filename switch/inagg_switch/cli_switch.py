@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from .p4 import TARGETS
 from .sections import FILE, LOOPBACK, PROBABILITY, SECONDS, Number, SectionedCommand, in_section
 
 NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
-P4 = "P4 switches (--target bmv2), which run elsewhere and are ruled from here"
+P4 = "P4 switches (--target bmv2 or tofino), which run elsewhere"
 FAULTS = "Faults, for experiments: probabilities per datagram and direction"
 
 
@@ -38,6 +39,9 @@ Examples:
                                           a bad network, on purpose
   inagg switch --target bmv2 --program nat8-128 --network network.toml
                                           rule a bmv2 switch on this machine
+  inagg switch --target tofino --bfrt 10.0.0.2 --network network.toml
+                                          rule a Tofino that runs our program
+                                          (never tried on hardware)
 
 \b
 Signals: the first Ctrl-C or SIGTERM takes no new jobs and gives those that
@@ -49,10 +53,11 @@ Standard output has the lines for people, standard error the log.
 @in_section(
     "Target",
     "--target",
-    type=click.Choice(("software", "bmv2")),
+    type=click.Choice(("software", *TARGETS)),
     default="software",
     show_default=True,
-    help="What adds up: processes of this command, or a bmv2 switch that runs our P4 program.",
+    help="What adds up: processes of this command, or a P4 switch that runs our program. The Tofino driver and program "
+    "have never been tried on hardware.",
 )
 @in_section(
     "Addresses",
@@ -122,13 +127,20 @@ Standard output has the lines for people, standard error the log.
     P4,
     "--p4runtime",
     metavar="HOST:PORT",
-    help="TCP address of the switch's P4Runtime server.  [default: 127.0.0.1:9559]",
+    help="bmv2: TCP address of the switch's P4Runtime server.  [default: 127.0.0.1:9559]",
+)
+@in_section(
+    P4,
+    "--bfrt",
+    metavar="HOST[:PORT]",
+    help="tofino: TCP address of the switch's BF Runtime server, bf_switchd.  [default: 127.0.0.1:50052]",
 )
 @in_section(
     P4,
     "--program",
     metavar="NAME",
-    help="The program to load, named for format and most lanes of its jobs: nat8-128 (all: p4/build/builds.json).",
+    help="bmv2: the program to load, named for format and most lanes of its jobs: nat8-128 (all: "
+    "p4/build/builds.json). tofino: the name by which bf_switchd runs p4/tofino/inagg.p4.  [default: inagg]",
 )
 @in_section(
     P4,
@@ -137,12 +149,12 @@ Standard output has the lines for people, standard error the log.
     metavar="FILE",
     help="TOML file: the switch's own address, and the address, MAC and port of each host (p4/README.md).",
 )
-@in_section(P4, "--device-id", type=click.IntRange(0), default=0, metavar="N", help="Of P4Runtime.  [default: 0]")
+@in_section(P4, "--device-id", type=click.IntRange(0), default=0, metavar="N", help="Of the switch.  [default: 0]")
 @in_section(
     P4,
     "--thrift",
     metavar="HOST:PORT",
-    help="TCP address of bmv2's Thrift server, for `inagg why`: P4Runtime there cannot read the slots.",
+    help="bmv2: TCP address of its Thrift server, for `inagg why`: P4Runtime there cannot read the slots.",
 )
 @in_section("Security", "--tls-cert", type=FILE, metavar="FILE", help="Certificate of the switch, in PEM.")
 @in_section("Security", "--tls-key", type=FILE, metavar="FILE", help="Its key.")

@@ -1,4 +1,7 @@
-"""A BF Runtime server without a switch, written from the interface: tables that one can write, read, look into."""
+"""A BF Runtime server without a switch, written from the interface: tables that one can write, read, look into.
+
+The tables are those of our program as its compiler describes them.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +17,9 @@ import grpc
 from inagg_proto.bfruntime import SERVICE
 from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
 
+from . import bf_rt
+
 ALREADY_EXISTS, NOT_FOUND = 6, 5
-
-BINDING_KEYS = (
-    *(("job", 16), ("ingress_port", 9), ("source", 32), ("source_port", 16), ("token", 32), ("op", 8)),
-    *(("format", 8), ("lanes", 16), ("slot", 32)),
-)
-BIND = (("worker", 10), ("rank", 8), ("others", 32), ("op", 32), ("mode", 8), ("seed", 32), ("group", 16))
-
-
-def _field(number: int, name: str, bits: int, match: str | None = None) -> dict[str, Any]:
-    field = {"id": number, "name": name, "type": {"type": "bytes", "width": bits}}
-    return field | ({"match_type": match} if match else {})
-
-
-def _match_table(number: int, name: str, keys: Sequence[tuple[str, int]], match: str, actions: Any) -> dict[str, Any]:
-    key = [_field(1 + i, key, bits, match) for i, (key, bits) in enumerate(keys)]
-    if match == "Ternary":
-        key.append({"id": 65537, "name": "$MATCH_PRIORITY", "match_type": "Exact", "type": {"type": "uint32"}})
-    specs = [
-        {"id": 100 * number + i, "name": f"Ingress.{action}", "data": [_field(1 + j, *p) for j, p in enumerate(params)]}
-        for i, (action, params) in enumerate(actions, 1)
-    ]
-    return {"id": number, "name": f"pipe.{name}", "key": key, "action_specs": specs, "data": []}
 
 
 def _array(number: int, name: str, index: str, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -44,35 +27,7 @@ def _array(number: int, name: str, index: str, data: Sequence[dict[str, Any]]) -
     return {"id": number, "name": name, "key": [key], "data": [{"singleton": field} for field in data]}
 
 
-def _counter(number: int, name: str) -> dict[str, Any]:
-    data = [{"id": 65553, "name": "$COUNTER_SPEC_BYTES"}, {"id": 65554, "name": "$COUNTER_SPEC_PKTS"}]
-    return _array(
-        number, f"pipe.Ingress.{name}", "$COUNTER_INDEX", [{**field, "type": {"type": "uint64"}} for field in data]
-    )
-
-
-PROGRAM = {
-    "tables": [
-        _match_table(
-            1, "Ingress.local", (("address", 32), ("port", 16)), "Ternary", [("own", (("mac", 48), ("to", 8)))]
-        ),
-        _match_table(2, "Ingress.forward.forward", (("destination", 48),), "Exact", [("to_port", (("port", 9),))]),
-        _match_table(
-            3, "Ingress.binding.binding", BINDING_KEYS, "Ternary", [("bind", BIND), ("refuse", (("reason", 8),))]
-        ),
-        _match_table(
-            4,
-            "Egress.copies",
-            (("copy", 16),),
-            "Exact",
-            [("readdress", (("mac", 48), ("address", 32), ("port", 16)))],
-        ),
-        _array(5, "pipe.Ingress.slot_tag.tags", "$REGISTER_INDEX", [_field(1, "Ingress.slot_tag.tags.f1", 32)]),
-        _counter(6, "outcomes"),
-        _counter(7, "refused"),
-        _counter(8, "datagrams_in"),
-    ]
-}
+PROGRAM = bf_rt.program()
 FIXED = {
     "tables": [
         _array(
@@ -96,16 +51,22 @@ FIXED = {
         ),
     ]
 }
-NAMES = {table["id"]: table["name"] for table in (*PROGRAM["tables"], *FIXED["tables"])}
-ARRAYS = {5}
+NAMES: dict[int, str] = {table["id"]: table["name"] for table in (*PROGRAM["tables"], *FIXED["tables"])}
+ARRAYS = {table["id"] for table in PROGRAM["tables"] if table["table_type"] == "Register"}
 """Tables whose entries are always there: written by MODIFY."""
+TAGS = "pipe.Ingress.slot_tag.tags"
+BIND = next(
+    spec["id"] for table in PROGRAM["tables"] for spec in table.get("action_specs", ()) if spec["name"].endswith("bind")
+)
+"""The action of entries that take a datagram."""
 
 
 class BfRuntimeServer:
     """On a free port of loopback, from the constructor to `close`."""
 
-    def __init__(self, program: str = "inagg") -> None:
+    def __init__(self, program: str = "inagg", description: dict[str, Any] = PROGRAM) -> None:
         self.program = program
+        self.description = description
         self.tables: dict[str, dict[bytes, pb.TableEntry]] = {name: {} for name in NAMES.values()}
         self.log: list[tuple[int, str]] = []
         """What was written, in order: type of the update, table."""
@@ -166,7 +127,7 @@ class BfRuntimeServer:
         return pb.SetForwardingPipelineConfigResponse()
 
     def _info(self, request: pb.GetForwardingPipelineConfigRequest, context: Any) -> Any:
-        config = pb.ForwardingPipelineConfig(p4_name=self.program, bfruntime_info=json.dumps(PROGRAM).encode())
+        config = pb.ForwardingPipelineConfig(p4_name=self.program, bfruntime_info=json.dumps(self.description).encode())
         fixed = pb.NonP4Config(bfruntime_info=json.dumps(FIXED).encode())
         return pb.GetForwardingPipelineConfigResponse(config=[config], non_p4_config=fixed)
 
@@ -192,6 +153,10 @@ class BfRuntimeServer:
     def _read(self, request: pb.ReadRequest, context: Any) -> Iterator[pb.ReadResponse]:
         for entity in request.entities:
             entry = entity.table_entry
+            if not entry.HasField("key"):
+                for found in self.tables[NAMES[entry.table_id]].values():
+                    yield pb.ReadResponse(entities=[pb.Entity(table_entry=found)])
+                continue
             place = int.from_bytes(entry.key.fields[0].exact.value, "big")
             packets, frame_bytes = self.counts.get((NAMES[entry.table_id].rsplit(".", 1)[-1], place), (0, 0))
             told = pb.Entity()

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import select
+import socket
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
+from inagg_switch.control import stream
 from inagg_switch.control.bfruntime.client import Client
 from inagg_switch.control.bfruntime.plane import tofino_driver
 from inagg_switch.driver import Binding, DriverError
+from inagg_switch.p4.builds import build
 from inagg_switch.p4.driver import P4Driver
 from inagg_switch.p4.network import Host, Network
 from inagg_wire.errors import Reason
 from inagg_wire.formats import FORMATS
 from inagg_wire.slots import Lease
 
-from .bfruntime_server import NAMES, BfRuntimeServer
+from .bfruntime_server import BIND, PROGRAM, TAGS, BfRuntimeServer
+from .p4runtime_server import P4RuntimeServer
 
 NETWORK = Network("10.77.0.254", 0x02000A4D00FE, tuple(Host(f"10.77.0.{n}", 0x02000A4D0000 + n, 4 * n) for n in (1, 2)))
 
@@ -63,7 +68,7 @@ def test_a_new_switch_gets_its_address_its_hosts_and_a_group_of_all_ports(
 
 def test_a_binding_says_who_the_others_are_and_how_to_read_codes(driver: P4Driver, server: BfRuntimeServer) -> None:
     driver.bind(0, make_binding())
-    bind = [numbers(entry) for entry in server.entries("binding") if entry.data.action_id == 301]
+    bind = [numbers(entry) for entry in server.entries("binding") if entry.data.action_id == BIND]
     # worker, rank, others, op, mode, seed, group; for two workers c = 1
     assert sorted(bind) == [
         [0, 0, 0x80000002, 1, 1, 0x5EED, 2],
@@ -95,7 +100,7 @@ def test_unbinding_leaves_nothing_of_the_job(driver: P4Driver, server: BfRuntime
     driver.bind(0, make_binding())
     driver.unbind(0, 7)
     after = {name: len(found) for name, found in server.tables.items()}
-    assert after == before | {NAMES[5]: 16}  # registers are always there
+    assert after == before | {TAGS: 16}  # registers are always there
 
 
 def test_outcomes_become_the_counters_of_the_job(driver: P4Driver, server: BfRuntimeServer) -> None:
@@ -124,8 +129,60 @@ def test_a_job_with_another_number_of_lanes_is_refused(driver: P4Driver, server:
 
 
 def test_a_switch_that_runs_another_program_is_told(server: BfRuntimeServer) -> None:
-    with pytest.raises(DriverError, match="no program other"):
+    with pytest.raises(DriverError, match=r"runs no program 'other' \(it runs: inagg\)"):
         Client(server.target, "other")
+
+
+def test_what_a_program_serves_is_what_its_tables_have_room_for(driver: P4Driver) -> None:
+    tables = {table["name"]: table for table in PROGRAM["tables"]}
+    lanes = sum(name.endswith(".acc") for name in tables)
+    assert (driver.build.name, driver.limits.lanes) == (f"inagg-nat8-{lanes}", lanes)
+    assert driver.shards[0].slots == tables[TAGS]["size"]
+    assert (driver.build.jobs, driver.limits.workers) == (32, 31)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "says"),
+    [
+        ("acc", "has no lanes: it is not p4/tofino/inagg.p4"),
+        ("tags", "has no table tags: it is not p4/tofino/inagg.p4, or of another version"),
+    ],
+)
+def test_a_program_that_is_not_ours_is_refused(left_out: str, says: str) -> None:
+    tables = [table for table in PROGRAM["tables"] if not table["name"].endswith(f".{left_out}")]
+    with BfRuntimeServer(description={"tables": tables}) as other, pytest.raises(DriverError, match=says):
+        tofino_driver(NETWORK, other.target)
+
+
+def test_a_server_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        target = f"127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(DriverError, match=rf"no BF Runtime server answers on {target}: is bf_switchd running there"):
+        tofino_driver(NETWORK, target)
+
+
+def test_a_server_of_another_protocol_is_named() -> None:
+    with (
+        P4RuntimeServer(build("nat8-32")) as other,
+        pytest.raises(DriverError, match=rf"what answers on {other.target} does not speak BF Runtime"),
+    ):
+        tofino_driver(NETWORK, other.target)
+
+
+def test_what_an_earlier_control_plane_has_left_is_removed(server: BfRuntimeServer) -> None:
+    first = tofino_driver(NETWORK, server.target)
+    fresh = {name: dict(found) for name, found in server.tables.items()}
+    first.bind(0, make_binding())
+    first._plane.close()  # as if it had been killed
+    foreign = pb.TableKey(fields=[pb.KeyField(field_id=1, exact=pb.KeyField.Exact(value=(999).to_bytes(4, "big")))])
+    server.tables["$pre.mgid"][foreign.SerializeToString(deterministic=True)] = pb.TableEntry(table_id=21, key=foreign)
+    with closing(tofino_driver(NETWORK, server.target)) as second:
+        assert {name: len(found) for name, found in server.tables.items()} == {
+            name: len(found) + (16 if name == TAGS else name == "$pre.mgid") for name, found in fresh.items()
+        }
+        assert second.counters(0).jobs == {}
+        second.bind(0, make_binding(token=3))
 
 
 def test_a_switch_that_hangs_up_is_noticed(driver: P4Driver, server: BfRuntimeServer) -> None:

@@ -1,20 +1,25 @@
-"""`inagg switch --target bmv2`, as its users start it, against a P4Runtime server in this process."""
+"""`inagg switch --target bmv2` and `tofino`, as their users start it, against servers in this process."""
 
 from __future__ import annotations
 
 import json
 import re
 import signal
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.switch.control.serving import Call, job_spec, join_request
 from tests.switch.e2e.running import Switch, inagg
 
+from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.p4.builds import build
 from inagg_switch.p4.network import network_toml
 from inagg_testbed.cli import COMMANDS, make_root, run
 
+from .bfruntime_server import BIND, BfRuntimeServer
 from .p4runtime_server import P4RuntimeServer
 from .rig import make_network
 
@@ -64,6 +69,44 @@ def test_a_bmv2_switch_that_goes_away_ends_the_command(server: P4RuntimeServer, 
         assert "serves no more" in switch.log_file.read_text()
 
 
+def test_a_tofino_is_ruled_over_bf_runtime_and_said_to_be_untried(network: Path, tmp_path: Path) -> None:
+    words = ["--target", "tofino", "--network", str(network), "--log-format", "human"]
+    with (
+        BfRuntimeServer() as server,
+        Switch(tmp_path / "switch", *words, "--bfrt", server.target) as switch,
+        switch.client() as client,
+    ):
+        assert (switch.ready["target"], switch.ready["formats"]) == ("tofino", ["nat8"])
+        lanes = switch.ready["lanes"]
+        said = switch.out_file.read_text()
+        assert f"on the tofino switch on {server.target}, ruled by BF Runtime (never tried on hardware)" in said
+        assert f"with INAGG_LANES={lanes}\n" in said
+        assert "never been tried on a Tofino" in switch.log_file.read_text()
+        spec = job_spec("train", lanes=lanes)
+        addresses = [[pb.Address(host=f"10.77.0.{rank + 1}", port=5000)] for rank in range(2)]
+        joins = [Call(partial(client.join, join_request(k, spec, addresses=addresses[k]))) for k in range(2)]
+        tokens = {call.result().token for call in joins}
+        bound = [entry for entry in server.entries("binding") if entry.data.action_id == BIND]
+        assert len(bound) == 2 * 2  # a rank and an op
+        assert {int.from_bytes(entry.key.fields[4].ternary.value, "big") for entry in bound} == tokens
+        server.counts["outcomes", 5] = (7, 7 * (42 + 24 + lanes))
+        (job,) = json.loads(switch.command("top", "--once", "--json", "--interval", "0.1").stdout)["jobs"]
+        assert (job["results"], [worker["contributions"] for worker in job["workers"]]) == (7, [7, 0])
+        assert "is not known" in switch.command("why", "train").stdout
+        for _ in range(2):  # the second one stops a switch that has jobs
+            switch.signal(signal.SIGTERM)
+            time.sleep(0.2)
+        assert switch.process.wait(20) == 0
+        assert server.entries("binding") == []
+
+
+def test_a_tofino_that_runs_another_program_is_told_with_its_name(network: Path) -> None:
+    with BfRuntimeServer("tna_counter") as server:
+        done = inagg("switch", "--target", "tofino", "--bfrt", server.target, "--network", str(network))
+    assert done.returncode == 1
+    assert "runs no program 'inagg' (it runs: tna_counter)" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -74,7 +117,12 @@ def test_a_bmv2_switch_that_goes_away_ends_the_command(server: P4RuntimeServer, 
             "there is no program 'nat9'; choose one of",
         ),
         (["--target", "bmv2", "--shards", "2"], "--shards says nothing to --target bmv2"),
+        (["--target", "bmv2", "--record", "x.pcap"], "--record says nothing to --target bmv2"),
+        (["--target", "bmv2", "--bfrt", "127.0.0.1:1"], "--bfrt says nothing to --target bmv2"),
         (["--p4runtime", "127.0.0.1:1"], "--p4runtime says nothing to --target software"),
+        (["--target", "tofino"], "--target tofino needs --network, to know what is plugged in where"),
+        (["--target", "tofino", "--thrift", "127.0.0.1:1"], "--thrift says nothing to --target tofino"),
+        (["--target", "tofino", "--bfrt", "127.0.0.1:x", "--network", "NETWORK"], "'x' is no port"),
     ],
 )
 def test_options_that_cannot_be_are_wrong_usage(

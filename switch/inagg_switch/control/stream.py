@@ -26,7 +26,6 @@ OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 5_000),
     # A switch that is starting is not there at the first try; by default gRPC waits a second before the next one.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 
@@ -91,6 +90,8 @@ class StreamClient(ABC):
 
     def _refusal(self, error: Any) -> str:
         """What it means that the stream ended with ``error`` before the switch took us."""
+        if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return f"what answers on {self.target} does not speak {self.protocol}"
         return f"{self.target} ended the {self.protocol} stream: {_text(error)}"
 
     def _end(self, why: str) -> None:

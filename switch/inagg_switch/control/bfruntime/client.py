@@ -25,7 +25,8 @@ class WriteFailed(DriverError):
 class Client(StreamClient):
     """A client of one device, bound to the program that runs on it, from the constructor to `close`.
 
-    Methods raise `DriverError`.
+    ``info``: what the switch says of the program's tables, and of those that it has without one, as JSON. Methods raise
+    `DriverError`.
     """
 
     service = SERVICE
@@ -44,6 +45,7 @@ class Client(StreamClient):
                 pb.StreamMessageResponse,
                 "is bf_switchd running there?",
             )
+            self.info = self._info()
             self._unary(
                 "SetForwardingPipelineConfig",
                 pb.SetForwardingPipelineConfigRequest(
@@ -64,15 +66,17 @@ class Client(StreamClient):
             refused = f"{self.target} does not take client {self._id}: {status.message or status.code}"
             self._outcome.put(refused if status.code else None)
 
-    def info(self) -> tuple[bytes, bytes]:
-        """What the switch says of the program's tables, and of those that it has without one: JSON."""
+    def _info(self) -> tuple[bytes, bytes]:
         request = pb.GetForwardingPipelineConfigRequest(device_id=self._device, client_id=self._id)
         answer = self._unary("GetForwardingPipelineConfig", request, pb.GetForwardingPipelineConfigResponse)
         for config in answer.config:
             if config.p4_name == self.program:
                 return config.bfruntime_info, answer.non_p4_config.bfruntime_info
         running = ", ".join(config.p4_name for config in answer.config) or "none"
-        raise DriverError(f"{self.target} does not run the program {self.program} (it runs: {running})")
+        raise DriverError(
+            f"the switch on {self.target} runs no program {self.program!r} (it runs: {running}); start bf_switchd with "
+            "ours, or say by which name it runs"
+        )
 
     def write(self, updates: Sequence[pb.Update]) -> None:
         """Do all updates, in order; those that fail do not keep the others from being done. Raises `WriteFailed`."""

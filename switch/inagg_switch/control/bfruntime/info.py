@@ -7,6 +7,7 @@ multicast groups and their nodes are tables as well.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -23,6 +24,9 @@ PRE_GROUPS: Final = "$pre.mgid"
 PRE_NODES: Final = "$pre.node"
 """A multicast group is a list of nodes, a node the copies of one instance."""
 
+ACCUMULATOR: Final = re.compile(r"\blane_\d+\.acc$")
+"""The registers of one lane."""
+
 
 class Table:
     """One table of bf-rt.json. Methods raise `DriverError` for names that it does not have."""
@@ -30,6 +34,7 @@ class Table:
     def __init__(self, described: Mapping[str, Any]) -> None:
         self.name: Final[str] = described["name"]
         self.id: Final[int] = described["id"]
+        self.size: Final[int] = described.get("size", 0)
         self.keys: Final = {field["name"]: field for field in described["key"]}
         self._actions = {spec["name"].rsplit(".", 1)[-1]: spec for spec in described.get("action_specs", ())}
         fields = [item.get("singleton", item) for item in described.get("data", ())]
@@ -108,8 +113,19 @@ class Program:
         """A table by its whole name, or the last part of it. Raises `DriverError`."""
         found = self._tables.get(name) or self._short.get(name)
         if found is None:
-            raise DriverError(f"the program on the switch has no {name}: it is of another version")
+            raise DriverError(
+                f"the program on the switch has no table {name}: it is not p4/tofino/inagg.p4, or of another version"
+            )
         return found
+
+    @property
+    def lanes(self) -> int:
+        """How many the program adds up: as many as it has accumulators for."""
+        return sum(ACCUMULATOR.search(name) is not None for name in self._tables)
+
+    def all_entries(self, name: str) -> pb.Entity:
+        """What to read a whole table with."""
+        return pb.Entity(table_entry=pb.TableEntry(table_id=self.table(name).id))
 
     def entry(self, entry: Entry) -> pb.Entity:
         """A table entry."""

@@ -1,6 +1,6 @@
 """A Tofino switch as a `p4.plane.Plane`, over BF Runtime.
 
-bf_switchd has been started with the program; its tables are empty. **Never tried on a Tofino**: the tests speak with a
+bf_switchd has been started with the program. **Never tried on a Tofino**: the tests speak with a
 server that was written from the interface.
 """
 
@@ -17,31 +17,64 @@ from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
 from ...driver import DriverError
 from ...p4.builds import Build
 from ...p4.driver import P4Driver
+from ...p4.entries import FLOOD_GROUP, ROW_WORKERS
 from ...p4.network import Network
 from ...p4.plane import Cell, Count, Delete, Group, SlotState, Update
 from ...p4.program import TOFINO
+from ...p4.tofino import OUTCOMES
 from .client import Client, WriteFailed
-from .info import Program
+from .info import PRE_GROUPS, PRE_NODES, Program
 
 PROGRAM: Final = "inagg"
-BUILD: Final = Build("tofino-nat8-16", ("nat8",), 16, 1 << 14, 32, Path("p4/tofino/inagg.p4"), Path("bf-rt.json"))
-"""What p4/tofino/inagg.p4 serves. The switch itself tells what its tables are called."""
+"""The name of the program on the switch, unless told otherwise."""
+TABLES: Final = ("binding", PRE_GROUPS, PRE_NODES, "copies", "forward", "local")
+"""What a control plane writes, in the order in which it is to be removed: first of all nothing is accepted any more."""
 
 UPDATES_MAX: Final = 1000
 GONE: Final = grpc.StatusCode.NOT_FOUND.value[0]
 
 
 class TofinoPlane:
-    """Implements `p4.plane.Plane`. Raises `DriverError`."""
+    """Implements `p4.plane.Plane`. Removes what an earlier control plane has left. Raises `DriverError`."""
 
     def __init__(self, target: str, *, program: str = PROGRAM, device: int = 0, client: int = 0) -> None:
         """``target``: host:port. ``program``: its name on the switch."""
         self._client = Client(target, program, device, client)
         try:
-            self._program = Program(*self._client.info())
+            self._program = Program(*self._client.info)
+            self.build = self._build()
+            self._forget()
         except BaseException:
             self._client.close()
             raise
+
+    def _build(self) -> Build:
+        """What the program serves, by the sizes of its tables."""
+        lanes, slots = self._program.lanes, self._program.table("tags").size
+        jobs = self._program.table("outcomes").size // (ROW_WORKERS * OUTCOMES)
+        if not (lanes and slots and jobs):
+            raise DriverError(f"the program {self._client.program} has no lanes: it is not p4/tofino/inagg.p4")
+        here = Path("p4/tofino/inagg.p4"), Path("bf-rt.json")
+        return Build(f"{self._client.program}-nat8-{lanes}", ("nat8",), lanes, slots, jobs, *here)
+
+    def _forget(self) -> None:
+        """Remove all entries, and the multicast groups that may be ours: bf_switchd keeps them when a control plane
+        goes."""
+        ours = range(FLOOD_GROUP, FLOOD_GROUP + 1 + self.build.jobs)
+        for name in TABLES:
+            found = self._client.read([self._program.all_entries(name)])
+            keys = [entity.table_entry for entity in found if entity.table_entry.key.fields]  # the default has none
+            if name in (PRE_GROUPS, PRE_NODES):
+                keys = [entry for entry in keys if group_of(entry, name) in ours]
+            updates = [
+                pb.Update(
+                    type=pb.Update.DELETE,
+                    entity=pb.Entity(table_entry=pb.TableEntry(table_id=entry.table_id, key=entry.key)),
+                )
+                for entry in keys
+            ]
+            for part in _batches(updates):
+                self._client.write(part)
 
     def write(self, updates: Sequence[Update]) -> None:
         """See `Plane.write`."""
@@ -103,15 +136,23 @@ class TofinoPlane:
         self._client.close()
 
 
+def group_of(entry: pb.TableEntry, table: str) -> int:
+    """The multicast group of an entry for a group or for a node."""
+    number = int.from_bytes(entry.key.fields[0].exact.value, "big")
+    return number >> 16 if table == PRE_NODES else number
+
+
 def _batches(updates: Sequence[pb.Update]) -> Iterator[Sequence[pb.Update]]:
     yield from (updates[first : first + UPDATES_MAX] for first in range(0, len(updates), UPDATES_MAX))
 
 
-def tofino_driver(network: Network, target: str, *, device: int = 0, client: int = 0) -> P4Driver:
+def tofino_driver(
+    network: Network, target: str, *, program: str = PROGRAM, device: int = 0, client: int = 0
+) -> P4Driver:
     """A Tofino that runs p4/tofino/inagg.p4, as a driver. Raises `DriverError`."""
-    plane = TofinoPlane(target, device=device, client=client)
+    plane = TofinoPlane(target, program=program, device=device, client=client)
     try:
-        return P4Driver(plane, BUILD, network, name="tofino", program=TOFINO, clear=plane.clear)
+        return P4Driver(plane, plane.build, network, name="tofino", program=TOFINO, clear=plane.clear)
     except BaseException:
         plane.close()
         raise

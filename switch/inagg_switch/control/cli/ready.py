@@ -15,7 +15,7 @@ from ...software import SoftwareDriver
 from ..metrics import MetricsServer
 from ..security import Security
 from ..text import count_text
-from .settings import Settings, join_address, split_address
+from .settings import Settings, TofinoSettings, join_address, split_address
 from .words import bytes_text
 
 BUFFER_GOOD_BYTES: Final = 8 << 20
@@ -76,7 +76,7 @@ def announcement(
     if metrics is not None:
         lines.append(f"  metrics on {metrics.url}")
     lines.append(f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below")
-    if needs := [*_needs(security), *_job_needs(driver)]:
+    if needs := [*_needs(security), *_job_needs(driver, settings)]:
         lines.append(f"         with {', '.join(needs)}")
     lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
     lines.append(f"  stop:  Ctrl-C: running jobs get {settings.drain_s:g} s to end; a second one stops at once")
@@ -85,11 +85,14 @@ def announcement(
 
 def _p4_lines(driver: P4Driver, settings: Settings) -> list[str]:
     (shard,), build, network = driver.shards, driver.build, driver.network
-    where = f" on {settings.bmv2.p4runtime}" if settings.bmv2 is not None else ""
+    where = f" on {settings.p4.address}" if settings.p4 is not None else ""
+    protocol, lanes = "P4Runtime", f"up to {build.lanes}"
+    if isinstance(settings.p4, TofinoSettings):
+        protocol, lanes = "BF Runtime (never tried on hardware)", f"exactly {build.lanes}"
     return [
         f"data on UDP {join_address(*shard.address)}",
-        f"  program {build.name} on the {driver.name} switch{where}, ruled by P4Runtime: {shard.slots} slots of up to "
-        f"{build.lanes} lanes; up to {build.jobs} jobs of {driver.limits.workers} workers",
+        f"  program {build.name} on the {driver.name} switch{where}, ruled by {protocol}: {shard.slots} slots of "
+        f"{lanes} lanes; up to {build.jobs} jobs of {driver.limits.workers} workers",
         f"  {count_text(len(network.hosts), 'host')}: "
         + ", ".join(f"{host.address} on port {host.port}" for host in network.hosts),
     ]
@@ -166,9 +169,12 @@ def _offload_text(driver: SoftwareDriver) -> str:
     return "off, as asked for" if asked else "off, as this kernel has none: a system call for each datagram, so slow"
 
 
-def _job_needs(driver: SoftwareDriver | P4Driver) -> list[str]:
-    """What workers must be told, since their defaults are for a faster switch."""
-    return [f"INAGG_LANES={driver.build.lanes}", "INAGG_WINDOW=16"] if isinstance(driver, P4Driver) else []
+def _job_needs(driver: SoftwareDriver | P4Driver, settings: Settings) -> list[str]:
+    """What workers must be told, since their defaults are for the software switch; bmv2 loses bursts, too."""
+    if not isinstance(driver, P4Driver):
+        return []
+    lanes = f"INAGG_LANES={driver.build.lanes}"
+    return [lanes] if isinstance(settings.p4, TofinoSettings) else [lanes, "INAGG_WINDOW=16"]
 
 
 def _needs(security: Security) -> list[str]:

@@ -25,7 +25,7 @@ from ..security import SecurityError
 from ..server import STOP_GRACE_S, ControlServer, ServerError
 from ..text import count_text, seconds_text
 from .ready import announcement, buffer_hint, facts, write_ready_file
-from .settings import Settings
+from .settings import Settings, TofinoSettings
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 AT_ONCE_GRACE_S: Final = 0.25
@@ -78,12 +78,16 @@ def serve(settings: Settings) -> int:
 
 def open_driver(settings: Settings) -> SwitchDriver:
     """The switch that is to be ruled, started where it is ours to start. Raises `DriverError`."""
-    bmv2 = settings.bmv2
-    if bmv2 is None:
+    p4 = settings.p4
+    if p4 is None:
         return SoftwareDriver(settings.software)
+    if isinstance(p4, TofinoSettings):
+        from ..bfruntime.plane import PROGRAM, tofino_driver
+
+        return tofino_driver(p4.network, p4.address, program=p4.program or PROGRAM, device=p4.device)
     from ..p4runtime.plane import bmv2_driver
 
-    return bmv2_driver(bmv2.program, bmv2.network, bmv2.p4runtime, device=bmv2.device, thrift=bmv2.thrift)
+    return bmv2_driver(p4.program, p4.network, p4.address, device=p4.device, thrift=p4.thrift)
 
 
 @contextmanager
@@ -182,6 +186,11 @@ class _Switch:
                 faults=known["faults"],
                 seed=known["fault_seed"],
                 again=f"--fault-seed {known['fault_seed']}",
+            )
+        if isinstance(settings.p4, TofinoSettings):
+            log.warning(
+                "untried_driver",
+                what="this driver has never been tried on a Tofino, nor has the program: watch what it does",
             )
         if settings.ready_file is not None:
             try:

@@ -14,7 +14,7 @@ from inagg_proto import DEFAULT_PORT
 from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_1500
 from inagg_wire.link import Faults
 
-from ...p4 import P4RUNTIME_PORT
+from ...p4 import BFRUNTIME_PORT, P4RUNTIME_PORT
 from ...p4.builds import Build, build
 from ...p4.network import Network, read_network
 from ...shard import SoftwareConfig
@@ -36,10 +36,23 @@ class SettingsError(ValueError):
 class Bmv2Settings:
     """A bmv2 switch that is to be ruled; addresses are host:port."""
 
-    p4runtime: str
+    address: str
+    """Of its P4Runtime server."""
     thrift: str | None
     device: int
     program: Build
+    network: Network
+
+
+@dataclass(frozen=True, slots=True)
+class TofinoSettings:
+    """A Tofino that is to be ruled."""
+
+    address: str
+    """host:port of its BF Runtime server."""
+    device: int
+    program: str | None
+    """The name by which it runs our program; None: the usual one."""
     network: Network
 
 
@@ -50,7 +63,7 @@ class Settings:
     listen: str
     """Of the control service: host:port or unix:PATH."""
     software: SoftwareConfig
-    bmv2: Bmv2Settings | None
+    p4: Bmv2Settings | TofinoSettings | None
     """Rule this switch, and start no data plane here; None: ``software`` is the switch."""
     policy: Policy
     security: Security
@@ -87,7 +100,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         security.check_address(listen)
         if metrics is not None:
             check_metrics_address(metrics, security)
-        bmv2 = bmv2_from(options)
+        p4 = p4_from(options)
         policy = Policy(**{field: options[name] for field, name in POLICY_OPTIONS.items() if options[name] is not None})
     except ValueError as error:  # SecurityError is one
         raise SettingsError(str(error)) from None
@@ -110,7 +123,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
     return Settings(
         listen=listen,
         software=software,
-        bmv2=bmv2,
+        p4=p4,
         policy=policy,
         security=security,
         metrics=metrics,
@@ -147,29 +160,39 @@ SOFTWARE_ONLY: Final = {
     "corrupt": 0.0,
 }
 """Options of the software switch alone, and what they are if they are not given."""
-BMV2_ONLY: Final = {"p4runtime": None, "thrift": None, "device_id": 0, "program": None, "network": None}
-"""Options of P4 switches alone."""
+P4_ONLY: Final = {"device_id": 0, "program": None, "network": None}
+"""Options of all P4 switches."""
+OPTIONS_OF: Final[dict[str, dict[str, Any]]] = {
+    "software": SOFTWARE_ONLY,
+    "bmv2": {"p4runtime": None, "thrift": None, **P4_ONLY},
+    "tofino": {"bfrt": None, **P4_ONLY},
+}
+"""Options that not every target has."""
 
 
-def bmv2_from(options: Mapping[str, Any]) -> Bmv2Settings | None:
-    """The bmv2 switch that is asked for; None if another one is. Raises ValueError."""
+def p4_from(options: Mapping[str, Any]) -> Bmv2Settings | TofinoSettings | None:
+    """The P4 switch that is asked for; None if it is the software switch. Raises ValueError."""
     target = options["target"]
-    for name, unset in (BMV2_ONLY if target == "software" else SOFTWARE_ONLY).items():
-        if options[name] != unset:
+    for name, unset in (item for of_one in OPTIONS_OF.values() for item in of_one.items()):
+        if name not in OPTIONS_OF[target] and options[name] != unset:
             raise SettingsError(f"--{name.replace('_', '-')} says nothing to --target {target}")
     if target == "software":
         return None
-    for name, what in (("program", "which program to load"), ("network", "what is plugged in where")):
-        if options[name] is None:
-            raise SettingsError(f"--target {target} needs --{name}, to know {what}")
-    p4runtime, thrift = options["p4runtime"] or "127.0.0.1", options["thrift"]
-    return Bmv2Settings(
-        p4runtime=join_address(*split_address(p4runtime, P4RUNTIME_PORT)),
-        thrift=None if thrift is None else join_address(*split_address(thrift, THRIFT_PORT)),
-        device=options["device_id"],
-        program=build(options["program"]),
-        network=read_network(options["network"]),
+    if target == "bmv2" and options["program"] is None:
+        raise SettingsError(f"--target {target} needs --program, to know which program to load")
+    if options["network"] is None:
+        raise SettingsError(f"--target {target} needs --network, to know what is plugged in where")
+    device, network = options["device_id"], read_network(options["network"])
+    if target == "tofino":
+        address = join_address(*split_address(options["bfrt"] or "127.0.0.1", BFRUNTIME_PORT))
+        return TofinoSettings(address, device, options["program"], network)
+    address, thrift = (
+        join_address(*split_address(options["p4runtime"] or "127.0.0.1", P4RUNTIME_PORT)),
+        options["thrift"],
     )
+    if thrift is not None:
+        thrift = join_address(*split_address(thrift, THRIFT_PORT))
+    return Bmv2Settings(address, thrift, device, build(options["program"]), network)
 
 
 def faults_from(options: Mapping[str, Any]) -> Faults | None:
