@@ -12,7 +12,7 @@ from inagg_wire.formats import job_format
 from inagg_wire.link import Link, UdpLink
 from inagg_wire.scale import FloatType
 
-from . import kernels
+from . import kernels, pump
 from .config import Config
 from .control.session import Loss, Session, SessionError
 from .counters import Counters, OperationCounters, Totals
@@ -72,6 +72,7 @@ class Network:
             # Before the others can wait for this rank: on a new machine it compiles for some seconds.
             fmt, lanes = job_format(config.format), config.block_lanes
             kernels.warm_up(kernels.Job(fmt, config.workers, config.rank, lanes, 0, FloatType.FLOAT32))
+            pump.warm_up(fmt, config.workers, config.rank, lanes, FloatType.FLOAT32)
             epoch = self._session.join([self._address])
         except BaseException as error:
             self._session.close("failed to start")

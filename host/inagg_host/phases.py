@@ -34,6 +34,11 @@ def trace_with(tracer: Tracer) -> None:
     _tracers[:] = [tracer]
 
 
+def tracing() -> bool:
+    """Whether a range would be recorded now."""
+    return bool(_tracers) and _tracers[0](Phase.NETWORK.value) is not None
+
+
 class Stopwatch:
     """One phase at a time. Not thread-safe: for whoever holds the transport's turn."""
 

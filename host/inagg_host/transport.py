@@ -19,7 +19,8 @@ from inagg_wire.link import Batch, Link
 from .counters import Counters, Totals
 from .engine import Engine, Operation
 from .engine.window import FOREIGN, REPEATED
-from .phases import Phase, Stopwatch
+from .phases import Phase, Stopwatch, tracing
+from .pump import Pump
 
 IDLE_S = 3600.0
 REMIND_S = 0.05
@@ -52,6 +53,8 @@ class Transport:
         self._woken = False  # the eventfd is to be read
         self._paused = False
         self._closing = False
+        self._streaming = False  # in a compiled loop, which waits for the eventfd as well
+        self._pump = Pump(engine, link, counters)
         self._turn = threading.Lock()  # who holds it may use engine and link
         # One for each thread that waits, since a poll object serves one at a time.
         self._poll, self._guest_poll, self._quiet_poll = select.poll(), select.poll(), select.poll()
@@ -66,7 +69,7 @@ class Transport:
     def post(self, call: Callable[[], None]) -> None:
         """Have the transport's thread call ``call``, soon. For any thread."""
         self._posted.append(call)
-        if self._asleep:
+        if self._asleep or self._streaming:
             self._ring()
 
     def pause(self) -> None:
@@ -165,10 +168,16 @@ class Transport:
 
     def _step(self) -> bool:
         """Receive what has come, send what may be sent; whether anything had come."""
-        begin = self._watch.begin
-        begin(Phase.NETWORK)
+        if self.engine.streams and not tracing() and self._stream():
+            return True
+        self._watch.begin(Phase.NETWORK)
         batches = self._link.receive(0.0)
-        now_s = begin(Phase.DECODE)
+        self._receive(batches)
+        self._send()
+        return bool(batches)
+
+    def _receive(self, batches: list[Batch]) -> None:
+        now_s = self._watch.begin(Phase.DECODE)
         for batch in batches:
             shard = self._shards.get(batch.peer)
             if shard is None:
@@ -176,11 +185,33 @@ class Transport:
                 continue
             for operation in self.engine.receive(shard, batch.data, batch.size, now_s):
                 self._finished(operation)
-        for out in self.engine.outgoing(begin(Phase.ENCODE)):
+
+    def _send(self, values: bool = True) -> None:
+        begin = self._watch.begin
+        for out in self.engine.outgoing(begin(Phase.ENCODE), values):
             begin(Phase.NETWORK)
             self._link.send(Batch(out.data, out.size, self._peers[out.shard]))
             begin(Phase.ENCODE)
-        return bool(batches)
+
+    def _stream(self) -> bool:
+        """Have values received and sent in a compiled loop, which also waits; False if they cannot be."""
+        self._send(values=False)
+        port, stream = self._link.port(), self.engine.stream()
+        self._watch.begin(None)
+        if port is None or stream is None:
+            return False
+        self._streaming = True
+        try:
+            if self._posted:  # looked at after the flag is up: no wake-up is lost
+                return True
+            finished, batches = self._pump.run(port, stream, self._peers[0], self._wake)
+        finally:
+            self._streaming = False
+        self._woken |= self._pump.woken
+        for operation in finished:
+            self._finished(operation)
+        self._receive(batches)
+        return True
 
     def _wait(self, poll: select.poll) -> None:
         """Until something comes, is posted or is due."""

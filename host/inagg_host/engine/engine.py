@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host import kernels
+from inagg_host.kernels.job import FRACTION_BITS
 from inagg_wire.batch import HEADER_DTYPE
 from inagg_wire.errors import Reason
 from inagg_wire.formats import JobFormat
@@ -26,9 +27,11 @@ from inagg_wire.link import datagrams_per_call
 from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
 
+from . import stream as streams
 from .kept import Kept
 from .loops import SIZE
 from .plan import SIGNATURE_LANES, Item, Phase, agrees, chunk_blocks, plan, signature
+from .stream import Stream
 from .window import Bytes, Integers, Window
 
 Address = tuple[str, int]
@@ -36,6 +39,11 @@ Address = tuple[str, int]
 CALLS_PER_BATCH = 4
 """Blocks that are encoded at a time, in system calls that send them: the more, the less each costs in Python; but what
 is encoded together is sent only when all of it is, and should still be in the cache."""
+
+
+STREAM_BLOCKS = 64
+"""An operation of fewer is over before a loop has begun."""
+NOT_KEPT = np.zeros((0, 1), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +127,24 @@ class Operation:
     own: Bytes
     agreed: Bytes
     refinement: Bytes
-    agreed_items: set[tuple[Phase, int]] = field(default_factory=set)
-    """Scales and refinements that are there, by phase and first value block."""
+    ready: npt.NDArray[np.bool_]
+    """Scales and refinements that are there, by phase and chunk."""
     contributed: npt.NDArray[Any] | None = None
     """Where to write what this rank's codes stand for."""
     maxima: bool = False
     """Bytes: there are blocks of scales alone."""
     codec: Codec | None = None
     """Where the values are, if they are not in ``values``."""
+    table: Integers = field(init=False)
+    """`inagg_host.engine.stream.Part.items`."""
     at: int = 0
     """The item that is being sent, and how many of its blocks are."""
     sent: int = 0
     invalid_codes: int = 0
+
+    def __post_init__(self) -> None:
+        rows = [(i.phase, self.first_block + i.start, i.count, i.first, i.blocks) for i in self.items]
+        self.table = np.array(rows, np.int64)
 
     @property
     def job(self) -> kernels.Job:
@@ -158,6 +172,20 @@ class Outgoing:
     shard: int
     data: Bytes
     size: int
+
+
+def _part(operation: Operation, values: npt.NDArray[Any]) -> streams.Part:
+    """What a loop needs of an operation."""
+    o = operation
+    bits = values.view(o.job.unsigned)
+    return streams.Part(bits, o.agreed, o.refinement, o.table, o.ready, o.own, o.magnitudes)
+
+
+def _exceeds(block: int) -> RuntimeError:
+    return RuntimeError(
+        f"values of block {block} exceed the scale that was agreed on: they were changed during the all-reduce, or the "
+        "switch does not take maxima"
+    )
 
 
 class Engine:
@@ -188,6 +216,7 @@ class Engine:
         shards = len(self.windows)
         self._next_block = min(w.next * shards + i for i, w in enumerate(self.windows))  # of the next operation
         self._again: deque[Outgoing] = deque()
+        self._numbers, self._times = np.zeros(streams.NUMBERS, np.int64), np.zeros(streams.TIMES, np.float64)
 
     def _make_headers(self) -> dict[Op, Bytes]:
         e = self.epoch
@@ -250,6 +279,7 @@ class Engine:
             own,
             agreed,
             refinement,
+            np.zeros((len(Phase), -(-count // self._chunk)), np.bool_),
             contributed=contributed,
             codec=None if codec is None else codec(job, self._chunk),
         )
@@ -269,8 +299,9 @@ class Engine:
         none = np.zeros(0, np.uint64)
         own, agreed, refinement = values.copy(), np.zeros_like(values), np.zeros(0, np.uint8)
         runs, block = self._runs_of(FloatType.FLOAT32), self._next_block
+        ready = np.zeros((len(Phase), len(items)), np.bool_)
         operation = Operation(
-            values, out, 1, runs, items, block, now, len(items), none, own, agreed, refinement, maxima=True
+            values, out, 1, runs, items, block, now, len(items), none, own, agreed, refinement, ready, maxima=True
         )
         return self._enqueue(operation)
 
@@ -287,8 +318,9 @@ class Engine:
 
     # --- sending ---
 
-    def outgoing(self, now: float) -> Iterator[Outgoing]:
-        """What to send now. Each must be sent before the next is asked for."""
+    def outgoing(self, now: float, values: bool = True) -> Iterator[Outgoing]:
+        """What to send now; without ``values``, what comes before the next block of them. Each must be sent before the
+        next is asked for."""
         while self._again:
             yield self._again.popleft()
         for i, window in enumerate(self.windows):
@@ -300,23 +332,28 @@ class Engine:
         while self._sending < len(self._operations):
             operation = self._operations[self._sending]
             item = operation.items[operation.at]
-            if not self._ready(operation, item):
+            if not self._ready(operation, item) or not (values or item.phase is not Phase.VALUES):
                 return
             batch = list(self._next_batch(operation, item, now))
             if not batch:
                 return
             yield from batch
-            if operation.sent == item.count:
-                operation.at, operation.sent = operation.at + 1, 0
-                if operation.at == len(operation.items):
-                    self._sending += 1
+            self._sent(operation, operation.sent)
+
+    def _sent(self, operation: Operation, sent: int) -> None:
+        """So many blocks of the item that is being sent have been."""
+        operation.sent = sent
+        if sent == operation.items[operation.at].count:
+            operation.at, operation.sent = operation.at + 1, 0
+            if operation.at == len(operation.items):
+                self._sending += 1
 
     def _ready(self, operation: Operation, item: Item) -> bool:
         """Whether the scales that ``item`` needs are agreed on."""
         if item.phase is Phase.SCALE:
             return True
         needs = Phase.SCALE if item.phase is Phase.REFINE or not self.epoch.format.refined else Phase.REFINE
-        return (needs, item.first) in operation.agreed_items
+        return bool(operation.ready[needs, item.first // self._chunk])
 
     def _next_batch(self, operation: Operation, item: Item, now: float) -> Iterator[Outgoing]:
         """Encode and send the next blocks of ``item``, as many as fit a batch and the windows of all shards."""
@@ -353,10 +390,7 @@ class Engine:
                     operation.values, scales, refinement, first, number, step, count, window.ring, row
                 )
             if bad != kernels.ALL_GOOD:
-                raise RuntimeError(
-                    f"values of block {first + bad * step} exceed the scale that was agreed on: they were changed "
-                    "during the all-reduce, or the switch does not take maxima"
-                )
+                raise _exceeds(first + bad * step)
             if operation.contributed is not None:
                 every = np.arange(count)
                 kernels.decode_own(
@@ -375,12 +409,17 @@ class Engine:
                 operation.own[chunk] = kernels.scale_bytes(job, operation.magnitudes[chunk])
             payload[: item.blocks] = operation.own[chunk]
             if self._signature is not None:
-                float_type = None if operation.maxima else job.float_type
-                mine = signature(operation.values.size, float_type, operation.divisor)
-                payload[self._signature] = np.frombuffer(mine, np.uint8)
+                payload[self._signature] = np.frombuffer(self._signature_of(operation), np.uint8)
         else:
             sent = payload[: item.blocks]
             kernels.refine_bytes(job, operation.magnitudes[chunk], operation.agreed[chunk], sent)
+
+    def _signature_of(self, operation: Operation) -> bytes:
+        """What signs its scales; nothing, if they have no room for it."""
+        if self._signature is None:
+            return b""
+        float_type = None if operation.maxima else operation.job.float_type
+        return signature(operation.values.size, float_type, operation.divisor)
 
     # --- receiving ---
 
@@ -395,12 +434,17 @@ class Engine:
             if self.kept:
                 self.kept[shard].keep(data.reshape(-1, size), places, blocks)
             self._take(shard, data, size, places, blocks, first, last)
-        self._again.extend(Outgoing(shard, *piece) for piece in window.overtaken(self._batch))
+        self.resend(shard)
         if wrong >= 0:
             self._raise(shard, data[wrong * size : (wrong + 1) * size])
-        return self._finished()
+        return self.finished()
 
-    def _finished(self) -> list[Operation]:
+    def resend(self, shard: int) -> None:
+        """Have the blocks sent again that later ones have overtaken."""
+        self._again.extend(Outgoing(shard, *piece) for piece in self.windows[shard].overtaken(self._batch))
+
+    def finished(self) -> list[Operation]:
+        """The operations that are finished, once: the oldest ones."""
         finished = []
         while self._operations and self._operations[0].left == 0:
             finished.append(operation := self._operations.popleft())
@@ -473,7 +517,7 @@ class Engine:
             operation.agreed[chunk] = agreed
         else:
             operation.refinement[chunk] = agreed
-        operation.agreed_items.add((item.phase, item.first))
+        operation.ready[item.phase, item.first // self._chunk] = True
 
     def _raise(self, shard: int, datagram: Bytes) -> None:
         header, window = datagram[:HEADER_BYTES].view(HEADER_DTYPE)[0], self.windows[shard]
@@ -492,6 +536,83 @@ class Engine:
         """When to call `outgoing` though nothing has come; None while nothing is out."""
         return min((d for window in self.windows if (d := window.deadline) is not None), default=None)
 
+    # --- values in a compiled loop, see `stream` ---
+
+    @property
+    def streams(self) -> bool:
+        """Whether `stream` may give something, after `outgoing` without values. It is worth while for large tensors."""
+        first = self._operations[0] if self._operations and len(self.windows) == 1 else None
+        return first is not None and first.blocks >= STREAM_BLOCKS and first.codec is None and not first.maxima
+
+    def stream(self) -> Stream | None:
+        """What a loop needs to take and send blocks of values; nothing else may be done until `streamed`. None: use
+        `receive` and `outgoing`."""
+        window = self.windows[0]
+        if not self.streams or self._again or window.next < window.stored or window.rtt.backoff:
+            return None
+        taking = self._operations[0]
+        sending = self._operations[self._sending] if self._sending < len(self._operations) else None
+        source = taking if sending is None else sending
+        if (
+            source.runs is not taking.runs
+            or source.maxima
+            or source.contributed is not None
+            or source.codec is not None
+        ):
+            return None
+        if not source.values.flags.writeable:  # another type to the compiler
+            return None
+        runs, job, window, n, s = taking.runs, taking.job, self.windows[0], self._numbers, self._times
+        window.lend(n, s)
+        n[streams.SENDS : streams.SENT + 1] = 0
+        if sending is not None:
+            n[streams.SENDS : streams.SENT + 1] = 1, sending.at, sending.sent
+        n[streams.LEFT : streams.AT + 1] = taking.left, 0, taking.divisor, 0
+        n[streams.JOB : streams.BATCH + 1] = (
+            self.epoch.job, self.epoch.token, job.lanes, self._chunk, Phase.REFINE if job.refined else Phase.SCALE,
+            FRACTION_BITS[job.float_type], job.lowest_scale, job.dith8, self._signature is not None,
+            self._size[Op.SUM], Op.SUM, self._size[Op.MAX], Op.MAX, datagrams_per_call(self._size[Op.SUM]),
+        )  # fmt: skip
+        return Stream(
+            n,
+            s,
+            window.arrays(self.kept[0].ring if self.kept else NOT_KEPT),
+            streams.Codecs(
+                job.for_encode, job.for_decode, runs.room(streams.RESULTS_MOST), self._headers[Op.SUM],
+                self._headers[Op.MAX],
+            ),
+            _part(source, source.values),
+            _part(taking, taking.out),
+            np.frombuffer(self._signature_of(source), np.uint8).copy(),
+        )  # fmt: skip
+
+    def streamed(self, stream: Stream) -> None:
+        """Go on where a loop has stopped."""
+        n, taking = stream.n, self._operations[0]
+        taking.left = int(n[streams.LEFT])
+        taking.invalid_codes += int(n[streams.INVALID])
+        if self._sending < len(self._operations):
+            sending = self._operations[self._sending]
+            if stream.sending.items is sending.table:
+                sending.at, sending.sent = n[streams.ITEM : streams.SENT + 1].tolist()
+                self._sending += sending.at == len(sending.items)
+        self.windows[0].take_back(n, stream.s)
+
+    def take_rest(self, stream: Stream, data: Bytes, size: int) -> list[Operation]:
+        """As `receive`, of what a loop has accepted and not taken of ``data``."""
+        n, ring = stream.n, stream.ring
+        places, blocks = (array[n[streams.TAKEN] : n[streams.FRESH]] for array in (ring.places, ring.blocks))
+        if blocks.size:
+            self._take(0, data, size, places, blocks, int(blocks.min()), int(blocks.max()))
+        self.resend(0)
+        if n[streams.WRONG] >= 0:
+            self._raise(0, data[n[streams.WRONG] * size : (n[streams.WRONG] + 1) * size])
+        return self.finished()
+
+    def exceeded(self, stream: Stream) -> Exception:
+        """That the block of values which a loop could not encode exceeds its scale."""
+        return _exceeds(int(stream.n[streams.WRONG]))
+
     # --- when the network has broken, see `salvage` ---
 
     def take_over(
@@ -500,7 +621,7 @@ class Engine:
         """Use results of ``blocks`` (the shard's numbering) that another rank had, in ``rows`` of ``datagrams``."""
         self.windows[shard].mark_taken(blocks)
         self._take(shard, datagrams.reshape(-1), datagrams.shape[1], rows, blocks, int(blocks.min()), int(blocks.max()))
-        return self._finished()
+        return self.finished()
 
     def unfinished(self) -> list[tuple[Operation, npt.NDArray[np.bool_]]]:
         """The operations that are left, and which of their value blocks have no sums yet."""

@@ -13,20 +13,20 @@ class Kept:
     def __init__(self, window: Window, datagram_bytes: int) -> None:
         """``datagram_bytes``: of the largest result."""
         self._window = window
-        self._ring: Bytes = np.zeros((window.lease.slots, datagram_bytes), np.uint8)
+        self.ring: Bytes = np.zeros((window.lease.slots, datagram_bytes), np.uint8)
 
     @property
     def datagram_bytes(self) -> int:
         """Bytes of a row of `results`."""
-        return int(self._ring.shape[1])
+        return int(self.ring.shape[1])
 
     def keep(self, datagrams: Bytes, rows: Integers, blocks: Integers) -> None:
         """Keep the results of ``blocks``, which stand in ``rows`` of ``datagrams``."""
-        self._ring[blocks & (self._window.lease.slots - 1), : datagrams.shape[1]] = datagrams[rows]
+        self.ring[blocks & (self._window.lease.slots - 1), : datagrams.shape[1]] = datagrams[rows]
 
     def results(self, blocks: Integers) -> Bytes:
         """The kept results of ``blocks``: (blocks, datagram_bytes), a copy. Shorter ones are filled up."""
-        kept: Bytes = self._ring[blocks & (self._window.lease.slots - 1)]
+        kept: Bytes = self.ring[blocks & (self._window.lease.slots - 1)]
         return kept
 
     def finished(self) -> Integers:

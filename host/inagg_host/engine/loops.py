@@ -26,6 +26,13 @@ _NOTICED = np.isin(np.arange(max(Reason) + 1), [int(reason) for reason in NOTICE
 FRESH, REPEATED, FOREIGN, REFUSED, DISAGREES = range(5)
 OUTCOMES = ("fresh", "repeated", "foreign", "refused", "disagrees")
 
+REORDER_BLOCKS = 3
+"""A block is taken for lost when the result of one this much later has come: the number of RFC 5681's duplicate
+acknowledgements. For all ranks send blocks in order, so whoever has the later result knows that each of them has sent
+the earlier block. Which answer came last tells nothing: it may be to something that was sent again, while another rank
+has yet to send what this one sent before that. So a block that was sent again is taken for lost again only when the
+result has come of a block that was new after that (RFC 8985, RACK, goes by time); or when the timer runs out."""
+
 
 @jit
 def _u16(d: Any, at: int) -> Any:

@@ -16,18 +16,13 @@ from inagg_wire.layout import GENERATION_MAX, Op
 from inagg_wire.slots import Lease
 
 from . import loops
-from .loops import FOREIGN, FRESH, JOB_AT, OUTCOMES, REPEATED, TOKEN_AT
+from . import stream as streams
+from .loops import FOREIGN, FRESH, JOB_AT, OUTCOMES, REORDER_BLOCKS, REPEATED, TOKEN_AT
 from .rtt import RoundTrip
+from .stream import Ring
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
-
-REORDER_BLOCKS = 3
-"""A block is taken for lost when the result of one this much later has come: the number of RFC 5681's duplicate
-acknowledgements. For all ranks send blocks in order, so whoever has the later result knows that each of them has sent
-the earlier block. Which answer came last tells nothing: it may be to something that was sent again, while another rank
-has yet to send what this one sent before that. So a block that was sent again is taken for lost again only when the
-result has come of a block that was new after that (RFC 8985, RACK, goes by time); or when the timer runs out."""
 
 FLIGHT_LEAST = 32
 """However many are lost, so many blocks may be out: fewer would leave batches half empty, and starve the link."""
@@ -65,8 +60,8 @@ class Window:
         self._shortest_s = np.inf  # of the blocks answered in this round trip
         self._answered = self._overtaken = 0  # blocks in this round trip
         self._highest = first - 1  # of the blocks with a result in this epoch
-        self._places = np.zeros(1 << 12, np.int64)
-        self._blocks = np.zeros(1 << 12, np.int64)
+        self._places = np.zeros(streams.RESULTS_MOST, np.int64)
+        self._blocks = np.zeros(streams.RESULTS_MOST, np.int64)
         self._progress_s = 0.0
         self._end = _end_of_round(lease, first)
 
@@ -183,6 +178,38 @@ class Window:
         else:
             room = max(window // 4, least) if self._overtaken else window
             self.flight_most = min(most + max(window // 16, 1), room)
+
+    # --- in a compiled loop, see `stream` ---
+
+    def arrays(self, kept: Bytes) -> Ring:
+        """What a loop needs; ``kept``: see there."""
+        return Ring(
+            self.ring, self._sizes, self._op, self._done, self._taken, self._once, self._sent_s, self._after,
+            self._shapes, self.counts, self._places, self._blocks, kept,
+        )  # fmt: skip
+
+    def lend(self, n: Integers, s: npt.NDArray[np.float64]) -> None:
+        """Write the numbers to ``n`` and the times to ``s``, for a loop that changes them."""
+        n[: streams.SAMPLES + 1] = (
+            self.low, self.next, self.flight, self.flight_most, self._highest, self._round_end, self._answered,
+            self._overtaken, self.resent, self._end, self.lease.base, self.lease.slots, 0, 0,
+        )  # fmt: skip
+        s[: streams.SAMPLE] = self._shortest_s, self._progress_s, self.rtt.timeout_s, 0, 0, 0, 0
+
+    def take_back(self, n: Integers, s: npt.NDArray[np.float64]) -> None:
+        """What a loop has done."""
+        (
+            self.low, self.next, self.flight, _, self._highest, self._round_end, self._answered, self._overtaken,
+            self.resent, *_, progressed, samples,
+        ) = n[: streams.SAMPLES + 1].tolist()  # fmt: skip
+        self.stored = self.next
+        self._shortest_s, self._progress_s = s[: streams.PROGRESS + 1].tolist()
+        for sample_s in s[streams.SAMPLE : streams.SAMPLE + samples].tolist():
+            self.rtt.sample(sample_s)
+        if progressed:
+            self.rtt.backoff = 0
+            if self._highest >= self._round_end:
+                self._end_round_trip()
 
     # --- sending again ---
 

@@ -6,7 +6,7 @@ that the engine has made itself.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,14 @@ from .job import Job
 
 Bytes = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]
+
+
+class Room(NamedTuple):
+    """For use inside the kernels."""
+
+    indices: Any
+    words: Any
+    codes: Any
 
 
 class Runs:
@@ -76,6 +84,11 @@ class Runs:
         if invalid < 0:
             raise IndexError("results of blocks that are not there")
         return invalid
+
+    def room(self, blocks: int) -> Room:
+        """What the kernels need for use inside, for runs of up to ``blocks`` blocks."""
+        self._make_room(blocks)
+        return Room(self._indices, self._room, self._codes)
 
     def _make_room(self, blocks: int) -> None:
         if blocks > self._indices.shape[1]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from inagg_host.engine.loops import REORDER_BLOCKS
 from inagg_host.engine.rtt import RTO_FIRST_S, RTO_MIN_S
-from inagg_host.engine.window import FLIGHT_LEAST, REORDER_BLOCKS, Window
+from inagg_host.engine.window import FLIGHT_LEAST, Window
 from inagg_wire.layout import Op
 
 from .cluster import Cluster, Datagram, blocks
