@@ -5,21 +5,18 @@ It binds the switch's ends of the links itself. Control goes over the management
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from inagg_switch.p4 import P4RUNTIME_PORT
 from inagg_switch.p4.builds import builds
 from inagg_switch.p4.network import Host, Network, mac_number, network_toml
 from inagg_wire.layout import DATA_PORT
 
+from .logged_process import LoggedProcess
 from .switch_process import SwitchProcess
 from .topology.base import Node, Topology, TopologyError
 from .topology.opening import SWITCH_BYTE, mac_of
@@ -32,10 +29,9 @@ PROGRAM = f"nat8-{LANES}"
 WINDOW = 16
 """Blocks that a worker may have on their way: the ring of libpcap, through which bmv2 reads an interface, holds about
 32 packets, and a burst that it does not hold is lost."""
-STOP_LIMIT_S = 5.0
 
 
-class Bmv2Process:
+class Bmv2Process(LoggedProcess):
     """`simple_switch_grpc`, without a program, from the constructor to `stop`; a context manager.
 
     ``ports``: the interfaces, by port. ``p4runtime``: what it listens on, host:port or unix:PATH. It is killed when the
@@ -49,45 +45,21 @@ class Bmv2Process:
                 "(on Ubuntu the package p4lang-bmv2 of https://download.opensuse.org/repositories/home:/p4lang). If it "
                 'is on yours and not on that of sudo: sudo env "PATH=$PATH" inagg ...'
             )
-        self._folder = tempfile.TemporaryDirectory(prefix="inagg-bmv2-")
-        self._log = Path(self._folder.name) / "log"
+        super().__init__("bmv2")
         interfaces = [word for port, name in enumerate(ports) for word in ("-i", f"{port}@{name}")]
         command = [SWITCH, "--no-p4", "--device-id", "0", "--thrift-port", str(thrift_port), *interfaces]
         command += ["--", "--grpc-server-addr", p4runtime]
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                node.command(command),
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **node.environment()},
-                cwd=self._folder.name,
-                start_new_session=True,
-            )
+        self._start(node.command(command), node.environment())
+
+    @property
+    def directory(self) -> Path:
+        """It writes files where it runs."""
+        return self.folder
 
     def check(self) -> None:
         """Raise `TopologyError`, with what it printed, if it has ended. (Clients wait until it serves.)"""
         if self.process.poll() is not None:
-            raise TopologyError(f"{SWITCH} has ended:\n{self._log.read_text(errors='replace')}")
-
-    def stop(self) -> None:
-        """End it. No error if it is gone."""
-        if self.process.poll() is None:
-            self.process.terminate()
-        try:
-            self.process.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._folder.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+            raise TopologyError(f"{SWITCH} has ended:\n{self.printed()}")
 
 
 def program_for(format_name: str) -> str:

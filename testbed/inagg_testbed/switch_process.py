@@ -3,46 +3,41 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from .logged_process import LoggedProcess
 from .topology.base import Node
 from .topology.launch import launcher
 
 START_LIMIT_S = 120.0  # the first start on a machine compiles the kernels
-STOP_LIMIT_S = 15.0
 
 COMMAND = (sys.executable, "-c", "import sys; from inagg_testbed.cli import main; sys.exit(main())")
 """`inagg`, by the Python that runs this, whatever is on the PATH."""
 
 
-class SwitchProcess:
-    """`inagg switch` with the given options, from the constructor to `stop`; a context manager.
+class SwitchProcess(LoggedProcess):
+    """`inagg switch` with the given options, from the constructor to `stop`, jobs or not; a context manager.
 
     ``control`` and ``data`` are its addresses, host:port (``data`` None: ``options`` say where it is).
-    ``node``: where it runs, if not here. It is killed when the thread that made it ends. Raises RuntimeError, with what
-    it printed, if it does not start.
+    ``node``: where it runs, if not here. It is killed when the thread that made it ends; its shards end when they find
+    that it is gone. Raises RuntimeError, with what it printed, if it does not start.
     """
+
+    stop_signals = (signal.SIGINT, signal.SIGINT)  # the second signal ends what the first one waits for
+    stop_limit_s = 15.0
 
     def __init__(
         self, *options: str, control: str = "127.0.0.1:0", data: str | None = "127.0.0.1:0", node: Node | None = None
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="inagg-switch-")
-        ready, self._log = Path(self._folder.name) / "ready.json", Path(self._folder.name) / "log"
+        super().__init__("switch")
+        ready = self.folder / "ready.json"
         command = [*COMMAND, "switch", "--listen", control, "--ready-file", str(ready), *options]
         command += [] if data is None else ["--data", data]
         command = launcher(None, command) if node is None else node.command(command)
-        environment = os.environ if node is None else {**os.environ, **node.environment()}
-        with self._log.open("wb") as log:
-            # A session of its own: Ctrl-C in a terminal goes to us, and we stop the switch when its work is done.
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        self._start(command, {} if node is None else node.environment())
         try:
             self._await(ready)
         except BaseException:
@@ -56,32 +51,5 @@ class SwitchProcess:
         deadline_s = time.monotonic() + START_LIMIT_S
         while not ready.exists():
             if self.process.poll() is not None or time.monotonic() > deadline_s:
-                raise RuntimeError(f"the switch did not start:\n{self._log.read_text()}")
+                raise RuntimeError(f"the switch did not start:\n{self.printed()}")
             time.sleep(0.01)
-
-    def stop(self) -> None:
-        """Stop it, jobs or not. No error if it is gone."""
-        for _ in range(2):  # the second signal ends what the first one waits for
-            if self.process.poll() is None:
-                self.process.send_signal(signal.SIGINT)
-                time.sleep(0.05)
-        try:
-            self.process.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._folder.cleanup()
-
-    def kill(self) -> None:
-        """SIGKILL, as a crash would be; its shards end when they find that it is gone."""
-        self.process.kill()
-        self.process.wait()
-        self._folder.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

@@ -83,16 +83,24 @@ def results_sent(row: int, binding: Binding, read: Read) -> tuple[int, int]:
 
 def switch_counters(read: Read) -> Counters:
     """What was counted of no job: arrivals, drops, notices."""
+    return arrivals(read, read(NOTICES_SENT).packets)
+
+
+def drops_by_reason(read: Read) -> dict[Reason, int]:
+    """Datagrams that were not used."""
+    return {reason: count for reason, cell in zip(Reason, REFUSED, strict=True) if (count := read(cell).packets)}
+
+
+def arrivals(read: Read, notices: int) -> Counters:
+    """`switch_counters` with so many notices."""
     arrived = read(DATAGRAMS_IN)
-    notices = read(NOTICES_SENT).packets
-    drops = {reason: count for reason, cell in zip(Reason, REFUSED, strict=True) if (count := read(cell).packets)}
     return Counters(
         datagrams_in=arrived.packets,
         bytes_in=payload_bytes(arrived),
         datagrams_out=notices,
         bytes_out=notices * HEADER_BYTES,
         notices=notices,
-        drops=drops,
+        drops=drops_by_reason(read),
     )
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
-from inagg_wire.errors import NOTICED, Reason
+from inagg_wire.errors import NOTICED
 from inagg_wire.formats import ceil_log2
-from inagg_wire.layout import HEADER_BYTES, Op
+from inagg_wire.layout import Op
 
 from ..driver import Binding, Counters, JobCounters
 from . import entries
-from .counting import Read, payload_bytes
+from .counting import DATAGRAMS_IN, REFUSED, Read, arrivals, drops_by_reason, payload_bytes
 from .entries import ROW_WORKERS
 from .network import Network, number
 from .plane import Cell, Count, Entry, Group, Masked
@@ -45,8 +45,6 @@ class Outcome(IntEnum):
 
 OUTCOMES: Final = 8
 """A worker's counters stand from its number * OUTCOMES on."""
-ARRIVED: Final = Cell("datagrams_in", 0)
-REFUSED: Final = tuple(Cell("refused", int(reason)) for reason in Reason)
 
 
 def base_entries(network: Network) -> Iterator[Entry | Group]:
@@ -87,7 +85,7 @@ def _member(entry: Entry, binding: Binding, row: int) -> Entry:
 
 def switch_cells() -> Iterator[Cell]:
     """The counters that are no job's."""
-    yield from (ARRIVED, *REFUSED)
+    yield from (DATAGRAMS_IN, *REFUSED)
 
 
 def job_cells(row: int, workers: int) -> Iterator[Cell]:
@@ -128,15 +126,5 @@ def results_sent(row: int, binding: Binding, read: Read) -> tuple[int, int]:
 
 
 def switch_counters(read: Read) -> Counters:
-    """What was counted of no job: arrivals, drops, notices."""
-    arrived = read(ARRIVED)
-    drops = {reason: count for reason, cell in zip(Reason, REFUSED, strict=True) if (count := read(cell).packets)}
-    notices = sum(count for reason, count in drops.items() if reason in NOTICED)
-    return Counters(
-        datagrams_in=arrived.packets,
-        bytes_in=payload_bytes(arrived),
-        datagrams_out=notices,
-        bytes_out=notices * HEADER_BYTES,
-        notices=notices,
-        drops=drops,
-    )
+    """What was counted of no job: arrivals, drops, and notices, of which there is one for each drop that has any."""
+    return arrivals(read, sum(count for reason, count in drops_by_reason(read).items() if reason in NOTICED))

@@ -140,7 +140,7 @@ def switch(
     default="soft",
     show_default=True,
     type=click.Choice(list(TARGETS)),
-    help="The switch. bmv2 needs simple_switch_grpc and root, and sums some 100,000 elements a second: take a --size of 64K.",
+    help="The switch. bmv2 needs simple_switch_grpc and root, and sums some 100,000 elements a second: take 64K.",
 )
 @report_option
 @json_option

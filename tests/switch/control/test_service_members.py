@@ -1,0 +1,51 @@
+"""The calls Heartbeat and Leave, over real gRPC on loopback."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from tests.switch.control.serving import Serving
+
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_switch.control.client import ControlCallError
+
+
+def resume(epoch: pb.JoinResponse, *next_blocks: int, reason: str = "") -> pb.Resume:
+    shards = [
+        pb.Position(base=shard.lease.base, slots=shard.lease.slots, next_block=block)
+        for shard, block in zip(epoch.shards, next_blocks, strict=True)
+    ]
+    return pb.Resume(epoch=epoch.epoch, seed=epoch.spec.seed, shards=shards, reason=reason)
+
+
+def test_a_heartbeat_tells_epoch_and_state(switch: Serving) -> None:
+    first = switch.join_all()[0]
+    assert switch.beat(0) == pb.HeartbeatResponse(state=pb.JOB_STATE_RUNNING, epoch=1)
+    call = switch.join_later(1, resume=resume(first, 0))
+    switch.waiting(1)
+    assert switch.beat(0) == pb.HeartbeatResponse(state=pb.JOB_STATE_JOINING, epoch=1)
+    switch.leave(0, end=True, reason="enough")
+    with pytest.raises(ControlCallError, match="rank 0 ended job 'job': enough") as caught:
+        call.result()
+    assert caught.value.code is grpc.StatusCode.ABORTED
+
+
+def test_a_heartbeat_for_an_unknown_job_is_told_to_join_again(switch: Serving) -> None:
+    with pytest.raises(ControlCallError, match="this switch has no job 'job'") as caught:
+        switch.beat(0)
+    assert caught.value.code is grpc.StatusCode.NOT_FOUND
+
+
+def test_a_heartbeat_with_a_wrong_member_is_refused(switch: Serving) -> None:
+    switch.join_all()
+    with pytest.raises(ControlCallError, match="another process is") as caught:
+        switch.beat(0, member=5)
+    assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_the_last_to_leave_ends_the_job(switch: Serving) -> None:
+    switch.join_all()
+    assert not switch.leave(0).ended
+    assert switch.leave(1).ended
+    ended = switch.client.list().ended[0]
+    assert (ended.name, ended.job, ended.epoch, ended.cause) == ("job", 1, 1, pb.CAUSE_ALL_LEFT)
