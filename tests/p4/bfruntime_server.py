@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 
@@ -18,6 +16,7 @@ from inagg_proto.bfruntime import SERVICE
 from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
 
 from . import bf_rt
+from .switch_server import SwitchServer
 
 ALREADY_EXISTS, NOT_FOUND = 6, 5
 
@@ -61,8 +60,8 @@ BIND = next(
 """The action of entries that take a datagram."""
 
 
-class BfRuntimeServer:
-    """On a free port of loopback, from the constructor to `close`."""
+class BfRuntimeServer(SwitchServer):
+    """``program``: its name on the switch; ``description``: its bf-rt.json."""
 
     def __init__(self, program: str = "inagg", description: dict[str, Any] = PROGRAM) -> None:
         self.program = program
@@ -73,45 +72,17 @@ class BfRuntimeServer:
         self.counts: dict[tuple[str, int], tuple[int, int]] = {}
         """(table, index) to packets and bytes."""
         self.hang_up = threading.Event()
-        self._server = grpc.server(ThreadPoolExecutor(max_workers=4))
-        self._server.add_generic_rpc_handlers((self._handlers(),))
-        self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        self._server.start()
-
-    def _handlers(self) -> Any:
-        def unary(method: Any, request: Any, response: Any) -> Any:
-            return grpc.unary_unary_rpc_method_handler(method, request.FromString, response.SerializeToString)
-
-        return grpc.method_handlers_generic_handler(
+        super().__init__(
             SERVICE,
-            {
-                "Write": unary(self._write, pb.WriteRequest, pb.WriteResponse),
-                "SetForwardingPipelineConfig": unary(
-                    self._bind, pb.SetForwardingPipelineConfigRequest, pb.SetForwardingPipelineConfigResponse
-                ),
-                "GetForwardingPipelineConfig": unary(
-                    self._info, pb.GetForwardingPipelineConfigRequest, pb.GetForwardingPipelineConfigResponse
-                ),
-                "Read": grpc.unary_stream_rpc_method_handler(
-                    self._read, pb.ReadRequest.FromString, pb.ReadResponse.SerializeToString
-                ),
-                "StreamChannel": grpc.stream_stream_rpc_method_handler(
-                    self._stream, pb.StreamMessageRequest.FromString, pb.StreamMessageResponse.SerializeToString
-                ),
-            },
+            pb,
+            Write=self._write,
+            SetForwardingPipelineConfig=self._bind,
+            GetForwardingPipelineConfig=self._info,
         )
 
     def close(self) -> None:
         self.hang_up.set()
-        self._server.stop(None).wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().close()
 
     def entries(self, table: str) -> list[pb.TableEntry]:
         """What a table holds, by the last part of its name."""

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 from google.protobuf import any_pb2
@@ -21,6 +19,7 @@ from inagg_switch.p4.builds import Build
 from inagg_switch.p4.plane import Cell, Copy, Delete, Entry, Group, Insert, Masked
 
 from .bmv2.switch import Bmv2
+from .switch_server import SwitchServer
 
 ALREADY_EXISTS, NOT_FOUND = 6, 5
 
@@ -33,9 +32,8 @@ class Refused(Exception):
         self.code = code
 
 
-class P4RuntimeServer:
-    """On a free port of loopback, from the constructor to `close`. ``switch`` is None until it has been given a
-    program."""
+class P4RuntimeServer(SwitchServer):
+    """``switch`` is None until it has been given a program."""
 
     def __init__(self, build: Build) -> None:
         self.build = build
@@ -48,41 +46,7 @@ class P4RuntimeServer:
         self._lock = threading.Lock()
         self._elections: set[int] = set()
         """Numbers of the controllers that are connected; the largest is primary."""
-        self._server = grpc.server(ThreadPoolExecutor(max_workers=8))
-        self._server.add_generic_rpc_handlers((self._handlers(),))
-        self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        self._server.start()
-
-    def _handlers(self) -> Any:
-        def unary(method: Any, request: Any, response: Any) -> Any:
-            return grpc.unary_unary_rpc_method_handler(method, request.FromString, response.SerializeToString)
-
-        return grpc.method_handlers_generic_handler(
-            SERVICE,
-            {
-                "Write": unary(self._write, pb.WriteRequest, pb.WriteResponse),
-                "SetForwardingPipelineConfig": unary(
-                    self._set_program, pb.SetForwardingPipelineConfigRequest, pb.SetForwardingPipelineConfigResponse
-                ),
-                "Read": grpc.unary_stream_rpc_method_handler(
-                    self._read, pb.ReadRequest.FromString, pb.ReadResponse.SerializeToString
-                ),
-                "StreamChannel": grpc.stream_stream_rpc_method_handler(
-                    self._stream, pb.StreamMessageRequest.FromString, pb.StreamMessageResponse.SerializeToString
-                ),
-            },
-        )
-
-    def close(self) -> None:
-        self._server.stop(None).wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().__init__(SERVICE, pb, Write=self._write, SetForwardingPipelineConfig=self._set_program)
 
     # --- calls ---
 
