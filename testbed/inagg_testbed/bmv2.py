@@ -23,6 +23,7 @@ from .topology.opening import SWITCH_BYTE, mac_of
 from .topology.targets import CONTROL_PORT, Running
 
 SWITCH = "simple_switch_grpc"
+P4RUNTIME = f"127.0.0.1:{P4RUNTIME_PORT}"
 THRIFT_PORT = 9090
 LANES = 128
 PROGRAM = f"nat8-{LANES}"
@@ -38,7 +39,9 @@ class Bmv2Process(LoggedProcess):
     thread that made it ends. Raises `TopologyError` if it is not installed.
     """
 
-    def __init__(self, node: Node, ports: Sequence[str], p4runtime: str, thrift_port: int = THRIFT_PORT) -> None:
+    def __init__(
+        self, node: Node, ports: Sequence[str], p4runtime: str = P4RUNTIME, thrift_port: int = THRIFT_PORT
+    ) -> None:
         if shutil.which(SWITCH) is None:
             raise TopologyError(
                 f"{SWITCH} is not on PATH. It comes with the bmv2 switch: https://github.com/p4lang/behavioral-model "
@@ -62,6 +65,11 @@ class Bmv2Process(LoggedProcess):
             raise TopologyError(f"{SWITCH} has ended:\n{self.printed()}")
 
 
+def environment_for(lanes: int) -> dict[str, str]:
+    """What ranks must be told, since their defaults are for a faster switch."""
+    return {"INAGG_LANES": str(lanes), "INAGG_WINDOW": str(WINDOW)}
+
+
 def program_for(format_name: str) -> str:
     """The program of `LANES` lanes that adds up a job format. Raises `TopologyError` if there is none."""
     for name, build in builds().items():
@@ -74,6 +82,15 @@ def network_of(topology: Topology) -> Network:
     """What is plugged in where: rank k on port k."""
     hosts = tuple(Host(node.host, mac_number(mac_of(rank + 1)), rank) for rank, node in enumerate(topology.workers))
     return Network(topology.switch.host, mac_number(mac_of(SWITCH_BYTE)), hosts, DATA_PORT)
+
+
+def ruler(topology: Topology, network: Path, options: Sequence[str]) -> SwitchProcess:
+    """`inagg switch` for the bmv2 in the middle of ``topology``, which a file describes. Raises RuntimeError, with what
+    it printed, if it does not start."""
+    words = ["--target", "bmv2", "--p4runtime", P4RUNTIME, "--thrift", f"127.0.0.1:{THRIFT_PORT}"]
+    words += ["--network", str(network), "--insecure", *options]
+    control = f"{topology.switch.management}:{CONTROL_PORT}"
+    return SwitchProcess(*words, control=control, data=None, node=topology.switch)
 
 
 @contextmanager
@@ -89,18 +106,13 @@ def start(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bmv2-")))
         description = folder / "network.toml"
         description.write_text(network_toml(network_of(topology)))
-        p4runtime = f"127.0.0.1:{P4RUNTIME_PORT}"
-        bmv2 = stack.enter_context(Bmv2Process(node, node.interfaces, p4runtime))
-        words = ["--target", "bmv2", "--p4runtime", p4runtime, "--thrift", f"127.0.0.1:{THRIFT_PORT}"]
-        words += ["--network", str(description), "--insecure"]
+        bmv2 = stack.enter_context(Bmv2Process(node, node.interfaces))
         if "--program" not in options:
             options = ["--program", PROGRAM, *options]
         build = builds()[options[list(options).index("--program") + 1]]
-        control = f"{node.management}:{CONTROL_PORT}"
         try:
-            switch = stack.enter_context(SwitchProcess(*words, *options, control=control, data=None, node=node))
+            switch = stack.enter_context(ruler(topology, description, options))
         except RuntimeError as error:
             bmv2.check()
             raise TopologyError(str(error)) from None
-        environment = {"INAGG_LANES": str(build.lanes), "INAGG_WINDOW": str(WINDOW)}
-        yield Running(switch.control, switch.data, switch.process.pid, environment)
+        yield Running(switch.control, switch.data, switch.process.pid, environment_for(build.lanes))
