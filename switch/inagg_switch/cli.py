@@ -171,7 +171,8 @@ Examples:
 
 \b
 Exit status:
-  0  the job runs, and nothing waits for longer than --over
+  0  the job runs, and nothing waits for longer than --over that is known (a
+     Tofino, and bmv2 without --thrift, do not tell what their slots hold)
   1  it waits: for ranks to join, for contributions, or a rank is silent
   2  the switch cannot be asked: wrong usage, no such job, not reachable
   3  the job is over
