@@ -72,6 +72,7 @@ class BfRuntimeServer(SwitchServer):
         self.counts: dict[tuple[str, int], tuple[int, int]] = {}
         """(table, index) to packets and bytes."""
         self.hang_up = threading.Event()
+        self._clients: set[int] = set()
         super().__init__(
             SERVICE,
             pb,
@@ -89,8 +90,18 @@ class BfRuntimeServer(SwitchServer):
         return [entry for name, found in self.tables.items() if name.endswith(table) for entry in found.values()]
 
     def _stream(self, requests: Iterator[pb.StreamMessageRequest], context: Any) -> Iterator[pb.StreamMessageResponse]:
-        yield pb.StreamMessageResponse(subscribe=next(requests).subscribe)
-        self.hang_up.wait()
+        first = next(requests)
+        told = pb.StreamMessageResponse(subscribe=first.subscribe)
+        if first.client_id in self._clients:
+            told.subscribe.status.code = ALREADY_EXISTS
+            told.subscribe.status.message = "the client id is in use"
+            yield told
+            return
+        self._clients.add(first.client_id)
+        context.add_callback(lambda: self._clients.discard(first.client_id))
+        yield told
+        while not self.hang_up.wait(0.05) and context.is_active():
+            pass
 
     def _bind(self, request: pb.SetForwardingPipelineConfigRequest, context: Any) -> Any:
         if request.config[0].p4_name != self.program:

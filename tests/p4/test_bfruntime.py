@@ -133,6 +133,16 @@ def test_a_switch_that_runs_another_program_is_told(server: BfRuntimeServer) -> 
         Client(server.target, "other")
 
 
+def test_a_second_control_plane_is_told_that_there_is_one_and_removes_nothing(
+    driver: P4Driver, server: BfRuntimeServer
+) -> None:
+    driver.bind(0, make_binding())
+    before = {name: len(found) for name, found in server.tables.items()}
+    with pytest.raises(DriverError, match="does not take client 0: the client id is in use"):
+        tofino_driver(NETWORK, server.target)
+    assert {name: len(found) for name, found in server.tables.items()} == before
+
+
 def test_what_a_program_serves_is_what_its_tables_have_room_for(driver: P4Driver) -> None:
     tables = {table["name"]: table for table in PROGRAM["tables"]}
     lanes = sum(name.endswith(".acc") for name in tables)

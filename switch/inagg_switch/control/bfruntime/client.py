@@ -63,7 +63,10 @@ class Client(StreamClient):
     def _on_response(self, response: pb.StreamMessageResponse) -> None:
         if response.WhichOneof("update") == "subscribe":
             status = response.subscribe.status
-            refused = f"{self.target} does not take client {self._id}: {status.message or status.code}"
+            refused = (
+                f"{self.target} does not take client {self._id}: {status.message or status.code}; if another control "
+                "plane rules this switch, stop it"
+            )
             self._outcome.put(refused if status.code else None)
 
     def _info(self) -> tuple[bytes, bytes]:
