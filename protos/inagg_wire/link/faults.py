@@ -121,7 +121,7 @@ class FaultModel:
     def __init__(self, faults: Faults, seed: int) -> None:
         self.faults = faults
         self.seed = seed
-        self.counters = FaultCounters()
+        self._counters = FaultCounters()
         # One generator per purpose: how often one of them is asked then changes nothing for the others.
         fates, bits, copies, holds, jitter = np.random.SeedSequence(seed).spawn(5)
         self._fates = np.random.PCG64(fates)
@@ -141,13 +141,19 @@ class FaultModel:
     def __repr__(self) -> str:
         return f"FaultModel({self.faults}, seed={self.seed})"
 
+    @property
+    def counters(self) -> FaultCounters:
+        """The model's own, live counters, brought up to date. Copy them to keep them."""
+        self._count_losses()
+        return self._counters
+
     def apply(self, batch: Batch, now_s: float) -> list[Arrival]:
         """What becomes of a batch that enters at `now_s`: arrivals, not in the order of their times.
 
         Where nothing happens to a batch it is handed on as it is, a view if it was one.
         """
         count = len(batch)
-        self.counters.entered += count
+        self._counters.entered += count
         base_s = now_s + self.faults.delay_s
         if self.faults.jitter_s:
             base_s += self.faults.jitter_s * float(_uniform(self._jitter, 1)[0])
@@ -155,7 +161,7 @@ class FaultModel:
             fates = self._next(count)
             if fates.any():
                 return self._disturb(batch, fates, base_s)
-        self.counters.left += count
+        self._counters.left += count
         return [Arrival(base_s, batch if base_s <= now_s else batch.copy())]
 
     # --- fates: the bits of `inagg_wire.link.port`, one byte for each datagram ---
@@ -169,7 +175,7 @@ class FaultModel:
 
     def _next(self, count: int) -> NDArray[np.uint8]:
         """The fates of the next ``count`` datagrams, which `apply` counts."""
-        self.count_losses()
+        self._count_losses()
         at = int(self._at[0])
         if at + count > FATES:
             return np.concatenate([self._use(FATES - at), self._draw(count - (FATES - at))])
@@ -188,7 +194,7 @@ class FaultModel:
 
     def draw_ahead(self) -> None:
         """Have half of `FATES` ready, or more."""
-        self.count_losses()
+        self._count_losses()
         at = int(self._at[0])
         if at < FATES // 2:
             return
@@ -196,9 +202,9 @@ class FaultModel:
         self._ahead[FATES - at :] = self._draw(at)
         self._at[0] = self._counted = 0
 
-    def count_losses(self) -> None:
+    def _count_losses(self) -> None:
         """Count what a compiled loop has done, which knows losses only."""
-        fates, c = self._ahead[self._counted : int(self._at[0])], self.counters
+        fates, c = self._ahead[self._counted : int(self._at[0])], self._counters
         if fates.size:
             dropped, corrupted = int((fates & LOST).sum()), int((fates == CORRUPTED).sum())
             c.entered += fates.size
@@ -215,7 +221,7 @@ class FaultModel:
         return not (f.duplicate or f.reorder or f.delay_s or f.jitter_s or (f.corrupt and not f.checksum))
 
     def _disturb(self, batch: Batch, fates: NDArray[np.uint8], base_s: float) -> list[Arrival]:
-        faults, counters = self.faults, self.counters
+        faults, counters = self.faults, self._counters
         dropped, corrupted, duplicated, reordered = ((fates & bit) != 0 for bit in _BITS)
         alive = ~dropped
         rows = batch.datagrams
@@ -286,6 +292,7 @@ class FaultLink(Link):
         self.receiving = self._model("receive", directions, 1)
         self.lost_at_close = 0
         self._clock = clock
+        self._lent = False
         # heaps of (time, number, batch): the number keeps the order of equal times and is never equal itself
         self._outbound: list[tuple[float, int, Batch]] = []
         self._inbound: list[tuple[float, int, Batch]] = []
@@ -311,11 +318,13 @@ class FaultLink(Link):
         port, models = self.link.port(), (self.sending, self.receiving)
         if port is None or self._outbound or self._inbound or not all(model.losses_only for model in models):
             return None
+        if port.words[FATED] and not self._lent:
+            return None  # a port has the fates of one link, here one below
         for direction, model in ((SENDING, self.sending), (RECEIVING, self.receiving)):
-            if not port.words[FATED]:
+            if not self._lent:
                 model.lend(port.fates[direction], port.words[FATE_AT + direction : FATE_AT + direction + 1])
             model.draw_ahead()
-        port.words[FATED] = 1
+        port.words[FATED], self._lent = 1, True
         return port
 
     def receive_failed(self, number: int) -> None:

@@ -154,6 +154,7 @@ class UdpLink(Link):
     def close(self) -> None:
         if self._socket.fileno() >= 0:
             self._counters.kernel_drops = sockopt.receive_drops(self._socket)
+        self._words[ports.FD] = -1  # the number may soon be another's
         self._socket.close()
 
     def receive(self, timeout_s: float) -> list[Batch]:
