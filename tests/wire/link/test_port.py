@@ -1,0 +1,83 @@
+"""What a link lends to compiled loops: addresses as numbers, and when it lends nothing."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import sys
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.wire.link.loopback import numbered
+from tests.wire.link.loops import needs_port
+
+from inagg_wire.link import Batch, MemoryNetwork, UdpLink
+from inagg_wire.link.port import address_of, key_of
+
+addresses = st.tuples(st.ip_addresses(v=4).map(str), st.integers(0, 65_535))
+
+
+@given(addresses)
+def test_a_key_tells_its_address(address: tuple[str, int]) -> None:
+    assert address_of(key_of(address)) == address
+
+
+@given(addresses)
+def test_a_key_is_what_the_kernel_calls_the_address(address: tuple[str, int]) -> None:
+    host, port = address
+    sockaddr_in = struct.pack("=H", socket.AF_INET) + struct.pack(">H", port) + socket.inet_aton(host)
+    assert key_of(address).to_bytes(8, sys.byteorder, signed=True) == sockaddr_in
+
+
+@pytest.mark.parametrize("host", ["::1", "1.2.3", "1.2.3.4.5", "256.1.1.1", "localhost", ""])
+def test_what_is_no_ipv4_address_has_no_key(host: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # what int() and bytes() say is good enough for what never comes
+        key_of((host, 1))
+
+
+# --- when a link lends its socket ---
+
+
+@needs_port
+def test_a_link_lends_the_same_port_each_time(stack: ExitStack) -> None:
+    link = stack.enter_context(UdpLink())
+    assert link.port() is link.port() is not None
+
+
+def test_ipv6_has_no_port(stack: ExitStack) -> None:
+    assert stack.enter_context(UdpLink(("::1", 0))).port() is None
+
+
+def test_a_connected_link_has_no_port(stack: ExitStack) -> None:
+    peer = stack.enter_context(UdpLink())
+    assert stack.enter_context(UdpLink(connect=peer.address)).port() is None
+
+
+def test_without_offload_there_is_no_port(stack: ExitStack) -> None:
+    assert stack.enter_context(UdpLink(offload=False)).port() is None
+
+
+def test_a_link_in_memory_has_no_port() -> None:
+    assert MemoryNetwork().link().port() is None
+
+
+@needs_port
+def test_when_a_route_has_refused_the_offload_there_is_no_port_any_more(stack: ExitStack) -> None:
+    sender, receiver = (stack.enter_context(UdpLink()) for _ in range(2))
+    assert sender.port() is not None
+    working = sender._sendto
+    refused: list[object] = []
+
+    def sendto(data: object, peer: object) -> int:
+        if not refused:
+            refused.append(peer)
+            raise OSError(errno.EIO, "simulated")  # the offload; then it sends without
+        return working(data, peer)
+
+    sender._sendto = sendto
+    assert sender.send(Batch(numbered(3, 100), 100, receiver.address)) == 3
+    assert sender.counters.offload_refused == 1
+    assert sender.port() is None
