@@ -316,15 +316,16 @@ class FaultLink(Link):
 
     def port(self) -> Port | None:
         port, models = self.link.port(), (self.sending, self.receiving)
-        if port is None or self._outbound or self._inbound or not all(model.losses_only for model in models):
-            return None
-        if port.words[FATED] and not self._lent:
-            return None  # a port has the fates of one link, here one below
-        for direction, model in ((SENDING, self.sending), (RECEIVING, self.receiving)):
-            if not self._lent:
+        if not self._lent:
+            if port is None or port.words[FATED]:
+                return None  # a port has the fates of one link, perhaps one below
+            for direction, model in ((SENDING, self.sending), (RECEIVING, self.receiving)):
                 model.lend(port.fates[direction], port.words[FATE_AT + direction : FATE_AT + direction + 1])
-            model.draw_ahead()
-        port.words[FATED], self._lent = 1, True
+            port.words[FATED], self._lent = 1, True
+        for model in models:
+            model.draw_ahead()  # in any case: a loop that has the port already may be waiting for them
+        if self._outbound or self._inbound or not all(model.losses_only for model in models):
+            return None
         return port
 
     def receive_failed(self, number: int) -> None:

@@ -130,6 +130,21 @@ def test_a_loop_is_told_when_no_fates_are_left_and_then_nothing_has_happened(end
     assert ends.hear() == [number for number in survivors(model, FATES + 64) if number >= FATES]
 
 
+def test_a_loop_gets_new_fates_though_others_get_no_port_any_more(ends: Ends) -> None:
+    """As when a route has refused the offload while the loop was on."""
+    port, data, key = port_of(ends.bad), numbered(64, SIZE), key_of(ends.good.address)
+    lower = ends.bad.link
+    assert isinstance(lower, UdpLink)
+    lower._remember_plain(("10.0.0.9", 9), SIZE)
+    assert ends.bad.port() is None
+    for _ in range(3 * FATES // 64):
+        if native.send(port, data, data.size, SIZE, key) == native.NO_FATES:
+            ends.bad.port()
+            assert native.send(port, data, data.size, SIZE, key) == 0
+        ends.hear()
+    check_counters(ends.bad.sending, 3 * FATES)
+
+
 def test_the_last_and_shorter_datagram_of_a_batch_has_a_fate_of_its_own(stack: ExitStack) -> None:
     """And may be the only one that is left."""
     ends = make_ends(stack, Faults(drop=0.5))
