@@ -35,6 +35,15 @@ def join_request(rank: int, spec: pb.JobSpec | None = None, **rest: object) -> p
     return pb.JoinRequest(rank=rank, **fields)  # type: ignore[arg-type]
 
 
+def resume(epoch: pb.JoinResponse, *next_blocks: int, reason: str = "") -> pb.Resume:
+    """What a rank of an epoch brings: the next block of each shard."""
+    shards = [
+        pb.Position(base=shard.lease.base, slots=shard.lease.slots, next_block=block)
+        for shard, block in zip(epoch.shards, next_blocks, strict=True)
+    ]
+    return pb.Resume(epoch=epoch.epoch, seed=epoch.spec.seed, shards=shards, reason=reason)
+
+
 class Call(threading.Thread, Generic[T]):
     """A call in a thread of its own: its result, or the error."""
 

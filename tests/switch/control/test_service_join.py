@@ -8,19 +8,11 @@ from collections.abc import Callable
 
 import grpc
 import pytest
-from tests.switch.control.serving import Call, Serving, job_spec, join_request
+from tests.switch.control.serving import Call, Serving, job_spec, join_request, resume
 from tests.switch.control.world import RecordingDriver
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.control.client import ControlCallError, ControlClient
-
-
-def resume(epoch: pb.JoinResponse, *next_blocks: int, reason: str = "") -> pb.Resume:
-    shards = [
-        pb.Position(base=shard.lease.base, slots=shard.lease.slots, next_block=block)
-        for shard, block in zip(epoch.shards, next_blocks, strict=True)
-    ]
-    return pb.Resume(epoch=epoch.epoch, seed=epoch.spec.seed, shards=shards, reason=reason)
 
 
 def test_create_tells_the_job_with_the_choices_of_the_switch(switch: Serving) -> None:

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import grpc
 import pytest
-from tests.switch.control.serving import Serving
+from tests.switch.control.serving import Serving, resume
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.control.client import ControlCallError
-
-
-def resume(epoch: pb.JoinResponse, *next_blocks: int, reason: str = "") -> pb.Resume:
-    shards = [
-        pb.Position(base=shard.lease.base, slots=shard.lease.slots, next_block=block)
-        for shard, block in zip(epoch.shards, next_blocks, strict=True)
-    ]
-    return pb.Resume(epoch=epoch.epoch, seed=epoch.spec.seed, shards=shards, reason=reason)
 
 
 def test_a_heartbeat_tells_epoch_and_state(switch: Serving) -> None:
