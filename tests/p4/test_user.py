@@ -61,7 +61,11 @@ class Shell:
     def run(self, *words: str) -> tuple[int, str, str]:
         """Exit status, output and error output."""
         with self.start(*words) as process:
-            out, err = process.communicate(timeout=LIMIT_S)
+            try:
+                out, err = process.communicate(timeout=LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.terminate()  # so that it removes what it has made
+                raise
         return process.returncode, out, err
 
     def left_behind(self) -> list[str]:
