@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from inagg_wire.compiled import one_at_a_time
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 from inagg_wire.link import Link, UdpLink
@@ -71,8 +72,9 @@ class Network:
             self._address = link.address
             # Before the others can wait for this rank: on a new machine it compiles for some seconds.
             fmt, lanes = job_format(config.format), config.block_lanes
-            kernels.warm_up(kernels.Job(fmt, config.workers, config.rank, lanes, 0, FloatType.FLOAT32))
-            pump.warm_up(fmt, config.workers, config.rank, lanes, FloatType.FLOAT32)
+            with one_at_a_time():
+                kernels.warm_up(kernels.Job(fmt, config.workers, config.rank, lanes, 0, FloatType.FLOAT32))
+                pump.warm_up(fmt, config.workers, config.rank, lanes, FloatType.FLOAT32)
             epoch = self._session.join([self._address])
         except BaseException as error:
             self._session.close("failed to start")

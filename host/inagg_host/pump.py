@@ -23,7 +23,7 @@ from inagg_wire.slots import Lease
 from .counters import Counters
 from .engine import Engine, Epoch, Operation, ShardLease
 from .engine import stream as streams
-from .engine.engine import STREAM_BLOCKS
+from .engine.engine import exceeds
 from .engine.stream import LATER, NOTHING, Stream, again, end_round_trip, fill, is_scales, take
 
 Array = Any
@@ -93,7 +93,7 @@ def pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, peer:
             s[streams.NETWORK] += now - before
             if why != 0:
                 return UNSENT
-            if not n[streams.SENDS]:
+            if n[streams.MORE] and not n[streams.SENDS]:
                 return NEXT
         if got == AGAIN:
             timeout_ns: Any = -1
@@ -122,6 +122,8 @@ class Pump:
         self._gather, self._where = np.zeros(MAX_BATCH_BYTES, np.uint8), np.zeros(3, np.int64)
         self.woken = False
         """Whether the last run ended since the descriptor was readable."""
+        self.stuck = False
+        """Whether it ended since there is something that only the engine can send."""
 
     def run(self, port: Port, stream: Stream, shard: Address, wake: int) -> tuple[list[Operation], list[Batch]]:
         """Stream until something else is to be done: the operations that are finished, and what was received and is
@@ -132,16 +134,16 @@ class Pump:
         """
         flat = stream.ring.ring.reshape(-1)
         why = int(pump(port, stream, flat, self._gather, self._where, key_of(shard), wake))
-        self.woken = why == WOKEN
+        self.woken, self.stuck = why == WOKEN, why in (NEXT, TIMER, MIXED, ELSEWHERE, OTHERS)
         c, seconds = self._counters, stream.s[streams.ENCODING : streams.IDLE + 1].tolist()
         c.encode_s, c.network_s = c.encode_s + seconds[0], c.network_s + seconds[1]
         c.decode_s, c.idle_s = c.decode_s + seconds[2], c.idle_s + seconds[3]
-        self._engine.streamed(stream)
+        self._engine.streaming.end(stream)
         length, size, at = self._where.tolist()
         if why == OTHERS:
             return [], list(_batches(port, length))
         if why == ELSEWHERE:
-            return self._engine.take_rest(stream, port.buffer[:length], int(port.words[SIZE])), []
+            return self._engine.streaming.take_rest(stream, port.buffer[:length], int(port.words[SIZE])), []
         if why == UNSENT:
             data = self._gather[:length] if at < 0 else flat[at : at + length]
             self._link.send(Batch(data, size, shard))
@@ -150,7 +152,7 @@ class Pump:
         elif why == RECEIVE_FAILED:
             self._link.receive_failed(int(port.words[ERRNO]))
         elif why == TOO_LARGE:
-            raise self._engine.exceeded(stream)
+            raise exceeds(int(stream.n[streams.WRONG]))
         return self._engine.finished(), []
 
 
@@ -172,10 +174,10 @@ def warm_up(fmt: JobFormat, workers: int, rank: int, lanes: int, float_type: Flo
             return
         shard = ShardLease(link.address, Lease(0, 4))
         engine = Engine(Epoch(1, 1, 1, fmt, workers, rank, lanes, 0, (shard,)))
-        values = np.zeros(STREAM_BLOCKS * lanes, float_type.dtype)
+        values = np.zeros(1, float_type.dtype)
         engine.submit(values, values, float_type, 0.0)
-        stream = engine.stream()
-        assert stream is not None  # it is large, and all there is
+        stream = engine.streaming.begin(port.buffer)
+        assert stream is not None
         stream.n[streams.SENDS] = False
         wake = os.eventfd(1, os.EFD_CLOEXEC)  # there is other work: so it returns at once
         Pump(engine, link, Counters()).run(port, stream, link.address, wake)

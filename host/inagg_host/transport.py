@@ -168,7 +168,7 @@ class Transport:
 
     def _step(self) -> bool:
         """Receive what has come, send what may be sent; whether anything had come."""
-        if self.engine.streams and not tracing() and self._stream():
+        if self.engine.streaming.possible and not tracing() and self._stream():
             return True
         self._watch.begin(Phase.NETWORK)
         batches = self._link.receive(0.0)
@@ -195,9 +195,11 @@ class Transport:
 
     def _stream(self) -> bool:
         """Have values received and sent in a compiled loop, which also waits; False if they cannot be."""
-        self._send(values=False)
-        port, stream = self._link.port(), self.engine.stream()
-        self._watch.begin(None)
+        if self._pump.stuck:
+            self._send(values=False)
+            self._watch.begin(None)
+        port = self._link.port()
+        stream = None if port is None else self.engine.streaming.begin(port.buffer)
         if port is None or stream is None:
             return False
         self._streaming = True

@@ -3,7 +3,12 @@ not, so only what is compiled imports this."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -23,3 +28,13 @@ def jit(function: Function) -> Function:
 def inline(function: Function) -> Function:
     """The same, for what is to become part of its callers."""
     return cast(Function, numba.njit(**_OPTIONS, inline="always")(function))
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """While processes of a user start together and need the same loops, one compiles them, and the others wait for it
+    and load them from the cache: with few processors that is several times as fast."""
+    path = Path(tempfile.gettempdir()) / f"inagg-compiling-{os.getuid()}"
+    with path.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

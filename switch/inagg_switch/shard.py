@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from inagg_wire.compiled import one_at_a_time
 from inagg_wire.errors import Reason
 from inagg_wire.formats import FORMATS, WORKERS_MAX
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
@@ -203,7 +204,8 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     }
     with wires.link:
         try:
-            _warm_up(config)
+            with one_at_a_time():
+                _warm_up(config)
             pipe.send(wires.started())
             plane.run(pipe, lambda: _execute(commands, pipe))
         except (BrokenPipeError, ConnectionResetError):

@@ -10,14 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from inagg_host import kernels
-from inagg_host.kernels.job import FRACTION_BITS
 from inagg_wire.batch import HEADER_DTYPE
 from inagg_wire.errors import Reason
 from inagg_wire.formats import JobFormat
@@ -27,11 +27,10 @@ from inagg_wire.link import datagrams_per_call
 from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
 
-from . import stream as streams
 from .kept import Kept
 from .loops import SIZE
 from .plan import SIGNATURE_LANES, Item, Phase, agrees, chunk_blocks, plan, signature
-from .stream import Stream
+from .streaming import Streaming
 from .window import Bytes, Integers, Window
 
 Address = tuple[str, int]
@@ -41,9 +40,7 @@ CALLS_PER_BATCH = 4
 is encoded together is sent only when all of it is, and should still be in the cache."""
 
 
-STREAM_BLOCKS = 64
-"""An operation of fewer is over before a loop has begun."""
-NOT_KEPT = np.zeros((0, 1), np.uint8)
+NOT_SIGNED = np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ MakeCodec = Callable[[kernels.Job, int], Codec]
 """What makes one, when it is told the job and how many value blocks share a block of scales."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Operation:
     """One tensor to sum, or bytes whose maxima are asked for.
 
@@ -135,16 +132,16 @@ class Operation:
     """Bytes: there are blocks of scales alone."""
     codec: Codec | None = None
     """Where the values are, if they are not in ``values``."""
-    table: Integers = field(init=False)
-    """`inagg_host.engine.stream.Part.items`."""
     at: int = 0
     """The item that is being sent, and how many of its blocks are."""
     sent: int = 0
     invalid_codes: int = 0
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def table(self) -> Integers:
+        """`inagg_host.engine.stream.Part.items`."""
         rows = [(i.phase, self.first_block + i.start, i.count, i.first, i.blocks) for i in self.items]
-        self.table = np.array(rows, np.int64)
+        return np.array(rows, np.int64)
 
     @property
     def job(self) -> kernels.Job:
@@ -174,14 +171,7 @@ class Outgoing:
     size: int
 
 
-def _part(operation: Operation, values: npt.NDArray[Any]) -> streams.Part:
-    """What a loop needs of an operation."""
-    o = operation
-    bits = values.view(o.job.unsigned)
-    return streams.Part(bits, o.agreed, o.refinement, o.table, o.ready, o.own, o.magnitudes)
-
-
-def _exceeds(block: int) -> RuntimeError:
+def exceeds(block: int) -> RuntimeError:
     return RuntimeError(
         f"values of block {block} exceed the scale that was agreed on: they were changed during the all-reduce, or the "
         "switch does not take maxima"
@@ -196,47 +186,46 @@ class Engine:
         self.epoch = epoch
         fmt, lanes, n = epoch.format, epoch.lanes, epoch.workers
         scale_lanes = fmt.scale_lanes(lanes)
-        self._chunk = chunk_blocks(scale_lanes)
+        self.chunk = chunk_blocks(scale_lanes)
         # Where the signature stands in a payload of scales; nowhere, if they have no room for it.
         self._signature = slice(scale_lanes - SIGNATURE_LANES, scale_lanes) if scale_lanes > SIGNATURE_LANES else None
-        self._size = {op: datagram_bytes(fmt.encoding(op), fmt.lanes_for(op, lanes)) for op in Op}
+        self.size = {op: datagram_bytes(fmt.encoding(op), fmt.lanes_for(op, lanes)) for op in Op}
         shapes = np.zeros((max(Op) + 1, 4), np.int64)
         for op in Op:
             encoding = fmt.result_encoding(op, n)
             op_lanes = fmt.lanes_for(op, lanes)
             shapes[op] = encoding, op_lanes, datagram_bytes(encoding, op_lanes), fmt.encoding(op)
         self._result_bytes = {op: int(shapes[op, SIZE]) for op in Op}
-        self.windows = [Window(shard.lease, self._size[Op.SUM], shapes, shard.resume_block) for shard in epoch.shards]
+        self.windows = [Window(shard.lease, self.size[Op.SUM], shapes, shard.resume_block) for shard in epoch.shards]
         self.kept = [Kept(window, max(self._result_bytes.values())) for window in self.windows] if keep_results else []
-        self._batch = CALLS_PER_BATCH * datagrams_per_call(max(self._size[Op.SUM], self._result_bytes[Op.SUM]))
-        self._headers = self._make_headers()
+        self._batch = CALLS_PER_BATCH * datagrams_per_call(max(self.size[Op.SUM], self._result_bytes[Op.SUM]))
+        self.headers = self._make_headers()
+        self.signed = self._signature is not None
         self._runs: dict[FloatType, kernels.Runs] = {}
-        self._operations: deque[Operation] = deque()  # unfinished, oldest first
-        self._sending = 0  # index in _operations of the one that is being sent
+        self.operations: deque[Operation] = deque()  # unfinished, oldest first
+        self.sending = 0  # index in _operations of the one that is being sent
         shards = len(self.windows)
         self._next_block = min(w.next * shards + i for i, w in enumerate(self.windows))  # of the next operation
-        self._again: deque[Outgoing] = deque()
-        self._numbers, self._times = np.zeros(streams.NUMBERS, np.int64), np.zeros(streams.TIMES, np.float64)
+        self.again: deque[Outgoing] = deque()
+        self.streaming = Streaming(self)
 
-    def _make_headers(self) -> dict[Op, Bytes]:
-        e = self.epoch
-        return {
-            op: np.frombuffer(
-                Header(
-                    Kind.CONTRIBUTION, op, e.format.encoding(op), e.format.lanes_for(op, e.lanes), e.job, e.token,
-                    e.shards[0].lease.base, 1,
-                ).pack(),
-                np.uint8,
-            )
-            for op in Op
-        }  # fmt: skip
+    def _make_headers(self) -> Bytes:
+        """Of contributions, by op; but for slot and generation."""
+        e, headers = self.epoch, np.zeros((max(Op) + 1, HEADER_BYTES), np.uint8)
+        for op in Op:
+            header = Header(
+                Kind.CONTRIBUTION, op, e.format.encoding(op), e.format.lanes_for(op, e.lanes), e.job, e.token,
+                e.shards[0].lease.base, 1,
+            )  # fmt: skip
+            headers[op] = np.frombuffer(header.pack(), np.uint8)
+        return headers
 
     # --- operations ---
 
     @property
     def idle(self) -> bool:
         """Nothing is unfinished."""
-        return not self._operations
+        return not self.operations
 
     def submit(
         self,
@@ -263,7 +252,7 @@ class Engine:
         arrays = () if codec is not None else (values, out) if contributed is None else (values, out, contributed)
         for array in arrays:
             job.bits(array)
-        items = plan(values.size, self.epoch.lanes, self._chunk, job.refined)
+        items = plan(values.size, self.epoch.lanes, self.chunk, job.refined)
         count, blocks = job.blocks(values.size), items[-1].start + items[-1].count
         own, agreed, refinement = (np.zeros(count, np.uint8) for _ in range(3))
         operation = Operation(
@@ -279,9 +268,9 @@ class Engine:
             own,
             agreed,
             refinement,
-            np.zeros((len(Phase), -(-count // self._chunk)), np.bool_),
+            np.zeros((len(Phase), -(-count // self.chunk)), np.bool_),
             contributed=contributed,
-            codec=None if codec is None else codec(job, self._chunk),
+            codec=None if codec is None else codec(job, self.chunk),
         )
         return self._enqueue(operation)
 
@@ -292,9 +281,9 @@ class Engine:
         """
         if values.size == 0 or values.size != out.size or not out.flags.writeable:
             raise ValueError("values and out must have the same number of bytes, at least one, and out be writable")
-        chunks = range(0, values.size, self._chunk)
+        chunks = range(0, values.size, self.chunk)
         items = tuple(
-            Item(Phase.SCALE, i, 1, first, min(self._chunk, values.size - first)) for i, first in enumerate(chunks)
+            Item(Phase.SCALE, i, 1, first, min(self.chunk, values.size - first)) for i, first in enumerate(chunks)
         )
         none = np.zeros(0, np.uint64)
         own, agreed, refinement = values.copy(), np.zeros_like(values), np.zeros(0, np.uint8)
@@ -312,7 +301,7 @@ class Engine:
         return self._runs[float_type]
 
     def _enqueue(self, operation: Operation) -> Operation:
-        self._operations.append(operation)
+        self.operations.append(operation)
         self._next_block += operation.blocks
         return operation
 
@@ -321,16 +310,16 @@ class Engine:
     def outgoing(self, now: float, values: bool = True) -> Iterator[Outgoing]:
         """What to send now; without ``values``, what comes before the next block of them. Each must be sent before the
         next is asked for."""
-        while self._again:
-            yield self._again.popleft()
+        while self.again:
+            yield self.again.popleft()
         for i, window in enumerate(self.windows):
             for data, size in window.overdue(self._batch, now):
                 yield Outgoing(i, data, size)
             while pieces := window.replay(self._batch, now):
                 for data, size in pieces:
                     yield Outgoing(i, data, size)
-        while self._sending < len(self._operations):
-            operation = self._operations[self._sending]
+        while self.sending < len(self.operations):
+            operation = self.operations[self.sending]
             item = operation.items[operation.at]
             if not self._ready(operation, item) or not (values or item.phase is not Phase.VALUES):
                 return
@@ -346,14 +335,14 @@ class Engine:
         if sent == operation.items[operation.at].count:
             operation.at, operation.sent = operation.at + 1, 0
             if operation.at == len(operation.items):
-                self._sending += 1
+                self.sending += 1
 
     def _ready(self, operation: Operation, item: Item) -> bool:
         """Whether the scales that ``item`` needs are agreed on."""
         if item.phase is Phase.SCALE:
             return True
         needs = Phase.SCALE if item.phase is Phase.REFINE or not self.epoch.format.refined else Phase.REFINE
-        return bool(operation.ready[needs, item.first // self._chunk])
+        return bool(operation.ready[needs, item.first // self.chunk])
 
     def _next_batch(self, operation: Operation, item: Item, now: float) -> Iterator[Outgoing]:
         """Encode and send the next blocks of ``item``, as many as fit a batch and the windows of all shards."""
@@ -372,8 +361,8 @@ class Engine:
             window = self.windows[shard]
             mine = -(-(count - offset) // shards)
             self._fill(operation, item, first + offset, mine, window)
-            data = window.push(mine, op, self._headers[op], self._size[op], now)
-            yield Outgoing(shard, data, self._size[op])
+            data = window.push(mine, op, self.headers[op], self.size[op], now)
+            yield Outgoing(shard, data, self.size[op])
         operation.sent += max(count, 0)
 
     def _fill(self, operation: Operation, item: Item, number: int, count: int, window: Window) -> None:
@@ -390,7 +379,7 @@ class Engine:
                     operation.values, scales, refinement, first, number, step, count, window.ring, row
                 )
             if bad != kernels.ALL_GOOD:
-                raise _exceeds(first + bad * step)
+                raise exceeds(first + bad * step)
             if operation.contributed is not None:
                 every = np.arange(count)
                 kernels.decode_own(
@@ -409,15 +398,15 @@ class Engine:
                 operation.own[chunk] = kernels.scale_bytes(job, operation.magnitudes[chunk])
             payload[: item.blocks] = operation.own[chunk]
             if self._signature is not None:
-                payload[self._signature] = np.frombuffer(self._signature_of(operation), np.uint8)
+                payload[self._signature] = self.signature_of(operation)
         else:
             sent = payload[: item.blocks]
             kernels.refine_bytes(job, operation.magnitudes[chunk], operation.agreed[chunk], sent)
 
-    def _signature_of(self, operation: Operation) -> bytes:
+    def signature_of(self, operation: Operation) -> Bytes:
         """What signs its scales; nothing, if they have no room for it."""
         if self._signature is None:
-            return b""
+            return NOT_SIGNED
         float_type = None if operation.maxima else operation.job.float_type
         return signature(operation.values.size, float_type, operation.divisor)
 
@@ -433,34 +422,34 @@ class Engine:
         if places.size:
             if self.kept:
                 self.kept[shard].keep(data.reshape(-1, size), places, blocks)
-            self._take(shard, data, size, places, blocks, first, last)
+            self.take(shard, data, size, places, blocks, first, last)
         self.resend(shard)
         if wrong >= 0:
-            self._raise(shard, data[wrong * size : (wrong + 1) * size])
+            self.raise_for(shard, data[wrong * size : (wrong + 1) * size])
         return self.finished()
 
     def resend(self, shard: int) -> None:
         """Have the blocks sent again that later ones have overtaken."""
-        self._again.extend(Outgoing(shard, *piece) for piece in self.windows[shard].overtaken(self._batch))
+        self.again.extend(Outgoing(shard, *piece) for piece in self.windows[shard].overtaken(self._batch))
 
     def finished(self) -> list[Operation]:
         """The operations that are finished, once: the oldest ones."""
         finished = []
-        while self._operations and self._operations[0].left == 0:
-            finished.append(operation := self._operations.popleft())
+        while self.operations and self.operations[0].left == 0:
+            finished.append(operation := self.operations.popleft())
             if operation.maxima:
                 operation.out[:] = operation.agreed
-            self._sending -= 1
+            self.sending -= 1
         return finished
 
-    def _take(
+    def take(
         self, shard: int, data: Bytes, size: int, places: Integers, blocks: Integers, lowest: int, highest: int
     ) -> None:
         """Use the results of ``blocks`` (the shard's numbering, from ``lowest`` to ``highest``), which stand at
         ``places`` of ``data``, datagrams of ``size`` bytes."""
         shards = len(self.windows)
         first, last = lowest * shards + shard, highest * shards + shard  # the job's numbering
-        for operation in self._operations:
+        for operation in self.operations:
             if last < operation.first_block:
                 break
             if first >= operation.first_block + operation.blocks:
@@ -517,9 +506,9 @@ class Engine:
             operation.agreed[chunk] = agreed
         else:
             operation.refinement[chunk] = agreed
-        operation.ready[item.phase, item.first // self._chunk] = True
+        operation.ready[item.phase, item.first // self.chunk] = True
 
-    def _raise(self, shard: int, datagram: Bytes) -> None:
+    def raise_for(self, shard: int, datagram: Bytes) -> None:
         header, window = datagram[:HEADER_BYTES].view(HEADER_DTYPE)[0], self.windows[shard]
         if header["kind"] == Kind.NOTICE:
             reason = Reason(int(header["reason"]))
@@ -536,83 +525,6 @@ class Engine:
         """When to call `outgoing` though nothing has come; None while nothing is out."""
         return min((d for window in self.windows if (d := window.deadline) is not None), default=None)
 
-    # --- values in a compiled loop, see `stream` ---
-
-    @property
-    def streams(self) -> bool:
-        """Whether `stream` may give something, after `outgoing` without values. It is worth while for large tensors."""
-        first = self._operations[0] if self._operations and len(self.windows) == 1 else None
-        return first is not None and first.blocks >= STREAM_BLOCKS and first.codec is None and not first.maxima
-
-    def stream(self) -> Stream | None:
-        """What a loop needs to take and send blocks of values; nothing else may be done until `streamed`. None: use
-        `receive` and `outgoing`."""
-        window = self.windows[0]
-        if not self.streams or self._again or window.next < window.stored or window.rtt.backoff:
-            return None
-        taking = self._operations[0]
-        sending = self._operations[self._sending] if self._sending < len(self._operations) else None
-        source = taking if sending is None else sending
-        if (
-            source.runs is not taking.runs
-            or source.maxima
-            or source.contributed is not None
-            or source.codec is not None
-        ):
-            return None
-        if not source.values.flags.writeable:  # another type to the compiler
-            return None
-        runs, job, window, n, s = taking.runs, taking.job, self.windows[0], self._numbers, self._times
-        window.lend(n, s)
-        n[streams.SENDS : streams.SENT + 1] = 0
-        if sending is not None:
-            n[streams.SENDS : streams.SENT + 1] = 1, sending.at, sending.sent
-        n[streams.LEFT : streams.AT + 1] = taking.left, 0, taking.divisor, 0
-        n[streams.JOB : streams.BATCH + 1] = (
-            self.epoch.job, self.epoch.token, job.lanes, self._chunk, Phase.REFINE if job.refined else Phase.SCALE,
-            FRACTION_BITS[job.float_type], job.lowest_scale, job.dith8, self._signature is not None,
-            self._size[Op.SUM], Op.SUM, self._size[Op.MAX], Op.MAX, datagrams_per_call(self._size[Op.SUM]),
-        )  # fmt: skip
-        return Stream(
-            n,
-            s,
-            window.arrays(self.kept[0].ring if self.kept else NOT_KEPT),
-            streams.Codecs(
-                job.for_encode, job.for_decode, runs.room(streams.RESULTS_MOST), self._headers[Op.SUM],
-                self._headers[Op.MAX],
-            ),
-            _part(source, source.values),
-            _part(taking, taking.out),
-            np.frombuffer(self._signature_of(source), np.uint8).copy(),
-        )  # fmt: skip
-
-    def streamed(self, stream: Stream) -> None:
-        """Go on where a loop has stopped."""
-        n, taking = stream.n, self._operations[0]
-        taking.left = int(n[streams.LEFT])
-        taking.invalid_codes += int(n[streams.INVALID])
-        if self._sending < len(self._operations):
-            sending = self._operations[self._sending]
-            if stream.sending.items is sending.table:
-                sending.at, sending.sent = n[streams.ITEM : streams.SENT + 1].tolist()
-                self._sending += sending.at == len(sending.items)
-        self.windows[0].take_back(n, stream.s)
-
-    def take_rest(self, stream: Stream, data: Bytes, size: int) -> list[Operation]:
-        """As `receive`, of what a loop has accepted and not taken of ``data``."""
-        n, ring = stream.n, stream.ring
-        places, blocks = (array[n[streams.TAKEN] : n[streams.FRESH]] for array in (ring.places, ring.blocks))
-        if blocks.size:
-            self._take(0, data, size, places, blocks, int(blocks.min()), int(blocks.max()))
-        self.resend(0)
-        if n[streams.WRONG] >= 0:
-            self._raise(0, data[n[streams.WRONG] * size : (n[streams.WRONG] + 1) * size])
-        return self.finished()
-
-    def exceeded(self, stream: Stream) -> Exception:
-        """That the block of values which a loop could not encode exceeds its scale."""
-        return _exceeds(int(stream.n[streams.WRONG]))
-
     # --- when the network has broken, see `salvage` ---
 
     def take_over(
@@ -620,14 +532,14 @@ class Engine:
     ) -> list[Operation]:
         """Use results of ``blocks`` (the shard's numbering) that another rank had, in ``rows`` of ``datagrams``."""
         self.windows[shard].mark_taken(blocks)
-        self._take(shard, datagrams.reshape(-1), datagrams.shape[1], rows, blocks, int(blocks.min()), int(blocks.max()))
+        self.take(shard, datagrams.reshape(-1), datagrams.shape[1], rows, blocks, int(blocks.min()), int(blocks.max()))
         return self.finished()
 
     def unfinished(self) -> list[tuple[Operation, npt.NDArray[np.bool_]]]:
         """The operations that are left, and which of their value blocks have no sums yet."""
         shards = len(self.windows)
         left = []
-        for operation in self._operations:
+        for operation in self.operations:
             pending = np.ones(operation.agreed.size, np.bool_)
             for item in operation.items:
                 if item.phase is Phase.VALUES:
@@ -655,8 +567,8 @@ class Engine:
         if len(epoch.shards) != len(self.windows):
             raise ValueError(f"the new epoch has {len(epoch.shards)} shards, and the job had {len(self.windows)}")
         self.epoch = epoch
-        self._headers = self._make_headers()
-        self._again.clear()
+        self.headers = self._make_headers()
+        self.again.clear()
         for window, shard in zip(self.windows, epoch.shards, strict=True):
             window.resume(shard.lease, shard.resume_block, epoch.job, epoch.token, now)
 

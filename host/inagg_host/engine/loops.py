@@ -33,6 +33,11 @@ the earlier block. Which answer came last tells nothing: it may be to something 
 has yet to send what this one sent before that. So a block that was sent again is taken for lost again only when the
 result has come of a block that was new after that (RFC 8985, RACK, goes by time); or when the timer runs out."""
 
+FLIGHT_LEAST = 32
+"""However many are lost, so many blocks may be out: fewer would leave batches half empty, and starve the link."""
+OVERRUN = 4
+"""More than one in so many lost means that the path cannot hold what is out. Fewer are taken for chance."""
+
 
 @jit
 def _u16(d: Any, at: int) -> Any:
@@ -155,6 +160,16 @@ def accept(
     while low < next_ and done[low & (slots - 1)]:
         low += 1
     return fresh, answered, low, highest, timed_s, wrong, first, last
+
+
+@jit
+def adapted(most: int, window: int, answered: int, overtaken: int) -> int:
+    """What `Window.flight_most` is after a round trip in which so many blocks were answered and overtaken, if it was
+    ``most``: see `Window._adapt`."""
+    least = min(window, FLIGHT_LEAST)
+    if overtaken * OVERRUN > answered:
+        return max(most // 2, least)
+    return min(most + max(window // 16, 1), max(window * 3 // 8, least) if overtaken else window)
 
 
 @jit

@@ -12,7 +12,11 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from struct import pack
+
+import numpy as np
+import numpy.typing as npt
 
 from inagg_wire.scale import FloatType
 
@@ -25,15 +29,17 @@ def chunk_blocks(scale_lanes: int) -> int:
     return scale_lanes - SIGNATURE_LANES if scale_lanes > SIGNATURE_LANES else scale_lanes
 
 
-def signature(elements: int, float_type: FloatType | None, divisor: int) -> bytes:
-    """Four bytes that tell operations apart, then what they lack to 255. ``float_type`` None: maxima of bytes.
+@lru_cache(1024)
+def signature(elements: int, float_type: FloatType | None, divisor: int) -> npt.NDArray[np.uint8]:
+    """Four bytes that tell operations apart, then what they lack to 255. ``float_type`` None: maxima of bytes. It is
+    not to be changed.
 
     The switch takes the maximum over all ranks of each byte. If a rank has another operation, some byte differs, and
     then its maximum and that of its complement add up to more than 255.
     """
     kinds = [*FloatType, None]
     digest = zlib.crc32(pack(">QbI", elements, kinds.index(float_type), divisor)).to_bytes(4, "big")
-    return digest + bytes(255 - byte for byte in digest)
+    return np.array([*digest, *(255 - byte for byte in digest)], np.uint8)
 
 
 def agrees(maxima: bytes) -> bool:
@@ -65,6 +71,7 @@ class Item:
     blocks: int
 
 
+@lru_cache(1024)
 def plan(elements: int, lanes: int, chunk: int, refined: bool) -> tuple[Item, ...]:
     """The blocks of a tensor of ``elements`` elements (> 0), in the order in which they are numbered and sent.
 

@@ -10,14 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inagg_host.kernels.decoder import decode_run
-from inagg_host.kernels.encoder import ALL_GOOD, encode_run
-from inagg_host.kernels.runs import Room
-from inagg_host.kernels.scales import largest_magnitudes, scale_bytes
+from inagg_host.kernels.calls import call
+from inagg_host.kernels.encoder import ALL_GOOD
 from inagg_wire.compiled import inline, jit
 from inagg_wire.layout import GENERATION_MAX, HEADER_BYTES
 
-from .loops import REORDER_BLOCKS, accept, lost, push
+from .loops import REORDER_BLOCKS, accept, adapted, lost, push
 from .plan import SIGNATURE_LANES, Phase
 
 Array = Any
@@ -27,22 +25,24 @@ GENERATIONS, HEADER = int(GENERATION_MAX), int(HEADER_BYTES)
 LOW, NEXT, FLIGHT, MOST, HIGHEST, ROUND_END, ANSWERED, OVERTAKEN, RESENT, END, BASE, SLOTS = range(12)
 PROGRESSED, SAMPLES = range(12, 14)
 """1 if there was a result; how many samples of the round trip were taken."""
-JOB, TOKEN, LANES, CHUNK, NEEDS, FRACTION, LOWEST, DITH8, SIGNED = range(14, 23)
-"""Of the job: blocks that share a block of scales, the phase that values wait for, bits of a value's fraction, the
-least exponent of a scale, and whether blocks of scales are signed."""
-SUM_SIZE, SUM_OP, MAX_SIZE, MAX_OP, BATCH = range(23, 28)
+JOB, TOKEN, CHUNK, NEEDS, SIGNED = range(14, 19)
+"""Of the job: blocks that share a block of scales, the phase that values wait for, whether scales are signed."""
+ENCODE, DECODE, SCALES = range(19, 22)
+"""Addresses: `inagg_host.kernels.calls`."""
+SUM_SIZE, SUM_OP, MAX_SIZE, MAX_OP, BATCH = range(22, 27)
 """Bytes of a datagram of values and of scales, and their ops; the most blocks to encode at a time."""
-SENDS, ITEM, SENT = range(28, 31)
-"""Whether there is something to send: item ``ITEM`` of `Stream.sending`, of which so many blocks are sent."""
-LEFT, INVALID, DIVISOR, AT = range(31, 35)
-"""Of the operation whose sums are taken: blocks without a result, invalid codes, the divisor, the item to look at."""
-FRESH, TAKEN, WRONG = range(35, 38)
+SENDS, ITEM, SENT, MORE = range(27, 31)
+"""Whether there is something to send: item ``ITEM`` of `Stream.sending`, of which so many blocks are sent; whether
+there is more after that operation."""
+LEFT, INVALID, AT = range(31, 34)
+"""Of the operation whose sums are taken: blocks without a result, invalid codes, the item to look at."""
+FRESH, TAKEN, WRONG = range(34, 37)
 """Of results that were accepted: how many, how many of them are taken, and the datagram that tells of an error."""
-NUMBERS = 38
+NUMBERS = 37
 
 RESULTS_MOST = 1 << 12
 """More than there can be in one batch, whose 65,535 bytes have headers of 24 bytes or more."""
-SAMPLES_MOST = 8
+SAMPLES_MOST = 32
 
 # Indices into `Stream.s`, seconds: the window's, of the phases since the loop began, then the samples.
 SHORTEST, PROGRESS, TIMEOUT, ENCODING, NETWORK, DECODING, IDLE, SAMPLE = range(8)
@@ -76,27 +76,14 @@ class Ring(NamedTuple):
 
 
 class Part(NamedTuple):
-    """An operation: see `inagg_host.engine.engine.Operation`. ``values``, as bits, are what is sent, or taken."""
+    """An operation: see `inagg_host.engine.engine.Operation`."""
 
-    values: Any
-    scales: Any
-    refinements: Any
     items: Any
     ready: Any
+    scales: Any
     own: Any
-    magnitudes: Any
-
-
-class Codecs(NamedTuple):
-    """What is the same for all operations of a float type."""
-
-    encode: Any
-    """`inagg_host.kernels.encoder.Encoding`."""
-    decode: Any
-    """`inagg_host.kernels.decoder.Result`."""
-    room: Room
-    sum_header: Any
-    max_header: Any
+    context: Any
+    """See `inagg_host.kernels.calls`."""
 
 
 class Stream(NamedTuple):
@@ -105,20 +92,12 @@ class Stream(NamedTuple):
     n: Any
     s: Any
     ring: Ring
-    codecs: Codecs
     sending: Part
     taking: Part
+    headers: Any
+    """uint8, (ops, header): of contributions."""
     signature: Any
     """uint8: what signs the scales that are sent; empty if they are not signed."""
-
-
-@inline
-def _advance(n: Array, s: Array, count: int, now: float) -> None:
-    """`Window._advance`."""
-    if n[NEXT] == n[LOW]:
-        s[PROGRESS] = now
-    n[NEXT] += count
-    n[FLIGHT] += count
 
 
 @jit
@@ -152,21 +131,18 @@ def fill(st: Stream, now: float) -> Any:
 
 @jit
 def _fill_values(st: Stream, item: Array, room: int, now: float) -> Any:
-    n, r, x, c = st.n, st.ring, st.sending, st.codecs
+    n, x = st.n, st.sending
     row = n[NEXT] & (n[SLOTS] - 1)
     most = min(item[COUNT] - n[SENT], n[BATCH], n[SLOTS] - row)
     count = min(most, room)
     # Small batches cost as much as large ones. While half of what may be out is, the link has enough to do.
     if count <= 0 or (count < most and 2 * n[FLIGHT] > n[MOST]):
         return NOTHING
-    bad = encode_run(
-        c.encode, x.values, item[FIRST] + n[SENT], item[START] + n[SENT], 1, count, x.scales, x.refinements, r.ring,
-        row, c.room.indices, c.room.words, c.room.codes,
-    )  # fmt: skip
+    bad = call(n[ENCODE], x.context.ctypes.data, item[FIRST] + n[SENT], item[START] + n[SENT], count, row)
     if bad != ALL_GOOD:
         n[WRONG] = item[FIRST] + n[SENT] + bad
         return EXCEEDS
-    _push(st, row, count, c.sum_header, n[SUM_SIZE], n[SUM_OP], now)
+    _push(st, row, count, n[SUM_SIZE], n[SUM_OP], now)
     return count
 
 
@@ -175,25 +151,22 @@ def _fill_scales(st: Stream, item: Array, now: float) -> Any:
     n, x = st.n, st.sending
     row = n[NEXT] & (n[SLOTS] - 1)
     payload = st.ring.ring[row, HEADER : n[MAX_SIZE]]
-    begin, end = item[FIRST], item[FIRST] + item[BLOCKS]
-    values = x.values[begin * n[LANES] : min(end * n[LANES], len(x.values))]
-    largest_magnitudes(values, n[LANES], n[FRACTION], x.magnitudes[begin:end])
-    scale_bytes(x.magnitudes[begin:end], n[DITH8] != 0, n[LOWEST], x.own[begin:end])
+    call(n[SCALES], x.context.ctypes.data, item[FIRST], item[BLOCKS], 0, 0)
     for i in range(len(payload)):
-        payload[i] = x.own[begin + i] if i < item[BLOCKS] else 0
+        payload[i] = x.own[item[FIRST] + i] if i < item[BLOCKS] else 0
     _copy(payload[len(payload) - len(st.signature) :], st.signature, len(st.signature))
-    _push(st, row, 1, st.codecs.max_header, n[MAX_SIZE], n[MAX_OP], now)
+    _push(st, row, 1, n[MAX_SIZE], n[MAX_OP], now)
     return 1
 
 
 @jit
-def _push(st: Stream, row: int, count: int, header: Array, size: int, op: int, now: float) -> None:
+def _push(st: Stream, row: int, count: int, size: int, op: int, now: float) -> None:
     """`Window.push`, of ``count`` blocks of the item that is being sent."""
     n, r = st.n, st.ring
     generation = 1 + n[NEXT] // n[SLOTS] % GENERATIONS
     push(
-        r.ring, row, count, header, size, op, n[BASE] + row, generation, n[NEXT], now, r.sizes, r.op, r.done, r.taken,
-        r.once, r.sent_s, r.after,
+        r.ring, row, count, st.headers[op], size, op, n[BASE] + row, generation, n[NEXT], now, r.sizes, r.op, r.done,
+        r.taken, r.once, r.sent_s, r.after,
     )  # fmt: skip
     if n[NEXT] == n[LOW]:
         st.s[PROGRESS] = now
@@ -234,7 +207,7 @@ def take(st: Stream, data: Array, size: int, now: float) -> bool:
 @jit
 def _take_next(st: Stream, data: Array, size: int) -> bool:
     """Take the next results, those of one item; False if they are of none, or not as they should be."""
-    n, r, x, c = st.n, st.ring, st.taking, st.codecs
+    n, r, x = st.n, st.ring, st.taking
     begin = n[TAKEN]
     if not _has(x.items, n[AT], r.blocks[begin]):  # as it almost always has
         n[AT] = 0
@@ -248,10 +221,7 @@ def _take_next(st: Stream, data: Array, size: int) -> bool:
     if item[PHASE] == VALUES:
         while end < n[FRESH] and _has(x.items, n[AT], r.blocks[end]):
             end += 1
-        invalid = decode_run(
-            c.decode, data, size, r.places[begin:end], r.blocks[begin:end], 1, item[FIRST] - item[START], x.values,
-            x.scales, x.refinements, n[DIVISOR], c.room.indices, c.room.words, c.room.codes,
-        )  # fmt: skip
+        invalid = call(n[DECODE], x.context.ctypes.data, size, begin, end, item[FIRST] - item[START])
         if invalid < 0:
             return False
         n[INVALID] += invalid
@@ -286,14 +256,15 @@ def _has(items: Array, at: int, block: int) -> Any:
 
 @jit
 def end_round_trip(st: Stream) -> bool:
-    """`Window._end_round_trip`, where nothing is lost and all of the window may be out. False: not so."""
+    """`Window._end_round_trip`; False if there is no room for its sample."""
     n, s = st.n, st.s
-    if n[OVERTAKEN] or n[MOST] != n[SLOTS] // 2 or n[SAMPLES] == SAMPLES_MOST:
+    if n[SAMPLES] == SAMPLES_MOST:
         return False
     if s[SHORTEST] < np.inf:
         s[SAMPLE + n[SAMPLES]] = s[SHORTEST]
         n[SAMPLES] += 1
-    n[ROUND_END], s[SHORTEST], n[ANSWERED] = n[NEXT], np.inf, 0
+    n[MOST] = adapted(n[MOST], n[SLOTS] // 2, n[ANSWERED], n[OVERTAKEN])
+    n[ROUND_END], s[SHORTEST], n[ANSWERED], n[OVERTAKEN] = n[NEXT], np.inf, 0, 0
     return True
 
 

@@ -24,11 +24,6 @@ from .stream import Ring
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 
-FLIGHT_LEAST = 32
-"""However many are lost, so many blocks may be out: fewer would leave batches half empty, and starve the link."""
-OVERRUN = 4
-"""More than one in so many lost means that the path cannot hold what is out. Fewer are taken for chance."""
-
 
 class Window:
     """One shard's window. Sans-IO; one caller at a time."""
@@ -168,16 +163,10 @@ class Window:
         """How many blocks may be out in the next round trip.
 
         The window P is what slots allow. As long as nothing is lost, it may all be out. When something is lost, the
-        window stands still at the first lost block; so only a quarter is out, and the rest is room to go on meanwhile.
+        window stands still at the first lost block; so only half of it is out, and the rest is room to go on meanwhile.
         If so much is lost that the path must have overrun, half as many are out, and again, until it can hold them.
         """
-        window, most = self.lease.window, self.flight_most
-        least = min(window, FLIGHT_LEAST)
-        if self._overtaken * OVERRUN > self._answered:
-            self.flight_most = max(most // 2, least)
-        else:
-            room = max(window // 4, least) if self._overtaken else window
-            self.flight_most = min(most + max(window // 16, 1), room)
+        self.flight_most = loops.adapted(self.flight_most, self.lease.window, self._answered, self._overtaken)
 
     # --- in a compiled loop, see `stream` ---
 
@@ -188,20 +177,23 @@ class Window:
             self._shapes, self.counts, self._places, self._blocks, kept,
         )  # fmt: skip
 
-    def lend(self, n: Integers, s: npt.NDArray[np.float64]) -> None:
-        """Write the numbers to ``n`` and the times to ``s``, for a loop that changes them."""
-        n[: streams.SAMPLES + 1] = (
+    def lend(self) -> tuple[int, ...]:
+        """The numbers of `Stream.n` that are the window's, for a loop that changes them."""
+        return (
             self.low, self.next, self.flight, self.flight_most, self._highest, self._round_end, self._answered,
             self._overtaken, self.resent, self._end, self.lease.base, self.lease.slots, 0, 0,
         )  # fmt: skip
-        s[: streams.SAMPLE] = self._shortest_s, self._progress_s, self.rtt.timeout_s, 0, 0, 0, 0
 
-    def take_back(self, n: Integers, s: npt.NDArray[np.float64]) -> None:
+    def lend_times(self) -> tuple[float, float, float]:
+        """Likewise of `Stream.s`."""
+        return self._shortest_s, self._progress_s, self.rtt.timeout_s
+
+    def take_back(self, n: list[int], s: npt.NDArray[np.float64]) -> None:
         """What a loop has done."""
         (
-            self.low, self.next, self.flight, _, self._highest, self._round_end, self._answered, self._overtaken,
-            self.resent, *_, progressed, samples,
-        ) = n[: streams.SAMPLES + 1].tolist()  # fmt: skip
+            self.low, self.next, self.flight, self.flight_most, self._highest, self._round_end, self._answered,
+            self._overtaken, self.resent, *_, progressed, samples,
+        ) = n[: streams.SAMPLES + 1]  # fmt: skip
         self.stored = self.next
         self._shortest_s, self._progress_s = s[: streams.PROGRESS + 1].tolist()
         for sample_s in s[streams.SAMPLE : streams.SAMPLE + samples].tolist():

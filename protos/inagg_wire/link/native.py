@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 from numba.core.types import ExternalFunction
 
-from inagg_wire.compiled import inline, jit
+from inagg_wire.compiled import jit
 from inagg_wire.link.base import MAX_BATCH_BYTES
 from inagg_wire.link.port import (
     BYTES_IN,
@@ -57,7 +57,7 @@ _setsockopt: Any = ExternalFunction(
     "setsockopt", types.int32(types.int32, types.int32, types.int32, types.uintp, types.uint32)
 )
 _ppoll: Any = ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
-_sched_yield: Any = ExternalFunction("sched_yield", types.int32())
+_memmove: Any = ExternalFunction("memmove", types.uintp(types.uintp, types.uintp, types.uint64))
 _clock_gettime: Any = ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 _pointer: Any = types.CPointer
 _errno: Any = ExternalFunction("__errno_location", _pointer(types.int32)())
@@ -75,7 +75,7 @@ MOST_DATAGRAMS = FATES // 4
 """A received batch of more, of a few bytes each, is none of ours: `FATES` are there for so many."""
 
 
-@inline
+@jit
 def clock(port: Any) -> Any:
     """Seconds, as time.monotonic."""
     words = port.words
@@ -83,7 +83,7 @@ def clock(port: Any) -> Any:
     return np.float64(words[CLOCK]) + np.float64(words[CLOCK + 1]) * 1e-9
 
 
-@inline
+@jit
 def receive(port: Any) -> Any:
     """Receive a batch into ``port.buffer``; how many bytes, or why none (`AGAIN` and so on).
 
@@ -131,15 +131,14 @@ def survivors(port: Any, data: Array, length: int, size: int, direction: int, to
         end = min(start + size, length)
         if not fates[at] & (LOST | CORRUPTED):
             if left != start or direction == SENDING:
-                for i in range(end - start):
-                    to[left + i] = data[start + i]
+                _memmove(to.ctypes.data + left, data.ctypes.data + start, end - start)
             left += end - start
         at += 1
     port.words[FATE_AT + direction] = at
     return left
 
 
-@inline
+@jit
 def send(port: Any, data: Array, length: int, size: int, peer: int) -> Any:
     """Send ``length`` bytes, datagrams of ``size`` bytes and no more than one call takes, to ``peer``
     (`inagg_wire.link.port.key_of`). 0; or `FAILED`, for the reason in `ERRNO`, or `NO_FATES`: then nothing is sent."""
@@ -172,7 +171,7 @@ def send(port: Any, data: Array, length: int, size: int, peer: int) -> Any:
     return 0
 
 
-@inline
+@jit
 def wait(port: Any, other: int, timeout_ns: int) -> Any:
     """Until something came, or the descriptor ``other`` has something to read, ``timeout_ns`` at most (if negative, for
     ever), or a signal came. Bit 0: something came; bit 1: ``other``."""
@@ -184,9 +183,3 @@ def wait(port: Any, other: int, timeout_ns: int) -> Any:
     if ready <= 0:
         return 0
     return (1 if words[POLL] >> 48 != 0 else 0) | (2 if words[POLL + 1] >> 48 != 0 else 0)
-
-
-@inline
-def give_way() -> None:
-    """Let another process have the processor, if one wants it."""
-    _sched_yield()

@@ -8,6 +8,7 @@ network, the loop leaves to the link's own methods.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +63,7 @@ def make_port(descriptor: int) -> Port:
     return Port(words, buffer, np.zeros(MAX_BATCH_BYTES, np.uint8), np.zeros((2, FATES), np.uint8))
 
 
+@lru_cache(4096)
 def key_of(address: Address) -> int:
     """An IPv4 address and port as one word: the first eight bytes of its sockaddr_in (ip(7)), as the machine reads
     them. ValueError: no IPv4 address."""

@@ -35,7 +35,7 @@ def state(engine: Engine) -> tuple[object, ...]:
     (window,) = engine.windows
     return (
         window.low, window.next, window.flight, window._done.tobytes(), window._taken.tobytes(), window.deadline,
-        window.rtt.samples, *((o.left, o.out.tobytes(), o.agreed.tobytes()) for o in engine._operations),
+        window.rtt.samples, *((o.left, o.out.tobytes(), o.agreed.tobytes()) for o in engine.operations),
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def test_another_generation_is_a_repetition(generation: int) -> None:
 def test_a_result_of_a_block_that_is_done_is_not_written_again() -> None:
     cluster, result = awaiting()
     cluster.take([result])
-    for operation in cluster.engines[0]._operations:
+    for operation in cluster.engines[0].operations:
         operation.out[:] = 123.0
     assert_ignored(cluster, result, REPEATED)
 
@@ -114,7 +114,7 @@ def test_a_result_of_a_block_that_is_done_is_not_written_again() -> None:
 def test_the_same_result_twice_in_a_batch_is_written_once() -> None:
     cluster, result = awaiting()
     engine = cluster.engines[0]
-    (operation,) = engine._operations
+    (operation,) = engine.operations
     left = operation.left
     data = np.frombuffer(bytearray(result.data * 3), np.uint8)
     engine.receive(0, data, len(result.data), cluster.now)

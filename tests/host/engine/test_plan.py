@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,12 +99,12 @@ def test_equal_operations_agree() -> None:
         signature(1000, FloatType.FLOAT32, 1),
     ],
 )
-def test_operations_that_differ_in_one_thing_do_not(other: bytes) -> None:
+def test_operations_that_differ_in_one_thing_do_not(other: npt.NDArray[np.uint8]) -> None:
     mine = signature(1000, FloatType.FLOAT32, 4)
     assert not agrees(bytes(map(max, zip(mine, other, strict=True))))
 
 
 @given(st.integers(1, 2**40), st.integers(1, 2**40))
 def test_two_sizes_agree_only_if_they_are_one(a: int, b: int) -> None:
-    of = [signature(size, FloatType.FLOAT32, 1) for size in (a, b)]
+    of = [signature(size, FloatType.FLOAT32, 1).tobytes() for size in (a, b)]
     assert agrees(bytes(map(max, zip(*of, strict=True)))) == (of[0] == of[1])

@@ -183,8 +183,8 @@ class Rank:
         return (
             e.epoch.token, w.low, w.next, w.stored, w.flight, w.flight_most, w._highest, w._round_end, w._answered,
             w._overtaken, w._done.tobytes(), w._taken.tobytes(), w._once[out].tobytes(), w._after[out].tobytes(),
-            w.ring.tobytes(), e._sending, e._next_block, self.finished, len(self.memory),
-            *((o.at, o.sent, o.left, o.agreed.tobytes(), o.refinement.tobytes()) for o in e._operations),
+            w.ring.tobytes(), e.sending, e._next_block, self.finished, len(self.memory),
+            *((o.at, o.sent, o.left, o.agreed.tobytes(), o.refinement.tobytes()) for o in e.operations),
             *(memory.state for memory in self.memory),
         )  # fmt: skip
 

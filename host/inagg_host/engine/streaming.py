@@ -1,0 +1,119 @@
+"""An engine's values in a compiled loop: what the loop needs, and what it has done. See `stream`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inagg_host.kernels import Runs, calls
+from inagg_wire.layout import Op
+from inagg_wire.link import datagrams_per_call
+
+from . import stream as streams
+from .plan import Phase
+from .stream import Part, Ring, Stream
+from .window import Bytes, Integers
+
+if TYPE_CHECKING:
+    from .engine import Engine, Operation
+
+NOT_KEPT = np.zeros((0, 1), np.uint8)
+
+
+class Streaming:
+    """Between `begin` and `end`, the engine is the loop's; then it goes on where the loop has stopped."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._n, self._s = np.zeros(streams.NUMBERS, np.int64), np.zeros(streams.TIMES, np.float64)
+        # By type: the arrays that a context has the addresses of, and the context.
+        self._contexts: dict[Runs, tuple[tuple[npt.NDArray[Any], ...], Integers]] = {}
+
+    @property
+    def possible(self) -> bool:
+        """Whether `begin` may give something."""
+        e = self._engine
+        if len(e.windows) != 1 or not e.operations or e.again:
+            return False
+        window, first = e.windows[0], e.operations[0]
+        return first.codec is None and not first.maxima and window.next == window.stored and not window.rtt.backoff
+
+    def begin(self, data: Bytes) -> Stream | None:
+        """What a loop needs to take and send the oldest operations' blocks; ``data``: where it receives batches. None:
+        use `Engine.receive` and `Engine.outgoing`."""
+        if not self.possible:
+            return None
+        e = self._engine
+        taking, unsent = e.operations[0], len(e.operations) - e.sending
+        source = e.operations[e.sending] if unsent else taking
+        if source.maxima or source.contributed is not None or source.codec is not None:
+            return None
+        job, window = taking.job, e.windows[0]
+        needs = Phase.REFINE if job.refined else Phase.SCALE
+        (encode, _, scale), (_, decode, _) = calls.addresses(source.job), calls.addresses(job)
+        self._n[:] = (
+            *window.lend(), e.epoch.job, e.epoch.token, e.chunk, needs, e.signed, encode, decode, scale,
+            e.size[Op.SUM], Op.SUM, e.size[Op.MAX], Op.MAX, datagrams_per_call(e.size[Op.SUM]),
+            unsent > 0, source.at, source.sent, unsent > 1, taking.left, 0, 0, 0, 0, 0,
+        )  # fmt: skip
+        self._s[: streams.SAMPLE] = *window.lend_times(), 0, 0, 0, 0
+        ring = window.arrays(e.kept[0].ring if e.kept else NOT_KEPT)
+        target = self._part(taking, taking.out, ring, data)
+        in_place = source is taking and source.values is source.out
+        sent = target if in_place else self._part(source, source.values, ring, data)
+        return Stream(self._n, self._s, ring, sent, target, e.headers, e.signature_of(source))
+
+    def _part(self, operation: Operation, values: npt.NDArray[Any], ring: Ring, data: Bytes) -> Part:
+        """What a loop needs of an operation, whose ``values`` it sends or takes. ``data``: where it receives."""
+        o, context = operation, self._context(operation.runs, ring, data).copy()
+        context[: calls.RING] = (
+            _at(values), values.size, _at(o.agreed), _at(o.refinement), o.agreed.size, _at(o.magnitudes), _at(o.own),
+        )  # fmt: skip
+        context[calls.DIVISOR] = o.divisor
+        return Part(o.table, o.ready, o.agreed, o.own, context)
+
+    def _context(self, runs: Runs, ring: Ring, data: Bytes) -> Integers:
+        """What is the same in the contexts of all operations of a type."""
+        room = runs.room(streams.RESULTS_MOST)
+        pointed_to = ring.ring, data, ring.places, ring.blocks, room.indices, room.words, room.codes
+        made = self._contexts.get(runs)
+        if made is None or any(a is not b for a, b in zip(made[0], pointed_to, strict=True)):
+            c = calls.context_of(runs.job)
+            c[calls.RING], (c[calls.ROWS], c[calls.STRIDE]) = _at(ring.ring), ring.ring.shape
+            c[calls.DATA], c[calls.DATA_BYTES], c[calls.PLACES] = _at(data), data.size, _at(ring.places)
+            c[calls.NUMBERS], c[calls.RESULTS] = _at(ring.blocks), ring.blocks.size
+            c[calls.INDICES], c[calls.INDICES_WIDTH] = _at(room.indices), room.indices.shape[1]
+            c[calls.WORDS], c[calls.CODES] = _at(room.words), _at(room.codes)
+            made = self._contexts[runs] = pointed_to, np.array(c, np.int64)
+        return made[1]
+
+    def end(self, stream: Stream) -> None:
+        """The loop has stopped."""
+        e, taking = self._engine, self._engine.operations[0]
+        n = stream.n.tolist()
+        taking.left = n[streams.LEFT]
+        taking.invalid_codes += n[streams.INVALID]
+        if e.sending < len(e.operations):
+            sending = e.operations[e.sending]
+            sending.at, sending.sent = n[streams.ITEM], n[streams.SENT]
+            e.sending += sending.at == len(sending.items)
+        e.windows[0].take_back(n, stream.s)
+
+    def take_rest(self, stream: Stream, data: Bytes, size: int) -> list[Operation]:
+        """As `Engine.receive`, of what the loop has accepted and not taken of ``data``."""
+        n, ring, e = stream.n, stream.ring, self._engine
+        places, blocks = (array[n[streams.TAKEN] : n[streams.FRESH]] for array in (ring.places, ring.blocks))
+        if blocks.size:
+            e.take(0, data, size, places, blocks, int(blocks.min()), int(blocks.max()))
+        e.resend(0)
+        wrong = int(n[streams.WRONG])
+        if wrong >= 0:
+            e.raise_for(0, data[wrong * size : (wrong + 1) * size])
+        return e.finished()
+
+
+def _at(array: npt.NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
