@@ -12,14 +12,14 @@
 #define LEADING_ZERO(k) FROM(k) ^ 32w1 << k &&& FROM(k)
 #define EACH_POSITION(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15) \
     M(16) M(17) M(18) M(19) M(20) M(21) M(22) M(23) M(24) M(25) M(26) M(27) M(28) M(29) M(30)
-#define ROUND_UP(k) LEADING_ONE(k) : up((32w1 << k) - 1);
-#define ROUND_DOWN(k) LEADING_ZERO(k) : down((32w1 << k) - 1);
+#define ROUND_UP(k) (LEADING_ONE(k), _) : up((32w1 << k) - 1);
+#define ROUND_DOWN(k) (LEADING_ZERO(k), _) : down((32w1 << k) - 1);
 #define CODE_UP(k) (LEADING_ONE(k), OP_SUM) : set(k + 1);
 #define CODE_SCALE(v) (v, OP_MAX) : set(v);
 #define CODE_DOWN(k) (LEADING_ZERO(k), OP_SUM) : set(0x80 | k + 1);
 
-// Step 1. Noise is 0 for a maximum.
-control Rounding(in bit<32> sum, in bit<32> noise, out bit<32> rounding) {
+// Step 1. Nothing is added to a maximum.
+control Rounding(in bit<32> sum, in bit<8> op, in bit<32> noise, out bit<32> rounding) {
     action up(bit<32> mask) {
         rounding = noise & mask;
     }
@@ -29,39 +29,17 @@ control Rounding(in bit<32> sum, in bit<32> noise, out bit<32> rounding) {
 
     @hidden
     table leading {
-        key = { sum : ternary; }
+        key = {
+            sum : ternary;
+            op : ternary;
+        }
         actions = { up; down; }
         const default_action = down(0);  // -1, which has no zero
         const entries = {
-            0 : up(0);
+            (_, OP_MAX) : up(0);
+            (0, _) : up(0);
             EACH_POSITION(ROUND_UP)
             EACH_POSITION(ROUND_DOWN)
-        }
-    }
-
-    apply {
-        leading.apply();
-    }
-}
-
-// Step 3.
-control Code(in bit<32> rounded, in bit<8> op, out bit<8> code) {
-    action set(bit<8> it) {
-        code = it;
-    }
-    @hidden
-    table leading {
-        key = {
-            rounded : ternary;
-            op : ternary;
-        }
-        actions = { set; @defaultonly NoAction; }
-        const default_action = NoAction();
-        const entries = {
-            EACH_BYTE(CODE_SCALE)
-            (0, OP_SUM) : set(0);
-            EACH_POSITION(CODE_UP)
-            EACH_POSITION(CODE_DOWN)
         }
     }
 

@@ -1,8 +1,9 @@
 """Compiles the Tofino program, assembles it, and says what it needs of the chip.
 
     python p4/tofino/fit.py                     report on standard output
-    python p4/tofino/fit.py --write             and into p4/tofino/FIT.md
+    python p4/tofino/fit.py --write             and into p4/tofino/FIT.md; what the tests execute into compiled.json
     python p4/tofino/fit.py --keep FOLDER       keep what compiler and assembler wrote
+    python p4/tofino/fit.py --check             exit code 1 if a source changed since --write; needs no compiler
 
 Needs p4c's Tofino backend (`p4c-barefoot`) and its assembler (`bfas`) on PATH: https://github.com/p4lang/p4c,
 backends/tofino. The compiler alone proves nothing: it takes more than 12 stages without a word; the assembler refuses.
@@ -19,9 +20,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from extract import dump, extract, sources
+
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "inagg.p4"
 REPORT = HERE / "FIT.md"
+COMPILED = HERE / "compiled.json"
 STAGES = 12
 MACROS = ("__TARGET_TOFINO__=1", "__p4c_major__=9", "__p4c_minor__=7", "__p4c_patchlevel__=4")
 """What the compiler's own driver defines."""
@@ -37,6 +41,18 @@ COLUMNS = {
     "match bytes (194)": ("xbar_bytes", "bytes"),
 }
 """What a stage has (in brackets how much), and where the compiler's resources.json lists what is in use."""
+
+RETURNS = {
+    "tag_compare": "predicate",
+    "members_start": "alu_lo",
+    "members_join": "cmplo, mem_lo",
+    "start": "alu_lo",
+    "add": "alu_lo",
+    "maximum": "alu_lo",
+    "read": "mem_lo",
+}
+"""What register actions return, by the end of their names: who was missing before (`mem_lo`), the sum after (`alu_lo`).
+The compiler may take one for the other without a word."""
 
 Stage = dict[str, Any]
 
@@ -76,18 +92,39 @@ def report(stages: list[Stage], phv: dict[str, Any], compiler: str, code: int) -
     return "\n".join(lines) + "\n"
 
 
+def wrong_returns(registers: dict[str, Any]) -> list[str]:
+    """The register actions that do not return what they should. ``registers``: as in compiled.json."""
+    return [
+        f"{name}: {does}"
+        for register in registers.values()
+        for name, does in register["actions"].items()
+        if f"output {next(what for end, what in RETURNS.items() if name.endswith(end))}" not in does
+    ]
+
+
+def check() -> int:
+    """Whether compiled.json is of the sources as they are."""
+    stale = json.loads(COMPILED.read_text())["sources"] != sources(HERE.parent)
+    if stale:
+        print(f"{COMPILED.name} and {REPORT.name}: stale: python p4/tofino/fit.py --write", file=sys.stderr)
+    return int(stale)
+
+
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help=f"write the report to {REPORT.name} as well")
+    parser.add_argument("--write", action="store_true", help=f"write {REPORT.name} and {COMPILED.name}")
+    parser.add_argument("--check", action="store_true", help="only say whether the last report is of these sources")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what compiler and assembler wrote there")
     parser.add_argument(
         "-D", action="append", default=[], metavar="NAME=VALUE", dest="macros", help="SLOT_BITS, BINDINGS"
     )
     options = parser.parse_args()
+    if options.check:
+        return check()
     missing = [tool for tool in ("p4c-barefoot", "bfas") if shutil.which(tool) is None]
     if missing:
         print(f"NOT COMPILED: not on PATH: {', '.join(missing)} (p4lang/p4c, backends/tofino)", file=sys.stderr)
@@ -118,9 +155,17 @@ def main() -> int:
         print(text, end="")
         if assembled.returncode:
             print(assembled.stdout + assembled.stderr, file=sys.stderr)
-        elif options.write:
+            return assembled.returncode
+        context = json.loads((assembly.parent / "context.json").read_text())
+        compiled_program = extract(context, assembly.read_text(), compiler, HERE.parent)
+        wrong = wrong_returns(compiled_program["registers"])
+        if wrong:
+            print("these register actions return something else:", *wrong, sep="\n", file=sys.stderr)
+            return 1
+        if options.write:
             REPORT.write_text(text)
-        return assembled.returncode
+            COMPILED.write_text(dump(compiled_program))
+        return 0
 
 
 if __name__ == "__main__":

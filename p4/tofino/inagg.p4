@@ -1,11 +1,12 @@
-// The aggregation on Tofino 1 (tna): nat8, 16 lanes in one pass of one pipe.
+// The aggregation on Tofino 1 (tna): nat8, 32 lanes in one pass of one pipe.
 //
 //     p4c --target tofino --arch tna -o out p4/tofino/inagg.p4         (p4/tofino/fit.py does this and reports)
 //
 // SLOT_BITS: 2^SLOT_BITS slots. BINDINGS: entries of the binding table, 8 for each worker and 1 for each job.
 //
-// Stages of the ingress: checks of the header, binding, addresses; tag of the slot; who is missing; outcome; accumulators,
-// four lanes a stage. Lanes 4 to 15 come first and are encoded in the stages after theirs; lanes 0 to 3 in the egress.
+// Stages of the ingress: 0 checks of the header, binding, addresses; 1 tag of the slot; 2 who is missing; 3 outcome; 4 to 11
+// accumulators, four lanes a stage. Lanes 12 to 31 come first and are encoded in the three stages after theirs; lanes 0 to 11
+// in the egress.
 
 #include <core.p4>
 #include <tna.p4>
@@ -31,32 +32,12 @@
 #include "slot.p4"
 #include "outcome.p4"
 #include "verdict.p4"
-#include "lane.p4"
-#include "encode.p4"
+#include "noise.p4"
+#include "lanes.p4"
 #include "answer.p4"
 
-#define MAKE_LANE(i) Decode() decode_##i; Lane() lane_##i;
-#define DECODE_LATE(i) decode_##i.apply(hdr.late.l##i, meta.mode, hdr.sums.l##i);
-#define DECODE_EARLY(i) decode_##i.apply(hdr.early.l##i, meta.mode, meta.l##i);
-#define ADD_LATE(i) lane_##i.apply(meta.lanes, hdr.inagg.slot, hdr.sums.l##i);
-#define ADD_EARLY(i) lane_##i.apply(meta.lanes, hdr.inagg.slot, meta.l##i);
-
-// Encoding of lane i with the noise of its group g, in ingress and egress.
-#define MAKE_CODE(i, g) Rounding() rounding_##i; Code() code_##i; bit<32> by_##i;
-#define ROUND_EARLY(i, g) rounding_##i.apply(meta.l##i, noise_##g, by_##i);
-#define SHIFT_EARLY(i, g) meta.l##i = meta.l##i + by_##i;
-#define CODE_EARLY(i, g) code_##i.apply(meta.l##i, hdr.inagg.op, hdr.early.l##i);
-#define ROUND_LATE(i, g) rounding_##i.apply(hdr.sums.l##i, noise_##g, by_##i);
-#define SHIFT_LATE(i, g) hdr.sums.l##i = hdr.sums.l##i + by_##i;
-#define CODE_LATE(i, g) code_##i.apply(hdr.sums.l##i, hdr.inagg.op, hdr.late.l##i);
-#define EACH_LATE_IN_GROUPS(M) M(0, 0) M(1, 0) M(2, 0) M(3, 0)
-#define EACH_EARLY_IN_GROUPS(M) M(4, 1) M(5, 1) M(6, 1) M(7, 1) M(8, 2) M(9, 2) M(10, 2) M(11, 2) \
-    M(12, 3) M(13, 3) M(14, 3) M(15, 3)
-#define EACH_EARLY_GROUP(M) M(1) M(2) M(3)
-#define MAKE_NOISE(g) Hash<bit<32>>(HashAlgorithm_t.CRC32) hash_##g; bit<32> noise_##g;
-#define NOISE(g) if (meta.mode == MODE_MAX) { noise_##g = 0; } \
-    else { noise_##g = hash_##g.get({ meta.seed, hdr.inagg.slot, hdr.inagg.generation, 16w##g }); }
-
+EACH_EARLY(PIN_EARLY)
+EACH_LATE(PIN_LATE)
 control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
                 in ingress_intrinsic_metadata_from_parser_t from_parser,
                 inout ingress_intrinsic_metadata_for_deparser_t deparser,
@@ -71,9 +52,10 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic
     Verdict() verdict;
     Answer() answer;
     EACH_LANE(MAKE_LANE)
-    EACH_EARLY_IN_GROUPS(MAKE_CODE)
-    EACH_EARLY_GROUP(MAKE_NOISE)
-    Hash<bit<32>>(HashAlgorithm_t.CRC32) hash_0;
+    EACH_EARLY(MAKE_CODE)
+    Noise(0) noise_late;
+    Noise(3) noise_a;
+    Noise(3) noise_b;
 
     // By worker and OUTCOME_: what became of admitted contributions. Frames and bytes.
     Counter<bit<64>, bit<13>>(8192, CounterType_t.PACKETS_AND_BYTES) outcomes;
@@ -126,16 +108,16 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic
                 EACH_EARLY(DECODE_EARLY)
                 EACH_EARLY(ADD_EARLY)
                 EACH_LATE(ADD_LATE)
-                // One table each: a table gets 32 bits of hash at most.
-                if (meta.mode == MODE_MAX) {
-                    hdr.noise.group_0 = 0;
-                } else {
-                    hdr.noise.group_0 = hash_0.get({ meta.seed, hdr.inagg.slot, hdr.inagg.generation, 16w0 });
-                }
-                EACH_EARLY_GROUP(NOISE)
-                EACH_EARLY_IN_GROUPS(ROUND_EARLY)
-                EACH_EARLY_IN_GROUPS(SHIFT_EARLY)
-                EACH_EARLY_IN_GROUPS(CODE_EARLY)
+                noise_late.apply(hdr.inagg, meta.seed, hdr.noise.group);
+                noise_a.apply(hdr.inagg, meta.seed, meta.odd_a);
+                noise_b.apply(hdr.inagg, meta.seed, meta.odd_b);
+                meta.even_a = meta.odd_a ^ (NOISE_GROUP(3 ^ 4));
+                meta.even_b = meta.odd_b ^ (NOISE_GROUP(3 ^ 4));
+                ENCODE_EARLY(12, 13, 14, 15, 3, odd)
+                ENCODE_EARLY(16, 17, 18, 19, 4, even)
+                ENCODE_EARLY(20, 21, 22, 23, 5, odd)
+                ENCODE_EARLY(24, 25, 26, 27, 6, even)
+                ENCODE_EARLY(28, 29, 30, 31, 7, odd)
                 outcomes.count(meta.worker ++ meta.outcome);
             } else {
                 verdict.apply(hdr, meta);
@@ -170,7 +152,7 @@ control Egress(inout headers_t hdr, inout egress_metadata_t meta, in egress_intr
                in egress_intrinsic_metadata_from_parser_t from_parser,
                inout egress_intrinsic_metadata_for_deparser_t deparser,
                inout egress_intrinsic_metadata_for_output_port_t output_port) {
-    EACH_LATE_IN_GROUPS(MAKE_CODE)
+    EACH_LATE(MAKE_CODE)
 
     action readdress(bit<48> mac, bit<32> address, bit<16> port) {
         hdr.ethernet.destination = mac;
@@ -187,10 +169,11 @@ control Egress(inout headers_t hdr, inout egress_metadata_t meta, in egress_intr
 
     apply {
         if (hdr.bridge.made == MADE_RESULT) {
-            bit<32> noise_0 = hdr.noise.group_0;
-            EACH_LATE_IN_GROUPS(ROUND_LATE)
-            EACH_LATE_IN_GROUPS(SHIFT_LATE)
-            EACH_LATE_IN_GROUPS(CODE_LATE)
+            bit<32> by_0;
+            bit<32> by_1;
+            ENCODE_LATE(0, 1, 2, 3, 0)
+            ENCODE_LATE(4, 5, 6, 7, 1)
+            ENCODE_LATE(8, 9, 10, 11, 2)
             copies.apply();
         } else if (hdr.bridge.made == MADE_FLOOD && hdr.bridge.ingress_port == intrinsic.egress_port) {
             deparser.drop_ctl = 1;

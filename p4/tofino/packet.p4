@@ -1,17 +1,23 @@
 // The headers of a frame and what Tofino keeps of a packet.
 //
-// The first LATE lanes of a payload meet their accumulators in the last stages of the ingress, too late to be encoded
-// there: their sums travel to the egress in a header of their own (`sums`), in front of the frame. As they stand first in
-// the payload, the egress parser need not look at the other lanes, which are beyond the bytes that it can parse.
+// The first lanes of a payload, the late ones, meet their accumulators in the last stages of the ingress, too late to be
+// encoded there: their sums travel to the egress in a header of their own (`sums`), in front of the frame. As they stand
+// first in the payload, the egress parser need not look at the other lanes, which are beyond the bytes that it can parse.
 
-#define EACH_LATE(M) M(0) M(1) M(2) M(3)
-#define EACH_EARLY(M) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
+// M(lane, stage of its accumulators, stage of its codes). A stage has four register actions and room for about eight
+// ternary tables. The stages are written down as the compiler, left to itself, tries which four of all lanes to put into
+// one for hours.
+#define EACH_LATE(M) M(0, 9, 2) M(1, 9, 2) M(2, 9, 3) M(3, 9, 3) M(4, 10, 4) M(5, 10, 4) M(6, 10, 5) M(7, 10, 5) \
+    M(8, 11, 6) M(9, 11, 6) M(10, 11, 10) M(11, 11, 10)
+#define EACH_EARLY(M) M(12, 4, 7) M(13, 4, 7) M(14, 4, 7) M(15, 4, 7) M(16, 5, 8) M(17, 5, 8) M(18, 5, 8) M(19, 5, 8) \
+    M(20, 6, 9) M(21, 6, 9) M(22, 6, 9) M(23, 6, 9) M(24, 7, 10) M(25, 7, 10) M(26, 7, 10) M(27, 7, 10) \
+    M(28, 8, 11) M(29, 8, 11) M(30, 8, 11) M(31, 8, 11)
 #define EACH_LANE(M) EACH_LATE(M) EACH_EARLY(M)
 
-const bit<16> LANES = 16;
+const bit<16> LANES = 32;
 
-#define CODE(i) bit<8> l##i;
-#define SUM(i) bit<32> l##i;
+#define CODE(i, adds, codes) bit<8> l##i;
+#define SUM(i, adds, codes) bit<32> l##i;
 header late_t { EACH_LATE(CODE) }
 header early_t { EACH_EARLY(CODE) }
 header sums_t { EACH_LATE(SUM) }
@@ -24,7 +30,7 @@ header bridge_t {
 }
 
 header noise_t {  // follows the bridge of a result
-    bit<32> group_0;
+    bit<32> group;
 }
 
 const bit<8> MADE_NOTHING = 0;
@@ -97,6 +103,14 @@ struct metadata_t {
     bit<3> outcome;
     bit<16> wants;        // bytes of the lanes, as format and lanes say
     bit<16> beyond;       // bytes of the datagram less these; 0 if there are fewer
+    bit<32> odd_a;        // noise and words for the encoding: lanes.p4
+    bit<32> odd_b;
+    bit<32> even_a;
+    bit<32> even_b;
+    bit<32> by_a0;
+    bit<32> by_a1;
+    bit<32> by_b0;
+    bit<32> by_b1;
     EACH_EARLY(SUM)
 }
 
