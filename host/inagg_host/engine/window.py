@@ -163,7 +163,8 @@ class Window:
         """How many blocks may be out in the next round trip.
 
         The window P is what slots allow. As long as nothing is lost, it may all be out. When something is lost, the
-        window stands still at the first lost block; so only half of it is out, and the rest is room to go on meanwhile.
+        window stands still at the first lost block; so only three eighths of it are out, and the rest is room to go on
+        meanwhile. (A half is better where processors are short, a quarter over a link: tests/host/sim/rates.py.)
         If so much is lost that the path must have overrun, half as many are out, and again, until it can hold them.
         """
         self.flight_most = loops.adapted(self.flight_most, self.lease.window, self._answered, self._overtaken)
