@@ -16,7 +16,7 @@ from inagg_wire.noise import GROUP_LANES, group_table
 from inagg_wire.slots import Lease
 
 from .driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
-from .kernels import HELD_WORKERS, add_held
+from .kernels import HELD_WORKERS, add_held, add_held_nat4
 from .receive import RUN_BYTES, receive
 from .tables import (
     BYTES_IN,
@@ -35,6 +35,7 @@ from .tables import (
 
 Bytes = npt.NDArray[np.uint8]
 
+HELD = (Encoding.NAT8, Encoding.NAT4)
 OUT_RUNS = 256
 OUT_BYTES = 4 * RUN_BYTES
 """Room for what one batch can cause: results are at most four times as large as contributions (tern for more than 7
@@ -104,8 +105,9 @@ class Aggregator:
             bound["lanes"][op] = binding.format.lanes_for(op, binding.lanes)
             bound["result_encoding"][op] = binding.result_encoding(op)
             bound["result_bytes"][op] = binding.result_bytes(op)
-            natural = binding.format.encoding(op) is binding.result_encoding(op) is Encoding.NAT8
-            bound["held"][op] = natural and n <= HELD_WORKERS
+            up, down = binding.format.encoding(op), binding.result_encoding(op)
+            natural = up in HELD and down in HELD and (up is Encoding.NAT4 or down is Encoding.NAT8)
+            bound["held"][op] = up if natural and n <= HELD_WORKERS else 0
         leased = slice(lease.base, lease.base + lease.slots)
         self._slots.tag[leased] = 0
         self._slots.seen[leased] = 0
@@ -224,7 +226,8 @@ class Aggregator:
             own: npt.NDArray[np.int32] = row[:lanes].copy()
             return own
         out = np.zeros(lanes, np.int32)
-        add_held(out, row.view(np.uint8), int(self._slots.seen[slot]), lanes)
+        add = add_held if bound["held"][op] == Encoding.NAT8 else add_held_nat4
+        add(out, row.view(np.uint8), int(self._slots.seen[slot]), lanes)
         return out
 
     def waiting(self, job: int, now: float, limit: int = WORKERS_MAX) -> tuple[int, list[SlotWait]]:

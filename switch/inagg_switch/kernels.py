@@ -89,6 +89,18 @@ def add_nat8_checked(acc: Array, payload: Array, lanes: int, first: bool, levels
     return int(invalid)
 
 
+@inline
+def natural_code(value: Any, noise: Any, low: Any, sign_bit: Any) -> Any:
+    """`inagg_wire.reencode.natural_levels` of one sum, with its sign."""
+    mask = I32(value >> I32(31))
+    magnitude = U32(I32(I32(value ^ mask) - mask))
+    position = max(U32(U32(31) - leading_zeros(U32(magnitude | U32(1)))), low)
+    rounded = U32(magnitude + (noise & U32((U32(1) << position) - U32(1))))
+    length = U32(U32(32) - leading_zeros(rounded))
+    level = U32(length - low) if length > low else U32(0)
+    return U32(level | (U32(mask) & sign_bit)) if level != U32(0) else U32(0)
+
+
 # --- codes that a slot holds as they came ---
 
 HELD_WORKERS = 4
@@ -113,6 +125,21 @@ def hold_nat8(held: Array, payload: Array, lanes: int, levels: int) -> int:
             held[i] = 0
             invalid += 1
     return invalid
+
+
+@jit
+def hold_nat4(held: Array, payload: Array, lanes: int) -> int:
+    """Keep a contribution's codes, two a byte, in ``held`` (uint8): every code is valid. Returns 0."""
+    for i in range(lanes // 2):
+        held[i] = payload[i]
+    return 0
+
+
+@inline
+def nat4_value(code: Any) -> Any:
+    """The integer of a nat4 code, in the low four bits."""
+    magnitude = I32(U32(U32(1) << (U32(code) & U32(7))) >> U32(1))
+    return I32(-magnitude) if U32(code) & U32(8) else magnitude
 
 
 @inline
@@ -159,6 +186,41 @@ def emit_held(out: Array, held: Array, workers: int, lanes: int, noise: Array, w
         for i in range(lanes):
             first, second = I32(nat8_value(a[i]) + nat8_value(b[i])), I32(nat8_value(c[i]) + nat8_value(d[i]))
             out[i] = nat8_code(I32(first + second), U32(noise[i] ^ word))
+
+
+@jit
+def add_held_nat4(sums: Array, held: Array, seen: int, lanes: int) -> None:
+    """`add_held` of nat4."""
+    for worker in range(HELD_WORKERS):
+        if seen >> worker & 1:
+            codes = held[worker * lanes // 2 :]
+            for i in range(lanes // 2):
+                sums[2 * i] = I32(sums[2 * i] + nat4_value(codes[i] >> np.uint8(4)))
+                sums[2 * i + 1] = I32(sums[2 * i + 1] + nat4_value(codes[i]))
+
+
+@jit
+def emit_held_nat4(
+    out: Array, held: Array, workers: int, lanes: int, noise: Array, word: Any, low: int, wide: bool
+) -> None:
+    """`emit_held` of nat4; ``wide``: to nat8. The two lanes of a byte are of one group, so they share their noise."""
+    half = lanes // 2
+    a, b, c, d = held[:half], held[half:], held[2 * half :], held[3 * half :]
+    # Rows of workers that are not there count as zeros.
+    of_b = U32(255) if workers > 1 else U32(0)
+    of_c = U32(255) if workers > 2 else U32(0)
+    of_d = U32(255) if workers > 3 else U32(0)
+    for i in range(half):
+        p, q, r, s = U32(a[i]), U32(b[i]) & of_b, U32(c[i]) & of_c, U32(d[i]) & of_d
+        first = I32(nat4_value(p >> U32(4)) + nat4_value(q >> U32(4)))
+        first = I32(first + I32(nat4_value(r >> U32(4)) + nat4_value(s >> U32(4))))
+        second = I32(I32(nat4_value(p) + nat4_value(q)) + I32(nat4_value(r) + nat4_value(s)))
+        bits = U32(noise[2 * i] ^ word)
+        if wide:
+            out[2 * i], out[2 * i + 1] = nat8_code(first, bits), nat8_code(second, bits)
+        else:
+            high = natural_code(first, bits, U32(low), U32(8))
+            out[i] = np.uint8((high << U32(4)) | natural_code(second, bits, U32(low), U32(8)))
 
 
 @jit
@@ -233,18 +295,6 @@ def absorb(encoding: int, acc: Array, payload: Array, lanes: int, first: bool, l
     if encoding == FIX32:
         return add_fix32(acc, payload, lanes, first, levels)
     return max_scale8(acc, payload, lanes, first, levels)
-
-
-@inline
-def natural_code(value: Any, noise: Any, low: Any, sign_bit: Any) -> Any:
-    """`inagg_wire.reencode.natural_levels` of one sum, with its sign."""
-    mask = I32(value >> I32(31))
-    magnitude = U32(I32(I32(value ^ mask) - mask))
-    position = max(U32(U32(31) - leading_zeros(U32(magnitude | U32(1)))), low)
-    rounded = U32(magnitude + (noise & U32((U32(1) << position) - U32(1))))
-    length = U32(U32(32) - leading_zeros(rounded))
-    level = U32(length - low) if length > low else U32(0)
-    return U32(level | (U32(mask) & sign_bit)) if level != U32(0) else U32(0)
 
 
 @jit

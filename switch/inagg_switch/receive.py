@@ -25,7 +25,7 @@ from inagg_wire.layout import (
     Op,
 )
 
-from .kernels import Array, absorb, emit, emit_held, hold_nat8
+from .kernels import NAT4, NAT8, Array, absorb, emit, emit_held, emit_held_nat4, hold_nat4, hold_nat8
 from .tables import NOTICES, Counts, Jobs, Out, Slots
 
 RUN_DATAGRAMS = 64
@@ -176,9 +176,12 @@ def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: An
     slots.seen[slot] = before | bit
     counts.jobs[row].contributions[worker] += 1
     lanes, levels, payload = jobs.table[row].lanes[op], jobs.table[row].levels[op], d[HEADER_BYTES:]
-    if jobs.table[row].held[op]:
-        held = slots.acc[slot].view(np.uint8)[worker * lanes :]
-        counts.jobs[row].invalid_codes += hold_nat8(held, payload, lanes, levels)
+    held = jobs.table[row].held[op]
+    if held == NAT8:
+        codes = slots.acc[slot].view(np.uint8)[worker * lanes :]
+        counts.jobs[row].invalid_codes += hold_nat8(codes, payload, lanes, levels)
+    elif held == NAT4:
+        hold_nat4(slots.acc[slot].view(np.uint8)[worker * lanes // 2 :], payload, lanes)
     else:
         counts.jobs[row].invalid_codes += absorb(
             jobs.table[row].encoding[op], slots.acc[slot], payload, lanes, before == 0, levels
@@ -198,8 +201,14 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, noise: Ar
     to[FORMAT_AT] = jobs.table[row].result_encoding[op]
     payload, acc, lanes = to[HEADER_BYTES:], slots.acc[slot], jobs.table[row].lanes[op]
     word = np.uint32(group_0_word(jobs.table[row].seed, slot, generation))
-    if jobs.table[row].held[op]:
+    held = jobs.table[row].held[op]
+    if held == NAT8:
         emit_held(payload, acc.view(np.uint8), jobs.table[row].workers, lanes, noise, word)
+    elif held == NAT4:
+        wide = jobs.table[row].result_encoding[op] == NAT8
+        emit_held_nat4(
+            payload, acc.view(np.uint8), jobs.table[row].workers, lanes, noise, word, jobs.table[row].shift[op], wide
+        )
     else:
         emit(jobs.table[row].result_encoding[op], payload, acc, lanes, noise, word, jobs.table[row].shift[op])
 

@@ -38,8 +38,8 @@ JOB = np.dtype(
     ]
 )
 """A binding. ``mask`` is the number of slots less one: a slot s is in the lease if ``s & ~mask == base``. From
-``levels`` on, what depends on the op, by op. ``held``: whether slots keep the codes as they came, see
-`inagg_switch.kernels.HELD_WORKERS`."""
+``levels`` on, what depends on the op, by op. ``held``: the encoding of the codes, if slots keep them as
+they came, or 0: see `inagg_switch.kernels.HELD_WORKERS`."""
 
 COUNT = np.dtype(
     [(name, np.int64, WORKERS_MAX) for name in ("contributions", "duplicates", "resends", "stale", "bytes_in")]
