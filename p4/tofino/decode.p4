@@ -20,8 +20,8 @@ control Decode(in bit<8> code, in bit<8> mode, out bit<32> value) {
     action set(bit<32> integer) {
         value = integer;
     }
-    // One memory for a lane, as memories that are read cost power, of which the compiler grants 40 W. A row of 1024 holds two
-    // entries, and two at most have one row: those that differ in mode's bit 2.
+    // Keys of a lane in one memory, not four: memories that are read cost power, of which the compiler grants 40 W. A row
+    // of 1024 holds two keys, and two at most have one row: those that differ in mode's bit 2 alone, or in what it flips.
     @hidden
     @ways(1)
     @pack(2)

@@ -5,8 +5,8 @@
 // first in the payload, the egress parser need not look at the other lanes, which are beyond the bytes that it can parse.
 
 // M(lane, stage of its accumulators, stage of its codes). A stage has four register actions and room for about eight
-// ternary tables. The stages are written down as the compiler, left to itself, tries which four of all lanes to put into
-// one for hours.
+// ternary tables. The stages are written down as the compiler, left to itself, was still trying after ten minutes which
+// four of all lanes to put into one. With the codes of late lanes it may do as it likes (a warning).
 #define EACH_LATE(M) M(0, 9, 2) M(1, 9, 2) M(2, 9, 3) M(3, 9, 3) M(4, 10, 4) M(5, 10, 4) M(6, 10, 5) M(7, 10, 5) \
     M(8, 11, 6) M(9, 11, 6) M(10, 11, 10) M(11, 11, 10)
 #define EACH_EARLY(M) M(12, 4, 7) M(13, 4, 7) M(14, 4, 7) M(15, 4, 7) M(16, 5, 8) M(17, 5, 8) M(18, 5, 8) M(19, 5, 8) \
