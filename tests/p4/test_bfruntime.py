@@ -27,7 +27,7 @@ from .p4runtime_server import P4RuntimeServer
 NETWORK = Network("10.77.0.254", 0x02000A4D00FE, tuple(Host(f"10.77.0.{n}", 0x02000A4D0000 + n, 4 * n) for n in (1, 2)))
 
 
-def make_binding(token: int = 0xC0FFEE, lanes: int = 16, workers: int = 2) -> Binding:
+def make_binding(token: int = 0xC0FFEE, lanes: int = 32, workers: int = 2) -> Binding:
     addresses = tuple((f"10.77.0.{n}", 5000 + n) for n in range(1, workers + 1))
     return Binding(7, token, FORMATS["nat8"], lanes, Lease(64, 16), 0x5EED, addresses)
 
@@ -105,7 +105,7 @@ def test_unbinding_leaves_nothing_of_the_job(driver: P4Driver, server: BfRuntime
 
 def test_outcomes_become_the_counters_of_the_job(driver: P4Driver, server: BfRuntimeServer) -> None:
     driver.bind(0, make_binding())
-    frame = 42 + 24 + 16
+    frame = 42 + 24 + 32
     for worker, outcome, packets in ((0, 4, 5), (1, 5, 5), (1, 3, 2), (0, 2, 1), (0, 1, 3), (1, 0, 1)):
         server.counts["outcomes", 8 * worker + outcome] = (packets, packets * frame)
     server.counts["refused", int(Reason.WRONG_OP)] = (1, frame)
@@ -114,16 +114,16 @@ def test_outcomes_become_the_counters_of_the_job(driver: P4Driver, server: BfRun
     counters = driver.counters(0)
     job = counters.jobs[7]
     assert (job.contributions, job.duplicates, job.resends, job.stale) == ([5, 5], [1, 0], [0, 2], [3, 0])
-    assert (job.results, job.bytes_in) == (5, [9 * 40, 8 * 40])
-    assert (counters.datagrams_in, counters.bytes_in) == (17, 17 * 40)
+    assert (job.results, job.bytes_in) == (5, [9 * 56, 8 * 56])
+    assert (counters.datagrams_in, counters.bytes_in) == (17, 17 * 56)
     assert counters.drops == {Reason.STALE: 3, Reason.WRONG_OP: 1}
     assert counters.notices == 1
-    assert (counters.datagrams_out, counters.bytes_out) == (5 * 2 + 2 + 1, 12 * 40 + 24)
+    assert (counters.datagrams_out, counters.bytes_out) == (5 * 2 + 2 + 1, 12 * 56 + 24)
 
 
 def test_a_job_with_another_number_of_lanes_is_refused(driver: P4Driver, server: BfRuntimeServer) -> None:
     server.log.clear()
-    with pytest.raises(DriverError, match="exactly 16"):
+    with pytest.raises(DriverError, match="exactly 32"):
         driver.bind(0, make_binding(lanes=8))
     assert server.log == []
 
