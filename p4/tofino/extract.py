@@ -1,4 +1,4 @@
-"""What the compiler made of the Tofino program, as far as a contribution meets it that the binding took.
+"""What the compiler made of the Tofino program, as far as datagrams to the data port meet it.
 
 From the compiler's context.json (tables, entries, actions, by stage) and the assembly (what register actions do). The
 tests execute it stage by stage, and compare what comes out with the reference.
@@ -12,9 +12,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-PATH = re.compile(r"slot_members|outcome\.|decode_|lane_|rounding_|code_|noise_")
+PATH = re.compile(r"check\.|verdict\.|answer\.|slot_members|outcome\.|decode_|lane_|rounding_|code_|noise_")
 """The tables of the path, by name. And those that the compiler makes of assignments that compute:"""
-COMPUTES = {"add", "xor", "ExecuteStatefulAluFromHashPrimitive"}
+COMPUTES = {"add", "xor", "ssubu", "ExecuteStatefulAluFromHashPrimitive"}
 LANE = re.compile(r"_\d+(?=[_.])")
 
 Json = dict[str, Any]

@@ -1,8 +1,8 @@
 """Executes what the Tofino compiler made of the program: p4/tofino/compiled.json, stage by stage.
 
-Test equipment, for the path of a contribution that the binding took. As on the chip, all tables of a stage read what
-the stage before left, so values that share a place, or stand in the wrong stage, show. What it does not have: parser,
-deparser, the branches around the path, and containers.
+Test equipment, for what datagrams to the data port meet. As on the chip, all tables of a stage read what the stage
+before left, so values that share a place, or stand in the wrong stage, show. What it does not have: parser, deparser,
+branches (who calls says which tables) and containers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from typing import Any
 COMPILED = Path(__file__).parents[2] / "p4" / "tofino" / "compiled.json"
 STAGES = 12
 WORD = 0xFFFFFFFF
-CONSTANT = re.compile(r"(\d+)w(\w+)")
+CONSTANT = re.compile(r"(?:(\d+)w)?(0x[0-9a-f]+|\d+)")
+CONTRIBUTION = re.compile(r"slot|outcome|decode|lane|rounding|code|noise|tbl_inagg")
+"""The tables that a contribution meets that the binding took."""
+REFUSAL = re.compile(r"check|verdict")
+"""Those that find out why a datagram is not one."""
 BYTES = {"meta.seed": 4, "hdr.inagg.slot": 4, "hdr.inagg.generation": 4}
 
 Fields = defaultdict[str, int]
@@ -34,13 +38,18 @@ class Chip:
         self.registers: dict[str, dict[int, list[int]]] = {name: {} for name in self._actions}
         """By name and slot: the low and the high word."""
 
-    def run(self, direction: str, fields: Fields) -> None:
-        """A packet through all stages of one direction."""
+    def run(self, direction: str, fields: Fields, tables: re.Pattern[str] = CONTRIBUTION) -> None:
+        """A packet through these tables in all stages of one direction."""
         for stage in range(STAGES):
             before = Fields(int, fields)
             for table in self._tables:
-                if table["direction"] == direction and table["stage"] == stage:
+                if table["direction"] == direction and table["stage"] == stage and tables.search(table["name"]):
                     self._apply(table, before, fields)
+
+    def action(self, name: str, fields: Fields) -> str:
+        """What a table would do."""
+        (table,) = (table for table in self._tables if table["name"] == name)
+        return self._look_up(table, fields)[0]
 
     def _apply(self, table: dict[str, Any], before: Fields, after: Fields) -> None:
         name, data = self._look_up(table, before)
@@ -130,6 +139,12 @@ def _compute(operation: str, operands: list[int]) -> int:
             return value
         case "add", [a, b]:
             return a + b & WORD
+        case "ssubu", [a, b]:
+            return max(0, a - b)
+        case "shl", [a, b]:
+            return a << b & WORD
+        case "shru", [a, b]:
+            return a >> b
         case "xor", [a, b]:
             return a ^ b
         case "and", [a, b]:
