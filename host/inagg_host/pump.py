@@ -34,18 +34,23 @@ ran out; there is other work; the batch in the port's buffer is for the engine, 
 it; a batch was not sent; more fates are to be drawn; a call to receive failed; values exceed their scale; blocks of
 several sizes are to be sent again."""
 
-LENGTH, SIZE_OF, FROM = range(3)
+LENGTH, SIZE_OF, FROM, WHY = range(4)
 """Indices into ``where``: bytes of the batch in hand; if it is to be sent, the bytes of its datagrams, and where it
-stands in ``flat``, or negative: in ``gather``."""
+stands in ``flat``, or negative: in ``gather``. Then why the loop stopped, or negative: it has not begun."""
 
 LOOK_EVERY_S = 0.001
 """How long other work may wait while datagrams keep coming: to look for it costs a system call."""
 
 
 @jit
-def pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, peer: int, wake: int) -> int:
+def pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, peer: int, wake: int) -> None:
     """Receive and send until something else is to be done. ``flat``: the window's ring; ``gather``: uint8, room for a
     batch; ``peer``: the shard (`key_of`); ``wake``: a descriptor that is readable when there is other work."""
+    where[WHY] = _pump(port, st, flat, gather, where, peer, wake)
+
+
+@jit
+def _pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, peer: int, wake: int) -> int:
     n, s = st.n, st.s
     now = looked = clock(port)
     while True:
@@ -62,7 +67,7 @@ def pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, peer:
             s[streams.DECODING] += now - before
             if not taken:
                 return ELSEWHERE
-            count = again(st, gather, MAX_BATCH_BYTES // n[streams.SUM_SIZE])
+            count = again(st, gather, n[streams.BATCH])
             if count < 0:
                 return MIXED
             if count > 0:
@@ -119,7 +124,8 @@ class Pump:
 
     def __init__(self, engine: Engine, link: Link, counters: Counters) -> None:
         self._engine, self._link, self._counters = engine, link, counters
-        self._gather, self._where = np.zeros(MAX_BATCH_BYTES, np.uint8), np.zeros(3, np.int64)
+        self._gather, self._where = np.zeros(MAX_BATCH_BYTES, np.uint8), np.zeros(4, np.int64)
+        self._pending: tuple[Port, Stream, Address] | None = None
         self.woken = False
         """Whether the last run ended since the descriptor was readable."""
         self.stuck = False
@@ -133,19 +139,35 @@ class Pump:
         engine raises, and OSError as the link.
         """
         flat = stream.ring.ring.reshape(-1)
-        why = int(pump(port, stream, flat, self._gather, self._where, key_of(shard), wake))
+        self._where[WHY] = -1
+        self._pending = port, stream, shard
+        pump(port, stream, flat, self._gather, self._where, key_of(shard), wake)
+        return self.settle()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a run was interrupted before it was settled: on the main thread, by a signal whose handler raised."""
+        return self._pending is not None
+
+    def settle(self) -> tuple[list[Operation], list[Batch]]:
+        """The end of a run. May be called again if it was interrupted: the engine takes back the same."""
+        if self._pending is None:
+            return [], []
+        port, stream, shard = self._pending
+        length, size, at, why = self._where.tolist()
+        if why >= 0:
+            self._engine.streaming.end(stream)
+        self._pending = None
         self.woken, self.stuck = why == WOKEN, why in (NEXT, TIMER, MIXED, ELSEWHERE, OTHERS)
         c, seconds = self._counters, stream.s[streams.ENCODING : streams.IDLE + 1].tolist()
         c.encode_s, c.network_s = c.encode_s + seconds[0], c.network_s + seconds[1]
         c.decode_s, c.idle_s = c.decode_s + seconds[2], c.idle_s + seconds[3]
-        self._engine.streaming.end(stream)
-        length, size, at = self._where.tolist()
         if why == OTHERS:
             return [], list(_batches(port, length))
         if why == ELSEWHERE:
             return self._engine.streaming.take_rest(stream, port.buffer[:length], int(port.words[SIZE])), []
         if why == UNSENT:
-            data = self._gather[:length] if at < 0 else flat[at : at + length]
+            data = self._gather[:length] if at < 0 else stream.ring.ring.reshape(-1)[at : at + length]
             self._link.send(Batch(data, size, shard))
         elif why == MIXED:
             self._engine.resend(0)

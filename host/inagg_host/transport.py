@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
 
 from inagg_wire.link import Batch, Link
 
@@ -21,6 +22,8 @@ from .engine import Engine, Operation
 from .engine.window import FOREIGN, REPEATED
 from .phases import Phase, Stopwatch, tracing
 from .pump import Pump
+
+T = TypeVar("T")
 
 IDLE_S = 3600.0
 REMIND_S = 0.05
@@ -153,16 +156,20 @@ class Transport:
             self._woken = False
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
+        if self._pump.pending:
+            self._guard(lambda: self._streamed(*self._pump.settle()))
         while self._posted:
             self._posted.popleft()()
-        if self._paused:
-            return False
+        return not self._paused and bool(self._guard(self._step))
+
+    def _guard(self, call: Callable[[], T]) -> T | None:
+        """``call``; None if it fails, and then it is all over."""
         try:
-            return self._step()
+            return call()
         except Exception as error:  # whatever it is, those who wait must hear of it
             self._paused = True
             self._failed(error)
-            return False
+            return None
         finally:
             self._watch.begin(None)
 
@@ -206,14 +213,17 @@ class Transport:
         try:
             if self._posted:  # looked at after the flag is up: no wake-up is lost
                 return True
-            finished, batches = self._pump.run(port, stream, self._peers[0], self._wake)
+            self._streamed(*self._pump.run(port, stream, self._peers[0], self._wake))
         finally:
             self._streaming = False
+        return True
+
+    def _streamed(self, finished: list[Operation], batches: list[Batch]) -> None:
+        """What came of a compiled loop."""
         self._woken |= self._pump.woken
         for operation in finished:
             self._finished(operation)
         self._receive(batches)
-        return True
 
     def _wait(self, poll: select.poll) -> None:
         """Until something comes, is posted or is due."""

@@ -28,6 +28,7 @@ class Streaming:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._n, self._s = np.zeros(streams.NUMBERS, np.int64), np.zeros(streams.TIMES, np.float64)
+        self._sending = 0
         # By type: the arrays that a context has the addresses of, and the context.
         self._contexts: dict[Runs, tuple[tuple[npt.NDArray[Any], ...], Integers]] = {}
 
@@ -50,13 +51,13 @@ class Streaming:
         source = e.operations[e.sending] if unsent else taking
         if source.maxima or source.contributed is not None or source.codec is not None:
             return None
-        job, window = taking.job, e.windows[0]
+        job, window, self._sending = taking.job, e.windows[0], e.sending
         needs = Phase.REFINE if job.refined else Phase.SCALE
         (encode, _, scale), (_, decode, _) = calls.addresses(source.job), calls.addresses(job)
         self._n[:] = (
             *window.lend(), e.epoch.job, e.epoch.token, e.chunk, needs, e.signed, encode, decode, scale,
             e.size[Op.SUM], Op.SUM, e.size[Op.MAX], Op.MAX, datagrams_per_call(e.size[Op.SUM]),
-            unsent > 0, source.at, source.sent, unsent > 1, taking.left, 0, 0, 0, 0, 0,
+            unsent > 0, source.at, source.sent, unsent > 1, taking.left, taking.invalid_codes, 0, 0, 0, 0,
         )  # fmt: skip
         self._s[: streams.SAMPLE] = *window.lend_times(), 0, 0, 0, 0
         ring = window.arrays(e.kept[0].ring if e.kept else NOT_KEPT)
@@ -90,15 +91,14 @@ class Streaming:
         return made[1]
 
     def end(self, stream: Stream) -> None:
-        """The loop has stopped."""
+        """The loop has stopped. The same again has no effect, if the engine has done nothing since."""
         e, taking = self._engine, self._engine.operations[0]
         n = stream.n.tolist()
-        taking.left = n[streams.LEFT]
-        taking.invalid_codes += n[streams.INVALID]
-        if e.sending < len(e.operations):
-            sending = e.operations[e.sending]
+        taking.left, taking.invalid_codes = n[streams.LEFT], n[streams.INVALID]
+        if self._sending < len(e.operations):
+            sending = e.operations[self._sending]
             sending.at, sending.sent = n[streams.ITEM], n[streams.SENT]
-            e.sending += sending.at == len(sending.items)
+            e.sending = self._sending + (sending.at == len(sending.items))
         e.windows[0].take_back(n, stream.s)
 
     def take_rest(self, stream: Stream, data: Bytes, size: int) -> list[Operation]:

@@ -1,0 +1,73 @@
+"""A signal whose handler raises, as Ctrl-C does, while the main thread does the work of its all-reduce."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inagg_host.allreduce import AllReduce
+from inagg_testbed.switch_process import SwitchProcess
+
+from .processes import start_switch
+
+ELEMENTS = 1 << 22
+
+
+class Interrupted(BaseException):
+    """What the handler raises: no Exception, as KeyboardInterrupt is none."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, handler)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("alarm")
+def test_the_sums_go_on_after_it() -> None:
+    with start_switch() as switch:
+        results = interrupted_sums(switch, after_s=(0.001, 0.003, 0.005, 0.008))
+    for result in results:
+        np.testing.assert_array_equal(result, 2.0)
+
+
+def interrupted_sums(
+    switch: SwitchProcess, after_s: tuple[float, ...]
+) -> list[np.ndarray[tuple[int], np.dtype[np.float32]]]:
+    """The sums of two ranks' ones, of which rank 0 begins each on this thread and is interrupted so long after that."""
+    assert threading.current_thread() is threading.main_thread()
+    options: dict[str, Any] = {"switch": switch.control, "job": "interrupted", "workers": 2, "timeout_s": 30.0}
+
+    def other() -> None:
+        with AllReduce(rank=1, **options) as all_reduce:
+            for _ in range(len(after_s) + 2):
+                all_reduce(np.ones(ELEMENTS, np.float32))
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(other)
+        arrays = [np.ones(ELEMENTS, np.float32) for _ in range(len(after_s) + 2)]
+        with AllReduce(rank=0, **options) as all_reduce:
+            all_reduce(arrays[0])
+            for array, delay_s in zip(arrays[1:], after_s, strict=False):
+                signal.setitimer(signal.ITIMER_REAL, delay_s)
+                try:
+                    all_reduce(array)
+                except Interrupted:
+                    pass  # it goes on without this thread
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            all_reduce(arrays[-1])  # after all the others
+        running.result()
+    return arrays
