@@ -16,7 +16,7 @@ from inagg_wire.noise import GROUP_LANES, group_table
 from inagg_wire.slots import Lease
 
 from .driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
-from .kernels import HELD_WORKERS, add_held, add_held_nat4
+from .kernels import HELD_WORKERS, add_held, add_nat4
 from .receive import RUN_BYTES, receive
 from .tables import (
     BYTES_IN,
@@ -226,8 +226,13 @@ class Aggregator:
             own: npt.NDArray[np.int32] = row[:lanes].copy()
             return own
         out = np.zeros(lanes, np.int32)
-        add = add_held if bound["held"][op] == Encoding.NAT8 else add_held_nat4
-        add(out, row.view(np.uint8), int(self._slots.seen[slot]), lanes)
+        seen, codes = int(self._slots.seen[slot]), row.view(np.uint8)
+        if bound["held"][op] == Encoding.NAT8:
+            add_held(out, codes, seen, lanes)
+        else:
+            for worker in range(HELD_WORKERS):
+                if seen >> worker & 1:
+                    add_nat4(out, codes[worker * lanes // 2 :], lanes, False, int(bound["levels"][op]))
         return out
 
     def waiting(self, job: int, now: float, limit: int = WORKERS_MAX) -> tuple[int, list[SlotWait]]:

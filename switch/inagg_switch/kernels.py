@@ -128,18 +128,20 @@ def hold_nat8(held: Array, payload: Array, lanes: int, levels: int) -> int:
 
 
 @jit
+def unpack_nat4(codes: Array, payload: Array, lanes: int) -> None:
+    """nat4 codes, two a byte, as nat8 codes (uint8): to be added at twice the speed of `add_nat4`."""
+    for i in range(lanes // 2):
+        high, low = np.uint8(payload[i] >> np.uint8(4)), payload[i]
+        codes[2 * i] = np.uint8(((high & np.uint8(8)) << np.uint8(4)) | (high & np.uint8(7)))
+        codes[2 * i + 1] = np.uint8(((low & np.uint8(8)) << np.uint8(4)) | (low & np.uint8(7)))
+
+
+@jit
 def hold_nat4(held: Array, payload: Array, lanes: int) -> int:
     """Keep a contribution's codes, two a byte, in ``held`` (uint8): every code is valid. Returns 0."""
     for i in range(lanes // 2):
         held[i] = payload[i]
     return 0
-
-
-@inline
-def nat4_value(code: Any) -> Any:
-    """The integer of a nat4 code, in the low four bits."""
-    magnitude = I32(U32(U32(1) << (U32(code) & U32(7))) >> U32(1))
-    return I32(-magnitude) if U32(code) & U32(8) else magnitude
 
 
 @inline
@@ -186,41 +188,6 @@ def emit_held(out: Array, held: Array, workers: int, lanes: int, noise: Array, w
         for i in range(lanes):
             first, second = I32(nat8_value(a[i]) + nat8_value(b[i])), I32(nat8_value(c[i]) + nat8_value(d[i]))
             out[i] = nat8_code(I32(first + second), U32(noise[i] ^ word))
-
-
-@jit
-def add_held_nat4(sums: Array, held: Array, seen: int, lanes: int) -> None:
-    """`add_held` of nat4."""
-    for worker in range(HELD_WORKERS):
-        if seen >> worker & 1:
-            codes = held[worker * lanes // 2 :]
-            for i in range(lanes // 2):
-                sums[2 * i] = I32(sums[2 * i] + nat4_value(codes[i] >> np.uint8(4)))
-                sums[2 * i + 1] = I32(sums[2 * i + 1] + nat4_value(codes[i]))
-
-
-@jit
-def emit_held_nat4(
-    out: Array, held: Array, workers: int, lanes: int, noise: Array, word: Any, low: int, wide: bool
-) -> None:
-    """`emit_held` of nat4; ``wide``: to nat8. The two lanes of a byte are of one group, so they share their noise."""
-    half = lanes // 2
-    a, b, c, d = held[:half], held[half:], held[2 * half :], held[3 * half :]
-    # Rows of workers that are not there count as zeros.
-    of_b = U32(255) if workers > 1 else U32(0)
-    of_c = U32(255) if workers > 2 else U32(0)
-    of_d = U32(255) if workers > 3 else U32(0)
-    for i in range(half):
-        p, q, r, s = U32(a[i]), U32(b[i]) & of_b, U32(c[i]) & of_c, U32(d[i]) & of_d
-        first = I32(nat4_value(p >> U32(4)) + nat4_value(q >> U32(4)))
-        first = I32(first + I32(nat4_value(r >> U32(4)) + nat4_value(s >> U32(4))))
-        second = I32(I32(nat4_value(p) + nat4_value(q)) + I32(nat4_value(r) + nat4_value(s)))
-        bits = U32(noise[2 * i] ^ word)
-        if wide:
-            out[2 * i], out[2 * i + 1] = nat8_code(first, bits), nat8_code(second, bits)
-        else:
-            high = natural_code(first, bits, U32(low), U32(8))
-            out[i] = np.uint8((high << U32(4)) | natural_code(second, bits, U32(low), U32(8)))
 
 
 @jit

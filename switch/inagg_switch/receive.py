@@ -25,7 +25,7 @@ from inagg_wire.layout import (
     Op,
 )
 
-from .kernels import NAT4, NAT8, Array, absorb, emit, emit_held, emit_held_nat4, hold_nat4, hold_nat8
+from .kernels import NAT4, NAT8, Array, absorb, add_nat8, emit, emit_held, hold_nat4, hold_nat8, unpack_nat4
 from .tables import NOTICES, Counts, Jobs, Out, Slots
 
 RUN_DATAGRAMS = 64
@@ -205,10 +205,11 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, noise: Ar
     if held == NAT8:
         emit_held(payload, acc.view(np.uint8), jobs.table[row].workers, lanes, noise, word)
     elif held == NAT4:
-        wide = jobs.table[row].result_encoding[op] == NAT8
-        emit_held_nat4(
-            payload, acc.view(np.uint8), jobs.table[row].workers, lanes, noise, word, jobs.table[row].shift[op], wide
-        )
+        packed = acc.view(np.uint8)
+        for worker in range(jobs.table[row].workers):
+            unpack_nat4(slots.codes, packed[worker * lanes // 2 :], lanes)
+            add_nat8(slots.sums, slots.codes, lanes, worker == 0, jobs.table[row].levels[op])
+        emit(jobs.table[row].result_encoding[op], payload, slots.sums, lanes, noise, word, jobs.table[row].shift[op])
     else:
         emit(jobs.table[row].result_encoding[op], payload, acc, lanes, noise, word, jobs.table[row].shift[op])
 

@@ -16,7 +16,7 @@ NOTICES = max(Reason) + 1
 
 
 class Slots(NamedTuple):
-    """One row per slot."""
+    """One row per slot, but for ``sums`` and ``codes``."""
 
     tag: Any
     """uint32: the generation that the slot serves; 0 since the lease cleared it."""
@@ -28,6 +28,10 @@ class Slots(NamedTuple):
     """float64: when the first of them came, in seconds of the caller's clock; for `inagg why` only."""
     acc: Any
     """int32, (slots, lanes): the sums; or the codes of all workers, by rank, where the job's are ``held``."""
+    sums: Any
+    """int32, (lanes,): room for the sums of one slot."""
+    codes: Any
+    """uint8, (lanes,): room for the codes of one contribution."""
 
 
 JOB = np.dtype(
@@ -118,6 +122,8 @@ def make_slots(slots: int, lanes: int) -> Slots:
         op=np.zeros(slots, np.uint8),
         since=np.zeros(slots, np.float64),
         acc=np.zeros((slots, row), np.int32),
+        sums=np.zeros(row, np.int32),
+        codes=np.zeros(row, np.uint8),
     )
 
 
