@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -43,10 +44,12 @@ def numba_cache() -> Path:
 
 
 CACHE = numba_cache()
+OTHER_RUNS_S = 3600.0
+"""How old a cache of other sources must be to be deleted: a run that began earlier may still use it."""
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the first process of a run; its workers inherit what it sets
     for old in CACHE.parent.glob("*"):
-        if old != CACHE:
-            shutil.rmtree(old)
+        if old != CACHE and time.time() - old.stat().st_mtime > OTHER_RUNS_S:
+            shutil.rmtree(old, ignore_errors=True)  # another run may be doing the same
 os.environ["NUMBA_CACHE_DIR"] = str(CACHE)  # before anything imports Numba
 
 # A shell starts what it runs in the background with SIGINT ignored, nohup with SIGHUP, and processes hand that on to
