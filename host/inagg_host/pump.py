@@ -23,7 +23,7 @@ from inagg_wire.slots import Lease
 from .counters import Counters
 from .engine import Engine, Epoch, Operation, ShardLease
 from .engine import stream as streams
-from .engine.engine import exceeds
+from .engine.epoch import exceeds
 from .engine.stream import LATER, NOTHING, Stream, again, end_round_trip, fill, is_scales, take
 
 Array = Any

@@ -1,6 +1,8 @@
 """The sans-IO worker engine: see `engine.Engine`."""
 
-from .engine import Codec, Engine, Epoch, MakeCodec, Operation, Outgoing, RanksDisagree, Refused, ShardLease
+from .engine import Engine, Outgoing
+from .epoch import Epoch, RanksDisagree, Refused, ShardLease
+from .operation import Codec, MakeCodec, Operation
 
 __all__ = [
     "Codec", "Engine", "Epoch", "MakeCodec", "Operation", "Outgoing", "RanksDisagree", "Refused", "ShardLease",

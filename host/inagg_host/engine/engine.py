@@ -7,12 +7,10 @@ ranks; so must their sizes, types and format.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,20 +18,18 @@ import numpy.typing as npt
 from inagg_host import kernels
 from inagg_wire.batch import HEADER_DTYPE
 from inagg_wire.errors import Reason
-from inagg_wire.formats import JobFormat
 from inagg_wire.header import Header
 from inagg_wire.layout import HEADER_BYTES, Kind, Op, datagram_bytes
 from inagg_wire.link import datagrams_per_call
 from inagg_wire.scale import FloatType
-from inagg_wire.slots import Lease
 
+from .epoch import Epoch, RanksDisagree, Refused, exceeds
 from .kept import Kept
 from .loops import SIZE
+from .operation import MakeCodec, Operation
 from .plan import SIGNATURE_LANES, Item, Phase, agrees, chunk_blocks, plan, signature
 from .streaming import Streaming
 from .window import Bytes, Integers, Window
-
-Address = tuple[str, int]
 
 CALLS_PER_BATCH = 4
 """Blocks that are encoded at a time, in system calls that send them: the more, the less each costs in Python; but what
@@ -44,138 +40,12 @@ NOT_SIGNED = np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
-class ShardLease:
-    """One shard of an epoch: where to send, which slots, and the block to send from."""
-
-    address: Address
-    lease: Lease
-    resume_block: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """What all ranks get when they have joined: `inagg.v1.JoinResponse`."""
-
-    number: int
-    job: int
-    token: int
-    format: JobFormat
-    workers: int
-    rank: int
-    lanes: int
-    seed: int
-    shards: tuple[ShardLease, ...]
-
-
-class RanksDisagree(RuntimeError):
-    """The ranks do not reduce the same things in the same order."""
-
-
-class Refused(RuntimeError):
-    """The switch refused a contribution; ``reason`` says why."""
-
-    def __init__(self, reason: Reason, block: int) -> None:
-        super().__init__(f"the switch refused block {block}: {reason.label}")
-        self.reason = reason
-
-
-class Codec(Protocol):
-    """The kernels of one operation whose values are not in the host's memory, such as a GPU's."""
-
-    def largest(self, first: int, count: int) -> npt.NDArray[np.uint64]:
-        """As `inagg_host.kernels.largest`, of ``count`` blocks from ``first`` on."""
-
-    def encode(
-        self, scales: Bytes, refinements: Bytes, first: int, number: int, step: int, count: int, datagrams: Bytes,
-        row: int,
-    ) -> int:  # fmt: skip
-        """As `inagg_host.kernels.Runs.encode`."""
-
-    def decode(
-        self, data: Bytes, size: int, places: Integers, blocks: Integers, step: int, offset: int, scales: Bytes,
-        refinements: Bytes, divisor: int,
-    ) -> int:  # fmt: skip
-        """As `inagg_host.kernels.Runs.decode`."""
-
-
-MakeCodec = Callable[[kernels.Job, int], Codec]
-"""What makes one, when it is told the job and how many value blocks share a block of scales."""
-
-
-@dataclass(eq=False)
-class Operation:
-    """One tensor to sum, or bytes whose maxima are asked for.
-
-    ``values`` and ``out`` are 1-D, of the job's float type or uint8; they may be the same memory.
-    """
-
-    values: npt.NDArray[Any]
-    out: npt.NDArray[Any]
-    divisor: int
-    runs: kernels.Runs
-    items: tuple[Item, ...]
-    first_block: int
-    submitted_s: float
-    left: int
-    """Blocks without a result."""
-    magnitudes: npt.NDArray[np.uint64]
-    """Largest magnitudes, then this rank's scale bytes, the agreed ones and their refinements; one per value block. Of
-    bytes, these are the own ones and the maxima."""
-    own: Bytes
-    agreed: Bytes
-    refinement: Bytes
-    ready: npt.NDArray[np.bool_]
-    """Scales and refinements that are there, by phase and chunk."""
-    contributed: npt.NDArray[Any] | None = None
-    """Where to write what this rank's codes stand for."""
-    maxima: bool = False
-    """Bytes: there are blocks of scales alone."""
-    codec: Codec | None = None
-    """Where the values are, if they are not in ``values``."""
-    at: int = 0
-    """The item that is being sent, and how many of its blocks are."""
-    sent: int = 0
-    invalid_codes: int = 0
-
-    @cached_property
-    def table(self) -> Integers:
-        """`inagg_host.engine.stream.Part.items`."""
-        rows = [(i.phase, self.first_block + i.start, i.count, i.first, i.blocks) for i in self.items]
-        return np.array(rows, np.int64)
-
-    @property
-    def job(self) -> kernels.Job:
-        """What the kernels need to know."""
-        return self.runs.job
-
-    @property
-    def blocks(self) -> int:
-        """How many blocks it takes, scales included."""
-        return self.items[-1].start + self.items[-1].count
-
-    def item_of(self, block: int) -> int:
-        """Which item has ``block`` (the job's numbering); the first, if it is of an earlier operation."""
-        place = block - self.first_block
-        at = min(self.at, len(self.items) - 1)
-        if self.items[at].start <= place < self.items[at].start + self.items[at].count:
-            return at  # as almost always: it is being sent
-        return max(0, bisect_right(self.items, place, key=lambda item: item.start) - 1)
-
-
-@dataclass(frozen=True, slots=True)
 class Outgoing:
     """Equal datagrams of ``size`` bytes for shard ``shard``. A view of the engine's memory, to be sent at once."""
 
     shard: int
     data: Bytes
     size: int
-
-
-def exceeds(block: int) -> RuntimeError:
-    return RuntimeError(
-        f"values of block {block} exceed the scale that was agreed on: they were changed during the all-reduce, or the "
-        "switch does not take maxima"
-    )
 
 
 class Engine:
@@ -571,6 +441,3 @@ class Engine:
         self.again.clear()
         for window, shard in zip(self.windows, epoch.shards, strict=True):
             window.resume(shard.lease, shard.resume_block, epoch.job, epoch.token, now)
-
-
-__all__ = ["Codec", "Engine", "Epoch", "MakeCodec", "Operation", "Outgoing", "RanksDisagree", "Refused", "ShardLease"]

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .engine import Engine, Operation
+from .engine import Engine
+from .operation import Operation
 
 Bytes = npt.NDArray[np.uint8]
 

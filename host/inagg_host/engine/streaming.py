@@ -12,12 +12,13 @@ from inagg_wire.layout import Op
 from inagg_wire.link import datagrams_per_call
 
 from . import stream as streams
+from .operation import Operation
 from .plan import Phase
 from .stream import Part, Ring, Stream
 from .window import Bytes, Integers
 
 if TYPE_CHECKING:
-    from .engine import Engine, Operation
+    from .engine import Engine
 
 NOT_KEPT = np.zeros((0, 1), np.uint8)
 

@@ -1,0 +1,54 @@
+"""What an engine is told of the job that it works for, and how it says that the job cannot go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inagg_wire.errors import Reason
+from inagg_wire.formats import JobFormat
+from inagg_wire.slots import Lease
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLease:
+    """One shard of an epoch: where to send, which slots, and the block to send from."""
+
+    address: Address
+    lease: Lease
+    resume_block: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What all ranks get when they have joined: `inagg.v1.JoinResponse`."""
+
+    number: int
+    job: int
+    token: int
+    format: JobFormat
+    workers: int
+    rank: int
+    lanes: int
+    seed: int
+    shards: tuple[ShardLease, ...]
+
+
+class RanksDisagree(RuntimeError):
+    """The ranks do not reduce the same things in the same order."""
+
+
+class Refused(RuntimeError):
+    """The switch refused a contribution; ``reason`` says why."""
+
+    def __init__(self, reason: Reason, block: int) -> None:
+        super().__init__(f"the switch refused block {block}: {reason.label}")
+        self.reason = reason
+
+
+def exceeds(block: int) -> RuntimeError:
+    return RuntimeError(
+        f"values of block {block} exceed the scale that was agreed on: they were changed during the all-reduce, or the "
+        "switch does not take maxima"
+    )
