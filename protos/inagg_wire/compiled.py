@@ -4,10 +4,8 @@ not, so only what is compiled imports this."""
 from __future__ import annotations
 
 import fcntl
-import os
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -32,9 +30,10 @@ def inline(function: Function) -> Function:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """While processes of a user start together and need the same loops, one compiles them, and the others wait for it
-    and load them from the cache: with few processors that is several times as fast."""
-    path = Path(tempfile.gettempdir()) / f"inagg-compiling-{os.getuid()}"
-    with path.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """While processes start together and need the same loops, one compiles them, and the others wait for it and load
+    them from the cache: with few processors that is several times as fast. The lock is on this file, so nothing is
+    left behind; where files cannot be locked (some network file systems), each compiles for itself."""
+    with Path(__file__).open("rb") as lock:
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
