@@ -158,7 +158,7 @@ class Pump:
         if why >= 0:
             self._engine.streaming.end(stream)
         self._pending = None
-        self.woken, self.stuck = why == WOKEN, why in (NEXT, TIMER, MIXED, ELSEWHERE, OTHERS)
+        self.woken, self.stuck = why == WOKEN, why in (NEXT, TIMER)
         c, seconds = self._counters, stream.s[streams.ENCODING : streams.IDLE + 1].tolist()
         c.encode_s, c.network_s = c.encode_s + seconds[0], c.network_s + seconds[1]
         c.decode_s, c.idle_s = c.decode_s + seconds[2], c.idle_s + seconds[3]

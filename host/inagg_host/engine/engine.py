@@ -73,7 +73,7 @@ class Engine:
         self.signed = self._signature is not None
         self._runs: dict[FloatType, kernels.Runs] = {}
         self.operations: deque[Operation] = deque()  # unfinished, oldest first
-        self.sending = 0  # index in _operations of the one that is being sent
+        self.sending = 0  # index in operations of the one that is being sent
         shards = len(self.windows)
         self._next_block = min(w.next * shards + i for i, w in enumerate(self.windows))  # of the next operation
         self.again: deque[Outgoing] = deque()

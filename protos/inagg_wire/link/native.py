@@ -8,6 +8,10 @@ Terms as in `udp`. Little-endian 64-bit Linux only, as Numba's other kernels her
 
 from __future__ import annotations
 
+import errno
+import select
+import socket
+import time
 from typing import Any
 
 import numpy as np
@@ -46,6 +50,7 @@ from inagg_wire.link.port import (
     TRUNCATED,
     VECTOR,
 )
+from inagg_wire.link.sockopt import SOL_UDP, UDP_GRO, UDP_SEGMENT
 
 Array = Any
 
@@ -66,11 +71,8 @@ AGAIN, FAILED, DISCARDED, NO_FATES = -1, -2, -3, -4
 """Why `receive` brought nothing: nothing is there; the call failed, see `ERRNO`; what came cannot be used, and is
 counted; more fates must be drawn first (so, too, `send`)."""
 
-EAGAIN, EINTR = 11, 4
-SOL_UDP, UDP_SEGMENT, UDP_GRO = 17, 103, 104
-MSG_DONTWAIT, MSG_TRUNC, MSG_CTRUNC = 0x40, 0x20, 0x8
-CLOCK_MONOTONIC = 1
-POLLIN = 1
+EAGAIN, POLLIN, CLOCK_MONOTONIC = errno.EAGAIN, select.POLLIN, time.CLOCK_MONOTONIC
+MSG_DONTWAIT, MSG_DISCARD = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 MOST_DATAGRAMS = FATES // 4
 """A received batch of more, of a few bytes each, is none of ours: `FATES` are there for so many."""
 
@@ -100,7 +102,7 @@ def receive(port: Any) -> Any:
         words[ERRNO] = _errno()[0]
         return AGAIN if words[ERRNO] == EAGAIN else FAILED
     words[CALLS_IN] += 1
-    if got == 0 or words[MESSAGE + 6] & (MSG_TRUNC | MSG_CTRUNC):
+    if got == 0 or words[MESSAGE + 6] & MSG_DISCARD:
         words[EMPTY if got == 0 else TRUNCATED] += 1
         return DISCARDED
     size = got

@@ -9,12 +9,13 @@ network, the loop leaves to the link's own methods.
 from __future__ import annotations
 
 from functools import lru_cache
+from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_wire.link.base import MAX_BATCH_BYTES, Address
+from inagg_wire.link.base import MAX_BATCH_BYTES, Address, canonical
 
 # Indices into `Port.words`. Counters are since the link was last asked for its own.
 FD, SEGMENT, SIZE, ERRNO, PEER = range(5)
@@ -66,22 +67,15 @@ def make_port(descriptor: int) -> Port:
 @lru_cache(4096)
 def key_of(address: Address) -> int:
     """An IPv4 address and port as one word: the first eight bytes of its sockaddr_in (ip(7)), as the machine reads
-    them. ValueError: no IPv4 address."""
-    host, port = address
-    return int(np.frombuffer(_FAMILY + port.to_bytes(2, "big") + _packed(host), np.int64)[0])
+    them. ValueError: no IPv4 address, or no such port."""
+    host, port = canonical(address)
+    return int(np.frombuffer(_FAMILY + port.to_bytes(2, "big") + IPv4Address(host).packed, np.int64)[0])
 
 
 def address_of(key: int) -> Address:
     """The other way."""
     raw = np.array([key], np.int64).tobytes()
-    return ".".join(str(byte) for byte in raw[4:8]), int.from_bytes(raw[2:4], "big")
-
-
-def _packed(host: str) -> bytes:
-    parts = host.split(".")
-    if len(parts) != 4:
-        raise ValueError(f"{host} is no IPv4 address")
-    return bytes(int(part) for part in parts)
+    return str(IPv4Address(raw[4:8])), int.from_bytes(raw[2:4], "big")
 
 
 _FAMILY = np.array([2], np.uint16).tobytes()  # AF_INET
