@@ -22,7 +22,7 @@ from inagg_wire.scale import FloatType
 
 from .counters import Counters
 from .engine import RanksDisagree
-from .engine.salvage import InnerGroup, salvage
+from .engine.salvage import InnerGroup, salvage, unfinished
 from .errors import AllReduceError
 from .network import Network
 from .task import Task
@@ -173,7 +173,7 @@ class Fallback:
         engine = broken.engine
         for _ in salvage(engine, self._group):
             self._end(self._left.popleft()[0], None)
-        for i, (operation, blocks) in enumerate(engine.unfinished()):  # in the order in which they began, as ``_left``
+        for i, (operation, blocks) in enumerate(unfinished(engine)):  # in the order in which they began, as ``_left``
             task = self._left[i][0]
             assert task.values.size == operation.values.size
             if not blocks.all():

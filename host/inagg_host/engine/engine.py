@@ -23,20 +23,18 @@ from inagg_wire.layout import HEADER_BYTES, Kind, Op, datagram_bytes
 from inagg_wire.link import datagrams_per_call
 from inagg_wire.scale import FloatType
 
-from .epoch import Epoch, RanksDisagree, Refused, exceeds
+from .epoch import Epoch, RanksDisagree, Refused
 from .kept import Kept
 from .loops import SIZE
-from .operation import MakeCodec, Operation
-from .plan import SIGNATURE_LANES, Item, Phase, agrees, chunk_blocks, plan, signature
+from .operation import MakeCodec, Operation, begin_max, begin_sum
+from .payloads import Payloads
+from .plan import Item, Phase
 from .streaming import Streaming
 from .window import Bytes, Integers, Window
 
 CALLS_PER_BATCH = 4
 """Blocks that are encoded at a time, in system calls that send them: the more, the less each costs in Python; but what
 is encoded together is sent only when all of it is, and should still be in the cache."""
-
-
-NOT_SIGNED = np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +53,7 @@ class Engine:
         """``keep_results``: so that `salvage` is possible."""
         self.epoch = epoch
         fmt, lanes, n = epoch.format, epoch.lanes, epoch.workers
-        scale_lanes = fmt.scale_lanes(lanes)
-        self.chunk = chunk_blocks(scale_lanes)
-        # Where the signature stands in a payload of scales; nowhere, if they have no room for it.
-        self._signature = slice(scale_lanes - SIGNATURE_LANES, scale_lanes) if scale_lanes > SIGNATURE_LANES else None
+        self.payloads = Payloads(fmt, lanes, len(epoch.shards))
         self.size = {op: datagram_bytes(fmt.encoding(op), fmt.lanes_for(op, lanes)) for op in Op}
         shapes = np.zeros((max(Op) + 1, 4), np.int64)
         for op in Op:
@@ -70,7 +65,6 @@ class Engine:
         self.kept = [Kept(window, max(self._result_bytes.values())) for window in self.windows] if keep_results else []
         self._batch = CALLS_PER_BATCH * datagrams_per_call(max(self.size[Op.SUM], self._result_bytes[Op.SUM]))
         self.headers = self._make_headers()
-        self.signed = self._signature is not None
         self._runs: dict[FloatType, kernels.Runs] = {}
         self.operations: deque[Operation] = deque()  # unfinished, oldest first
         self.sending = 0  # index in operations of the one that is being sent
@@ -113,56 +107,16 @@ class Engine:
         own, gets what this rank adds to the sum: what the codes stand for that it sends. With ``codec``, ``values``
         and ``out`` only tell how many there are. Raises ValueError, and takes nothing, if they are empty or not alike.
         """
-        if values.size == 0 or values.size != out.size or not (out.flags.writeable or codec):
-            raise ValueError("values and out must have the same number of elements, at least one, and out be writable")
-        if contributed is not None and contributed.size != values.size:
-            raise ValueError(f"room for {contributed.size} contributed values, where there are {values.size}")
-        runs = self._runs_of(float_type)
-        job = runs.job
-        arrays = () if codec is not None else (values, out) if contributed is None else (values, out, contributed)
-        for array in arrays:
-            job.bits(array)
-        items = plan(values.size, self.epoch.lanes, self.chunk, job.refined)
-        count, blocks = job.blocks(values.size), items[-1].start + items[-1].count
-        own, agreed, refinement = (np.zeros(count, np.uint8) for _ in range(3))
-        operation = Operation(
-            values,
-            out,
-            divisor,
-            runs,
-            items,
-            self._next_block,
-            now,
-            blocks,
-            np.zeros(count, np.uint64),
-            own,
-            agreed,
-            refinement,
-            np.zeros((len(Phase), -(-count // self.chunk)), np.bool_),
-            contributed=contributed,
-            codec=None if codec is None else codec(job, self.chunk),
-        )
-        return self._enqueue(operation)
+        runs, chunk = self._runs_of(float_type), self.payloads.chunk
+        return self._enqueue(begin_sum(values, out, runs, chunk, self._next_block, now, divisor, contributed, codec))
 
     def submit_max(self, values: Bytes, out: Bytes, now: float) -> Operation:
         """The maximum over all ranks of each byte of ``values`` (uint8, 1-D) into ``out``.
 
         Takes blocks of scales alone, one for so many bytes as it carries scales. Raises as `submit`.
         """
-        if values.size == 0 or values.size != out.size or not out.flags.writeable:
-            raise ValueError("values and out must have the same number of bytes, at least one, and out be writable")
-        chunks = range(0, values.size, self.chunk)
-        items = tuple(
-            Item(Phase.SCALE, i, 1, first, min(self.chunk, values.size - first)) for i, first in enumerate(chunks)
-        )
-        none = np.zeros(0, np.uint64)
-        own, agreed, refinement = values.copy(), np.zeros_like(values), np.zeros(0, np.uint8)
-        runs, block = self._runs_of(FloatType.FLOAT32), self._next_block
-        ready = np.zeros((len(Phase), len(items)), np.bool_)
-        operation = Operation(
-            values, out, 1, runs, items, block, now, len(items), none, own, agreed, refinement, ready, maxima=True
-        )
-        return self._enqueue(operation)
+        runs, chunk = self._runs_of(FloatType.FLOAT32), self.payloads.chunk
+        return self._enqueue(begin_max(values, out, runs, chunk, self._next_block, now))
 
     def _runs_of(self, float_type: FloatType) -> kernels.Runs:
         if float_type not in self._runs:
@@ -197,12 +151,11 @@ class Engine:
             if not batch:
                 return
             yield from batch
-            self._sent(operation, operation.sent)
+            self._go_on(operation)
 
-    def _sent(self, operation: Operation, sent: int) -> None:
-        """So many blocks of the item that is being sent have been."""
-        operation.sent = sent
-        if sent == operation.items[operation.at].count:
+    def _go_on(self, operation: Operation) -> None:
+        """To what is to be sent next, if all blocks of the item that is being sent have been."""
+        if operation.sent == operation.items[operation.at].count:
             operation.at, operation.sent = operation.at + 1, 0
             if operation.at == len(operation.items):
                 self.sending += 1
@@ -212,7 +165,7 @@ class Engine:
         if item.phase is Phase.SCALE:
             return True
         needs = Phase.SCALE if item.phase is Phase.REFINE or not self.epoch.format.refined else Phase.REFINE
-        return bool(operation.ready[needs, item.first // self.chunk])
+        return bool(operation.ready[needs, item.first // self.payloads.chunk])
 
     def _next_batch(self, operation: Operation, item: Item, now: float) -> Iterator[Outgoing]:
         """Encode and send the next blocks of ``item``, as many as fit a batch and the windows of all shards."""
@@ -230,55 +183,10 @@ class Engine:
             shard = (first + offset) % shards
             window = self.windows[shard]
             mine = -(-(count - offset) // shards)
-            self._fill(operation, item, first + offset, mine, window)
+            self.payloads.write(operation, item, first + offset, mine, window)
             data = window.push(mine, op, self.headers[op], self.size[op], now)
             yield Outgoing(shard, data, self.size[op])
         operation.sent += max(count, 0)
-
-    def _fill(self, operation: Operation, item: Item, number: int, count: int, window: Window) -> None:
-        """Write the payloads of ``count`` blocks of ``item``, the next ones of ``window``, the first of which has this
-        ``number`` in the job."""
-        job, chunk = operation.job, slice(item.first, item.first + item.blocks)
-        if item.phase is Phase.VALUES:
-            first, step = number - (operation.first_block + item.start - item.first), len(self.windows)
-            scales, refinement, row = operation.agreed, operation.refinement, window.next & (window.lease.slots - 1)
-            if operation.codec is not None:
-                bad = operation.codec.encode(scales, refinement, first, number, step, count, window.ring, row)
-            else:
-                bad = operation.runs.encode(
-                    operation.values, scales, refinement, first, number, step, count, window.ring, row
-                )
-            if bad != kernels.ALL_GOOD:
-                raise exceeds(first + bad * step)
-            if operation.contributed is not None:
-                every = np.arange(count)
-                kernels.decode_own(
-                    job, window.ring, row + every, operation.contributed, first + step * every, scales, refinement
-                )
-            return
-        payload = window.rows(window.next, 1)[0, HEADER_BYTES:]
-        payload[item.blocks :] = 0
-        if item.phase is Phase.SCALE:
-            if operation.codec is not None:
-                operation.magnitudes[chunk] = operation.codec.largest(item.first, item.blocks)
-            elif not operation.maxima:
-                values = operation.values[item.first * job.lanes : (item.first + item.blocks) * job.lanes]
-                operation.magnitudes[chunk] = kernels.largest(job, values)
-            if not operation.maxima:
-                operation.own[chunk] = kernels.scale_bytes(job, operation.magnitudes[chunk])
-            payload[: item.blocks] = operation.own[chunk]
-            if self._signature is not None:
-                payload[self._signature] = self.signature_of(operation)
-        else:
-            sent = payload[: item.blocks]
-            kernels.refine_bytes(job, operation.magnitudes[chunk], operation.agreed[chunk], sent)
-
-    def signature_of(self, operation: Operation) -> Bytes:
-        """What signs its scales; nothing, if they have no room for it."""
-        if self._signature is None:
-            return NOT_SIGNED
-        float_type = None if operation.maxima else operation.job.float_type
-        return signature(operation.values.size, float_type, operation.divisor)
 
     # --- receiving ---
 
@@ -329,54 +237,12 @@ class Engine:
                 if last < start:
                     break
                 if start <= first and last < start + item.count:  # as almost always: all are of one item
-                    self._take_item(operation, item, shard, data, size, places, blocks)
+                    self.payloads.read(operation, item, shard, data, size, places, blocks)
                     return
                 numbers = blocks * shards + shard
                 inside = (numbers >= start) & (numbers < start + item.count)
                 if inside.any():
-                    self._take_item(operation, item, shard, data, size, places[inside], blocks[inside])
-
-    def _take_item(
-        self,
-        operation: Operation,
-        item: Item,
-        shard: int,
-        data: Bytes,
-        size: int,
-        places: Integers,
-        blocks: Integers,
-    ) -> None:
-        operation.left -= len(blocks)
-        if item.phase is Phase.VALUES:
-            offset = shard - (operation.first_block + item.start - item.first)
-            if operation.codec is not None:
-                operation.invalid_codes += operation.codec.decode(
-                    data, size, places, blocks, len(self.windows), offset, operation.agreed, operation.refinement,
-                    operation.divisor,
-                )  # fmt: skip
-                return
-            operation.invalid_codes += operation.runs.decode(
-                data, size, places, blocks, len(self.windows), offset, operation.out, operation.agreed,
-                operation.refinement, operation.divisor,
-            )  # fmt: skip
-            return
-        job, chunk = operation.job, slice(item.first, item.first + item.blocks)
-        payload = data[places[0] * size + HEADER_BYTES : (places[0] + 1) * size]
-        agreed = payload[: item.blocks]
-        if item.phase is Phase.SCALE:
-            if self._signature is not None and not agrees(payload[self._signature].tobytes()):
-                kind = "uint8" if operation.maxima else job.float_type.name.lower()
-                raise RanksDisagree(
-                    f"another rank reduces something else than this one's {operation.values.size} elements of {kind} "
-                    f"(divisor {operation.divisor}): all ranks must reduce tensors of "
-                    "the same sizes and types in the same order"
-                )
-            if (agreed < operation.own[chunk]).any():
-                raise RuntimeError("the switch returned a smaller scale than this rank sent; it does not take maxima")
-            operation.agreed[chunk] = agreed
-        else:
-            operation.refinement[chunk] = agreed
-        operation.ready[item.phase, item.first // self.chunk] = True
+                    self.payloads.read(operation, item, shard, data, size, places[inside], blocks[inside])
 
     def raise_for(self, shard: int, datagram: Bytes) -> None:
         header, window = datagram[:HEADER_BYTES].view(HEADER_DTYPE)[0], self.windows[shard]
@@ -394,31 +260,6 @@ class Engine:
     def deadline(self) -> float | None:
         """When to call `outgoing` though nothing has come; None while nothing is out."""
         return min((d for window in self.windows if (d := window.deadline) is not None), default=None)
-
-    # --- when the network has broken, see `salvage` ---
-
-    def take_over(
-        self, shard: int, datagrams: Bytes, rows: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]
-    ) -> list[Operation]:
-        """Use results of ``blocks`` (the shard's numbering) that another rank had, in ``rows`` of ``datagrams``."""
-        self.windows[shard].mark_taken(blocks)
-        self.take(shard, datagrams.reshape(-1), datagrams.shape[1], rows, blocks, int(blocks.min()), int(blocks.max()))
-        return self.finished()
-
-    def unfinished(self) -> list[tuple[Operation, npt.NDArray[np.bool_]]]:
-        """The operations that are left, and which of their value blocks have no sums yet."""
-        shards = len(self.windows)
-        left = []
-        for operation in self.operations:
-            pending = np.ones(operation.agreed.size, np.bool_)
-            for item in operation.items:
-                if item.phase is Phase.VALUES:
-                    numbers = operation.first_block + item.start + np.arange(item.count)
-                    for shard, window in enumerate(self.windows):
-                        mine = np.flatnonzero(numbers % shards == shard)
-                        pending[item.first + mine] = ~window.is_taken(numbers[mine] // shards)
-            left.append((operation, pending))
-        return left
 
     # --- epochs ---
 

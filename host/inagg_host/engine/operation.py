@@ -1,4 +1,5 @@
-"""One tensor on its way through the network: what is known of it, and the kernels if it is not in the host's memory."""
+"""One tensor on its way through the network: how it begins, what is known of it, and the kernels if it is not in the
+host's memory."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from inagg_host import kernels
 
-from .plan import Item
+from .plan import Item, Phase, plan
 from .window import Bytes, Integers
 
 
@@ -98,3 +99,59 @@ class Operation:
         if self.items[at].start <= place < self.items[at].start + self.items[at].count:
             return at  # as almost always: it is being sent
         return max(0, bisect_right(self.items, place, key=lambda item: item.start) - 1)
+
+
+def begin_sum(
+    values: npt.NDArray[Any],
+    out: npt.NDArray[Any],
+    runs: kernels.Runs,
+    chunk: int,
+    first_block: int,
+    now: float,
+    divisor: int,
+    contributed: npt.NDArray[Any] | None,
+    codec: MakeCodec | None,
+) -> Operation:
+    """The sum of ``values``, see `Engine.submit`. ``chunk``: value blocks that have their scales in one block."""
+    if values.size == 0 or values.size != out.size or not (out.flags.writeable or codec):
+        raise ValueError("values and out must have the same number of elements, at least one, and out be writable")
+    if contributed is not None and contributed.size != values.size:
+        raise ValueError(f"room for {contributed.size} contributed values, where there are {values.size}")
+    job = runs.job
+    arrays = () if codec is not None else (values, out) if contributed is None else (values, out, contributed)
+    for array in arrays:
+        job.bits(array)
+    items = plan(values.size, job.lanes, chunk, job.refined)
+    count, blocks = job.blocks(values.size), items[-1].start + items[-1].count
+    own, agreed, refinement = (np.zeros(count, np.uint8) for _ in range(3))
+    return Operation(
+        values,
+        out,
+        divisor,
+        runs,
+        items,
+        first_block,
+        now,
+        blocks,
+        np.zeros(count, np.uint64),
+        own,
+        agreed,
+        refinement,
+        np.zeros((len(Phase), -(-count // chunk)), np.bool_),
+        contributed=contributed,
+        codec=None if codec is None else codec(job, chunk),
+    )
+
+
+def begin_max(values: Bytes, out: Bytes, runs: kernels.Runs, chunk: int, first_block: int, now: float) -> Operation:
+    """The maxima of ``values``, see `Engine.submit_max`. ``runs``: any of the job's."""
+    if values.size == 0 or values.size != out.size or not out.flags.writeable:
+        raise ValueError("values and out must have the same number of bytes, at least one, and out be writable")
+    firsts = range(0, values.size, chunk)
+    items = tuple(Item(Phase.SCALE, i, 1, first, min(chunk, values.size - first)) for i, first in enumerate(firsts))
+    none = np.zeros(0, np.uint64)
+    own, agreed, refinement = values.copy(), np.zeros_like(values), np.zeros(0, np.uint8)
+    ready = np.zeros((len(Phase), len(items)), np.bool_)
+    return Operation(
+        values, out, 1, runs, items, first_block, now, len(items), none, own, agreed, refinement, ready, maxima=True
+    )

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from .engine import Engine
 from .operation import Operation
+from .plan import Phase
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -66,8 +67,29 @@ def salvage(engine: Engine, group: InnerGroup) -> list[Operation]:
             group.broadcast(data.reshape(-1), source)
             missing = np.flatnonzero([int(block) not in done[rank] for block in blocks])
             if missing.size:
-                finished += engine.take_over(shard, data, missing, blocks[missing])
+                engine.windows[shard].mark_taken(blocks[missing])
+                engine.take(
+                    shard, data.reshape(-1), kept.datagram_bytes, missing, blocks[missing], int(blocks[missing].min()),
+                    int(blocks[missing].max()),
+                )  # fmt: skip
+                finished += engine.finished()
     return finished
+
+
+def unfinished(engine: Engine) -> list[tuple[Operation, npt.NDArray[np.bool_]]]:
+    """The operations that are left, and which of their value blocks have no sums yet."""
+    shards = len(engine.windows)
+    left = []
+    for operation in engine.operations:
+        pending = np.ones(operation.agreed.size, np.bool_)
+        for item in operation.items:
+            if item.phase is Phase.VALUES:
+                numbers = operation.first_block + item.start + np.arange(item.count)
+                for shard, window in enumerate(engine.windows):
+                    mine = np.flatnonzero(numbers % shards == shard)
+                    pending[item.first + mine] = ~window.is_taken(numbers[mine] // shards)
+        left.append((operation, pending))
+    return left
 
 
 def _join(parts: Sequence[npt.NDArray[np.int64]]) -> bytes:

@@ -56,8 +56,8 @@ class Streaming:
         needs = Phase.REFINE if job.refined else Phase.SCALE
         (encode, _, scale), (_, decode, _) = calls.addresses(source.job), calls.addresses(job)
         self._n[:] = (
-            *window.lend(), e.epoch.job, e.epoch.token, e.chunk, needs, e.signed, encode, decode, scale,
-            e.size[Op.SUM], Op.SUM, e.size[Op.MAX], Op.MAX, datagrams_per_call(e.size[Op.SUM]),
+            *window.lend(), e.epoch.job, e.epoch.token, e.payloads.chunk, needs, e.payloads.signed,
+            encode, decode, scale, e.size[Op.SUM], Op.SUM, e.size[Op.MAX], Op.MAX, datagrams_per_call(e.size[Op.SUM]),
             unsent > 0, source.at, source.sent, unsent > 1, taking.left, taking.invalid_codes, 0, 0, 0, 0,
         )  # fmt: skip
         self._s[: streams.SAMPLE] = *window.lend_times(), 0, 0, 0, 0
@@ -65,7 +65,7 @@ class Streaming:
         target = self._part(taking, taking.out, ring, data)
         in_place = source is taking and source.values is source.out
         sent = target if in_place else self._part(source, source.values, ring, data)
-        return Stream(self._n, self._s, ring, sent, target, e.headers, e.signature_of(source))
+        return Stream(self._n, self._s, ring, sent, target, e.headers, e.payloads.signature_of(source))
 
     def _part(self, operation: Operation, values: npt.NDArray[Any], ring: Ring, data: Bytes) -> Part:
         """What a loop needs of an operation, whose ``values`` it sends or takes. ``data``: where it receives."""

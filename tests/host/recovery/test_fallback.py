@@ -22,6 +22,7 @@ from inagg_host import fallback as module
 from inagg_host.completion import make_pool
 from inagg_host.counters import Counters
 from inagg_host.engine import RanksDisagree
+from inagg_host.engine.salvage import unfinished
 from inagg_host.errors import AllReduceError
 from inagg_host.fallback import REASON, Fallback, _narrow, _widen
 from inagg_host.network import Network
@@ -183,7 +184,7 @@ def test_what_was_begun_is_finished_from_the_same_tensors() -> None:
     given_values = [[array.copy() for array in of_rank] for of_rank in arrays]
     step(cluster, 3)
     step(cluster, 1, results_to(1))
-    pending = np.repeat(cluster.engines[0].unfinished()[0][1], 16)[:400]
+    pending = np.repeat(unfinished(cluster.engines[0])[0][1], 16)[:400]
     assert pending.any()
     assert not pending.all()
     tasks = [[make_task(array, None, None, 1) for array in of_rank] for of_rank in arrays]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.host.engine.cluster import Cluster, Datagram
 
 from inagg_host.engine import Engine
-from inagg_host.engine.salvage import salvage
+from inagg_host.engine.salvage import salvage, unfinished
 from inagg_wire.layout import Kind
 from inagg_wire.scale import FloatType
 
@@ -57,7 +57,7 @@ def results_to(rank: int) -> Any:
 
 
 def pending(engine: Engine) -> list[list[bool]]:
-    return [blocks.tolist() for _, blocks in engine.unfinished()]
+    return [blocks.tolist() for _, blocks in unfinished(engine)]
 
 
 def finish(cluster: Cluster) -> tuple[list[int], list[list[str]]]:
@@ -82,7 +82,7 @@ def test_what_one_rank_lacks_comes_from_another() -> None:
 
 def test_an_operation_that_was_done_elsewhere_is_finished() -> None:
     cluster, arrays = begin(2, [3 * LANES])
-    last = cluster.engines[0].unfinished()[0][0].blocks - 1
+    last = unfinished(cluster.engines[0])[0][0].blocks - 1
     step(cluster, 20, lambda d: results_to(1)(d) and d.block == last)
     assert [engine.idle for engine in cluster.engines] == [True, False]
     finished, _ = finish(cluster)
@@ -129,7 +129,7 @@ def test_a_rank_that_has_not_begun_has_finished_nothing() -> None:
     cluster.engines[1] = late
     step(cluster, 5)
     finish(cluster)
-    assert late.unfinished() == []
+    assert unfinished(late) == []
     assert pending(cluster.engines[0]) == [[True] * 5]
     assert arrays[0][0].tobytes() == values(0, 5 * LANES).tobytes()
 
