@@ -141,6 +141,12 @@ class AllReduce:
         return lambda: None
 
     @property
+    def lanes(self) -> int | None:
+        """Elements of a block, as the switch has them; None while there is no switch."""
+        network = self._network
+        return None if network is None else network.engine.epoch.lanes
+
+    @property
     def counters(self) -> Counters:
         """What this rank has done, brought up to date."""
         network = self._network

@@ -8,11 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from inagg_wire.formats import WORKERS_MAX, admit, job_format
-from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
-
-DEFAULT_WINDOW = 512
-"""Blocks in flight per shard. Full frames go 44 to a system call, so this is a dozen calls: enough that no process
-waits for another to be scheduled (with two workers and a switch on two cores, 128 took a third more CPU time)."""
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_MAX
 
 POLICIES = ("raise", "fallback")
 
@@ -38,9 +34,9 @@ class Config:
     format: str = "nat8"  # INAGG_FORMAT
     """nat8, nat4, nat4-nat8, tern, dith8, dith8-exact or fix32."""
     lanes: int | None = None  # INAGG_LANES
-    """Elements per datagram; None: as many as a 1500-byte frame takes."""
-    window: int = DEFAULT_WINDOW  # INAGG_WINDOW
-    """Blocks that may be outstanding on each shard of the switch."""
+    """Elements per datagram; None: as many as the switch takes. It must fit the MTU on the whole way to the switch."""
+    window: int | None = None  # INAGG_WINDOW
+    """Blocks that may be outstanding on each shard of the switch; None: it chooses, by the size of datagrams."""
     seed: int | None = None  # INAGG_SEED
     """Of all rounding noise, 32 bits; None: the switch draws one."""
     policy: str = "raise"  # INAGG_POLICY
@@ -82,14 +78,8 @@ class Config:
             raise ConfigError("certificate and key go together: give both or neither")
         if self.seed is not None and not 0 <= self.seed < 1 << 32:
             raise ConfigError(f"seed {self.seed}: give 32 bits")
-        admit(job_format(self.format), self.workers, self.block_lanes)
-
-    @property
-    def block_lanes(self) -> int:
-        """Lanes of a block: what was asked for, or what fits."""
-        if self.lanes is not None:
-            return self.lanes
-        return job_format(self.format).max_lanes(self.workers, UDP_PAYLOAD_BYTES_1500)
+        fmt = job_format(self.format)
+        admit(fmt, self.workers, fmt.min_lanes if self.lanes is None else self.lanes, UDP_PAYLOAD_BYTES_MAX)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, **given: Any) -> Config:

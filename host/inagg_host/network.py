@@ -71,7 +71,8 @@ class Network:
                 link = wrap_link(link)
             self._address = link.address
             # Before the others can wait for this rank: on a new machine it compiles for some seconds.
-            fmt, lanes = job_format(config.format), config.block_lanes
+            fmt = job_format(config.format)
+            lanes = fmt.min_lanes  # what is compiled is the same for all
             with one_at_a_time():
                 kernels.warm_up(kernels.Job(fmt, config.workers, config.rank, lanes, 0, FloatType.FLOAT32))
                 pump.warm_up(fmt, config.workers, config.rank, lanes, FloatType.FLOAT32)

@@ -133,6 +133,14 @@ return all ones, which Tofino's cannot."""
 UDP_PAYLOAD_BYTES_1500: Final = 1500 - 20 - 8
 """UDP payload of a 1500-byte IPv4 packet without options."""
 
+UDP_PAYLOAD_BYTES_MAX: Final = 65535 - 20 - 8
+"""UDP payload of the largest IPv4 packet."""
+
+UDP_PAYLOAD_BYTES_LOOPBACK: Final = UDP_PAYLOAD_BYTES_MAX // 5
+"""For datagrams that never leave the machine, where the MTU is 65536: five fill what one system call takes. Measured
+for an all-reduce of 64 MiB of float32 between four workers: a fifth less processor time than datagrams for frames of
+1500 bytes need. Larger ones save little more, and every block that is lost, or not full, costs more."""
+
 
 DATA_PORT: Final = 47101
 """The UDP port of a switch's first shard unless told otherwise; the others take the next ones. Workers learn the real

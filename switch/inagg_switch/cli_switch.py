@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_MAX
+
 from .p4 import TARGETS
 from .sections import FILE, LOOPBACK, PROBABILITY, SECONDS, Number, SectionedCommand, in_section
 
@@ -17,9 +19,9 @@ P4 = "P4 switches (--target bmv2 or tofino), which run elsewhere"
 FAULTS = "Faults, for experiments: probabilities per datagram and direction"
 
 
-def power_of_two(_context: click.Context, _parameter: click.Parameter, value: int) -> int:
+def power_of_two(_context: click.Context, _parameter: click.Parameter, value: int | None) -> int | None:
     """Refuse what no shard can have."""
-    if value & (value - 1):
+    if value is not None and value & (value - 1):
         raise click.BadParameter(f"{value} is no power of two; choose {1 << value.bit_length()}, for example")
     return value
 
@@ -103,18 +105,16 @@ Standard output has the lines for people, standard error the log.
     "Size",
     "--slots",
     type=click.IntRange(2, 1 << 24),
-    default=65536,
-    show_default=True,
     callback=power_of_two,
-    help="Slots of each shard, a power of two. A job takes twice its window.",
+    help="Slots of each shard, a power of two. A job takes twice its window.  [default: 65536; fewer if datagrams "
+    "are larger, 8192 on loopback]",
 )
 @in_section(
     "Size",
     "--datagram-bytes",
-    type=click.IntRange(56, 65507),
-    default=1472,
-    show_default=True,
-    help="Most UDP payload of a datagram: the MTU less 28. Jumbo frames of 9000 bytes: 8972.",
+    type=click.IntRange(56, UDP_PAYLOAD_BYTES_MAX),
+    help="Most UDP payload of a datagram: the MTU, on the whole way to every worker, less 28. Jumbo frames of 9000 "
+    "bytes: 8972. Jobs of nat8 and fix32 that do not say get blocks as large.  [default: 1472; 13101 on loopback]",
 )
 @in_section(
     "Size",

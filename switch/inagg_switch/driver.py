@@ -68,7 +68,13 @@ class Limits:
     formats: frozenset[str]
     workers: int
     lanes: int
+    """The most of a block."""
     datagram_bytes: int
+    """The most UDP payload of a datagram."""
+    slots: int
+    """Of each shard."""
+    all_lanes: bool = False
+    """Whether a job must have ``lanes`` lanes, not fewer."""
 
 
 @dataclass(slots=True)

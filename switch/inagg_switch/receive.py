@@ -19,6 +19,7 @@ from inagg_wire.layout import (
     LANE_MULTIPLE,
     MAGIC,
     SLOT_COUNT_MAX,
+    UDP_PAYLOAD_BYTES_MAX,
     VERSION,
     Encoding,
     Kind,
@@ -30,8 +31,8 @@ from .tables import NOTICES, Counts, Jobs, Out, Slots
 
 RUN_DATAGRAMS = 64
 """Datagrams of one run: what one system call sends (Linux, UDP_MAX_SEGMENTS)."""
-RUN_BYTES = 65507
-"""Bytes of one run: the largest UDP payload over IPv4."""
+RUN_BYTES = UDP_PAYLOAD_BYTES_MAX
+"""Bytes of one run."""
 
 # Offsets as the kernel reads them; `layout.FIELDS` is where they are declared.
 KIND_AT, OP_AT, FORMAT_AT, LANES_AT, JOB_AT, REASON_AT, TOKEN_AT, SLOT_AT, GENERATION_AT = 3, 4, 5, 6, 8, 10, 12, 16, 20

@@ -31,7 +31,7 @@ class SoftwareDriver:
 
     def __init__(self, config: SoftwareConfig | None = None) -> None:
         self.config = config = config or SoftwareConfig()
-        self.limits = Limits(frozenset(FORMATS), WORKERS_MAX, config.lanes, config.datagram_bytes)
+        self.limits = Limits(frozenset(FORMATS), WORKERS_MAX, config.lanes, config.datagram_bytes, config.slots)
         self._shards: list[_ShardProcess] = []
         try:
             for index in range(config.shards):

@@ -23,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from .bench.allreduce import loopback_bytes
 from .bench.load import Child, crew
@@ -239,7 +240,9 @@ def demo(
                     console.print(f"a bmv2 switch, {workers} workers in namespaces, a CNN on scikit-learn's digits")
                 given = options | {"switch": running.control}
                 train(target, workers, epochs, given, progress, topology)
-        with SwitchProcess(*([] if record is None else ["--record", str(record.absolute())])) as switch:
+        record_options = [] if record is None else ["--record", str(record.absolute())]
+        # In datagrams as a network has them, though it is loopback: so that the bytes are those of a network, too.
+        with SwitchProcess("--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500), *record_options) as switch:
             if not as_json:
                 console.print(f"a switch on {switch.control}, {workers} workers, a CNN on scikit-learn's digits")
             given = options | {"switch": switch.control}

@@ -72,6 +72,7 @@ class Session:
         self._channel = _channel(config)
         self._stub = control_pb2_grpc.ControlStub(self._channel)
         self._metadata = (("authorization", f"Bearer {config.secret}"),) if config.secret else ()
+        self._lanes, self._window = config.lanes, config.window
         self._epoch = 0
         self._reported = 0  # the epoch whose loss was told
         self._left: set[int] = set()  # ranks, in this epoch
@@ -104,7 +105,7 @@ class Session:
         for `Config.reconnect_s`. Raises `SessionError`."""
         c = self._config
         spec = pb.JobSpec(
-            name=c.job, workers=c.workers, format=c.format, lanes=c.block_lanes, window=c.window, seed=c.seed,
+            name=c.job, workers=c.workers, format=c.format, lanes=self._lanes, window=self._window, seed=c.seed,
             heartbeat_limit_s=c.heartbeat_limit_s,
         )  # fmt: skip
         request = pb.JoinRequest(
@@ -124,6 +125,8 @@ class Session:
             if self._stop.is_set() or self._closed.wait(RETRY_S):
                 raise SessionError("closed while joining", grpc.StatusCode.CANCELLED)
         epoch = self._read_epoch(reply)
+        # What a switch chose stays, also where another one takes its place: blocks are kept in this size.
+        self._lanes, self._window = reply.spec.lanes, reply.spec.window
         with self._lock:
             self._epoch, self._interval_s = epoch.number, reply.heartbeat_interval_s
             self._left.clear()

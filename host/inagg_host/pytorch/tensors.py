@@ -116,7 +116,7 @@ class TensorAllReduce:
     @property
     def codec_lanes(self) -> int | None:
         """Lanes of a block, for codecs; None where the policy needs the values in the host's memory."""
-        return self.arrays.config.block_lanes if self.arrays.config.policy == "raise" else None
+        return self.arrays.lanes if self.arrays.config.policy == "raise" else None
 
     @property
     def counters(self) -> Counters:

@@ -163,10 +163,10 @@ class JobSpec(_message.Message):
     format: _builtins.str
     """Format of the numbers: nat8, nat4, nat4-nat8, tern, dith8, dith8-exact or fix32."""
     lanes: _builtins.int
-    """Lanes (elements) of a block, a multiple of 8."""
+    """Lanes (elements) of a block, a multiple of 8. Absent: the switch's choice, the most that it takes."""
     window: _builtins.int
     """Window: blocks that a worker may have outstanding on each shard. Rounded up to a power of two; the job leases
-    twice as many slots on each shard.
+    twice as many slots on each shard. Absent: the switch's choice, which depends on the size of the datagrams.
     """
     seed: _builtins.int
     """Seed of the switch's rounding noise, 32 bits. Absent: the switch draws one. It stays for the life of the job."""
@@ -182,28 +182,36 @@ class JobSpec(_message.Message):
         name: _builtins.str = ...,
         workers: _builtins.int = ...,
         format: _builtins.str = ...,
-        lanes: _builtins.int = ...,
-        window: _builtins.int = ...,
+        lanes: _builtins.int | None = ...,
+        window: _builtins.int | None = ...,
         seed: _builtins.int | None = ...,
         heartbeat_limit_s: _builtins.float | None = ...,
         rejoin_limit_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_limit_s", b"_heartbeat_limit_s", "_rejoin_limit_s", b"_rejoin_limit_s", "_seed", b"_seed", "heartbeat_limit_s", b"heartbeat_limit_s", "rejoin_limit_s", b"rejoin_limit_s", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_limit_s", b"_heartbeat_limit_s", "_lanes", b"_lanes", "_rejoin_limit_s", b"_rejoin_limit_s", "_seed", b"_seed", "_window", b"_window", "heartbeat_limit_s", b"heartbeat_limit_s", "lanes", b"lanes", "rejoin_limit_s", b"rejoin_limit_s", "seed", b"seed", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_limit_s", b"_heartbeat_limit_s", "_rejoin_limit_s", b"_rejoin_limit_s", "_seed", b"_seed", "format", b"format", "heartbeat_limit_s", b"heartbeat_limit_s", "lanes", b"lanes", "name", b"name", "rejoin_limit_s", b"rejoin_limit_s", "seed", b"seed", "window", b"window", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_limit_s", b"_heartbeat_limit_s", "_lanes", b"_lanes", "_rejoin_limit_s", b"_rejoin_limit_s", "_seed", b"_seed", "_window", b"_window", "format", b"format", "heartbeat_limit_s", b"heartbeat_limit_s", "lanes", b"lanes", "name", b"name", "rejoin_limit_s", b"rejoin_limit_s", "seed", b"seed", "window", b"window", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heartbeat_limit_s: _TypeAlias = _typing.Literal["heartbeat_limit_s"]  # noqa: Y015
     _WhichOneofArgType__heartbeat_limit_s: _TypeAlias = _typing.Literal["_heartbeat_limit_s", b"_heartbeat_limit_s"]  # noqa: Y015
+    _WhichOneofReturnType__lanes: _TypeAlias = _typing.Literal["lanes"]  # noqa: Y015
+    _WhichOneofArgType__lanes: _TypeAlias = _typing.Literal["_lanes", b"_lanes"]  # noqa: Y015
     _WhichOneofReturnType__rejoin_limit_s: _TypeAlias = _typing.Literal["rejoin_limit_s"]  # noqa: Y015
     _WhichOneofArgType__rejoin_limit_s: _TypeAlias = _typing.Literal["_rejoin_limit_s", b"_rejoin_limit_s"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    _WhichOneofReturnType__window: _TypeAlias = _typing.Literal["window"]  # noqa: Y015
+    _WhichOneofArgType__window: _TypeAlias = _typing.Literal["_window", b"_window"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__heartbeat_limit_s) -> _WhichOneofReturnType__heartbeat_limit_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lanes) -> _WhichOneofReturnType__lanes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rejoin_limit_s) -> _WhichOneofReturnType__rejoin_limit_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__window) -> _WhichOneofReturnType__window | None: ...
 
 Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from inagg_wire.errors import AdmissionError
 from inagg_wire.formats import JobFormat, admit, job_format
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500, Op, datagram_bytes
 from inagg_wire.slots import slots_for_window
 
 from ..driver import Limits
@@ -20,12 +21,24 @@ from .text import count_text
 NAME_CHARS_MAX: Final = 64
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 
+WINDOW_MAX: Final = 512
+"""The most blocks of a window that nobody asked for. Full frames go 44 to a system call, so this is a dozen calls:
+enough that no process waits for another to be scheduled (with two workers and a switch on two cores, 128 took a third
+more processor time)."""
+WINDOW_BYTES: Final = WINDOW_MAX * UDP_PAYLOAD_BYTES_1500
+"""The most that they hold."""
+FINE: Final = 1 << 16
+"""A format whose levels span this, such as nat8 and fix32, loses nothing if the largest of many more values sets their
+scale. The noise of the others grows with it; so unless they are told otherwise their blocks are those of frames of 1500
+bytes, wherever they run."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """What a user asks for; `check` has found that this switch can serve it.
 
-    ``window``: blocks per shard, a power of two. None: the switch's choice.
+    ``window``: blocks per shard, a power of two. None: the switch's choice. ``chosen``: fields that the user left to
+    the switch, and that it chose at once.
     """
 
     name: str
@@ -36,6 +49,7 @@ class JobSpec:
     seed: int | None = None
     heartbeat_limit_s: float | None = None
     rejoin_limit_s: float | None = None
+    chosen: frozenset[str] = frozenset()
 
     @property
     def slots(self) -> int:
@@ -45,11 +59,11 @@ class JobSpec:
     def difference(self, job: JobSpec) -> str | None:
         """How this differs from ``job``, a clause that names the field and both values; None if it does not.
 
-        What this leaves to the switch (None) differs from nothing.
+        What this leaves to the switch (None or chosen) differs from nothing.
         """
         for field in ("workers", "format", "lanes", "window", "seed", "heartbeat_limit_s", "rejoin_limit_s"):
             mine, its = (getattr(spec, field) for spec in (self, job))
-            if mine is not None and mine != its:
+            if mine is not None and mine != its and field not in self.chosen:
                 if isinstance(mine, JobFormat):
                     mine, its = mine.name, its.name
                 return f"it has {field} {its}, and this call says {mine}"
@@ -62,8 +76,8 @@ def check(
     name: str,
     workers: int,
     format_name: str,
-    lanes: int,
-    window: int,
+    lanes: int | None,
+    window: int | None,
     seed: int | None = None,
     heartbeat_limit_s: float | None = None,
     rejoin_limit_s: float | None = None,
@@ -81,16 +95,35 @@ def check(
             )
         if workers > limits.workers:
             raise AdmissionError(f"{workers} workers: this switch serves 1 to {limits.workers}")
+        most = min(limits.lanes, fmt.max_lanes(max(workers, 1), limits.datagram_bytes))
+        chosen = frozenset(field for field, value in (("lanes", lanes), ("window", window)) if value is None)
+        lanes = usual_lanes(limits, fmt, max(workers, 1)) if lanes is None else lanes
         if lanes > limits.lanes:
-            most = min(limits.lanes, fmt.max_lanes(max(workers, 1), limits.datagram_bytes))
             raise AdmissionError(f"{lanes} lanes: this switch takes up to {most} for {fmt.name}")
+        if limits.all_lanes and lanes != limits.lanes:
+            raise AdmissionError(f"{lanes} lanes: jobs of this switch have exactly {limits.lanes}")
         admit(fmt, workers, lanes, limits.datagram_bytes)
-        slots = slots_for_window(window)
+        slots = slots_for_window(usual_window(fmt, workers, lanes, limits.slots) if window is None else window)
     except AdmissionError as error:
         raise ControlError(Code.INVALID_ARGUMENT, f"job {name!r} cannot run here: {error}") from None
     _check_limit(name, "heartbeat_limit_s", heartbeat_limit_s, HEARTBEAT_LIMIT_MIN_S)
     _check_limit(name, "rejoin_limit_s", rejoin_limit_s, 0.0)
-    return JobSpec(name, workers, fmt, lanes, slots // 2, seed, heartbeat_limit_s, rejoin_limit_s)
+    return JobSpec(name, workers, fmt, lanes, slots // 2, seed, heartbeat_limit_s, rejoin_limit_s, chosen)
+
+
+def usual_lanes(limits: Limits, fmt: JobFormat, workers: int) -> int:
+    """Lanes of a job that leaves them to the switch: as many as its datagrams take, unless accuracy would suffer."""
+    fine = fmt.top(workers) >= FINE
+    most_bytes = limits.datagram_bytes if fine else min(limits.datagram_bytes, UDP_PAYLOAD_BYTES_1500)
+    return min(limits.lanes, fmt.max_lanes(workers, most_bytes))
+
+
+def usual_window(fmt: JobFormat, workers: int, lanes: int, slots: int) -> int:
+    """The window of a job that leaves it to a switch with so many slots, a power of two: as many blocks as
+    `WINDOW_BYTES` hold."""
+    up, down = fmt.encoding(Op.SUM), fmt.result_encoding(Op.SUM, workers)
+    blocks = WINDOW_BYTES // max(datagram_bytes(up, lanes), datagram_bytes(down, lanes))
+    return 1 << (max(1, min(blocks, WINDOW_MAX, slots // 2)).bit_length() - 1)
 
 
 def check_name(name: str) -> None:

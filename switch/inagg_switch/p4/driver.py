@@ -62,6 +62,8 @@ class P4Driver:
             program.workers,
             build.lanes,
             UDP_PAYLOAD_BYTES_1500,
+            build.slots,
+            program.all_lanes,
         )
         self._plane = plane
         self._program = program

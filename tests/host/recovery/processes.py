@@ -27,9 +27,9 @@ PATIENCE_S = 60.0
 Array = np.ndarray[Any, np.dtype[np.float32]]
 
 
-def start_switch(before: SwitchProcess | None = None) -> SwitchProcess:
+def start_switch(*options: str, before: SwitchProcess | None = None) -> SwitchProcess:
     """A switch with short limits; where the one ``before`` was, if that is given."""
-    limits = ("--heartbeat-limit", "1", "--rejoin-limit", "2", "--stall-after", "1")
+    limits = ("--heartbeat-limit", "1", "--rejoin-limit", "2", "--stall-after", "1", *options)
     if before is None:
         return SwitchProcess(*limits)
     return SwitchProcess(*limits, control=before.control, data=before.data)

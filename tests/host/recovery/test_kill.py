@@ -54,6 +54,17 @@ def test_a_switch_killed_and_started_again_changes_no_bit(switch: SwitchProcess,
                 assert ranks.sums(rank) == undisturbed
 
 
+def test_a_switch_that_would_choose_larger_blocks_goes_on_with_those_of_the_one_before(
+    switch: SwitchProcess, undisturbed: list[int]
+) -> None:
+    with Ranks([script(switch, "disturbed")] * 2) as ranks:
+        ranks.in_the_middle()
+        switch.kill()
+        with start_switch("--datagram-bytes", "40000", before=switch):
+            assert ranks.hear(0, "end") == 2
+            assert ranks.sums(0) == undisturbed
+
+
 def test_a_switch_that_stays_away_is_an_error_on_every_rank(switch: SwitchProcess) -> None:
     with Ranks([script(switch, "j", FOREVER, reconnect_s=1.0)] * 2) as ranks:
         ranks.in_the_middle()

@@ -96,6 +96,24 @@ def test_without_options_it_serves_this_machine() -> None:
     assert found.announce
 
 
+@pytest.mark.parametrize(
+    ("arguments", "datagram_bytes", "slots"),
+    [
+        ((), 13101, 8192),
+        (("--listen", "[::1]:0"), 13101, 8192),
+        (("--data", "10.0.0.1"), 1472, 65536),
+        (("--listen", "0.0.0.0:0", "--insecure"), 1472, 65536),
+        (("--datagram-bytes", "8972"), 8972, 16384),
+        (("--datagram-bytes", "200", "--slots", "16"), 200, 16),
+    ],
+)
+def test_datagrams_are_larger_than_a_frame_only_where_none_can_leave_the_machine(
+    arguments: tuple[str, ...], datagram_bytes: int, slots: int
+) -> None:
+    found = settings(*arguments).software
+    assert (found.datagram_bytes, found.slots) == (datagram_bytes, slots)
+
+
 def test_metrics_without_a_value_are_on_loopback() -> None:
     assert settings("--metrics").metrics == "127.0.0.1:47099"
     assert settings("--metrics", "127.0.0.1:9").metrics == "127.0.0.1:9"

@@ -43,6 +43,40 @@ def test_a_wrong_spec_is_refused_with_what_would_do(wrong: dict[str, object], wo
     assert words in caught.value.text
 
 
+@pytest.mark.parametrize(
+    ("format_name", "datagram_bytes", "lanes", "window"),
+    [
+        ("nat8", 1472, 1448, 512),
+        ("nat4", 1472, 2896, 512),
+        ("nat8", 8972, 8944, 64),
+        ("nat8", 13101, 13072, 32),
+        ("fix32", 65507, 16368, 8),
+        ("nat4", 13101, 2896, 512),
+        ("tern", 13101, 2896, 512),
+        ("dith8", 13101, 1448, 512),
+        ("nat8", 200, 176, 512),
+    ],
+)
+def test_lanes_and_window_that_are_left_to_the_switch_are_as_many_as_do_no_harm(
+    format_name: str, datagram_bytes: int, lanes: int, window: int
+) -> None:
+    limits = dataclasses.replace(LIMITS, lanes=65528, datagram_bytes=datagram_bytes)
+    found = check(limits, name="job", workers=4, format_name=format_name, lanes=None, window=None)
+    assert (found.lanes, found.window) == (lanes, window)
+
+
+def test_a_chosen_window_is_one_that_the_switch_has_room_for() -> None:
+    limits = dataclasses.replace(LIMITS, slots=64)
+    assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=None).window == 32
+
+
+def test_a_switch_whose_jobs_must_fill_its_lanes_says_so() -> None:
+    limits = dataclasses.replace(LIMITS, lanes=32, all_lanes=True)
+    assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=16).lanes == 32
+    with pytest.raises(ControlError, match="24 lanes: jobs of this switch have exactly 32"):
+        check(limits, name="job", workers=4, format_name="nat8", lanes=24, window=16)
+
+
 @pytest.mark.parametrize("name", ["a", "0", "train:0", "group/a.b_c-d", "x" * 64])
 def test_names_of_many_kinds_are_taken(name: str) -> None:
     assert spec(name).name == name

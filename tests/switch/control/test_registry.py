@@ -6,6 +6,7 @@ import pytest
 from tests.switch.control.world import LIMITS, RecordingDriver, World, spec
 
 from inagg_switch.control import events as ev
+from inagg_switch.control.admission import check
 from inagg_switch.control.errors import Code, ControlError
 from inagg_switch.control.policy import Policy
 from inagg_switch.control.registry import Registry
@@ -47,6 +48,20 @@ def test_windows_that_lease_the_same_slots_are_the_same() -> None:
     world.join(0, spec(window=9))
     world.join(1, spec(window=16))
     assert len(world.epochs) == 2
+
+
+def test_lanes_and_a_window_that_are_left_to_the_switch_fit_any_job() -> None:
+    world = World()
+    world.join(0, spec(lanes=8))
+    world.join(1, check(LIMITS, name="job", workers=2, format_name="nat8", lanes=None, window=None))
+    assert [epoch.bindings[0].lanes for epoch in world.epochs.values()] == [8, 8]
+
+
+def test_lanes_that_the_switch_chose_are_kept_against_others_that_are_asked_for() -> None:
+    world = World()
+    world.join(0, check(LIMITS, name="job", workers=2, format_name="nat8", lanes=None, window=16))
+    with pytest.raises(ControlError, match="it has lanes 1448, and this call says 8"):
+        world.join(1, spec(lanes=8))
 
 
 def test_a_seed_that_is_left_to_the_switch_fits_any_job() -> None:

@@ -23,7 +23,7 @@ from inagg_switch.driver import (
 )
 from inagg_wire.formats import FORMATS
 
-LIMITS = Limits(formats=frozenset(FORMATS), workers=32, lanes=1448, datagram_bytes=1472)
+LIMITS = Limits(formats=frozenset(FORMATS), workers=32, lanes=1448, datagram_bytes=1472, slots=1024)
 
 
 def overlaps(a: Binding, b: Binding) -> bool:

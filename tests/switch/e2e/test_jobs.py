@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.switch.e2e.running import Array, Rank, Run, Switch, gradients, slots_leased, until, wait_for_slots, worker
 
+from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.control.client import ControlClient
 
 BAD = ("--loss", "0.05", "--duplicate", "0.05", "--reorder", "0.05")
@@ -38,11 +39,12 @@ def assert_equal(a: list[Array], b: list[Array]) -> None:
 
 
 def two_at_once(switch: Switch) -> list[list[Array]]:
-    """The sums of two jobs that differ in format and in number of workers. The first one joins first, so that each has
-    the same slots wherever this runs: the switch's rounding noise depends on them."""
+    """The sums of two jobs that differ in format and in number of workers. Both are there before a rank joins, so each
+    has the same slots wherever this runs: the switch's rounding noise depends on them."""
     with switch.client() as client:
+        client.create(pb.JobSpec(name="train", workers=3, format="nat8", seed=5))
+        client.create(pb.JobSpec(name="test", workers=2, format="dith8", seed=6))
         train = Run(switch.address, gradients(3, SIZES, 1), job="train", format="nat8", seed=5)
-        until(lambda: "train" in names(client))
         test = Run(switch.address, gradients(2, SIZES, 2), job="test", format="dith8", seed=6)
         sums = [run.results()[0] for run in (train, test)]
         wait_for_slots(client, 0)
@@ -69,7 +71,7 @@ def test_a_job_whose_process_is_killed_disturbs_no_other_and_its_slots_serve_a_t
             assert doomed.has_summed()
             slots, base = slots_leased(client), base_of(client, "doomed")
             survivor = Run(bad.address, arrays, **options)
-            until(lambda: slots_leased(client) == 2 * slots)
+            until(lambda: slots_leased(client) > slots)
             doomed.kill()
             assert all(rank.is_alive() for rank in survivor.ranks)
         disturbed = survivor.results()[0]

@@ -41,8 +41,8 @@ def test_the_first_lines_say_what_runs_and_how_to_join(start: Callable[..., Swit
     said = switch.out_file.read_text()
     for word in (
         switch.address,
-        "2 shards of 65536 slots",
-        "1448 lanes",
+        "2 shards of 8192 slots",
+        "13072 lanes",
         "UDP offload",
         f"INAGG_SWITCH={switch.address}",
         "Ctrl-C",
@@ -102,4 +102,4 @@ def test_other_machines_are_served_without_tls_only_if_asked_for(options: tuple[
 def test_the_ready_file_says_where_it_serves(good: Switch) -> None:
     assert json.loads(good.ready_file.read_text()) == good.ready
     assert good.ready["pid"] == good.process.pid
-    assert good.ready["slots"] == 65536
+    assert good.ready["slots"] == 8192

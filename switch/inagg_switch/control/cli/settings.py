@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from inagg_proto import DEFAULT_PORT
-from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_1500
+from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
 from inagg_wire.link import Faults
 
 from ...p4 import BFRUNTIME_PORT, P4RUNTIME_PORT
@@ -104,6 +104,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         policy = Policy(**{field: options[name] for field, name in POLICY_OPTIONS.items() if options[name] is not None})
     except ValueError as error:  # SecurityError is one
         raise SettingsError(str(error)) from None
+    datagram_bytes = options["datagram_bytes"] or usual_datagram_bytes(host)
     faults = faults_from(options)
     if faults is None and options["fault_seed"] is not None:
         raise SettingsError("--fault-seed has nothing to seed: give --loss, --duplicate, --reorder or --corrupt too")
@@ -111,8 +112,8 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         host=host,
         port=port,
         shards=options["shards"],
-        slots=options["slots"],
-        datagram_bytes=options["datagram_bytes"],
+        slots=options["slots"] or usual_slots(datagram_bytes),
+        datagram_bytes=datagram_bytes,
         offload=None if options["offload"] else False,
         faults=faults,
         fault_seed=secrets.randbits(32) if options["fault_seed"] is None else options["fault_seed"],
@@ -147,8 +148,8 @@ POLICY_OPTIONS: Final = {
 SOFTWARE_ONLY: Final = {
     "data": None,
     "shards": 1,
-    "slots": SoftwareConfig().slots,
-    "datagram_bytes": UDP_PAYLOAD_BYTES_1500,
+    "slots": None,
+    "datagram_bytes": None,
     "offload": True,
     "capture": None,
     "capture_limit": 1024.0,
@@ -240,6 +241,19 @@ def literal(host: str) -> str:
         return str(socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)[0][4][0])
     except OSError as error:
         raise SettingsError(f"{host}: {error.strerror}; give the address itself") from None
+
+
+def usual_datagram_bytes(host: str) -> int:
+    """The most UDP payload of a datagram, if nobody says, for a switch that workers reach at the literal address
+    ``host``: more than Ethernet carries only where no datagram can leave the machine."""
+    return UDP_PAYLOAD_BYTES_LOOPBACK if ipaddress.ip_address(host).is_loopback else UDP_PAYLOAD_BYTES_1500
+
+
+def usual_slots(datagram_bytes: int) -> int:
+    """Slots of a shard, if nobody says, a power of two: they take about the same memory whatever their size."""
+    usual = SoftwareConfig()
+    slots = min(usual.slots, usual.slots * usual.datagram_bytes // datagram_bytes)
+    return 1 << (slots - 1).bit_length()
 
 
 def data_address(listen: str, data: str | None) -> tuple[str, int]:
