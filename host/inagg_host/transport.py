@@ -22,6 +22,7 @@ from .engine import Engine, Operation
 from .engine.window import FOREIGN, REPEATED
 from .phases import Phase, Stopwatch, tracing
 from .pump import Pump
+from .signals import raised_by_handler
 
 T = TypeVar("T")
 
@@ -118,7 +119,11 @@ class Transport:
         if self._posted or not self._turn.acquire(blocking=False):
             self.post(call)
             return False
-        call()
+        try:
+            call()
+        except BaseException:  # perhaps of a signal's handler: nobody will `drive`
+            self._end_turn()
+            raise
         return True
 
     def drive(self, done: Callable[[], bool]) -> None:
@@ -132,9 +137,13 @@ class Transport:
                 if not (busy or done()):
                     self._wait(self._guest_poll)
         finally:
-            self._turn.release()
-            if self._posted or not self.engine.idle:
-                self._ring()
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        """The thread goes on, if there is something left to do."""
+        self._turn.release()
+        if self._posted or not self.engine.idle:
+            self._ring()
 
     def _run(self) -> None:
         while not self._closing:
@@ -163,10 +172,13 @@ class Transport:
         return not self._paused and bool(self._guard(self._step))
 
     def _guard(self, call: Callable[[], T]) -> T | None:
-        """``call``; None if it fails, and then it is all over."""
+        """``call``; None if it fails, and then it is all over. What a handler of a signal raises is for the caller of
+        `drive`, and ends nothing."""
         try:
             return call()
         except Exception as error:  # whatever it is, those who wait must hear of it
+            if raised_by_handler(error):
+                raise
             self._paused = True
             self._failed(error)
             return None

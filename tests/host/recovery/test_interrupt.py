@@ -24,27 +24,29 @@ class Interrupted(BaseException):
     """What the handler raises: no Exception, as KeyboardInterrupt is none."""
 
 
-@pytest.fixture
-def alarm() -> Iterator[None]:
+@pytest.fixture(params=[Interrupted, TimeoutError])
+def alarm(request: pytest.FixtureRequest) -> Iterator[type[BaseException]]:
+    """What the handler raises. A TimeoutError could also be the network's own."""
+    kind: type[BaseException] = request.param
+
     def handler(_number: int, _frame: FrameType | None) -> None:
-        raise Interrupted
+        raise kind
 
     before = signal.signal(signal.SIGALRM, handler)
-    yield
+    yield kind
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.usefixtures("alarm")
-def test_the_sums_go_on_after_it() -> None:
+def test_the_sums_go_on_after_it(alarm: type[BaseException]) -> None:
     with start_switch() as switch:
-        results = interrupted_sums(switch, after_s=(0.001, 0.003, 0.005, 0.008))
+        results = interrupted_sums(switch, alarm, after_s=(0.001, 0.003, 0.005, 0.008))
     for result in results:
         np.testing.assert_array_equal(result, 2.0)
 
 
 def interrupted_sums(
-    switch: SwitchProcess, after_s: tuple[float, ...]
+    switch: SwitchProcess, interrupted: type[BaseException], after_s: tuple[float, ...]
 ) -> list[np.ndarray[tuple[int], np.dtype[np.float32]]]:
     """The sums of two ranks' ones, of which rank 0 begins each on this thread and is interrupted so long after that."""
     assert threading.current_thread() is threading.main_thread()
@@ -64,7 +66,7 @@ def interrupted_sums(
                 signal.setitimer(signal.ITIMER_REAL, delay_s)
                 try:
                     all_reduce(array)
-                except Interrupted:
+                except interrupted:
                     pass  # it goes on without this thread
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
