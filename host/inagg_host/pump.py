@@ -101,7 +101,7 @@ def _pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, peer
             if n[streams.MORE] and not n[streams.SENDS]:
                 return NEXT
         if got == AGAIN:
-            timeout_ns: Any = -1
+            timeout_ns: Any = -1  # nothing is out, so no timer runs; the job's time limit and a new epoch ring ``wake``
             if n[streams.LOW] != n[streams.NEXT]:
                 timeout_ns = np.int64((s[streams.PROGRESS] + s[streams.TIMEOUT] - now) * 1e9)
                 if timeout_ns <= 0:

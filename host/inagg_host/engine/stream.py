@@ -76,7 +76,7 @@ class Ring(NamedTuple):
 
 
 class Part(NamedTuple):
-    """An operation: see `inagg_host.engine.engine.Operation`."""
+    """An operation: see `inagg_host.engine.operation.Operation`."""
 
     items: Any
     ready: Any
