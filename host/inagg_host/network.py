@@ -17,7 +17,7 @@ from . import kernels, pump
 from .config import Config
 from .control.session import Loss, Session, SessionError
 from .counters import Counters, OperationCounters, Totals
-from .engine import Engine, Epoch, Operation, Refused
+from .engine import Engine, Epoch, Operation, OutOfGenerations, Refused
 from .errors import AllReduceError
 from .task import Task
 from .transport import Transport
@@ -154,7 +154,8 @@ class Network:
         self._finished(task)
 
     def _on_error(self, error: Exception) -> None:
-        if isinstance(error, Refused) and error.reason in STALE_EPOCH:
+        stale = isinstance(error, Refused) and error.reason in STALE_EPOCH
+        if stale or isinstance(error, OutOfGenerations):
             self._on_loss(Loss(str(error)))
         else:
             self._break(AllReduceError(str(error)), error)

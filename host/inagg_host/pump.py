@@ -28,11 +28,13 @@ from .engine.stream import LATER, NOTHING, Stream, again, end_round_trip, fill, 
 
 Array = Any
 
-FINISHED, NEXT, ROUND, TIMER, WOKEN, OTHERS, ELSEWHERE, UNSENT, DRAW, RECEIVE_FAILED, TOO_LARGE, MIXED = range(12)
+(
+    FINISHED, NEXT, ROUND, TIMER, WOKEN, OTHERS, ELSEWHERE, UNSENT, DRAW, RECEIVE_FAILED, TOO_LARGE, MIXED, EXHAUSTED,
+) = range(13)  # fmt: skip
 """Why `pump` returned: the operation has all its sums; the engine can send something; a round trip is over; the timer
 ran out; there is other work; the batch in the port's buffer is for the engine, or (`ELSEWHERE`) what `take` has left of
 it; a batch was not sent; more fates are to be drawn; a call to receive failed; values exceed their scale; blocks of
-several sizes are to be sent again."""
+several sizes are to be sent again; the generations have run out."""
 
 LENGTH, SIZE_OF, FROM, WHY = range(4)
 """Indices into ``where``: bytes of the batch in hand; if it is to be sent, the bytes of its datagrams, and where it
@@ -102,6 +104,8 @@ def _pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, peer
                 return NEXT
         if got == AGAIN:
             timeout_ns: Any = -1  # nothing is out, so no timer runs; the job's time limit and a new epoch ring ``wake``
+            if n[streams.LOW] == n[streams.NEXT] == n[streams.END]:
+                return EXHAUSTED
             if n[streams.LOW] != n[streams.NEXT]:
                 timeout_ns = np.int64((s[streams.PROGRESS] + s[streams.TIMEOUT] - now) * 1e9)
                 if timeout_ns <= 0:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from inagg_wire.link import Batch, Link
 
 from .counters import Counters, Totals
-from .engine import Engine, Operation
+from .engine import Engine, Operation, OutOfGenerations
 from .engine.window import FOREIGN, REPEATED
 from .phases import Phase, Stopwatch, tracing
 from .pump import Pump
@@ -193,6 +193,8 @@ class Transport:
         batches = self._link.receive(0.0)
         self._receive(batches)
         self._send()
+        if self.engine.exhausted and not self.engine.idle:
+            raise OutOfGenerations
         return bool(batches)
 
     def _receive(self, batches: list[Batch]) -> None:

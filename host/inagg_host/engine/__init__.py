@@ -1,9 +1,10 @@
 """The sans-IO worker engine: see `engine.Engine`."""
 
 from .engine import Engine, Outgoing
-from .epoch import Epoch, RanksDisagree, Refused, ShardLease
+from .epoch import Epoch, OutOfGenerations, RanksDisagree, Refused, ShardLease
 from .operation import Codec, MakeCodec, Operation
 
 __all__ = [
-    "Codec", "Engine", "Epoch", "MakeCodec", "Operation", "Outgoing", "RanksDisagree", "Refused", "ShardLease",
+    "Codec", "Engine", "Epoch", "MakeCodec", "Operation", "OutOfGenerations", "Outgoing", "RanksDisagree", "Refused",
+    "ShardLease",
 ]  # fmt: skip

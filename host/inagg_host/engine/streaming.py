@@ -40,7 +40,8 @@ class Streaming:
         if len(e.windows) != 1 or not e.operations or e.again:
             return False
         window, first = e.windows[0], e.operations[0]
-        return first.codec is None and not first.maxima and window.next == window.stored and not window.rtt.backoff
+        usual = first.codec is None and not first.maxima and not window.exhausted
+        return usual and window.next == window.stored and not window.rtt.backoff
 
     def begin(self, data: Bytes) -> Stream | None:
         """What a loop needs to take and send the oldest operations' blocks; ``data``: where it receives batches. None:

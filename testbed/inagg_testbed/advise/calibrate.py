@@ -16,9 +16,13 @@ from .wire import GLOO
 Network = Literal["loopback", "veth"]
 """What datagrams go through: the loopback interface, or pairs of interfaces between namespaces (needs root)."""
 
-SAMPLE_S = 0.3
-"""Time for each all-reduce, roughly."""
-RUNS_MIN, RUNS_MAX = 3, 100
+SAMPLE_S = 0.1
+"""Time for each all-reduce in each turn, roughly."""
+TURNS, RUNS_MIN, RUNS_MAX = 3, 1, 33
+"""Each is measured so many times, with all others between: a machine has slower and faster moments."""
+COLD_FROM, COLD_ELEMENTS = 1 << 20, 1 << 24
+"""All-reduces from so many elements on are measured one after another, over so many elements in all, 64 MiB of float32
+on each worker: gradients of a real step are in no cache when their turn comes."""
 KERNEL_ELEMENTS = 1 << 22
 BATCH_DATAGRAMS = 44
 """What the engine gives to a kernel at a time."""
@@ -32,8 +36,8 @@ class Plan:
     workers: int
     link: str | None
     systems: tuple[str, ...] = SYSTEMS
-    elements: tuple[int, ...] = (1 << 14, 1 << 20, 1 << 23)
-    """64 KiB, 4 MiB, 32 MiB of float32, as buckets are."""
+    elements: tuple[int, ...] = (1 << 14, 1 << 20, 1 << 23, 1 << 25)
+    """64 KiB, 4 MiB, 32 MiB of float32, as buckets are, and 128 MiB, as the largest layers' are."""
 
 
 PLANS: dict[Network, tuple[Plan, ...]] = {
@@ -97,21 +101,32 @@ def calibration(network: Network, again: bool = False, progress: Callable[[str],
 
 def measure(plan: Plan, progress: Callable[[str], None] = lambda _: None) -> tuple[list[Sample], float]:
     """The all-reduces of a plan, and `StepRanks.foreign_load`."""
-    from ..bench.step_ranks import StepRanks
+    from ..bench.step_ranks import StepRanks, StepRun
     from ..topology import LinkSpec
 
     workers, rate = plan.workers, LinkSpec.parse(plan.link).rate_bits_per_s if plan.link else 0.0
     progress(f"calibrating: starting {workers} workers")
-    found = []
+    each = [(elements, system) for elements in plan.elements for system in plan.systems]
+    count = {elements: max(1, COLD_ELEMENTS // elements) if elements >= COLD_FROM else 1 for elements in plan.elements}
+    runs: dict[tuple[int, str], int] = {}
+    measured: dict[tuple[int, str], list[StepRun]] = {key: [] for key in each}
     with StepRanks(workers, plan.systems, plan.link) as ranks:
-        for elements in plan.elements:
-            for system in plan.systems:
-                progress(f"calibrating: {workers} workers, {elements * 4 >> 10:,} KiB, {system}")
-                bare = nothing([elements])
-                estimate_s = min(ranks.run(system, bare, 2).seconds)
-                run = ranks.run(system, bare, round(min(RUNS_MAX, max(RUNS_MIN, SAMPLE_S / estimate_s))))
-                found.append(Sample(system, workers, elements, run.median_s, run.worker_cpu_s, run.switch_cpu_s, rate))
-        return found, ranks.foreign_load
+        for turn in range(TURNS):
+            for key in each:
+                elements, system = key
+                progress(f"calibrating: {workers} workers, {elements * 4 >> 10:,} KiB, {system}, {turn + 1} of {TURNS}")
+                bare = nothing([elements] * count[elements])
+                if key not in runs:
+                    estimate_s = min(ranks.run(system, bare, 2).seconds)
+                    runs[key] = round(min(RUNS_MAX, max(RUNS_MIN, SAMPLE_S / estimate_s)))
+                measured[key].append(ranks.run(system, bare, runs[key]))
+        load = ranks.foreign_load
+    found = []
+    for (elements, system), turns in measured.items():
+        run = StepRun.together(turns)
+        seconds, worker_s, switch_s = (s / count[elements] for s in (run.median_s, run.worker_cpu_s, run.switch_cpu_s))
+        found.append(Sample(system, workers, elements, seconds, worker_s, switch_s, rate))
+    return found, load
 
 
 def measure_kernels(progress: Callable[[str], None] = lambda _: None) -> dict[str, float]:

@@ -6,6 +6,9 @@ alpha is latency, wire the bytes of an element on a worker's link (`advise.wire`
 for an element, n the number of workers. Link and processors work at the same time, so the slower one counts most; were
 they never to wait for each other it alone would, and p be infinite. p is fitted to all-reduces over a shaped link.
 
+Above `LARGE` elements beta is another: the C library then gets memory anew for each tensor that Gloo puts together, and
+the kernel clears it (with 8 workers on two cores a quarter of all time; our all-reduce needs no such memory).
+
 On one machine, where all workers and the switch share the cores, alpha and beta are fitted to measured all-reduces, for
 each number of workers that was measured, and interpolated between them (they are no straight lines: with more processes
 than cores, each waits for others to be scheduled). Where workers and switch have machines of their own, beta is the
@@ -16,6 +19,7 @@ end, but knows the parts of.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -28,6 +32,8 @@ Placement = Literal["one-machine", "own-machines"]
 Limit = Literal["latency", "link", "CPU", "switch CPU"]
 
 
+LARGE = 1 << 23
+"""32 MiB of float32, the largest that glibc's malloc keeps for later (mallopt(3), M_MMAP_THRESHOLD)."""
 EXPONENTS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, math.inf)
 """Those that are tried: from the sum of both times to the larger one."""
 
@@ -67,6 +73,8 @@ class Costs:
     system: str
     alpha: Curve
     beta: Curve
+    large: Curve
+    """beta above `LARGE`."""
     worker: Curve
     """CPU time of one worker for an element."""
     switch: Curve
@@ -80,15 +88,17 @@ class Costs:
         rates: dict[Limit, float]
         if placement == "one-machine":
             alpha, rates = self.alpha.at(workers), {"link": wire, "CPU": self.beta.at(workers)}
+            large_s = norm((wire, self.large.at(workers)), self.sharpness)
         else:
             # Gloo's ring has 2 (n - 1) steps one after another; between two workers nothing waits for a core.
             alpha = self.alpha.at(2) * (workers - 1 if self.system == GLOO else 1)
             rates = {"link": wire, "CPU": self.worker.at(workers), "switch CPU": self.switch.at(workers)}
+            large_s = max(rates.values())
         limit = max(rates, key=lambda name: rates[name])
         # The exponent is that of cores which links and all processes share; a pipeline of machines is as fast as its
         # slowest part.
         exponent = self.sharpness if placement == "one-machine" else math.inf
-        return Cost(alpha, norm(tuple(rates.values()), exponent), limit)
+        return Cost(alpha, norm(tuple(rates.values()), exponent), large_s, limit)
 
 
 def norm(values: Sequence[float], exponent: float) -> float:
@@ -106,10 +116,12 @@ class Cost:
 
     alpha_s: float
     element_s: float
+    large_s: float
+    """``element_s`` above `LARGE`."""
     limit: Limit
 
     def seconds(self, elements: int) -> float:
-        return self.alpha_s + elements * self.element_s
+        return self.alpha_s + elements * (self.large_s if elements > LARGE else self.element_s)
 
     def limit_of(self, elements: int) -> Limit:
         """What an all-reduce of ``elements`` spends most of its time on."""
@@ -157,16 +169,20 @@ def _fit_exponent(costs: Mapping[str, Costs], samples: Sequence[Sample]) -> floa
 
 def _fit_system(system: str, samples: Sequence[Sample]) -> Costs:
     counts = sorted({s.workers for s in samples})
-    if len(counts) < 2 or any(len({s.elements for s in samples if s.workers == n}) < 2 for n in counts):
+    sizes = [{s.elements for s in samples if s.workers == n and s.elements <= LARGE} for n in counts]
+    if len(counts) < 2 or any(len(of_count) < 2 for of_count in sizes):
         raise ValueError(f"{system}: a fit needs two numbers of workers, and two sizes with each")
-    alpha, beta, worker, switch = [], [], [], []
+    alpha, beta, large, worker, switch = [], [], [], [], []
     for n in counts:
-        mine = [s for s in samples if s.workers == n]
+        mine = [s for s in samples if s.workers == n and s.elements <= LARGE]
         a, b = fit([(1, s.elements) for s in mine], [s.seconds for s in mine])
         alpha.append((n, a))
         beta.append((n, b))
+        above = [(s.seconds - a) / s.elements for s in samples if s.workers == n and s.elements > LARGE]
+        large.append((n, max(0.0, statistics.mean(above)) if above else b))
         # CPU time is counted in ticks: only where there is much of it, it is measured well
         largest = max(mine, key=lambda s: s.elements)
         worker.append((n, largest.worker_cpu_s / largest.elements))
         switch.append((n, 0.0 if system == GLOO else largest.switch_cpu_s / largest.elements))
-    return Costs(system, Curve(tuple(alpha)), Curve(tuple(beta)), Curve(tuple(worker)), Curve(tuple(switch)))
+    a_curve, b_curve, l_curve, w_curve, s_curve = (Curve(tuple(c)) for c in (alpha, beta, large, worker, switch))
+    return Costs(system, a_curve, b_curve, l_curve, w_curve, s_curve)

@@ -125,7 +125,7 @@ def test_where_the_link_is_the_limit_fewer_bytes_help() -> None:
 def test_a_format_that_is_slower_is_named() -> None:
     slow = Curve(((2, 1e-6), (8, 1e-6)))
     costs = KNOWN.costs()
-    costs["fix32"] = Costs("fix32", slow, slow, slow, slow)
+    costs["fix32"] = Costs("fix32", slow, slow, slow, slow, slow)
     text = " ".join(advice(predict(compute(0.0), costs, ["nat8", "fix32"], 4, 1e8, "one-machine")))
     assert "Slower than Gloo: fix32." in text
 

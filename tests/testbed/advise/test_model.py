@@ -7,7 +7,7 @@ import math
 import pytest
 
 from inagg_testbed.advise.fit import fit
-from inagg_testbed.advise.model import Cost, Curve, Sample, fit_costs, norm
+from inagg_testbed.advise.model import LARGE, Cost, Curve, Sample, fit_costs, norm
 from inagg_testbed.advise.step import step_time
 from inagg_testbed.advise.wire import bytes_per_element
 from inagg_testbed.profiles.compute import Compute
@@ -19,7 +19,7 @@ def samples(system: str) -> list[Sample]:
     return [
         Sample(system, n, e, A0 + A1 * n + e * (B0 + B1 * n), e * (CPU0 + CPU1 * n), e * (SWITCH0 + SWITCH1 * n))
         for n in (2, 4, 8)
-        for e in (1 << 14, 1 << 20, 1 << 24)
+        for e in (1 << 14, 1 << 20, LARGE)
     ]
 
 
@@ -87,6 +87,14 @@ def test_each_system_has_an_exponent_of_its_own() -> None:
     assert (costs["nat8"].sharpness, costs["gloo"].sharpness) == (1.0, math.inf)
 
 
+def test_all_reduces_too_large_for_memory_that_is_kept_cost_more_for_an_element() -> None:
+    alpha_s, large_s = A0 + 4 * A1, 3 * (B0 + 4 * B1)
+    above = [Sample("nat8", n, 4 * LARGE, A0 + n * A1 + 4 * LARGE * 3 * (B0 + n * B1), 0.0, 0.0) for n in (2, 4, 8)]
+    cost = fit_costs([*samples("nat8"), *above])["nat8"].cost(4, 0)
+    assert cost.seconds(LARGE) == pytest.approx(alpha_s + LARGE * (B0 + 4 * B1))
+    assert cost.seconds(2 * LARGE) == pytest.approx(alpha_s + 2 * LARGE * large_s)
+
+
 def test_one_number_of_workers_or_one_size_is_not_enough() -> None:
     for few in ([s for s in samples("nat8") if s.workers == 2], [s for s in samples("nat8") if s.elements == 1 << 20]):
         with pytest.raises(ValueError, match=r"nat8: .*two numbers of workers, and two sizes with each"):
@@ -118,7 +126,7 @@ def test_the_ring_of_gloo_gets_slower_with_every_worker() -> None:
 
 
 def test_small_tensors_are_limited_by_latency() -> None:
-    cost = Cost(1e-3, 1e-9, "link")
+    cost = Cost(1e-3, 1e-9, 1e-9, "link")
     assert cost.limit_of(100) == "latency"
     assert cost.limit_of(10**8) == "link"
 
