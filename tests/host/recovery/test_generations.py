@@ -43,7 +43,7 @@ def test_a_sum_in_which_the_generations_run_out_is_whole(
     values = np.ldexp(np.float32(1), np.arange(20 * LANES) % 5).astype(np.float32)
 
     def rank(number: int) -> tuple[list[Any], int]:
-        options = {"lanes": LANES, "window": WINDOW, "seed": SEED, "timeout_s": 30.0}
+        options: dict[str, Any] = {"lanes": LANES, "window": WINDOW, "seed": SEED, "timeout_s": 30.0}
         with AllReduce(rank=number, workers=2, switch=switch.control, wrap_link=wrap_link, **options) as sums:
             return [sums(values.copy()) for _ in range(3)], sums.counters.epochs
 
