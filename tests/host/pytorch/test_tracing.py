@@ -25,6 +25,7 @@ def test_a_work_tells_what_it_took(alone: TensorAllReduce) -> None:
     for work in works:
         work.result()
     took = [work.counters for work in works]
+    assert alone.arrays.lanes is not None
     blocks = -(-ELEMENTS // alone.arrays.lanes) + 1  # and one of scales
     for counters in took:
         assert counters is not None
