@@ -6,8 +6,8 @@ alpha is latency, wire the bytes of an element on a worker's link (`advise.wire`
 for an element, n the number of workers. Link and processors work at the same time, so the slower one counts most; were
 they never to wait for each other it alone would, and p be infinite. p is fitted to all-reduces over a shaped link.
 
-Above `LARGE` elements beta is another, measured one: with Gloo an element of a tensor of 128 MiB takes up to a quarter longer
-than one of 32 MiB.
+Above `LARGE` elements beta is another, measured one: with Gloo an element of a tensor of 128 MiB takes up to a quarter
+longer than one of 32 MiB.
 
 On one machine, where all workers and the switch share the cores, alpha and beta are fitted to measured all-reduces, for
 each number of workers that was measured, and interpolated between them (they are no straight lines: with more processes
