@@ -20,7 +20,7 @@ from inagg_testbed.training import load_digits
 
 
 @contextmanager
-def no_switch() -> Iterator[SimpleNamespace]:
+def no_switch(*_options: str) -> Iterator[SimpleNamespace]:
     yield SimpleNamespace(control="127.0.0.1:1")
 
 
