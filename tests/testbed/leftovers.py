@@ -29,6 +29,10 @@ class Run:
     left: list[str]
 
 
+TORCH_CACHE = "torchinductor_*"
+"""PyTorch's own folder of compiled kernels, one for each user, which it keeps for later on purpose."""
+
+
 def processes_marked(mark: str) -> list[str]:
     """Command lines of the processes with a mark in their environment, which children inherit."""
     wanted = f"{MARK}={mark}".encode()
@@ -97,7 +101,8 @@ def run_and_signal(
     deadline_s = time.monotonic() + GONE_LIMIT_S
     while True:
         left = processes_marked(mark)
-        left += [str(path) for path in (*temporary.iterdir(), *(states / "inagg").glob("*"))]
+        kept = temporary.glob(TORCH_CACHE)
+        left += [str(path) for path in ({*temporary.iterdir()} - {*kept}) | {*(states / "inagg").glob("*")}]
         left += network_of(f"run-{process.pid}")
         if not left or time.monotonic() > deadline_s:
             return Run(process.returncode, out.read_text(), errors.read_text(), left)
