@@ -30,6 +30,8 @@ PROGRAM = f"nat8-{LANES}"
 WINDOW = 16
 """Blocks that a worker may have on their way: the ring of libpcap, through which bmv2 reads an interface, holds about
 32 packets, and a burst that it does not hold is lost."""
+ENVIRONMENT = {"INAGG_WINDOW": str(WINDOW)}
+"""What ranks must be told, since what the switch would choose is for a faster one."""
 
 
 class Bmv2Process(LoggedProcess):
@@ -63,11 +65,6 @@ class Bmv2Process(LoggedProcess):
         """Raise `TopologyError`, with what it printed, if it has ended. (Clients wait until it serves.)"""
         if self.process.poll() is not None:
             raise TopologyError(f"{SWITCH} has ended:\n{self.printed()}")
-
-
-def environment_for(lanes: int) -> dict[str, str]:
-    """What ranks must be told, since their defaults are for a faster switch."""
-    return {"INAGG_LANES": str(lanes), "INAGG_WINDOW": str(WINDOW)}
 
 
 def program_for(format_name: str) -> str:
@@ -109,10 +106,9 @@ def start(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
         bmv2 = stack.enter_context(Bmv2Process(node, node.interfaces))
         if "--program" not in options:
             options = ["--program", PROGRAM, *options]
-        build = builds()[options[list(options).index("--program") + 1]]
         try:
             switch = stack.enter_context(ruler(topology, description, options))
         except RuntimeError as error:
             bmv2.check()
             raise TopologyError(str(error)) from None
-        yield Running(switch.control, switch.data, switch.process.pid, environment_for(build.lanes))
+        yield Running(switch.control, switch.data, switch.process.pid, ENVIRONMENT)
