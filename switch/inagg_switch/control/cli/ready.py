@@ -15,7 +15,7 @@ from ...software import SoftwareDriver
 from ..metrics import MetricsServer
 from ..security import Security
 from ..text import count_text
-from .settings import Settings, TofinoSettings, join_address, split_address
+from .settings import Bmv2Settings, Settings, TofinoSettings, join_address, split_address
 from .words import bytes_text
 
 BUFFER_GOOD_BYTES: Final = 8 << 20
@@ -76,7 +76,7 @@ def announcement(
     if metrics is not None:
         lines.append(f"  metrics on {metrics.url}")
     lines.append(f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below")
-    if needs := [*_needs(security), *_job_needs(driver, settings)]:
+    if needs := [*_needs(security), *_job_needs(settings)]:
         lines.append(f"         with {', '.join(needs)}")
     lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
     lines.append(f"  stop:  Ctrl-C: running jobs get {settings.drain_s:g} s to end; a second one stops at once")
@@ -169,12 +169,9 @@ def _offload_text(driver: SoftwareDriver) -> str:
     return "off, as asked for" if asked else "off, as this kernel has none: a system call for each datagram, so slow"
 
 
-def _job_needs(driver: SoftwareDriver | P4Driver, settings: Settings) -> list[str]:
-    """What workers must be told, since their defaults are for the software switch; bmv2 loses bursts, too."""
-    if not isinstance(driver, P4Driver):
-        return []
-    lanes = f"INAGG_LANES={driver.build.lanes}"
-    return [lanes] if isinstance(settings.p4, TofinoSettings) else [lanes, "INAGG_WINDOW=16"]
+def _job_needs(settings: Settings) -> list[str]:
+    """What workers must be told: bmv2 loses bursts, so less than the window that the switch would choose."""
+    return ["INAGG_WINDOW=16"] if isinstance(settings.p4, Bmv2Settings) else []
 
 
 def _needs(security: Security) -> list[str]:
