@@ -25,7 +25,7 @@ from rich.table import Table
 from inagg_wire.formats import FORMATS, WORKERS_MAX
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
-from .bench.allreduce import loopback_bytes
+from .bench.links import interface_bytes
 from .bench.load import Child, crew
 from .report.demo import demo_report, measure_throughput, why_no_report
 from .report.history import History
@@ -85,7 +85,8 @@ def _worker(
         if state is not None:
             model.register_comm_hook(state, watch.hook(inagg_hook) if rank == 0 else inagg_hook)
         times: list[float] = []
-        sent = loopback_bytes() if rank == 0 else 0
+        sent = interface_bytes("lo")[0]
+        dist.barrier()  # after the count: another rank could have sent before it
         last = [time.perf_counter(), 0.0]
 
         def after_step(step: int, loss: float) -> None:
@@ -104,7 +105,7 @@ def _worker(
         if state is not None:
             bytes_up = state.counters.bytes_out / len(times)
         else:
-            bytes_up = (loopback_bytes() - sent) / len(times) / workers
+            bytes_up = (interface_bytes("lo")[0] - sent) / len(times) / workers
         watch.time_computing(model.module, *next(training.batches(16, rank, workers, seed=0)))
         parameters = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
         connection.send(

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -93,12 +92,6 @@ def _worker(
                 carried = worker_bytes(node, workers)
                 up, down = ((c - b) / runs for c, b in zip(carried, carried_before, strict=True))
             connection.send((None, (seconds, up, down)))
-
-
-def loopback_bytes() -> int:
-    """Bytes that the loopback interface has carried (proc(5), /proc/net/dev): what Gloo's ranks send, with headers."""
-    lines = Path("/proc/net/dev").read_text().splitlines()
-    return next(int(line.split(":")[1].split()[8]) for line in lines if line.strip().startswith("lo:"))
 
 
 class Ranks:

@@ -166,9 +166,10 @@ def _worker(
                 future: torch.futures.Future[Any] = work.get_future()
                 return future
 
-            dist.barrier()
             before = state.counters.as_dict() if state else {}
-            sent, cpu_s, seconds = worker_bytes(node, workers)[0], time.process_time(), []
+            sent = worker_bytes(node, workers)[0]
+            dist.barrier()  # after the count: on loopback another rank could have sent before it
+            cpu_s, seconds = time.process_time(), []
             for _ in range(steps):
                 start_s = time.perf_counter()
                 _sleep_until(start_s + compute.forward_s)
@@ -180,6 +181,8 @@ def _worker(
                 for future in pending:
                     future.wait()
                 seconds.append(time.perf_counter() - start_s)
+            worker_cpu_s = time.process_time() - cpu_s
+            dist.barrier()  # a rank can have its sums before all others have sent theirs
             sent = worker_bytes(node, workers)[0] - sent
             counters = state.counters if state else Counters()
             if state is not None and node.namespace is None:  # the interface carried results and the others' too
@@ -189,7 +192,7 @@ def _worker(
                     None,
                     {
                         "seconds": seconds,
-                        "cpu_s": (time.process_time() - cpu_s) / steps,
+                        "cpu_s": worker_cpu_s / steps,
                         "bytes_up": sent / steps,
                         "resent": (counters.resent - before.get("resent", 0)) / steps,
                         "rtt_s": counters.rtt_s,
