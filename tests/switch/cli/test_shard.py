@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +41,18 @@ def test_a_shard_says_where_it_serves_and_what_it_was_granted(driver: SoftwareDr
     assert started.receive_buffer_bytes > 0
     os.kill(started.pid, 0)
     assert driver.died() is None
+
+
+def test_a_shard_takes_no_core_from_others_for_each_datagram(driver: SoftwareDriver) -> None:
+    (started,) = driver.started
+    assert os.sched_getscheduler(started.pid) == os.SCHED_BATCH
+
+
+def test_a_scheduling_policy_that_somebody_chose_is_kept() -> None:
+    chosen = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
+    shard = "from inagg_switch.shard import batches_only; batches_only(); print(os.sched_getscheduler(0))"
+    done = subprocess.run([sys.executable, "-c", f"{chosen}; {shard}"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{os.SCHED_IDLE}\n"
 
 
 def test_a_late_answer_is_not_taken_for_that_to_a_later_question(
