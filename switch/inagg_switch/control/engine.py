@@ -27,7 +27,7 @@ T = TypeVar("T")
 Order = ev.Bind | ev.Unbind
 
 ROOM_WAIT_S: Final = 2.0
-"""How long a call that finds no room waits for jobs that end just now."""
+"""How long a call that finds no room, or that has ended a job, waits for the switch to drop jobs that have ended."""
 
 DEADLINE_MARGIN_S: Final = 0.5
 """How long before its own deadline a client is told who is missing: else it would learn nothing."""
@@ -128,6 +128,16 @@ class Engine:
         finally:
             del self._waiting[ticket.number]
 
+    async def leave(self, name: str, rank: int, member: int, *, end: bool, reason: str) -> Job:
+        """See `Registry.leave`. If the job ends by it, its slots are free when this returns (if the switch does its
+        part): so a job that the same script begins next can have the same, and with its seed the same noise."""
+        job = self.registry.leave(self.now(), name, rank, member, end=end, reason=reason)
+        self.pump()
+        give_up_at = self.now() + ROOM_WAIT_S
+        while job.number in self._on_its_way and self._stopping is None and await self._room_until(give_up_at):
+            pass
+        return job
+
     async def _with_room(self, call: Callable[[], T]) -> T:
         """``call()``, again if there is no room for it while the switch still has to drop jobs that ended."""
         give_up_at = self.now() + ROOM_WAIT_S
@@ -136,16 +146,25 @@ class Engine:
             try:
                 return call()
             except ControlError as error:
-                left_s = give_up_at - self.now()
-                on_its_way = self.registry.ending.keys() - self.registry.retries.keys()
-                if error.code is not Code.RESOURCE_EXHAUSTED or not on_its_way or left_s <= 0:
+                if error.code is not Code.RESOURCE_EXHAUSTED or not self._on_its_way:
                     raise
-                self._freed.clear()
-                try:
-                    async with asyncio.timeout(left_s):
-                        await self._freed.wait()
-                except TimeoutError:
+                if not await self._room_until(give_up_at):
                     raise error from None
+
+    @property
+    def _on_its_way(self) -> set[int]:
+        """Numbers of jobs that have ended and that the switch is about to drop."""
+        return self.registry.ending.keys() - self.registry.retries.keys()
+
+    async def _room_until(self, give_up_at: float) -> bool:
+        """Wait until the switch has dropped a job, or failed to; False if that is too late."""
+        self._freed.clear()
+        try:
+            async with asyncio.timeout(max(0.0, give_up_at - self.now())):
+                await self._freed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def pump(self) -> None:
         """Pass on what has come about in the registry."""

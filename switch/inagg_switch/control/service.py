@@ -105,15 +105,8 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
     @answered
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:  # noqa: N802
-        job = self.engine.registry.leave(
-            self.engine.now(),
-            request.name,
-            request.rank,
-            request.member,
-            end=request.end,
-            reason=reason_from(request.reason),
-        )
-        self.engine.pump()
+        reason = reason_from(request.reason)
+        job = await self.engine.leave(request.name, request.rank, request.member, end=request.end, reason=reason)
         return pb.LeaveResponse(ended=job.ended is not None)
 
     @answered

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import grpc
 import pytest
 from tests.switch.control.serving import Serving, resume
@@ -41,3 +43,26 @@ def test_the_last_to_leave_ends_the_job(switch: Serving) -> None:
     assert switch.leave(1).ended
     ended = switch.client.list().ended[0]
     assert (ended.name, ended.job, ended.epoch, ended.cause) == ("job", 1, 1, pb.CAUSE_ALL_LEFT)
+
+
+def test_a_job_that_begins_when_another_has_ended_has_the_same_slots(switch: Serving) -> None:
+    """Noise depends on the slots: the same script run again, with its seed, then gives the same bits."""
+    unbind, leases = switch.driver.unbind, []
+
+    def slow(shard: int, job: int) -> None:
+        time.sleep(0.05)
+        unbind(shard, job)
+
+    switch.driver.unbind = slow  # type: ignore[method-assign]
+    for _ in range(3):
+        leases.append([shard.lease for shard in switch.join_all()[0].shards])
+        for rank in range(2):
+            switch.leave(rank)
+    assert leases == [leases[0]] * 3
+
+
+def test_a_rank_can_leave_while_the_switch_does_not_drop_the_job(switch: Serving) -> None:
+    switch.join_all()
+    switch.driver.unbind_error = "no answer"
+    switch.leave(0)
+    assert switch.leave(1).ended
