@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
@@ -18,10 +17,7 @@ from inagg_wire.link import FaultLink, Faults, UdpLink
 SIZE, BATCH, WINDOW = 1000, 10, 4
 
 
-@pytest.fixture(autouse=True)
-def no_process_is_left() -> Iterator[None]:
-    yield
-    assert multiprocessing.active_children() == []
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 
 def test_the_limit_is_measured_in_the_shape_of_an_aggregation() -> None:
