@@ -22,6 +22,7 @@ from .engine.salvage import InnerGroup
 from .errors import AllReduceError
 from .fallback import Fallback
 from .network import Network
+from .signals import Deferred
 from .task import Task, make_codec_task, make_max_task, make_task
 
 __all__ = ["AllReduce", "AllReduceError"]
@@ -85,7 +86,8 @@ class AllReduce:
     def __call__(self, values: npt.NDArray[Any], out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Sum ``values`` over all ranks, into ``out`` or in place, and return where. See `submit`."""
         task = make_task(values, out, None, 1)
-        self._begin(task, lambda network: network.submit_and_drive(task))()
+        with Deferred() as signals:
+            self._begin(task, lambda network: network.submit_and_drive(task, signals))()
         return task.work.result()
 
     def submit(

@@ -19,6 +19,7 @@ from .control.session import Loss, Session, SessionError
 from .counters import Counters, OperationCounters, Totals
 from .engine import Engine, Epoch, Operation, OutOfGenerations, Refused
 from .errors import AllReduceError
+from .signals import Deferred
 from .task import Task
 from .transport import Transport
 
@@ -94,10 +95,11 @@ class Network:
         """Begin a task. For any thread; tasks begin in the order of the calls."""
         self._transport.post(lambda: self._begin(task))
 
-    def submit_and_drive(self, task: Task) -> Callable[[], None]:
-        """Begin a task; what to call then, to help with the work until it is done."""
+    def submit_and_drive(self, task: Task, signals: Deferred) -> Callable[[], None]:
+        """Begin a task; what to call then, to help with the work until it is done, or a signal comes. Both where
+        handlers are put off."""
         if self._transport.take(lambda: self._begin(task)):
-            return lambda: self._transport.drive(task.work.done)
+            return lambda: self._transport.drive(task.work.done, signals)
         return lambda: None
 
     def update_counters(self) -> None:

@@ -7,7 +7,7 @@ are. Scales, new epochs, timers that run out, calls that fail: for all of them i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,9 @@ from .counters import Counters
 from .engine import Engine, Epoch, Operation, ShardLease
 from .engine import stream as streams
 from .engine.epoch import exceeds
-from .engine.stream import LATER, NOTHING, Stream, again, end_round_trip, fill, is_scales, take
+from .engine.filling import LATER, NOTHING, again, fill, is_scales
+from .engine.stream import Stream
+from .engine.taking import end_round_trip, exhausted, take, time_left
 
 Array = Any
 
@@ -36,47 +38,43 @@ ran out; there is other work; the batch in the port's buffer is for the engine, 
 it; a batch was not sent; more fates are to be drawn; a call to receive failed; values exceed their scale; blocks of
 several sizes are to be sent again; the generations have run out."""
 
-LENGTH, SIZE_OF, FROM, WHY = range(4)
-"""Indices into ``where``: bytes of the batch in hand; if it is to be sent, the bytes of its datagrams, and where it
-stands in ``flat``, or negative: in ``gather``. Then why the loop stopped, or negative: it has not begun."""
+LENGTH, SIZE_OF, PIECE, SHARD = range(4)
+"""Indices into ``where``: bytes of the batch in hand and of its datagrams; which of the stream's pieces is to be sent,
+or negative: it is in ``gather``; its shard."""
 
 LOOK_EVERY_S = 0.001
 """How long other work may wait while datagrams keep coming: to look for it costs a system call."""
 
 
 @jit
-def pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, peer: int, wake: int) -> None:
-    """Receive and send until something else is to be done. ``flat``: the window's ring; ``gather``: uint8, room for a
-    batch; ``peer``: the shard (`key_of`); ``wake``: a descriptor that is readable when there is other work."""
-    where[WHY] = _pump(port, st, flat, gather, where, peer, wake)
-
-
-@jit
-def _pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, peer: int, wake: int) -> int:
-    n, s = st.n, st.s
+def pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, wake: int) -> int:
+    """Receive and send until something else is to be done; why. ``flat``: the windows' rings; ``gather``: uint8, room
+    for a batch; ``where``: int64, see the indices; ``wake``: a descriptor that is readable when there is other work."""
+    n, spent = st.n, st.spent
     now = looked = clock(port)
     while True:
         got = receive(port)
         before, now = now, clock(port)
-        s[streams.NETWORK] += now - before
+        spent[streams.NETWORK] += now - before
         if got > 0:
-            size = port.words[SIZE]
-            where[LENGTH] = got
-            if port.words[PEER] != peer or got % size != 0:
+            size, shard = port.words[SIZE], shard_of(st.peers, port.words[PEER])
+            where[LENGTH], where[SIZE_OF], where[SHARD] = got, size, shard
+            if shard == len(st.peers) or got % size != 0:
                 return OTHERS
-            taken = take(st, port.buffer[:got], size, now)
+            taken = take(st, shard, port.buffer[:got], size, now)
             before, now = now, clock(port)
-            s[streams.DECODING] += now - before
+            spent[streams.DECODING] += now - before
             if not taken:
                 return ELSEWHERE
-            count = again(st, gather, n[streams.BATCH])
+            count = again(st, shard, gather, n[streams.BATCH])
             if count < 0:
                 return MIXED
             if count > 0:
-                where[LENGTH], where[SIZE_OF], where[FROM] = count * n[streams.SUM_SIZE], n[streams.SUM_SIZE], -1
-                if send(port, gather, where[LENGTH], n[streams.SUM_SIZE], peer) != 0:
+                size = n[streams.SUM_SIZE]
+                where[LENGTH], where[SIZE_OF], where[PIECE] = count * size, size, -1
+                if send(port, gather, count * size, size, st.peers[shard]) != 0:
                     return UNSENT
-            if n[streams.HIGHEST] >= n[streams.ROUND_END] and not end_round_trip(st):
+            if not end_round_trip(st, shard):
                 return ROUND
             if n[streams.LEFT] == 0:
                 return FINISHED
@@ -85,34 +83,36 @@ def _pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, peer
         elif got == NO_FATES:
             return DRAW
         while True:
-            row, scales = n[streams.NEXT] & (n[streams.SLOTS] - 1), is_scales(st)
+            scales = is_scales(st)
             count = fill(st, now)
             if count == NOTHING:
                 break
             if count < 0:
                 return NEXT if count == LATER else TOO_LARGE
             before, now = now, clock(port)
-            s[streams.ENCODING] += now - before
+            spent[streams.ENCODING] += now - before
             size = n[streams.MAX_SIZE] if scales else n[streams.SUM_SIZE]
-            where[LENGTH], where[SIZE_OF], where[FROM] = count * size, size, row * st.ring.ring.shape[1]
-            why = send(port, flat[where[FROM] :], where[LENGTH], size, peer)
+            for piece in range(n[streams.PIECES]):
+                where[PIECE], where[SIZE_OF] = piece, size
+                of = st.pieces[piece]
+                peer = st.peers[of[streams.SHARD]]
+                if send(port, flat[of[streams.START] :], of[streams.LENGTH], size, peer) != 0:
+                    return UNSENT
             before, now = now, clock(port)
-            s[streams.NETWORK] += now - before
-            if why != 0:
-                return UNSENT
+            spent[streams.NETWORK] += now - before
             if n[streams.MORE] and not n[streams.SENDS]:
                 return NEXT
         if got == AGAIN:
-            timeout_ns: Any = -1  # nothing is out, so no timer runs; the job's time limit and a new epoch ring ``wake``
-            if n[streams.LOW] == n[streams.NEXT] == n[streams.END]:
+            if exhausted(st):
                 return EXHAUSTED
-            if n[streams.LOW] != n[streams.NEXT]:
-                timeout_ns = np.int64((s[streams.PROGRESS] + s[streams.TIMEOUT] - now) * 1e9)
-                if timeout_ns <= 0:
-                    return TIMER
+            left_s = time_left(st, now)
+            if left_s <= 0:
+                return TIMER
+            # Where nothing is out no timer runs; the job's time limit and a new epoch ring ``wake``.
+            timeout_ns: Any = np.int64(left_s * 1e9) if left_s < np.inf else -1
             ready = wait(port, wake, timeout_ns)
             before, now = now, clock(port)
-            s[streams.IDLE] += now - before
+            spent[streams.IDLE] += now - before
             if ready & 2:
                 return WOKEN
             if ready == 0:
@@ -123,58 +123,55 @@ def _pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, peer
                 return WOKEN
 
 
+@jit
+def shard_of(peers: Array, peer: int) -> int:
+    """The shard of an address; as many as there are, if it is none's."""
+    for shard in range(len(peers)):
+        if peers[shard] == peer:
+            return shard
+    return len(peers)
+
+
 class Pump:
     """Runs `pump` for ``engine`` over ``link``."""
 
     def __init__(self, engine: Engine, link: Link, counters: Counters) -> None:
         self._engine, self._link, self._counters = engine, link, counters
-        self._gather, self._where = np.zeros(MAX_BATCH_BYTES, np.uint8), np.zeros(4, np.int64)
-        self._pending: tuple[Port, Stream, Address] | None = None
+        self._gather, self._where = np.zeros(MAX_BATCH_BYTES, np.uint8), np.zeros(SHARD + 1, np.int64)
         self.woken = False
         """Whether the last run ended since the descriptor was readable."""
         self.stuck = False
         """Whether it ended since there is something that only the engine can send."""
 
-    def run(self, port: Port, stream: Stream, shard: Address, wake: int) -> tuple[list[Operation], list[Batch]]:
+    def run(
+        self, port: Port, stream: Stream, shards: Sequence[Address], wake: int
+    ) -> tuple[list[Operation], list[Batch]]:
         """Stream until something else is to be done: the operations that are finished, and what was received and is
         for the engine.
 
-        ``shard``: its address; ``wake``: a descriptor that is readable when there is other work. Raises what the
+        ``shards``: their addresses; ``wake``: a descriptor that is readable when there is other work. Raises what the
         engine raises, and OSError as the link.
         """
-        flat = stream.ring.ring.reshape(-1)
-        self._where[WHY] = -1
-        self._pending = port, stream, shard
-        pump(port, stream, flat, self._gather, self._where, key_of(shard), wake)
-        return self.settle()
-
-    @property
-    def pending(self) -> bool:
-        """Whether a run was interrupted before it was settled: on the main thread, by a signal whose handler raised."""
-        return self._pending is not None
-
-    def settle(self) -> tuple[list[Operation], list[Batch]]:
-        """The end of a run. May be called again if it was interrupted: the engine takes back the same."""
-        if self._pending is None:
-            return [], []
-        port, stream, shard = self._pending
-        length, size, at, why = self._where.tolist()
-        if why >= 0:
-            self._engine.streaming.end(stream)
-        self._pending = None
+        flat = stream.memory.ring.reshape(-1)
+        stream.peers[:] = [key_of(address) for address in shards]
+        why = pump(port, stream, flat, self._gather, self._where, wake)
+        self._engine.streaming.end(stream)
+        length, size, piece, shard = self._where.tolist()
         self.woken, self.stuck = why == WOKEN, why in (NEXT, TIMER)
-        c, seconds = self._counters, stream.s[streams.ENCODING : streams.IDLE + 1].tolist()
-        c.encode_s, c.network_s = c.encode_s + seconds[0], c.network_s + seconds[1]
-        c.decode_s, c.idle_s = c.decode_s + seconds[2], c.idle_s + seconds[3]
+        c, seconds = self._counters, stream.spent.tolist()
+        c.encode_s, c.network_s = c.encode_s + seconds[streams.ENCODING], c.network_s + seconds[streams.NETWORK]
+        c.decode_s, c.idle_s = c.decode_s + seconds[streams.DECODING], c.idle_s + seconds[streams.IDLE]
         if why == OTHERS:
             return [], list(_batches(port, length))
         if why == ELSEWHERE:
-            return self._engine.streaming.take_rest(stream, port.buffer[:length], int(port.words[SIZE])), []
-        if why == UNSENT:
-            data = self._gather[:length] if at < 0 else stream.ring.ring.reshape(-1)[at : at + length]
-            self._link.send(Batch(data, size, shard))
+            return self._engine.streaming.take_rest(stream, shard, port.buffer[:length], size), []
+        if why == UNSENT and piece < 0:
+            self._link.send(Batch(self._gather[:length], size, shards[shard]))
+        elif why == UNSENT:
+            for start, length, to in stream.pieces[piece : stream.n[streams.PIECES]].tolist():
+                self._link.send(Batch(flat[start : start + length], size, shards[to]))
         elif why == MIXED:
-            self._engine.resend(0)
+            self._engine.resend(shard)
         elif why == RECEIVE_FAILED:
             self._link.receive_failed(int(port.words[ERRNO]))
         elif why == TOO_LARGE:
@@ -206,5 +203,5 @@ def warm_up(fmt: JobFormat, workers: int, rank: int, lanes: int, float_type: Flo
         assert stream is not None
         stream.n[streams.SENDS] = False
         wake = os.eventfd(1, os.EFD_CLOEXEC)  # there is other work: so it returns at once
-        Pump(engine, link, Counters()).run(port, stream, link.address, wake)
+        Pump(engine, link, Counters()).run(port, stream, [link.address], wake)
         os.close(wake)

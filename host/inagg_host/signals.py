@@ -1,24 +1,70 @@
-"""Exceptions that come from handlers of signals: they are for whoever waits, and say nothing about the network."""
+"""Handlers of signals, put off: between two steps of an engine, what a handler raises would leave it half done."""
 
 from __future__ import annotations
 
-from types import FrameType
-from typing import Any
+import importlib
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+_signal: Any = importlib.import_module("_signal")  # what `signal` wraps; without enumerations, in a tenth of the time
+_NUMBERS: Final = tuple(int(number) for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
-def raised_by_handler(error: BaseException) -> bool:
-    """Whether a handler that was set with `signal.signal` has raised ``error``, between any two steps of our own.
+def _nobody() -> None:
+    """There is nobody to wake."""
 
-    Python calls a handler with the frame that it interrupts, so with that of its caller, which nothing else is given.
+
+class Deferred:
+    """In the block of a `with` statement, signals that have handlers of Python's are noted; when it ends, the handlers
+    are called, and what they raise is raised there. On threads other than the main one, which no handler interrupts,
+    nothing happens.
     """
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        caller, trace = trace.tb_frame, trace.tb_next
-        if any(_is_or_has(value, caller) for value in trace.tb_frame.f_locals.values()):
-            return True
-    return False
 
+    def __init__(self) -> None:
+        self.came: list[tuple[int, FrameType | None]] = []
+        """Signals that have come, by number, with what they interrupted."""
+        self.wake: Callable[[], None] = _nobody
+        """Called when one has come, at any point of the block: to end its waiting."""
+        self._handlers: dict[int, Any] = {}
+        self._over = False
 
-def _is_or_has(value: Any, frame: FrameType) -> bool:
-    """``value`` may be the tuple of a handler's ``*arguments``."""
-    return value is frame or (type(value) is tuple and any(part is frame for part in value))
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            get, put = _signal.getsignal, _signal.signal
+            try:
+                for number in _NUMBERS:
+                    handler = get(number)
+                    if callable(handler):
+                        self._handlers[number] = handler
+                        put(number, self._note)
+            except BaseException:  # of a handler that was not put off yet
+                self._put_back()
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handlers:
+            try:
+                self._put_back()
+            except BaseException:  # of a handler that is back: so must be the others
+                self._put_back()
+                raise
+            for number, frame in self.came:
+                self._handlers[number](number, frame)
+
+    def _put_back(self) -> None:
+        self._over = True
+        for number, handler in self._handlers.items():
+            _signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._over:
+            self._handlers[number](number, frame)
+        else:
+            self.came.append((number, frame))
+            self.wake()

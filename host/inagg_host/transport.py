@@ -22,7 +22,7 @@ from .engine import Engine, Operation, OutOfGenerations
 from .engine.window import FOREIGN, REPEATED
 from .phases import Phase, Stopwatch, tracing
 from .pump import Pump
-from .signals import raised_by_handler
+from .signals import Deferred
 
 T = TypeVar("T")
 
@@ -121,16 +121,17 @@ class Transport:
             return False
         try:
             call()
-        except BaseException:  # perhaps of a signal's handler: nobody will `drive`
+        except BaseException:  # nobody will `drive`
             self._end_turn()
             raise
         return True
 
-    def drive(self, done: Callable[[], bool]) -> None:
-        """After `take`: do the thread's work on the calling thread until ``done``, or until the epoch ends; then the
-        thread goes on. To wait for the thread instead would cost two changes of threads."""
+    def drive(self, done: Callable[[], bool], signals: Deferred) -> None:
+        """After `take`: do the thread's work on the calling thread until ``done``, or the epoch ends, or a signal
+        comes; then the thread goes on. To wait for the thread instead would cost two changes of threads."""
+        signals.wake = lambda: os.eventfd_write(self._wake, 1)  # which nobody closes while this thread has the turn
         try:
-            while not (done() or self._closing):
+            while not (done() or self._closing or signals.came):
                 busy = self._take_turn()
                 if self._paused:
                     break
@@ -165,20 +166,15 @@ class Transport:
             self._woken = False
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
-        if self._pump.pending:
-            self._guard(lambda: self._streamed(*self._pump.settle()))
         while self._posted:
             self._posted.popleft()()
         return not self._paused and bool(self._guard(self._step))
 
     def _guard(self, call: Callable[[], T]) -> T | None:
-        """``call``; None if it fails, and then it is all over. What a handler of a signal raises is for the caller of
-        `drive`, and ends nothing."""
+        """``call``; None if it fails, and then it is all over."""
         try:
             return call()
         except Exception as error:  # whatever it is, those who wait must hear of it
-            if raised_by_handler(error):
-                raise
             self._paused = True
             self._failed(error)
             return None
@@ -227,7 +223,7 @@ class Transport:
         try:
             if self._posted:  # looked at after the flag is up: no wake-up is lost
                 return True
-            self._streamed(*self._pump.run(port, stream, self._peers[0], self._wake))
+            self._streamed(*self._pump.run(port, stream, self._peers, self._wake))
         finally:
             self._streaming = False
         return True

@@ -26,6 +26,7 @@ from inagg_wire.scale import FloatType
 from .epoch import Epoch, RanksDisagree, Refused
 from .kept import Kept
 from .loops import SIZE
+from .memory import make_memory
 from .operation import MakeCodec, Operation, begin_max, begin_sum
 from .payloads import Payloads
 from .plan import Item, Phase
@@ -61,8 +62,14 @@ class Engine:
             op_lanes = fmt.lanes_for(op, lanes)
             shapes[op] = encoding, op_lanes, datagram_bytes(encoding, op_lanes), fmt.encoding(op)
         self._result_bytes = {op: int(shapes[op, SIZE]) for op in Op}
-        self.windows = [Window(shard.lease, self.size[Op.SUM], shapes, shard.resume_block) for shard in epoch.shards]
-        self.kept = [Kept(window, max(self._result_bytes.values())) for window in self.windows] if keep_results else []
+        leases, rows = [shard.lease for shard in epoch.shards], max(shard.lease.slots for shard in epoch.shards)
+        memory = make_memory(len(leases), rows, self.size[Op.SUM])
+        self.windows = [
+            Window(shard.lease, memory.of(i, shard.lease.slots), shapes, shard.resume_block)
+            for i, shard in enumerate(epoch.shards)
+        ]
+        kept = np.zeros((len(leases), rows, max(self._result_bytes.values())) if keep_results else (0, 0, 0), np.uint8)
+        self.kept = [Kept(w, kept[i, : w.lease.slots]) for i, w in enumerate(self.windows)] if keep_results else []
         self._batch = CALLS_PER_BATCH * datagrams_per_call(max(self.size[Op.SUM], self._result_bytes[Op.SUM]))
         self.headers = self._make_headers()
         self._runs: dict[FloatType, kernels.Runs] = {}
@@ -71,7 +78,7 @@ class Engine:
         shards = len(self.windows)
         self._next_block = min(w.next * shards + i for i, w in enumerate(self.windows))  # of the next operation
         self.again: deque[Outgoing] = deque()
-        self.streaming = Streaming(self)
+        self.streaming = Streaming(self, memory, kept, shapes)
 
     def _make_headers(self) -> Bytes:
         """Of contributions, by op; but for slot and generation."""

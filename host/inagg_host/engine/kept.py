@@ -10,10 +10,10 @@ from .window import Bytes, Integers, Window
 class Kept:
     """A ring of results beside the window's ring of contributions, and as long: no two ranks are further apart."""
 
-    def __init__(self, window: Window, datagram_bytes: int) -> None:
-        """``datagram_bytes``: of the largest result."""
+    def __init__(self, window: Window, ring: Bytes) -> None:
+        """``ring``: (slots, bytes of the largest result), to keep them in."""
         self._window = window
-        self.ring: Bytes = np.zeros((window.lease.slots, datagram_bytes), np.uint8)
+        self.ring = ring
 
     @property
     def datagram_bytes(self) -> int:

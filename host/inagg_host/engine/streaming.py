@@ -12,23 +12,30 @@ from inagg_wire.layout import Op
 from inagg_wire.link import datagrams_per_call
 
 from . import stream as streams
+from .memory import Memory
 from .operation import Operation
 from .plan import Phase
-from .stream import Part, Ring, Stream
+from .stream import Part, Stream
 from .window import Bytes, Integers
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-NOT_KEPT = np.zeros((0, 1), np.uint8)
-
 
 class Streaming:
     """Between `begin` and `end`, the engine is the loop's; then it goes on where the loop has stopped."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._n, self._s = np.zeros(streams.NUMBERS, np.int64), np.zeros(streams.TIMES, np.float64)
+    def __init__(self, engine: Engine, memory: Memory, kept: Bytes, shapes: Integers) -> None:
+        """``memory`` and ``kept``: of all shards; ``shapes``: see `inagg_host.engine.window.Window`."""
+        self._engine, self._memory, self._kept, self._shapes = engine, memory, kept, shapes
+        shards = len(engine.windows)
+        self._n, self._spent = np.zeros(streams.NUMBERS, np.int64), np.zeros(streams.IDLE + 1, np.float64)
+        self._w = np.zeros((shards, streams.WINDOW), np.int64)
+        self._s = np.zeros((shards, streams.TIMES), np.float64)
+        self._pieces, self._peers = np.zeros((shards, streams.SHARD + 1), np.int64), np.zeros(shards, np.int64)
+        self._places, self._blocks = (np.zeros(streams.RESULTS_MOST, np.int64) for _ in range(2))
+        self._slots: int = memory.ring.shape[1]
+        self._alike = all(window.lease.slots == self._slots for window in engine.windows)
         self._sending = 0
         # By type: the arrays that a context has the addresses of, and the context.
         self._contexts: dict[Runs, tuple[tuple[npt.NDArray[Any], ...], Integers]] = {}
@@ -37,11 +44,10 @@ class Streaming:
     def possible(self) -> bool:
         """Whether `begin` may give something."""
         e = self._engine
-        if len(e.windows) != 1 or not e.operations or e.again:
+        if not (self._alike and e.operations) or e.again:
             return False
-        window, first = e.windows[0], e.operations[0]
-        usual = first.codec is None and not first.maxima and not window.exhausted
-        return usual and window.next == window.stored and not window.rtt.backoff
+        first = e.operations[0]
+        return first.codec is None and not first.maxima and all(window.usual for window in e.windows)
 
     def begin(self, data: Bytes) -> Stream | None:
         """What a loop needs to take and send the oldest operations' blocks; ``data``: where it receives batches. None:
@@ -53,42 +59,47 @@ class Streaming:
         source = e.operations[e.sending] if unsent else taking
         if source.maxima or source.contributed is not None or source.codec is not None:
             return None
-        job, window, self._sending = taking.job, e.windows[0], e.sending
+        job, self._sending = taking.job, e.sending
         needs = Phase.REFINE if job.refined else Phase.SCALE
         (encode, _, scale), (_, decode, _) = calls.addresses(source.job), calls.addresses(job)
         self._n[:] = (
-            *window.lend(), e.epoch.job, e.epoch.token, e.payloads.chunk, needs, e.payloads.signed,
+            e.epoch.job, e.epoch.token, self._slots, e.payloads.chunk, needs, e.payloads.signed,
             encode, decode, scale, e.size[Op.SUM], Op.SUM, e.size[Op.MAX], Op.MAX, datagrams_per_call(e.size[Op.SUM]),
-            unsent > 0, source.at, source.sent, unsent > 1, taking.left, taking.invalid_codes, 0, 0, 0, 0,
+            unsent > 0, source.at, source.sent, unsent > 1, 0, taking.left, taking.invalid_codes, 0, 0, 0, 0,
         )  # fmt: skip
-        self._s[: streams.SAMPLE] = *window.lend_times(), 0, 0, 0, 0
-        ring = window.arrays(e.kept[0].ring if e.kept else NOT_KEPT)
-        target = self._part(taking, taking.out, ring, data)
+        for shard, window in enumerate(e.windows):
+            self._w[shard] = window.lend()
+            self._s[shard, : streams.SAMPLE] = window.lend_times()
+        self._spent[:] = 0
+        target = self._part(taking, taking.out, data)
         in_place = source is taking and source.values is source.out
-        sent = target if in_place else self._part(source, source.values, ring, data)
-        return Stream(self._n, self._s, ring, sent, target, e.headers, e.payloads.signature_of(source))
+        sent = target if in_place else self._part(source, source.values, data)
+        return Stream(
+            self._n, self._w, self._s, self._spent, self._memory, self._shapes, self._places, self._blocks, self._kept,
+            self._pieces, self._peers, sent, target, e.headers, e.payloads.signature_of(source),
+        )  # fmt: skip
 
-    def _part(self, operation: Operation, values: npt.NDArray[Any], ring: Ring, data: Bytes) -> Part:
+    def _part(self, operation: Operation, values: npt.NDArray[Any], data: Bytes) -> Part:
         """What a loop needs of an operation, whose ``values`` it sends or takes. ``data``: where it receives."""
-        o, context = operation, self._context(operation.runs, ring, data).copy()
+        o, context = operation, self._context(operation.runs, data).copy()
         context[: calls.RING] = (
             _at(values), values.size, _at(o.agreed), _at(o.refinement), o.agreed.size, _at(o.magnitudes), _at(o.own),
         )  # fmt: skip
         context[calls.DIVISOR] = o.divisor
         return Part(o.table, o.ready, o.agreed, o.own, context)
 
-    def _context(self, runs: Runs, ring: Ring, data: Bytes) -> Integers:
+    def _context(self, runs: Runs, data: Bytes) -> Integers:
         """What is the same in the contexts of all operations of a type."""
-        room = runs.room(streams.RESULTS_MOST)
-        pointed_to = ring.ring, data, ring.places, ring.blocks, room.indices, room.words, room.codes
+        room, ring = runs.room(streams.RESULTS_MOST), self._memory.ring
+        pointed_to = data, room.indices, room.words, room.codes
         made = self._contexts.get(runs)
         if made is None or any(a is not b for a, b in zip(made[0], pointed_to, strict=True)):
             c = calls.context_of(runs.job)
-            c[calls.RING], (c[calls.ROWS], c[calls.STRIDE]) = _at(ring.ring), ring.ring.shape
-            c[calls.DATA], c[calls.DATA_BYTES], c[calls.PLACES] = _at(data), data.size, _at(ring.places)
-            c[calls.NUMBERS], c[calls.RESULTS] = _at(ring.blocks), ring.blocks.size
+            c[calls.RING], c[calls.ROWS], c[calls.STRIDE] = _at(ring), ring.shape[0] * ring.shape[1], ring.shape[2]
+            c[calls.DATA], c[calls.DATA_BYTES], c[calls.PLACES] = _at(data), data.size, _at(self._places)
+            c[calls.NUMBERS], c[calls.RESULTS] = _at(self._blocks), self._blocks.size
             c[calls.INDICES], c[calls.INDICES_WIDTH] = _at(room.indices), room.indices.shape[1]
-            c[calls.WORDS], c[calls.CODES] = _at(room.words), _at(room.codes)
+            c[calls.WORDS], c[calls.CODES], c[calls.STEP] = _at(room.words), _at(room.codes), len(self._engine.windows)
             made = self._contexts[runs] = pointed_to, np.array(c, np.int64)
         return made[1]
 
@@ -101,18 +112,19 @@ class Streaming:
             sending = e.operations[self._sending]
             sending.at, sending.sent = n[streams.ITEM], n[streams.SENT]
             e.sending = self._sending + (sending.at == len(sending.items))
-        e.windows[0].take_back(n, stream.s)
+        for window, numbers, seconds in zip(e.windows, stream.w.tolist(), stream.s, strict=True):
+            window.take_back(numbers, seconds)
 
-    def take_rest(self, stream: Stream, data: Bytes, size: int) -> list[Operation]:
+    def take_rest(self, stream: Stream, shard: int, data: Bytes, size: int) -> list[Operation]:
         """As `Engine.receive`, of what the loop has accepted and not taken of ``data``."""
-        n, ring, e = stream.n, stream.ring, self._engine
-        places, blocks = (array[n[streams.TAKEN] : n[streams.FRESH]] for array in (ring.places, ring.blocks))
+        n, e = stream.n, self._engine
+        places, blocks = (array[n[streams.TAKEN] : n[streams.FRESH]] for array in (stream.places, stream.blocks))
         if blocks.size:
-            e.take(0, data, size, places, blocks, int(blocks.min()), int(blocks.max()))
-        e.resend(0)
+            e.take(shard, data, size, places, blocks, int(blocks.min()), int(blocks.max()))
+        e.resend(shard)
         wrong = int(n[streams.WRONG])
         if wrong >= 0:
-            e.raise_for(0, data[wrong * size : (wrong + 1) * size])
+            e.raise_for(shard, data[wrong * size : (wrong + 1) * size])
         return e.finished()
 
 

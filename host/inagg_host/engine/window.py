@@ -18,8 +18,8 @@ from inagg_wire.slots import Lease
 from . import loops
 from . import stream as streams
 from .loops import FOREIGN, FRESH, JOB_AT, OUTCOMES, REORDER_BLOCKS, REPEATED, TOKEN_AT
+from .memory import Memory
 from .rtt import RoundTrip
-from .stream import Ring
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
@@ -28,29 +28,24 @@ Integers = npt.NDArray[np.int64]
 class Window:
     """One shard's window. Sans-IO; one caller at a time."""
 
-    def __init__(self, lease: Lease, stride: int, shapes: Integers, first: int = 0) -> None:
-        """``stride``: bytes of a SUM contribution, which no MAX one exceeds. ``shapes``: (op, 4), see `FORMAT`.
-        ``first``: the block to begin with."""
+    def __init__(self, lease: Lease, memory: Memory, shapes: Integers, first: int = 0) -> None:
+        """``memory``: of this shard, as many rows as the lease has slots, of the bytes of a SUM contribution, which no
+        MAX one exceeds. ``shapes``: (op, 4), see `FORMAT`. ``first``: the block to begin with."""
         self.lease = lease
         self.rtt = RoundTrip()
         self.low = self.next = self.stored = first
         """Blocks below ``low`` have their results, those from ``next`` on have not been sent, all in this epoch. Those
         below ``stored`` stand in the ring: if ``next`` is less, they are to be sent again before any new one."""
-        self.ring: Bytes = np.zeros((lease.slots, stride), np.uint8)
-        self.counts = np.zeros(len(OUTCOMES), np.int64)
+        self.ring: Bytes = memory.ring
+        self.counts: Integers = memory.counts
         self.resent = 0
         self.flight = 0
         """How many blocks are out, that is, sent and without a result, and how many may be (see `_adapt`)."""
         self.flight_most = lease.window
         self._first = first
         self._shapes = shapes
-        self._sizes = np.zeros(lease.slots, np.int64)
-        self._op = np.zeros(lease.slots, np.uint8)
-        self._done = np.ones(lease.slots, np.bool_)
-        self._taken = np.ones(lease.slots, np.bool_)  # given to the caller: once, over all epochs
-        self._after = np.zeros(lease.slots, np.int64)  # last sent after this block was new, or when it was itself
-        self._sent_s = np.zeros(lease.slots, np.float64)
-        self._once = np.zeros(lease.slots, np.bool_)  # sent once so far, and the timer has not run out: Karn's rule
+        self._sizes, self._op, self._done, self._taken = memory.sizes, memory.op, memory.done, memory.taken
+        self._once, self._sent_s, self._after = memory.once, memory.sent_s, memory.after
         self._round_end = first  # a round trip is over when this block, or a later one, has its result
         self._shortest_s = np.inf  # of the blocks answered in this round trip
         self._answered = self._overtaken = 0  # blocks in this round trip
@@ -171,30 +166,28 @@ class Window:
 
     # --- in a compiled loop, see `stream` ---
 
-    def arrays(self, kept: Bytes) -> Ring:
-        """What a loop needs; ``kept``: see there."""
-        return Ring(
-            self.ring, self._sizes, self._op, self._done, self._taken, self._once, self._sent_s, self._after,
-            self._shapes, self.counts, self._places, self._blocks, kept,
-        )  # fmt: skip
+    @property
+    def usual(self) -> bool:
+        """Whether a loop can go on from here: nothing is to be replayed, no timer ran out, there are generations."""
+        return not self.exhausted and self.next == self.stored and not self.rtt.backoff
 
     def lend(self) -> tuple[int, ...]:
-        """The numbers of `Stream.n` that are the window's, for a loop that changes them."""
+        """Its row of `Stream.w`, for a loop that changes it."""
         return (
             self.low, self.next, self.flight, self.flight_most, self._highest, self._round_end, self._answered,
-            self._overtaken, self.resent, self._end, self.lease.base, self.lease.slots, 0, 0,
+            self._overtaken, self.resent, self._end, self.lease.base, 0, 0,
         )  # fmt: skip
 
     def lend_times(self) -> tuple[float, float, float]:
-        """Likewise of `Stream.s`."""
+        """Likewise of `Stream.s`; the rest is for samples."""
         return self._shortest_s, self._progress_s, self.rtt.timeout_s
 
-    def take_back(self, n: list[int], s: npt.NDArray[np.float64]) -> None:
-        """What a loop has done."""
+    def take_back(self, w: list[int], s: npt.NDArray[np.float64]) -> None:
+        """What a loop has done, from its rows."""
         (
             self.low, self.next, self.flight, self.flight_most, self._highest, self._round_end, self._answered,
             self._overtaken, self.resent, *_, progressed, samples,
-        ) = n[: streams.SAMPLES + 1]  # fmt: skip
+        ) = w  # fmt: skip
         self.stored = self.next
         self._shortest_s, self._progress_s = s[: streams.PROGRESS + 1].tolist()
         for sample_s in s[streams.SAMPLE : streams.SAMPLE + samples].tolist():

@@ -36,11 +36,12 @@ DATA, DATA_BYTES, PLACES, NUMBERS, RESULTS = range(10, 15)
 """Results: uint8; and int64, where they stand there and of which blocks they are."""
 INDICES, INDICES_WIDTH, WORDS, CODES = range(15, 19)
 """Room for use inside, see `Runs`: int64 (3, width), uint32 and uint8 of one block's lanes."""
-DIVISOR, FRACTION, LOWEST, DITH8 = range(19, 23)
-ENCODING = range(23, 31)
+DIVISOR, FRACTION, LOWEST, DITH8, STEP = range(19, 24)
+"""``STEP``: of the blocks of a run, as for `Runs.encode`."""
+ENCODING = range(24, 32)
 """The fields of `encoder.Natural`, then those of `decoder.Result`."""
-DECODING = range(31, 38)
-CONTEXT = 38
+DECODING = range(32, 39)
+CONTEXT = 39
 
 _Function: Any = vars(cgutils)["ir"].FunctionType
 carray: Any = vars(numba)["carray"]  # which numba does not export to type checkers
@@ -83,7 +84,7 @@ def _encode(kind: Any, unsigned: Any) -> Any:
         e = _ENCODE
         job = kind(c[e], c[e + 1], c[e + 2], c[e + 3] != 0, c[e + 4], c[e + 5], c[e + 6], c[e + 7])
         return encode_run(
-            job, carray(_pointer(c[VALUES]), c[LENGTH], unsigned), first, number, 1, count,
+            job, carray(_pointer(c[VALUES]), c[LENGTH], unsigned), first, number, c[STEP], count,
             carray(_pointer(c[SCALES]), c[BLOCKS], np.uint8), carray(_pointer(c[REFINEMENTS]), c[BLOCKS], np.uint8),
             carray(_pointer(c[RING]), (c[ROWS], c[STRIDE]), np.uint8), row,
             carray(_pointer(c[INDICES]), (3, c[INDICES_WIDTH]), np.int64), carray(_pointer(c[WORDS]), c[e], np.uint32),
@@ -95,8 +96,8 @@ def _encode(kind: Any, unsigned: Any) -> Any:
 
 @cache
 def _decode(kind: Any, unsigned: Any) -> Any:
-    """Of the results numbered ``b`` to ``c`` - 1, datagrams of ``a`` bytes; ``d``: what to add to a block's number.
-    Returns as `decode`."""
+    """Of the results numbered ``b`` to ``c`` - 1, datagrams of ``a`` bytes; ``d``: what to add to a block's number
+    times `STEP`. Returns as `decode`."""
 
     def decode(context: int, size: int, begin: int, end: int, offset: int) -> int:
         c = carray(_pointer(context), CONTEXT, np.int64)
@@ -105,7 +106,7 @@ def _decode(kind: Any, unsigned: Any) -> Any:
         data = carray(_pointer(c[DATA]), c[DATA_BYTES] // size * size, np.uint8)
         return decode_run(
             job, data, size, carray(_pointer(c[PLACES]), c[RESULTS], np.int64)[begin:end],
-            carray(_pointer(c[NUMBERS]), c[RESULTS], np.int64)[begin:end], 1, offset,
+            carray(_pointer(c[NUMBERS]), c[RESULTS], np.int64)[begin:end], c[STEP], offset,
             carray(_pointer(c[VALUES]), c[LENGTH], unsigned), carray(_pointer(c[SCALES]), c[BLOCKS], np.uint8),
             carray(_pointer(c[REFINEMENTS]), c[BLOCKS], np.uint8), c[DIVISOR],
             carray(_pointer(c[INDICES]), (3, c[INDICES_WIDTH]), np.int64), carray(_pointer(c[WORDS]), c[e], np.uint32),

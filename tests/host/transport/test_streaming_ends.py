@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from inagg_host.engine import RanksDisagree, Refused
+from inagg_host.signals import Deferred
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 from inagg_wire.link import Batch, UdpLink
@@ -138,7 +139,7 @@ def test_a_caller_may_do_the_work_and_then_needs_no_other_thread(stack: ExitStac
     def drive(rank: Rank, mine: list[Array]) -> None:
         for number, tensor in enumerate(mine, 1):
             if rank.transport.take(partial(rank._submit, tensor, tensor, FloatType.FLOAT32, 1, None)):
-                rank.transport.drive(partial(has_done, rank, number))
+                rank.transport.drive(partial(has_done, rank, number), Deferred())
             rank.wait(number)
 
     threads = [threading.Thread(target=drive, args=both) for both in zip(world.ranks, tensors, strict=True)]
@@ -254,7 +255,7 @@ def test_closing_ends_the_loop_of_a_caller(stack: ExitStack, runs: list[int], pa
 
     def drive() -> None:
         if rank.transport.take(lambda: rank._submit(mine, mine, FloatType.FLOAT32, 1, None)):
-            rank.transport.drive(lambda: bool(rank.done))
+            rank.transport.drive(lambda: bool(rank.done), Deferred())
 
     thread = threading.Thread(target=drive, daemon=True)
     thread.start()

@@ -1,0 +1,189 @@
+"""A compiled loop's sending: the next blocks, written where their datagrams stand. See `stream`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inagg_host.kernels.calls import call
+from inagg_host.kernels.encoder import ALL_GOOD
+from inagg_wire.compiled import inline, jit
+from inagg_wire.layout import GENERATION_MAX
+
+from .loops import REORDER_BLOCKS, lost, push
+from .stream import (
+    BASE,
+    BATCH,
+    BLOCKS,
+    CHUNK,
+    COUNT,
+    ENCODE,
+    END,
+    FIRST,
+    FLIGHT,
+    HEADER,
+    HIGHEST,
+    ITEM,
+    LENGTH,
+    LOW,
+    MAX_OP,
+    MAX_SIZE,
+    MOST,
+    NEEDS,
+    NEXT,
+    OVERTAKEN,
+    PHASE,
+    PIECES,
+    PLACE,
+    PROGRESS,
+    REFINE,
+    RESENT,
+    SCALE,
+    SCALES,
+    SENDS,
+    SENT,
+    SHARD,
+    SLOTS,
+    START,
+    SUM_OP,
+    SUM_SIZE,
+    WRONG,
+    Stream,
+)
+
+Array = Any
+GENERATIONS = int(GENERATION_MAX)
+
+NOTHING, LATER, EXCEEDS = 0, -1, -2
+"""What `fill` gives if no block: none can be sent now; one can, but not here; `WRONG` of the item exceeds its scale."""
+
+
+@jit
+def copy(to: Array, data: Array, size: int) -> None:
+    for i in range(size):
+        to[i] = data[i]
+
+
+@inline
+def is_scales(st: Stream) -> Any:
+    """Whether scales are what `fill` writes next, if anything."""
+    return st.n[SENDS] and st.sending.items[st.n[ITEM], PHASE] == SCALE
+
+
+@inline
+def _room(st: Stream, shard: int) -> Any:
+    """`Window.room`."""
+    w = st.w[shard]
+    return min(w[LOW] + st.n[SLOTS] // 2 - w[NEXT], w[END] - w[NEXT], w[MOST] - w[FLIGHT])
+
+
+@inline
+def share(count: int, at: int, shards: int) -> Any:
+    """How many of ``count`` blocks the shard gets that has block ``at`` of them and every ``shards``-th after it."""
+    return (count - at + shards - 1) // shards
+
+
+@jit
+def fill(st: Stream, now: float) -> Any:
+    """Write the next blocks that the windows have room for, all of one item, and note that they are sent at ``now``;
+    how many, or why none. They stand in the rings, as `Stream.pieces` says."""
+    n, x = st.n, st.sending
+    if not n[SENDS]:
+        return NOTHING
+    item = x.items[n[ITEM]]
+    shard, chunk = (item[PLACE] + n[SENT]) % len(st.w), item[FIRST] // n[CHUNK]
+    if item[PHASE] == SCALE:
+        return _fill_scales(st, item, shard, now) if _room(st, shard) > 0 else NOTHING
+    if item[PHASE] == REFINE:
+        return LATER if _room(st, shard) > 0 and x.ready[SCALE, chunk] else NOTHING
+    return _fill_values(st, item, now) if x.ready[n[NEEDS], chunk] else NOTHING
+
+
+@jit
+def _fill_values(st: Stream, item: Array, now: float) -> Any:
+    n, x, shards = st.n, st.sending, len(st.w)
+    first, number = item[FIRST] + n[SENT], item[PLACE] + n[SENT]
+    count = min(item[COUNT] - n[SENT], n[BATCH] * shards)
+    for i in range(min(count, shards)):
+        w = st.w[(number + i) % shards]
+        mine = share(count, i, shards)
+        if mine == 0:
+            break
+        most = min(mine, n[SLOTS] - (w[NEXT] & (n[SLOTS] - 1)))  # its rows do not wrap
+        room = min(most, _room(st, (number + i) % shards))
+        # Small batches cost as much as large ones. While half of what may be out is, the link has enough to do.
+        if room < most and 2 * w[FLIGHT] > w[MOST]:
+            return NOTHING
+        if room < mine:
+            count = min(count, max(room, 0) * shards + i)
+    for i in range(min(count, shards)):
+        shard, mine = (number + i) % shards, share(count, i, shards)
+        row = st.w[shard, NEXT] & (n[SLOTS] - 1)
+        bad = call(n[ENCODE], x.context.ctypes.data, first + i, number + i, mine, shard * n[SLOTS] + row)
+        if bad != ALL_GOOD:
+            n[WRONG] = first + i + bad * shards
+            return EXCEEDS
+        _push(st, i, shard, mine, n[SUM_SIZE], n[SUM_OP], now)
+    _go_on(st, count, min(count, shards))
+    return count
+
+
+@jit
+def _fill_scales(st: Stream, item: Array, shard: int, now: float) -> Any:
+    n, x = st.n, st.sending
+    payload = st.memory.ring[shard, st.w[shard, NEXT] & (n[SLOTS] - 1), HEADER : n[MAX_SIZE]]
+    call(n[SCALES], x.context.ctypes.data, item[FIRST], item[BLOCKS], 0, 0)
+    for i in range(len(payload)):
+        payload[i] = x.own[item[FIRST] + i] if i < item[BLOCKS] else 0
+    copy(payload[len(payload) - len(st.signature) :], st.signature, len(st.signature))
+    _push(st, 0, shard, 1, n[MAX_SIZE], n[MAX_OP], now)
+    _go_on(st, 1, 1)
+    return 1
+
+
+@jit
+def _push(st: Stream, piece: int, shard: int, count: int, size: int, op: int, now: float) -> None:
+    """`Window.push`, of ``count`` blocks of the item that is being sent, as a piece to send."""
+    n, w, m = st.n, st.w[shard], st.memory
+    row, generation = w[NEXT] & (n[SLOTS] - 1), 1 + w[NEXT] // n[SLOTS] % GENERATIONS
+    push(
+        m.ring[shard], row, count, st.headers[op], size, op, w[BASE] + row, generation, w[NEXT], now, m.sizes[shard],
+        m.op[shard], m.done[shard], m.taken[shard], m.once[shard], m.sent_s[shard], m.after[shard],
+    )  # fmt: skip
+    if w[NEXT] == w[LOW]:
+        st.s[shard, PROGRESS] = now
+    w[NEXT] += count
+    w[FLIGHT] += count
+    to = st.pieces[piece]
+    to[START], to[LENGTH], to[SHARD] = (shard * n[SLOTS] + row) * m.ring.shape[2], count * size, shard
+
+
+@jit
+def _go_on(st: Stream, count: int, pieces: int) -> None:
+    """``count`` more blocks of the item are sent, in so many pieces."""
+    n = st.n
+    n[PIECES] = pieces
+    n[SENT] += count
+    if n[SENT] == st.sending.items[n[ITEM], COUNT]:
+        n[ITEM], n[SENT] = n[ITEM] + 1, 0
+        n[SENDS] = n[ITEM] < len(st.sending.items)
+
+
+@jit
+def again(st: Stream, shard: int, data: Array, limit: int) -> int:
+    """Copy to ``data`` the datagrams that were overtaken (`Window.overtaken`), ``limit`` at most, and note that they
+    are sent again; how many. -1: their sizes differ, nothing is done."""
+    n, w, m = st.n, st.w[shard], st.memory
+    if w[LOW] + REORDER_BLOCKS > w[HIGHEST]:
+        return 0
+    blocks = st.blocks
+    found = lost(w[LOW], w[HIGHEST], REORDER_BLOCKS, n[SLOTS], m.done[shard], m.after[shard], blocks[:limit])
+    for i in range(found):
+        if m.sizes[shard, blocks[i] & (n[SLOTS] - 1)] != n[SUM_SIZE]:
+            return -1
+    for i in range(found):
+        row = blocks[i] & (n[SLOTS] - 1)
+        m.once[shard, row], m.after[shard, row] = False, w[NEXT] - 1
+        copy(data[i * n[SUM_SIZE] :], m.ring[shard, row], n[SUM_SIZE])
+    w[OVERTAKEN] += found
+    w[RESENT] += found
+    return found
