@@ -28,6 +28,10 @@ WORKERS_MAX: Final = 32
 
 ACCUMULATOR_MAX: Final = (1 << 31) - 1
 
+SCALE_LANES_MAX: Final = UDP_PAYLOAD_BYTES_1500 - HEADER_BYTES
+"""Lanes of the largest MAX block. Where blocks of values are larger, a tensor has few of them, and so few scales; and
+each tensor, however small, has a MAX block."""
+
 NAT4_LEVELS: Final = 7
 DITH8_TOP: Final = 127
 
@@ -112,8 +116,8 @@ class JobFormat:
 
     def scale_lanes(self, lanes: int) -> int:
         """Lanes of the job's MAX blocks: one byte each, no more bytes than a SUM contribution has, no
-        more lanes than a slot has."""
-        return min(lanes, payload_bytes(self.up, lanes)) // LANE_MULTIPLE * LANE_MULTIPLE
+        more lanes than a slot has, no more than `SCALE_LANES_MAX`."""
+        return min(lanes, payload_bytes(self.up, lanes), SCALE_LANES_MAX) // LANE_MULTIPLE * LANE_MULTIPLE
 
     def lanes_for(self, op: Op, lanes: int) -> int:
         """Lanes of a block with ``op``, for a job with ``lanes`` lanes."""

@@ -130,7 +130,7 @@ def job_format(name: str, n: int) -> JobFormat:
 
 
 def scale_lanes(fmt: JobFormat, lanes: int) -> int:
-    return min(lanes, lanes * BITS[fmt.up] // 8) // 8 * 8
+    return min(lanes, lanes * BITS[fmt.up] // 8, 1448) // 8 * 8
 
 
 # --- floats ---------------------------------------------------------------------------------------------------

@@ -218,6 +218,14 @@ def test_every_accepted_job_has_scale_blocks_that_fit_its_slots_and_datagrams(fm
 
 
 @by_format
+@pytest.mark.parametrize("limit", [UDP_PAYLOAD_BYTES_1500, 8972, 65507])
+def test_scale_blocks_of_large_datagrams_still_fit_a_frame_of_1500_bytes(fmt: JobFormat, limit: int) -> None:
+    scale_lanes = fmt.scale_lanes(fmt.max_lanes(8, limit))
+    assert datagram_bytes(Encoding.SCALE8, scale_lanes) <= UDP_PAYLOAD_BYTES_1500
+    assert scale_lanes >= fmt.scale_lanes(fmt.max_lanes(8))
+
+
+@by_format
 def test_job_without_lanes_for_its_scales_is_refused(fmt: JobFormat) -> None:
     fewer = fmt.min_lanes - LANE_MULTIPLE
     assert fmt.scale_lanes(fewer) == 0
