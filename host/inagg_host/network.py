@@ -10,7 +10,7 @@ from collections.abc import Callable
 from inagg_wire.compiled import one_at_a_time
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
-from inagg_wire.link import Link, UdpLink
+from inagg_wire.link import Group, GroupLink, Link, UdpLink
 from inagg_wire.scale import FloatType
 
 from . import kernels, pump
@@ -65,11 +65,16 @@ class Network:
         self._in_vain = 0
         self._closed = threading.Event()
         self._session = Session(config, self._on_loss, stop)
+        self._groups: GroupLink | None = None
+        self._listens = False  # whether this rank can take results from a group, as far as it knows
         link: Link | None = None
         try:
-            link = UdpLink((self._session.local_host(), 0))
+            link = udp = UdpLink((self._session.local_host(), 0))
             if wrap_link is not None:
-                link = wrap_link(link)
+                link = wrap_link(link)  # and what it does to datagrams is done to all: there are no others
+            elif ":" not in udp.address[0]:
+                link = self._groups = GroupLink(udp)
+                self._listens = True
             self._address = link.address
             # Before the others can wait for this rank: on a new machine it compiles for some seconds.
             fmt = job_format(config.format)
@@ -77,7 +82,7 @@ class Network:
             with one_at_a_time():
                 kernels.warm_up(kernels.Job(fmt, config.workers, config.rank, lanes, 0, FloatType.FLOAT32))
                 pump.warm_up(fmt, config.workers, config.rank, lanes, FloatType.FLOAT32)
-            epoch = self._session.join([self._address])
+            epoch = self._join()
         except BaseException as error:
             self._session.close("failed to start")
             if link is not None:
@@ -90,6 +95,32 @@ class Network:
         # One socket serves all shards, whose datagrams come from different addresses.
         self._transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
         threading.Thread(target=self._watch_deadlines, name="inagg-deadlines", daemon=True).start()
+
+    def _join(self) -> Epoch:
+        """Join for the first time."""
+        epoch = self._session.join([self._address], multicast=self._listens)
+        if (why := self._listen(epoch)) is None:
+            return epoch
+        self._rejoining = True  # that the epoch ends is no news
+        resume = self._session.resume(epoch, [0] * len(epoch.shards), why)
+        epoch = self._session.join([self._address], resume)
+        self._rejoining = False
+        return epoch
+
+    def _listen(self, epoch: Epoch) -> str | None:
+        """Listen to the groups of an epoch, before anything is sent in it; why not, if that fails: then this rank must
+        join again, and say that it cannot."""
+        if self._groups is None:
+            return None
+        try:
+            self._groups.listen([Group(s.group, s.address) for s in epoch.shards if s.group is not None])
+        except (OSError, ValueError) as error:
+            self._listens = False
+            log.info(
+                "rank %d: cannot listen to multicast, so the switch is to send to each rank: %s", epoch.rank, error
+            )
+            return f"rank {epoch.rank} cannot listen to multicast: {error}"
+        return None
 
     def submit(self, task: Task) -> None:
         """Begin a task. For any thread; tasks begin in the order of the calls."""
@@ -193,7 +224,7 @@ class Network:
         ready.wait()
         resume = self._session.resume(self.engine.epoch, positions, loss.cause)
         try:
-            epoch = self._session.join([self._address], resume)
+            epoch = self._session.join([self._address], resume, multicast=self._listens)
         except SessionError as error:
             self._break(AllReduceError(f"{loss.cause}; and a new epoch could not begin: {error}"), error)
             return
@@ -210,6 +241,9 @@ class Network:
             self._break(AllReduceError(str(error)), error)
             return
         self._counters.epochs += 1
+        if (why := self._listen(epoch)) is not None:
+            self._on_loss(Loss(why))
+            return
         self._transport.proceed()
 
     def _break(self, failure: AllReduceError, cause: Exception | None = None) -> None:

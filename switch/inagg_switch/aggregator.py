@@ -75,6 +75,7 @@ class Aggregator:
         self._ranks: dict[Address, npt.NDArray[np.int8]] = {}
         self._stranger = np.full(jobs, -1, np.int8)
         self._address = np.zeros((jobs, WORKERS_MAX), np.int64)
+        self._group = np.zeros(jobs, np.int64)
         self._peers: Peers | None = None
         self._flow = np.zeros(4, np.int64)
 
@@ -173,7 +174,7 @@ class Aggregator:
             for row, worker, each, count in self._out.runs[:runs].tolist():
                 binding = self._by_row[row]
                 assert binding is not None  # the kernel answers only for bound jobs
-                to = binding.workers if worker < 0 else (binding.workers[worker],)
+                to = binding.everyone if worker < 0 else (binding.workers[worker],)
                 self._flow[DATAGRAMS_OUT] += count * len(to)
                 self._flow[BYTES_OUT] += count * each * len(to)
                 yield Send(self._out.buffer[at : at + count * each], each, to)
@@ -188,7 +189,8 @@ class Aggregator:
                 if binding is not None:
                     keys = [_key_of(worker) or 0 for worker in binding.workers]
                     self._address[row, : len(keys)] = keys
-            self._peers = make_peers(sources, len(self._by_row), self._address)
+                    self._group[row] = 0 if binding.group is None else key_of(binding.group)
+            self._peers = make_peers(sources, len(self._by_row), self._address, self._group)
         return Tables(self._jobs, self._slots, self._counts, self._noise, self._out, self._peers, self._flow)
 
     # --- what an operator sees ---

@@ -34,6 +34,13 @@ class Binding:
     lease: Lease
     seed: int
     workers: tuple[Address, ...]
+    group: Address | None = None
+    """The multicast group to which results for all workers go; None: to each worker."""
+
+    @property
+    def everyone(self) -> tuple[Address, ...]:
+        """Where a result for all workers goes."""
+        return self.workers if self.group is None else (self.group,)
 
     @property
     def full(self) -> int:
@@ -55,10 +62,12 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One data plane: where workers send to, and how many slots it has (a power of two)."""
+    """One data plane: where workers send to, how many slots it has (a power of two), and the prefix of the multicast
+    groups of its jobs (`inagg_switch.multicast`), if it can send to such."""
 
     address: Address
     slots: int
+    groups: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class Model:
         if slot.seen != binding.full:
             return []
         counts.results += 1
-        return self._send(self._result(binding, h, slot), binding.workers)
+        return self._send(self._result(binding, h, slot), binding.everyone)
 
     def _result(self, binding: Binding, h: wire.Header, slot: Slot) -> bytes:
         """The result of a complete slot: a pure function of its sum, seed, slot and generation."""

@@ -57,10 +57,13 @@ def send_runs(port: Port, place: Array, t: Tables) -> int:
     """Send what is in ``t.out`` and not sent yet. 0, or what `send` says if it fails."""
     while place[RUN] < place[RUNS]:
         run = t.out.runs[place[RUN]]
-        length, copies = run.count * run.size, t.jobs.table[run.row].workers if run.worker < 0 else 1
+        length, group = run.count * run.size, t.peers.group[run.row] if run.worker < 0 else 0
+        copies = t.jobs.table[run.row].workers if run.worker < 0 and group == 0 else 1
         while place[TO] < copies:
-            rank = place[TO] if run.worker < 0 else run.worker
-            why: int = send(port, t.out.buffer[place[AT] :], length, run.size, t.peers.address[run.row, rank])
+            peer = group
+            if group == 0:
+                peer = t.peers.address[run.row, place[TO] if run.worker < 0 else run.worker]
+            why: int = send(port, t.out.buffer[place[AT] :], length, run.size, peer)
             if why != 0:
                 return why
             place[TO] += 1
@@ -145,7 +148,8 @@ class Pump:
         run = t.out.runs[place[RUN]]
         rank = place[TO] if run["worker"] < 0 else run["worker"]
         start, length, count = place[AT], run["count"] * run["size"], int(run["count"])
-        peer = address_of(t.peers.address[run["row"], rank])
+        group = t.peers.group[run["row"]] if run["worker"] < 0 else 0
+        peer = address_of(group or t.peers.address[run["row"], rank])
         self.unsent += count - self._link.send(Batch(t.out.buffer[start : start + length], int(run["size"]), peer))
         place[TO] += 1
         t.flow[DATAGRAMS_OUT] += count

@@ -36,6 +36,7 @@ def decode_note(payload: bytes) -> dict[str, Any]:
 
 def binding_fields(binding: Binding) -> dict[str, Any]:
     """A binding as JSON has it."""
+    group = {} if binding.group is None else {"group": list(binding.group)}
     return {
         "job": binding.job,
         "token": binding.token,
@@ -45,6 +46,7 @@ def binding_fields(binding: Binding) -> dict[str, Any]:
         "slots": binding.lease.slots,
         "seed": binding.seed,
         "workers": [list(address) for address in binding.workers],
+        **group,
     }
 
 
@@ -58,6 +60,7 @@ def binding_from(fields: Mapping[str, Any]) -> Binding:
         lease=Lease(fields["base"], fields["slots"]),
         seed=fields["seed"],
         workers=tuple((str(host), int(port)) for host, port in fields["workers"]),
+        group=(str(fields["group"][0]), int(fields["group"][1])) if "group" in fields else None,
     )
 
 

@@ -24,6 +24,7 @@ from inagg_wire.link import CaptureLink, FaultLink, Faults, Link, UdpLink
 from .aggregator import Aggregator
 from .dataplane import DataPlane
 from .driver import Address, Binding, Counters, DriverError
+from .multicast import AUTO, open_groups
 from .pump import Pump
 from .recording import Recorder
 
@@ -47,6 +48,10 @@ class SoftwareConfig:
     """The most UDP payload of a datagram."""
     offload: bool | None = None
     """UDP_SEGMENT and UDP_GRO: None where the kernel has them, False never."""
+    multicast: str = AUTO
+    """Send results for all ranks once, to a group: "auto" where all workers are on this machine and it works, "off", or
+    an IPv4 multicast prefix of 16 bits. Never with ``faults``, as what happens to one rank's copy would happen to
+    all."""
     faults: Faults | None = None
     """What to do to datagrams in both directions, for experiments."""
     fault_seed: int = 0
@@ -91,6 +96,8 @@ class Started:
     receive_buffer_bytes: int
     """Of the socket, as the kernel counts: twice what it was asked for."""
     send_buffer_bytes: int
+    groups: str | None
+    """The prefix of the groups that it multicasts results to; None: it sends them to each rank."""
 
 
 class Wires:
@@ -103,11 +110,14 @@ class Wires:
     def __init__(self, config: SoftwareConfig, shard: int) -> None:
         port = config.port + shard if config.port else 0
         self._udp = UdpLink((config.host, port), offload=config.offload)
+        self._groups: str | None = None
         self._capture: CaptureLink | None = None
         self._faults: FaultLink | None = None
         self.link: Link = self._udp
         path = config.capture_of(shard)
         try:
+            if config.faults is None:
+                self._groups = open_groups(self._udp, config.multicast)
             if path is not None:
                 self.link = self._capture = _capture(self.link, path, config.capture_bytes)
             if config.faults is not None:
@@ -137,6 +147,7 @@ class Wires:
             udp.gro,
             udp.granted_receive_buffer_bytes,
             udp.granted_send_buffer_bytes,
+            self._groups,
         )
 
     def complete(self, counters: Counters) -> Counters:

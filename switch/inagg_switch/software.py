@@ -40,7 +40,7 @@ class SoftwareDriver:
         except BaseException:
             self.close()
             raise
-        self.shards = tuple(Shard(started.address, config.slots) for started in self.started)
+        self.shards = tuple(Shard(started.address, config.slots, started.groups) for started in self.started)
 
     def bind(self, shard: int, binding: Binding) -> None:
         """See `Driver.bind`."""

@@ -93,6 +93,8 @@ class Peers(NamedTuple):
     """int8, (sources + 1, jobs): the rank that a source has in the job of a row, or -1. Row 0 is of no source."""
     address: Any
     """int64, (jobs, workers): the addresses of the ranks of the job of a row."""
+    group: Any
+    """int64, by row: the multicast group of the job's results for all ranks; 0: they go to each rank."""
 
 
 DATAGRAMS_IN, BYTES_IN, DATAGRAMS_OUT, BYTES_OUT = range(4)
@@ -137,8 +139,8 @@ def make_counts(rows: int) -> Counts:
     return Counts(np.zeros(NOTICES + 1, np.int64), np.zeros(rows, COUNT))
 
 
-def make_peers(ranks: Mapping[int, Any], jobs: int, address: Any) -> Peers:
-    """``ranks``: the ranks of each source, int8, by row of the job; ``address``: see `Peers`."""
+def make_peers(ranks: Mapping[int, Any], jobs: int, address: Any, group: Any) -> Peers:
+    """``ranks``: the ranks of each source, int8, by row of the job; ``address`` and ``group``: see `Peers`."""
     places = 1 << (4 * len(ranks) + 4).bit_length()
     keys, rows = np.zeros(places, np.int64), np.zeros(places, np.int32)
     for row, key in enumerate(ranks, 1):
@@ -146,7 +148,7 @@ def make_peers(ranks: Mapping[int, Any], jobs: int, address: Any) -> Peers:
         while rows[at]:
             at = (at + 1) % places
         keys[at], rows[at] = key, row
-    return Peers(keys, rows, np.stack([np.full(jobs, -1, np.int8), *ranks.values()]), address)
+    return Peers(keys, rows, np.stack([np.full(jobs, -1, np.int8), *ranks.values()]), address, group)
 
 
 def place_of(key: int, places: int) -> int:

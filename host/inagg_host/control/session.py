@@ -100,9 +100,9 @@ class Session:
                 f"no way to the switch at {self._config.switch}: {error}", grpc.StatusCode.UNAVAILABLE
             ) from error
 
-    def join(self, addresses: Sequence[Address], resume: pb.Resume | None = None) -> Epoch:
+    def join(self, addresses: Sequence[Address], resume: pb.Resume | None = None, *, multicast: bool = False) -> Epoch:
         """Wait until all ranks have joined; the epoch that begins. Tries again while the switch cannot be reached,
-        for `Config.reconnect_s`. Raises `SessionError`."""
+        for `Config.reconnect_s`. ``multicast``: this rank can take results from a group. Raises `SessionError`."""
         c = self._config
         spec = pb.JobSpec(
             name=c.job, workers=c.workers, format=c.format, lanes=self._lanes, window=self._window, seed=c.seed,
@@ -110,7 +110,7 @@ class Session:
         )  # fmt: skip
         request = pb.JoinRequest(
             spec=spec, rank=c.rank, member=self._member, resume=resume,
-            addresses=[pb.Address(host=host, port=port) for host, port in addresses],
+            addresses=[pb.Address(host=host, port=port) for host, port in addresses], multicast=multicast,
         )  # fmt: skip
         give_up_s = time.monotonic() + c.reconnect_s
         while True:
@@ -165,6 +165,7 @@ class Session:
                 (_literal(s.lease.address.host or host), s.lease.address.port),
                 Lease(s.lease.base, s.lease.slots),
                 s.resume_block,
+                (s.group.host, s.group.port) if s.HasField("group") else None,
             )
             for s in reply.shards
         )

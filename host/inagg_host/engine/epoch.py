@@ -13,11 +13,13 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ShardLease:
-    """One shard of an epoch: where to send, which slots, and the block to send from."""
+    """One shard of an epoch: where to send, which slots, the block to send from; and the multicast group to which the
+    results for all ranks come, if they come to one."""
 
     address: Address
     lease: Lease
     resume_block: int = 0
+    group: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -505,6 +505,7 @@ class JoinRequest(_message.Message):
     MEMBER_FIELD_NUMBER: _builtins.int
     ADDRESSES_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
+    MULTICAST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Join a job that was created."""
     rank: _builtins.int
@@ -512,6 +513,10 @@ class JoinRequest(_message.Message):
     member: _builtins.int
     """A random number that the worker process chooses once and sends with all its calls; not 0. It tells a repeated
     call from a second process that claims the same rank, also over restarts of the switch. Keep it to the process.
+    """
+    multicast: _builtins.bool
+    """Whether it can take results from a multicast group, if the reply names one. If it then cannot, it joins again
+    without this.
     """
     @_builtins.property
     def spec(self) -> Global___JobSpec:
@@ -534,15 +539,20 @@ class JoinRequest(_message.Message):
         member: _builtins.int = ...,
         addresses: _abc.Iterable[Global___Address] | None = ...,
         resume: Global___Resume | None = ...,
+        multicast: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_resume", b"_resume", "job", b"job", "name", b"name", "resume", b"resume", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_multicast", b"_multicast", "_resume", b"_resume", "job", b"job", "multicast", b"multicast", "name", b"name", "resume", b"resume", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_resume", b"_resume", "addresses", b"addresses", "job", b"job", "member", b"member", "name", b"name", "rank", b"rank", "resume", b"resume", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_multicast", b"_multicast", "_resume", b"_resume", "addresses", b"addresses", "job", b"job", "member", b"member", "multicast", b"multicast", "name", b"name", "rank", b"rank", "resume", b"resume", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__multicast: _TypeAlias = _typing.Literal["multicast"]  # noqa: Y015
+    _WhichOneofArgType__multicast: _TypeAlias = _typing.Literal["_multicast", b"_multicast"]  # noqa: Y015
     _WhichOneofReturnType__resume: _TypeAlias = _typing.Literal["resume"]  # noqa: Y015
     _WhichOneofArgType__resume: _TypeAlias = _typing.Literal["_resume", b"_resume"]  # noqa: Y015
     _WhichOneofReturnType_job: _TypeAlias = _typing.Literal["spec", "name"]  # noqa: Y015
     _WhichOneofArgType_job: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__multicast) -> _WhichOneofReturnType__multicast | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__resume) -> _WhichOneofReturnType__resume | None: ...
     @_typing.overload
@@ -558,23 +568,35 @@ class ShardEpoch(_message.Message):
 
     LEASE_FIELD_NUMBER: _builtins.int
     RESUME_BLOCK_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     resume_block: _builtins.int
     """All ranks send from this block on, by the shard's own numbering: the smallest that any of them still needs."""
     @_builtins.property
     def lease(self) -> Global___Lease:
         """The slots, and where to send to."""
 
+    @_builtins.property
+    def group(self) -> Global___Address:
+        """The IPv4 multicast group and UDP port to which the shard sends the results that are for all ranks of this job, from
+        the address of the lease; to be listened to before anything is sent. What is for one rank alone, such as a result
+        that is sent again, still comes to the rank's own address. Absent: everything does, as always if not all ranks have
+        set `multicast`.
+        """
+
     def __init__(
         self,
         *,
         lease: Global___Lease | None = ...,
         resume_block: _builtins.int = ...,
+        group: Global___Address | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group", "lease", b"lease"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "resume_block", b"resume_block"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group", "lease", b"lease", "resume_block", b"resume_block"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
+    _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group) -> _WhichOneofReturnType__group | None: ...
 
 Global___ShardEpoch: _TypeAlias = ShardEpoch  # noqa: Y015
 
@@ -1246,7 +1268,7 @@ class ShardStats(_message.Message):
     bytes_in: _builtins.int
     """Their bytes (UDP payload)."""
     datagrams_out: _builtins.int
-    """Datagrams sent; one result to n workers counts n."""
+    """Datagrams sent; one result to n workers counts n, or 1 if it is multicast."""
     bytes_out: _builtins.int
     """Their bytes (UDP payload)."""
     notices: _builtins.int

@@ -17,6 +17,7 @@ from inagg_wire.link.base import (
     split,
 )
 from inagg_wire.link.faults import Arrival, FaultCounters, FaultLink, FaultModel, Faults
+from inagg_wire.link.group import Group, GroupLink
 from inagg_wire.link.memory import ManualClock, MemoryLink, MemoryNetwork
 from inagg_wire.link.pcap import NOTE, CapturedDatagram, CaptureError, CaptureLink, note_record, read_capture
 from inagg_wire.link.udp import UdpLink
@@ -37,6 +38,8 @@ __all__ = [
     "FaultLink",
     "FaultModel",
     "Faults",
+    "Group",
+    "GroupLink",
     "Link",
     "ManualClock",
     "MemoryLink",

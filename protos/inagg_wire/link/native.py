@@ -37,6 +37,7 @@ from inagg_wire.link.port import (
     FATED,
     FATES,
     FD,
+    GROUP,
     LOST,
     MESSAGE,
     NAME,
@@ -90,14 +91,24 @@ def receive(port: Any) -> Any:
     """Receive a batch into ``port.buffer``; how many bytes, or why none (`AGAIN` and so on).
 
     The size of its datagrams, of which the last may be shorter, is in `SIZE`, who sent them in `PEER`
-    (`inagg_wire.link.port.key_of`). Those that are to be lost are taken out.
+    (`inagg_wire.link.port.key_of`). Those that are to be lost are taken out. What comes to a group is taken first.
     """
+    if port.words[GROUP] >= 0:
+        got = receive_from(port, port.words[GROUP])
+        if got != AGAIN:
+            return got
+    return receive_from(port, port.words[FD])
+
+
+@jit
+def receive_from(port: Any, descriptor: int) -> Any:
+    """`receive`, of one socket."""
     words, data = port.words, port.buffer
     if words[FATED] and words[FATE_AT + RECEIVING] + MOST_DATAGRAMS > FATES:
         return NO_FATES
     words[MESSAGE + 1], words[MESSAGE + 5], words[MESSAGE + 6] = 16, CONTROL_BYTES, 0
     words[VECTOR + 1] = MAX_BATCH_BYTES
-    got = _recvmsg(np.int32(words[FD]), words.ctypes.data + 8 * MESSAGE, MSG_DONTWAIT)
+    got = _recvmsg(np.int32(descriptor), words.ctypes.data + 8 * MESSAGE, MSG_DONTWAIT)
     if got < 0:
         words[ERRNO] = _errno()[0]
         return AGAIN if words[ERRNO] == EAGAIN else FAILED
@@ -179,9 +190,11 @@ def wait(port: Any, other: int, timeout_ns: int) -> Any:
     ever), or a signal came. Bit 0: something came; bit 1: ``other``."""
     words = port.words
     words[POLL], words[POLL + 1] = words[FD] | POLLIN << 32, other | POLLIN << 32
+    words[POLL + 2] = words[GROUP] | POLLIN << 32  # of a negative number poll(2) takes no notice
     words[CLOCK], words[CLOCK + 1] = timeout_ns // 1000000000, timeout_ns % 1000000000
     base = words.ctypes.data
-    ready = _ppoll(base + 8 * POLL, 2, base + 8 * CLOCK if timeout_ns >= 0 else 0, 0)
+    ready = _ppoll(base + 8 * POLL, 3, base + 8 * CLOCK if timeout_ns >= 0 else 0, 0)
     if ready <= 0:
         return 0
-    return (1 if words[POLL] >> 48 != 0 else 0) | (2 if words[POLL + 1] >> 48 != 0 else 0)
+    came = words[POLL] >> 48 != 0 or words[POLL + 2] >> 48 != 0
+    return (1 if came else 0) | (2 if words[POLL + 1] >> 48 != 0 else 0)

@@ -26,9 +26,11 @@ FATE_AT = 14
 """By direction (`SENDING`, `RECEIVING`): the next fate."""
 MESSAGE = 16
 """struct msghdr (recvmsg(2)) of a 64-bit Linux: name, its length, iovec, their number, control, its length, flags."""
-VECTOR, NAME, CONTROL, TO, POLL, CLOCK = 24, 26, 30, 36, 38, 40
-"""struct iovec, sockaddr of the sender, control message, sockaddr of the destination, two struct pollfd, struct
+VECTOR, NAME, CONTROL, TO, POLL, CLOCK = 24, 26, 30, 36, 38, 41
+"""struct iovec, sockaddr of the sender, control message, sockaddr of the destination, three struct pollfd, struct
 timespec."""
+GROUP = 43
+"""The socket of a multicast group, to be received from as well; or -1."""
 WORDS = 48
 CONTROL_BYTES = 8 * (TO - CONTROL)
 
@@ -55,7 +57,7 @@ class Port(NamedTuple):
 def make_port(descriptor: int) -> Port:
     """For a non-blocking UDP socket of IPv4 on which `UDP_GRO` is set and `UDP_SEGMENT` is 0."""
     words, buffer = np.zeros(WORDS, np.int64), np.zeros(MAX_BATCH_BYTES, np.uint8)
-    words[FD] = descriptor
+    words[FD], words[GROUP] = descriptor, -1
     at = words.ctypes.data
     words[MESSAGE + 0] = at + 8 * NAME
     words[MESSAGE + 2], words[MESSAGE + 3] = at + 8 * VECTOR, 1

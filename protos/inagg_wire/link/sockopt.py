@@ -25,13 +25,20 @@ SO_MEMINFO = 55
 SK_MEMINFO_DROPS = 8  # index into the nine 32 bit words of SO_MEMINFO (include/uapi/linux/sock_diag.h)
 SK_MEMINFO_WORDS = 9
 
+IP_MULTICAST_ALL = 49  # include/uapi/linux/in.h
+"""1, as sockets are made: datagrams of any group that anybody on this machine has joined."""
+
 SELECT_DESCRIPTORS = 1024  # FD_SETSIZE: select(2) cannot watch a descriptor from here on
 
 
-def open_socket(address: Address, connect: Address | None) -> socket.socket:
+def open_socket(address: Address, connect: Address | None, interface: str | None = None) -> socket.socket:
     """A non-blocking UDP socket bound to `address` and, if given, connected to a peer.
 
-    ValueError: a host is no literal address. OSError: the address is taken or not of this machine.
+    With `interface`, an IPv4 address of this machine, `address` is a multicast group, which is joined there; any number
+    of sockets may be bound to it.
+
+    ValueError: a host is no literal address. OSError: the address is taken or not of this machine; no such group or
+    interface.
     """
     host, _ = address = canonical(address)
     family = socket.AF_INET if ipaddress.ip_address(host).version == 4 else socket.AF_INET6
@@ -41,13 +48,28 @@ def open_socket(address: Address, connect: Address | None) -> socket.socket:
         if family == socket.AF_INET6:
             # else IPv4 peers appear as ::ffff:a.b.c.d, a second name for the same address
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if interface is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
         sock.bind(address)
         if connect is not None:
             sock.connect(connect)
+        if interface is not None:  # last, so that nothing comes from others than the peer
+            group_and_interface = socket.inet_aton(host) + socket.inet_aton(interface)
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group_and_interface)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def send_to_groups(sock: socket.socket, interface: str, hops: int) -> None:
+    """Have what goes to multicast groups of IPv4 leave by the interface with this address, for so many hops.
+
+    OSError: this machine has no such address.
+    """
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
 
 
 def enable(sock: socket.socket, option: int, value: int) -> bool:

@@ -70,6 +70,7 @@ class UdpLink(Link):
     `granted_send_buffer_bytes` say what it gave, as it counts, which is twice what it was asked for. A full batch
     is charged 1.01 times its bytes, a lone datagram of 1472 bytes 1.6 times.
     `burst_bytes`: how much one `receive` returns at most, and one batch more.
+    `interface`: `address` is a multicast group of IPv4, joined on the interface that has this address.
 
     ValueError: a host is no literal address. OSError: cannot bind; with errno EOPNOTSUPP, no offload where it was
     insisted on.
@@ -84,9 +85,10 @@ class UdpLink(Link):
         receive_buffer_bytes: int = 32 << 20,
         send_buffer_bytes: int = 8 << 20,
         burst_bytes: int = 512 << 10,
+        interface: str | None = None,
     ) -> None:
         self._peer = None if connect is None else canonical(connect)
-        self._socket = sockopt.open_socket(address, self._peer)
+        self._socket = sockopt.open_socket(address, self._peer, interface)
         try:
             self.gso = offload is not False and sockopt.enable(self._socket, sockopt.UDP_SEGMENT, 0)
             self.gro = offload is not False and sockopt.enable(self._socket, sockopt.UDP_GRO, 1)
@@ -150,6 +152,11 @@ class UdpLink(Link):
 
     def fileno(self) -> int:
         return self._socket.fileno()
+
+    def send_to_groups(self, hops: int) -> None:
+        """Send to multicast groups by the interface that has this link's address, one of IPv4, for so many hops.
+        OSError: it cannot."""
+        sockopt.send_to_groups(self._socket, self._address[0], hops)
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:

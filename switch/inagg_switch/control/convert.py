@@ -52,7 +52,7 @@ def claim_from(message: pb.JoinRequest, shards: int, peer: str) -> Claim:
             f"{len(given)} addresses: give one for all shards or one for each; this switch has {shards}",
         )
     resume = _resume_from(message.resume) if message.HasField("resume") else None
-    return Claim(message.rank, message.member, given, resume)
+    return Claim(message.rank, message.member, given, resume, message.multicast)
 
 
 def reason_from(text: str) -> str:
@@ -215,8 +215,14 @@ def epoch_message(job: Job, epoch: ev.Epoch, shards: tuple[Shard, ...], heartbea
         token=epoch.bindings[0].token,
         spec=spec_message(job.full_spec),
         shards=[
-            pb.ShardEpoch(lease=lease, resume_block=block)
-            for lease, block in zip(lease_messages(job, shards), epoch.resume_blocks, strict=True)
+            pb.ShardEpoch(
+                lease=lease,
+                resume_block=block,
+                group=address_message(binding.group) if binding.group is not None else None,
+            )
+            for lease, block, binding in zip(
+                lease_messages(job, shards), epoch.resume_blocks, epoch.bindings, strict=True
+            )
         ],
         heartbeat_interval_s=heartbeat_interval_s,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from inagg_wire.slots import Lease
 
-from ..driver import Binding
+from ..driver import Address, Binding
 from .admission import JobSpec
 from .events import Epoch
 from .members import Claim
@@ -20,12 +20,15 @@ def prepare(
     seed: int,
     leases: Sequence[Lease],
     claims: Sequence[Claim],
+    groups: Sequence[Address | None],
 ) -> Epoch:
     """The epoch after ``last_epoch`` of job number ``job``; ``claims`` has all ranks in order.
 
     Its number is above any that a rank brings: a switch that restarted has forgotten those. All ranks send from the
-    smallest block that any of them still needs.
+    smallest block that any of them still needs. ``groups``: where each shard may multicast the results to; it does if
+    all ranks can listen.
     """
+    listening = all(claim.multicast for claim in claims)
     brought = [claim.resume.epoch for claim in claims if claim.resume is not None]
     bindings = tuple(
         Binding(
@@ -36,6 +39,7 @@ def prepare(
             lease=lease,
             seed=seed,
             workers=tuple(claim.addresses[shard] for claim in claims),
+            group=groups[shard] if listening else None,
         )
         for shard, lease in enumerate(leases)
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..driver import Address
 from . import events as ev
 from .admission import JobSpec
 from .claims import check_addresses, check_claimant, check_history, check_together
@@ -39,8 +40,9 @@ class Job:
         outputs: list[ev.Output],
         *,
         implicit: bool,
+        groups: tuple[Address | None, ...],
     ) -> None:
-        """Leases the job's slots. Raises `NoRoom`."""
+        """Leases the job's slots. ``groups``: see `prepare`. Raises `NoRoom`."""
         self.number = number
         self.spec = spec
         self.seed = seed
@@ -69,6 +71,7 @@ class Job:
         self._pool = pool
         self._draw_token = draw_token
         self._outputs = outputs
+        self._groups = groups
 
     @property
     def name(self) -> str:
@@ -170,7 +173,9 @@ class Job:
         while self._token in (0, last):
             self._token = self._draw_token()
         claims = [member.claim for member in self.roster]
-        self._running = prepare(self.number, self.spec, self.epoch, self._token, self.seed, self.leases, claims)
+        self._running = prepare(
+            self.number, self.spec, self.epoch, self._token, self.seed, self.leases, claims, self._groups
+        )
         self.epoch = self._running.epoch
         self.serial += 1
         self._outputs.append(ev.Bind(self.number, self.serial, self._running.bindings))

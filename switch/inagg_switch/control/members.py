@@ -31,12 +31,14 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A process that wants to be a rank. ``addresses`` has one per shard; ``resume`` None: it starts at block 0."""
+    """A process that wants to be a rank. ``addresses`` has one per shard; ``resume`` None: it starts at block 0.
+    ``multicast``: it can take results from a group."""
 
     rank: int
     member: int
     addresses: tuple[Address, ...]
     resume: Resume | None
+    multicast: bool = False
 
     def next_block(self, shard: int) -> int:
         """The smallest block of ``shard`` whose result it lacks."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..driver import Limits, Shard
+from ..multicast import group_of
 from . import events as ev
 from .admission import JobSpec, no_room
 from .errors import Code, ControlError
@@ -237,8 +238,15 @@ class Registry:
             )
         number = self._free_number()
         seed = spec.seed if spec.seed is not None else self._draw()
+        groups = tuple(
+            group_of(shard.groups, number, shard.address[1]) if shard.groups is not None else None
+            for shard in self.shards
+        )
+        outputs = self._outputs
         try:
-            job = Job(now, number, spec, seed, self.pool, self.policy, self._draw, self._outputs, implicit=implicit)
+            job = Job(
+                now, number, spec, seed, self.pool, self.policy, self._draw, outputs, implicit=implicit, groups=groups
+            )
         except NoRoom:
             raise no_room(spec, self.pool, len(self._by_number)) from None
         self._last_number = number

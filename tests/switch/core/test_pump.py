@@ -137,7 +137,7 @@ keys = st.builds(colliding, st.integers(0, (1 << 32) - 1), st.sampled_from([0, 1
 @given(bound=st.lists(keys, unique=True, max_size=40), others=st.lists(keys, max_size=40))
 def test_each_source_has_its_row_though_their_places_collide(bound: list[int], others: list[int]) -> None:
     ranks = {key: np.full(4, row % 128, np.int8) for row, key in enumerate(bound)}
-    peers = make_peers(ranks, 4, np.zeros((4, 32), np.int64))
+    peers = make_peers(ranks, 4, np.zeros((4, 32), np.int64), np.zeros(4, np.int64))
     for row, key in enumerate(bound, 1):
         assert row_of(peers.keys, peers.rows, key) == row
         assert peers.ranks[row].tolist() == ranks[key].tolist()

@@ -58,6 +58,7 @@ def _software_facts(driver: SoftwareDriver, settings: Settings) -> dict[str, Any
         "slots": config.slots,
         "datagram_bytes": config.datagram_bytes,
         "offload": all(s.gso and s.gro for s in started),
+        "multicast": _groups(driver),
         "receive_buffer_bytes": min(s.receive_buffer_bytes for s in started),
         "send_buffer_bytes": min(s.send_buffer_bytes for s in started),
         "capture": [str(config.capture_of(i)) for i in range(config.shards)] if config.capture is not None else None,
@@ -109,10 +110,18 @@ def _software_lines(driver: SoftwareDriver, settings: Settings) -> list[str]:
         f"  datagrams to {config.datagram_bytes} bytes; UDP offload {_offload_text(driver)}; "
         f"socket buffers {bytes_text(receive_bytes)} in, {bytes_text(send_bytes)} out",
     ]
+    if (groups := _groups(driver)) is not None:
+        lines.append(f"  results are multicast to groups of {groups}, to jobs whose workers all listen")
     if config.capture is not None:
         files = ", ".join(str(config.capture_of(i)) for i in range(config.shards))
         lines.append(f"  captures up to {bytes_text(config.capture_bytes)} of datagrams a shard to {files}")
     return lines
+
+
+def _groups(driver: SoftwareDriver) -> str | None:
+    """The prefix of the groups to which all shards multicast results, if they do."""
+    prefixes = {started.groups for started in driver.started}
+    return ", ".join(sorted(p for p in prefixes if p is not None)) or None
 
 
 def buffer_hint(driver: SoftwareDriver) -> str | None:

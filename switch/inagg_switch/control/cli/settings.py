@@ -14,6 +14,7 @@ from inagg_proto import DEFAULT_PORT
 from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
 from inagg_wire.link import Faults
 
+from ...multicast import AUTO, OFF, parse_prefix
 from ...p4 import BFRUNTIME_PORT, P4RUNTIME_PORT
 from ...p4.builds import Build, build
 from ...p4.network import Network, read_network
@@ -115,6 +116,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         slots=options["slots"] or usual_slots(datagram_bytes),
         datagram_bytes=datagram_bytes,
         offload=None if options["offload"] else False,
+        multicast=multicast_from(options["multicast"], host, faults),
         faults=faults,
         fault_seed=secrets.randbits(32) if options["fault_seed"] is None else options["fault_seed"],
         capture=options["capture"],
@@ -151,6 +153,7 @@ SOFTWARE_ONLY: Final = {
     "slots": None,
     "datagram_bytes": None,
     "offload": True,
+    "multicast": "auto",
     "capture": None,
     "capture_limit": 1024.0,
     "record": None,
@@ -205,6 +208,25 @@ def faults_from(options: Mapping[str, Any]) -> Faults | None:
         "corrupt": options["corrupt"],
     }
     return Faults(**probabilities) if any(probabilities.values()) else None
+
+
+def multicast_from(asked: str, host: str, faults: Faults | None) -> str:
+    """`SoftwareConfig.multicast`, as ``asked`` for, of a switch whose data planes have the literal address ``host``.
+    Raises `SettingsError`."""
+    if asked in (AUTO, OFF):
+        return asked
+    try:
+        prefix = parse_prefix(asked)
+    except ValueError as error:
+        raise SettingsError(f"--multicast: {error}") from None
+    address = ipaddress.ip_address(host)
+    if address.version != 4 or address.is_unspecified:
+        raise SettingsError(f"--multicast {asked} needs an IPv4 address of this switch's own in --data, not {host}")
+    if faults is not None:
+        raise SettingsError(
+            f"--multicast {asked} and faults do not go together: the copies of a result are to be harmed one by one"
+        )
+    return prefix
 
 
 def split_address(text: str, default_port: int | None = None) -> tuple[str, int]:
