@@ -14,7 +14,11 @@ Help = dict[str, tuple[str, str, tuple[str, ...]]]
 SHARD_METRICS: Final[Help] = {
     "inagg_shard_received_datagrams": ("counter", "Datagrams received.", ("shard",)),
     "inagg_shard_received_bytes": ("counter", "Bytes received, of UDP payload.", ("shard",)),
-    "inagg_shard_sent_datagrams": ("counter", "Datagrams sent; one result to n workers counts n.", ("shard",)),
+    "inagg_shard_sent_datagrams": (
+        "counter",
+        "Datagrams sent; one result to n workers counts n, or 1 if it is multicast.",
+        ("shard",),
+    ),
     "inagg_shard_sent_bytes": ("counter", "Bytes sent, of UDP payload.", ("shard",)),
     "inagg_shard_dropped_datagrams": (
         "counter",

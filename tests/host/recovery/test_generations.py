@@ -31,13 +31,13 @@ def test_a_sum_in_which_the_generations_run_out_is_whole(
 ) -> None:
     join, joined = Session.join, set[Session]()
 
-    def join_late_in_life(session: Session, addresses: Any, resume: pb.Resume | None = None) -> Epoch:
+    def join_late_in_life(session: Session, addresses: Any, resume: pb.Resume | None = None, **rest: Any) -> Epoch:
         """The first time, as a rank that has run for so long that so many blocks are left ``before`` the end."""
         if session not in joined:
             joined.add(session)
             position = pb.Position(base=0, slots=SLOTS, next_block=LAST - before)
             resume = pb.Resume(epoch=1, seed=SEED, shards=[position], reason="late in life")
-        return join(session, addresses, resume)
+        return join(session, addresses, resume, **rest)
 
     monkeypatch.setattr(Session, "join", join_late_in_life)
     values = np.ldexp(np.float32(1), np.arange(20 * LANES) % 5).astype(np.float32)

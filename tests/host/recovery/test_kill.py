@@ -65,6 +65,19 @@ def test_a_switch_that_would_choose_larger_blocks_goes_on_with_those_of_the_one_
             assert ranks.sums(0) == undisturbed
 
 
+@pytest.mark.parametrize(("first", "then"), [("auto", "off"), ("off", "auto"), ("auto", "239.192.0.0/16")])
+def test_a_switch_that_multicasts_otherwise_than_the_one_before_changes_no_bit(
+    undisturbed: list[int], first: str, then: str
+) -> None:
+    with start_switch("--multicast", first) as switch, Ranks([script(switch, "disturbed")] * 2) as ranks:
+        ranks.in_the_middle()
+        switch.kill()
+        with start_switch("--multicast", then, before=switch):
+            for rank in range(2):
+                assert ranks.hear(rank, "end") == 2
+                assert ranks.sums(rank) == undisturbed
+
+
 def test_a_switch_that_stays_away_is_an_error_on_every_rank(switch: SwitchProcess) -> None:
     with Ranks([script(switch, "j", FOREVER, reconnect_s=1.0)] * 2) as ranks:
         ranks.in_the_middle()

@@ -97,6 +97,43 @@ def test_without_options_it_serves_this_machine() -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ((), "auto"),
+        (("--multicast", "off"), "off"),
+        (("--multicast", "239.192.0.0/16"), "239.192.0.0/16"),
+        (
+            ("--multicast", "239.192.0.0/16", "--listen", "0.0.0.0:0", "--insecure", "--data", "10.0.0.1"),
+            "239.192.0.0/16",
+        ),
+        (("--multicast", "auto", "--loss", "0.1"), "auto"),
+    ],
+)
+def test_results_are_multicast_as_asked_for(arguments: tuple[str, ...], found: str) -> None:
+    assert settings(*arguments).software.multicast == found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--multicast", "on"), "--multicast: 'on' is neither 'auto' nor 'off' nor an IPv4 prefix"),
+        (("--multicast", "239.192.0.0/8"), "has host bits set"),
+        (("--multicast", "239.0.0.0/8"), "no multicast prefix of 16 bits"),
+        (("--multicast", "239.192.0.0/16", "--listen", "[::1]:0"), "needs an IPv4 address .* not ::1"),
+        (
+            ("--multicast", "239.192.0.0/16", "--listen", "0.0.0.0:0", "--insecure"),
+            "needs an IPv4 address .* not 0.0.0.0",
+        ),
+        (("--multicast", "239.192.0.0/16", "--loss", "0.1"), "faults do not go together"),
+        (("--multicast", "off", "--target", "tofino"), "--multicast says nothing to --target tofino"),
+    ],
+)
+def test_multicast_that_cannot_be_is_refused(arguments: tuple[str, ...], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        settings(*arguments)
+
+
+@pytest.mark.parametrize(
     ("arguments", "datagram_bytes", "slots"),
     [
         ((), 13101, 8192),

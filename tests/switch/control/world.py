@@ -38,6 +38,7 @@ class RecordingDriver:
     shard_count: int = 1
     slots: int = 1024
     limits: Limits = LIMITS
+    groups: str | None = None
     name: str = "fake"
     bound: dict[tuple[int, int], Binding] = field(default_factory=dict)
     """(shard, job) -> what it is bound to now."""
@@ -53,7 +54,7 @@ class RecordingDriver:
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        return tuple(Shard(("127.0.0.1", 5000 + shard), self.slots) for shard in range(self.shard_count))
+        return tuple(Shard(("127.0.0.1", 5000 + shard), self.slots, self.groups) for shard in range(self.shard_count))
 
     def bind(self, shard: int, binding: Binding) -> None:
         self.calls.append(f"bind {shard} {binding.job}")
@@ -136,11 +137,12 @@ class World:
         brings: Resume | None = None,
         port: int | None = None,
         timeout_s: float = 300.0,
+        multicast: bool = False,
     ) -> int:
         """Rank ``rank`` calls Join; returns the number of its ticket. Member and port default to rank's own."""
         address = ("10.0.0.1", port if port is not None else 4000 + rank)
         addresses = (address,) * self.driver.shard_count
-        claim = Claim(rank, member if member is not None else 100 + rank, addresses, brings)
+        claim = Claim(rank, member if member is not None else 100 + rank, addresses, brings, multicast)
         ticket = self.registry.join(self.now, job if job is not None else spec(), claim, self.now + timeout_s)
         self.last_ticket = ticket
         self.pump()
