@@ -64,6 +64,7 @@ class Network:
         self._rejoining = False
         self._in_vain = 0
         self._closed = threading.Event()
+        self._started = threading.Event()  # there is a transport, or there will be none
         self._session = Session(config, self._on_loss, stop)
         self._groups: GroupLink | None = None
         self._listens = False  # whether this rank can take results from a group, as far as it knows
@@ -84,6 +85,8 @@ class Network:
                 pump.warm_up(fmt, config.workers, config.rank, lanes, FloatType.FLOAT32)
             epoch = self._join()
         except BaseException as error:
+            self._over = True
+            self._started.set()
             self._session.close("failed to start")
             if link is not None:
                 link.close()
@@ -95,6 +98,10 @@ class Network:
         # One socket serves all shards, whose datagrams come from different addresses.
         self._transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
         threading.Thread(target=self._watch_deadlines, name="inagg-deadlines", daemon=True).start()
+        self._started.set()
+        if self.failure is not None:  # the job has ended already
+            self.close()
+            raise self.failure
 
     def _join(self) -> Epoch:
         """Join for the first time."""
@@ -210,6 +217,9 @@ class Network:
             threading.Thread(target=self._rejoin, args=(loss,), name="inagg-rejoin", daemon=True).start()
 
     def _rejoin(self, loss: Loss) -> None:
+        self._started.wait()  # the epoch may end as soon as it has begun
+        if self._over:
+            return
         log.warning("rank %d: %s; joining again", self.config.rank, loss.cause)
         self._in_vain += 1
         ready = threading.Event()
@@ -255,7 +265,8 @@ class Network:
             self._over = True
             self.failure = failure
         log.warning("rank %d: %s", self.config.rank, failure)
-        self._transport.post(self._transport.pause)
+        if self._started.is_set():
+            self._transport.post(self._transport.pause)
         # On a thread of its own: who hears of it closes this, which ends the thread that calls.
         threading.Thread(target=self._broken, args=(self, failure), name="inagg-broken", daemon=True).start()
 
