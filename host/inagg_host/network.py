@@ -99,7 +99,11 @@ class Network:
         self._transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
         threading.Thread(target=self._watch_deadlines, name="inagg-deadlines", daemon=True).start()
         self._started.set()
-        if self.failure is not None:  # the job has ended already
+        self._check()
+
+    def _check(self) -> None:
+        """Raise why it has broken, if it has while it was being made."""
+        if self.failure is not None:
             self.close()
             raise self.failure
 

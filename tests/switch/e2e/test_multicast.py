@@ -191,7 +191,8 @@ def test_a_result_that_is_lost_on_the_way_to_one_listener_is_sent_again_to_it_al
 def test_a_rank_that_finds_that_it_cannot_listen_has_all_join_again_without(
     good: Switch, alone: Switch, listening: list[list[Group]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listen, failed = GroupLink.listen, []
+    listen = GroupLink.listen
+    failed: list[GroupLink] = []
 
     def fail_once(link: GroupLink, groups: list[Group]) -> None:
         if groups and not failed:
