@@ -100,6 +100,7 @@ class GroupLink(Link):
         port = self._link.port() if len(self._listeners) < 2 else None
         if port is not None:
             port.words[ports.GROUP] = self._listeners[0].fileno() if self._listeners else -1
+            port.words[ports.OWN] = 1
         return port
 
     def receive_failed(self, number: int) -> None:

@@ -41,6 +41,7 @@ from inagg_wire.link.port import (
     LOST,
     MESSAGE,
     NAME,
+    OWN,
     PEER,
     POLL,
     RECEIVING,
@@ -92,12 +93,17 @@ def receive(port: Any) -> Any:
 
     The size of its datagrams, of which the last may be shorter, is in `SIZE`, who sent them in `PEER`
     (`inagg_wire.link.port.key_of`). Those that are to be lost are taken out. What comes to a group is taken first.
+    Then little comes to the link's own socket, which would cost a call each time: so it is looked at when `wait` has
+    seen something there.
     """
-    if port.words[GROUP] >= 0:
-        got = receive_from(port, port.words[GROUP])
-        if got != AGAIN:
-            return got
-    return receive_from(port, port.words[FD])
+    if port.words[GROUP] < 0:
+        return receive_from(port, port.words[FD])
+    got = receive_from(port, port.words[GROUP])
+    if got == AGAIN and port.words[OWN] != 0:
+        got = receive_from(port, port.words[FD])
+        if got == AGAIN:
+            port.words[OWN] = 0
+    return got
 
 
 @jit
@@ -196,5 +202,7 @@ def wait(port: Any, other: int, timeout_ns: int) -> Any:
     ready = _ppoll(base + 8 * POLL, 3, base + 8 * CLOCK if timeout_ns >= 0 else 0, 0)
     if ready <= 0:
         return 0
-    came = words[POLL] >> 48 != 0 or words[POLL + 2] >> 48 != 0
-    return (1 if came else 0) | (2 if words[POLL + 1] >> 48 != 0 else 0)
+    own = words[POLL] >> 48 != 0
+    if own:
+        words[OWN] = 1
+    return (1 if own or words[POLL + 2] >> 48 != 0 else 0) | (2 if words[POLL + 1] >> 48 != 0 else 0)

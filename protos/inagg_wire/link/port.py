@@ -29,8 +29,9 @@ MESSAGE = 16
 VECTOR, NAME, CONTROL, TO, POLL, CLOCK = 24, 26, 30, 36, 38, 41
 """struct iovec, sockaddr of the sender, control message, sockaddr of the destination, three struct pollfd, struct
 timespec."""
-GROUP = 43
-"""The socket of a multicast group, to be received from as well; or -1."""
+GROUP, OWN = 43, 44
+"""The socket of a multicast group, to be received from as well, or -1; and 1 if something may have come to the link's
+own socket meanwhile."""
 WORDS = 48
 CONTROL_BYTES = 8 * (TO - CONTROL)
 

@@ -156,6 +156,20 @@ def test_a_loop_receives_from_the_group_and_from_the_link(stack: ExitStack, send
 
 
 @needs_port
+def test_a_loop_learns_by_waiting_that_something_has_come_to_the_link_itself(
+    stack: ExitStack, sender: UdpLink, bell: int
+) -> None:
+    link = listener(stack, group_of(sender))
+    port = port_of(link)
+    assert native.receive(port) == native.AGAIN
+    sender.send(Batch(numbered(2, 1000), 1000, link.address))
+    assert native.receive(port) == native.AGAIN
+    assert native.wait(port, bell, 0) == 1
+    assert native.receive(port) == 2000
+    assert native.receive(port) == native.AGAIN
+
+
+@needs_port
 def test_what_a_loop_receives_is_counted(stack: ExitStack, sender: UdpLink) -> None:
     link = listener(stack, group_of(sender))
     sender.send(Batch(numbered(5, 1000), 1000, group_of(sender).address))
