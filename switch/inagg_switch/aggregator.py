@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from inagg_wire.errors import Reason
 from inagg_wire.formats import WORKERS_MAX
-from inagg_wire.layout import Encoding, Op
+from inagg_wire.layout import HEADER_BYTES, Encoding, Op
 from inagg_wire.link.port import key_of
 from inagg_wire.noise import GROUP_LANES, group_table
 from inagg_wire.slots import Lease
 
 from .driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
-from .kernels import HELD_WORKERS, add_held, add_nat4
+from .held import HELD_WORKERS
+from .kernels import absorb
 from .receive import RUN_BYTES, receive
 from .tables import (
     BYTES_IN,
@@ -112,6 +113,9 @@ class Aggregator:
         leased = slice(lease.base, lease.base + lease.slots)
         self._slots.tag[leased] = 0
         self._slots.seen[leased] = 0
+        self._slots.row[leased] = -1
+        self._slots.free[leased] = np.arange(lease.base, lease.base + lease.slots)
+        bound["free"] = lease.slots
         self._jobs.row[binding.job] = row
         self._peers = None
 
@@ -220,21 +224,22 @@ class Aggregator:
             invalid_codes=int(counts["invalid_codes"]),
         )
 
-    def sums(self, job: int, slot: int) -> npt.NDArray[np.int32]:
-        """What the contributions that ``slot``, which is ``job``'s, has seen so far add up to: (lanes,), a copy."""
-        bound, op = self._jobs.table[int(self._jobs.row[job])], int(self._slots.op[slot])
-        lanes, row = int(bound["lanes"][op]), self._slots.acc[slot]
-        if not bound["held"][op]:
-            own: npt.NDArray[np.int32] = row[:lanes].copy()
+    def contents(self, job: int, slot: int) -> npt.NDArray[np.int32] | Bytes:
+        """A copy of what ``slot``, which is ``job``'s and has seen a contribution, holds: the sums so far, int32,
+        (lanes,), or, if its sum is complete and is not kept, the payload of its result, uint8."""
+        bound, op, row = self._jobs.table[int(self._jobs.row[job])], int(self._slots.op[slot]), self._slots.row[slot]
+        if row < 0:
+            result: Bytes = self._slots.results[slot, : bound["result_bytes"][op] - HEADER_BYTES].copy()
+            return result
+        lanes, acc, held = int(bound["lanes"][op]), self._slots.acc[row], int(bound["held"][op])
+        if not held:
+            own: npt.NDArray[np.int32] = acc[:lanes].copy()
             return own
         out = np.zeros(lanes, np.int32)
-        seen, codes = int(self._slots.seen[slot]), row.view(np.uint8)
-        if bound["held"][op] == Encoding.NAT8:
-            add_held(out, codes, seen, lanes)
-        else:
-            for worker in range(HELD_WORKERS):
-                if seen >> worker & 1:
-                    add_nat4(out, codes[worker * lanes // 2 :], lanes, False, int(bound["levels"][op]))
+        size = lanes if held == Encoding.NAT8 else lanes // 2
+        for i in range(int(self._slots.seen[slot]).bit_count()):
+            codes = acc.view(np.uint8)[i * size :]
+            absorb(held, out, codes, lanes, False, int(bound["levels"][op]))
         return out
 
     def waiting(self, job: int, now: float, limit: int = WORKERS_MAX) -> tuple[int, list[SlotWait]]:

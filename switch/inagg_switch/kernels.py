@@ -101,49 +101,6 @@ def natural_code(value: Any, noise: Any, low: Any, sign_bit: Any) -> Any:
     return U32(level | (U32(mask) & sign_bit)) if level != U32(0) else U32(0)
 
 
-# --- codes that a slot holds as they came ---
-
-HELD_WORKERS = 4
-"""So many workers' codes of a byte fit into a slot's accumulators, four bytes a lane. To keep them there, and to add
-them when the last has come, in the pass that writes the result, moves a quarter of the bytes: a window's accumulators
-do not fit the second level cache, its codes do."""
-
-
-@jit
-def hold_nat8(held: Array, payload: Array, lanes: int, levels: int) -> int:
-    """Keep a contribution's codes in ``held`` (uint8); those that name no level become zero. Returns how many."""
-    highest = np.uint8(0)
-    for i in range(lanes):
-        code = np.uint8(payload[i])
-        held[i] = code
-        highest = max(highest, np.uint8(code & np.uint8(127)))
-    if highest <= levels:
-        return 0
-    invalid = 0
-    for i in range(lanes):
-        if held[i] & np.uint8(127) > levels:
-            held[i] = 0
-            invalid += 1
-    return invalid
-
-
-@jit
-def unpack_nat4(codes: Array, payload: Array, lanes: int) -> None:
-    """nat4 codes, two a byte, as nat8 codes (uint8): to be added at twice the speed of `add_nat4`."""
-    for i in range(lanes // 2):
-        high, low = np.uint8(payload[i] >> np.uint8(4)), payload[i]
-        codes[2 * i] = np.uint8(((high & np.uint8(8)) << np.uint8(4)) | (high & np.uint8(7)))
-        codes[2 * i + 1] = np.uint8(((low & np.uint8(8)) << np.uint8(4)) | (low & np.uint8(7)))
-
-
-@jit
-def hold_nat4(held: Array, payload: Array, lanes: int) -> int:
-    """Keep a contribution's codes, two a byte, in ``held`` (uint8): every code is valid. Returns 0."""
-    for i in range(lanes // 2):
-        held[i] = payload[i]
-    return 0
-
-
 @inline
 def nat8_value(code: Any) -> Any:
     """The integer of a nat8 code, which names a level."""
@@ -158,36 +115,6 @@ def nat8_code(value: Any, noise: Any) -> Any:
     below = U32(U32(0x7FFFFFFF) >> leading_zeros(U32(magnitude | U32(1))))  # the bits below the leading one
     level = U32(U32(32) - leading_zeros(U32(magnitude + (noise & below))))
     return np.uint8(U32(level | (U32(U32(value) >> U32(24)) & U32(128))))  # a negative sum has a level
-
-
-@jit
-def add_held(sums: Array, held: Array, seen: int, lanes: int) -> None:
-    """Add the codes of the workers in the bitmap ``seen`` to ``sums``."""
-    for worker in range(HELD_WORKERS):
-        if seen >> worker & 1:
-            codes = held[worker * lanes :]
-            for i in range(lanes):
-                sums[i] = I32(sums[i] + nat8_value(codes[i]))
-
-
-@jit
-def emit_held(out: Array, held: Array, workers: int, lanes: int, noise: Array, word: Any) -> None:
-    """`absorb` of all workers' codes of a complete sum, and `emit`, in one pass."""
-    a, b, c, d = held[:lanes], held[lanes:], held[2 * lanes :], held[3 * lanes :]
-    if workers == 1:
-        for i in range(lanes):
-            out[i] = nat8_code(nat8_value(a[i]), U32(noise[i] ^ word))
-    elif workers == 2:
-        for i in range(lanes):
-            out[i] = nat8_code(I32(nat8_value(a[i]) + nat8_value(b[i])), U32(noise[i] ^ word))
-    elif workers == 3:
-        for i in range(lanes):
-            value = I32(I32(nat8_value(a[i]) + nat8_value(b[i])) + nat8_value(c[i]))
-            out[i] = nat8_code(value, U32(noise[i] ^ word))
-    else:
-        for i in range(lanes):
-            first, second = I32(nat8_value(a[i]) + nat8_value(b[i])), I32(nat8_value(c[i]) + nat8_value(d[i]))
-            out[i] = nat8_code(I32(first + second), U32(noise[i] ^ word))
 
 
 @jit

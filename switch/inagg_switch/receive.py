@@ -26,7 +26,8 @@ from inagg_wire.layout import (
     Op,
 )
 
-from .kernels import NAT4, NAT8, Array, absorb, add_nat8, emit, emit_held, hold_nat4, hold_nat8, unpack_nat4
+from .held import emit_held, hold_nat4, hold_nat8, unpack_nat4
+from .kernels import NAT8, Array, absorb, add_nat8, emit, highest_level
 from .tables import NOTICES, Counts, Jobs, Out, Slots
 
 RUN_DATAGRAMS = 64
@@ -75,9 +76,9 @@ def u32(data: Array, at: int) -> Any:
 
 
 @inline
-def copy_header(to: Array, d: Array) -> None:
-    for i in range(HEADER_BYTES):
-        to[i] = d[i]
+def copy(to: Array, data: Array, size: int) -> None:
+    for i in range(size):
+        to[i] = data[i]
 
 
 @jit
@@ -153,6 +154,24 @@ def unbound(d: Array, row: int, worker: int, jobs: Any) -> int:
 
 
 @inline
+def count_bits(bitmap: Any) -> int:
+    count = 0
+    while bitmap != 0:
+        bitmap &= bitmap - 1
+        count += 1
+    return count
+
+
+@inline
+def row_of_slot(slot: int, row: int, jobs: Any, slots: Any) -> Any:
+    """The row of ``slots.acc`` for a contribution to ``slot``; it takes one if it has none."""
+    if slots.row[slot] < 0:
+        jobs.table[row].free -= 1
+        slots.row[slot] = slots.free[jobs.table[row].base + jobs.table[row].free]
+    return np.int64(slots.row[slot])
+
+
+@inline
 def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: Any, counts: Any) -> int:
     """Take a contribution that fits its binding: the protocol of the design. A `Reason`, or what became of it."""
     op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
@@ -177,48 +196,63 @@ def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: An
     slots.seen[slot] = before | bit
     counts.jobs[row].contributions[worker] += 1
     lanes, levels, payload = jobs.table[row].lanes[op], jobs.table[row].levels[op], d[HEADER_BYTES:]
-    held = jobs.table[row].held[op]
-    if held == NAT8:
-        codes = slots.acc[slot].view(np.uint8)[worker * lanes :]
-        counts.jobs[row].invalid_codes += hold_nat8(codes, payload, lanes, levels)
-    elif held == NAT4:
-        hold_nat4(slots.acc[slot].view(np.uint8)[worker * lanes // 2 :], payload, lanes)
-    else:
-        counts.jobs[row].invalid_codes += absorb(
-            jobs.table[row].encoding[op], slots.acc[slot], payload, lanes, before == 0, levels
-        )
-    if before | bit != jobs.table[row].full:
+    held, complete = jobs.table[row].held[op], before | bit == jobs.table[row].full
+    acc = slots.acc[row_of_slot(slot, row, jobs, slots)]
+    if held == 0:
+        counts.jobs[row].invalid_codes += absorb(jobs.table[row].encoding[op], acc, payload, lanes, before == 0, levels)
+    elif not complete:  # else the result is made right from the payload
+        codes, contributions = acc.view(np.uint8), count_bits(before)
+        if held == NAT8:
+            counts.jobs[row].invalid_codes += hold_nat8(codes[contributions * lanes :], payload, lanes, levels)
+        else:
+            hold_nat4(codes[contributions * lanes // 2 :], payload, lanes)
+    if not complete:
         return ABSORBED
     counts.jobs[row].results += 1
     return COMPLETE
 
 
 @inline
-def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, noise: Array) -> None:
+def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: Any, noise: Array) -> None:
     """The result of the slot that contribution ``d`` names, into ``to``."""
     op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
-    copy_header(to, d)
+    copy(to, d, HEADER_BYTES)
     to[KIND_AT] = RESULT
     to[FORMAT_AT] = jobs.table[row].result_encoding[op]
-    payload, acc, lanes = to[HEADER_BYTES:], slots.acc[slot], jobs.table[row].lanes[op]
+    payload, size, at = to[HEADER_BYTES:], jobs.table[row].result_bytes[op] - HEADER_BYTES, np.int64(slots.row[slot])
+    if at < 0:
+        copy(payload, slots.results[slot], size)
+        return
     word = np.uint32(group_0_word(jobs.table[row].seed, slot, generation))
-    held = jobs.table[row].held[op]
+    encoding, lanes, shift = jobs.table[row].result_encoding[op], jobs.table[row].lanes[op], jobs.table[row].shift[op]
+    held, levels, others = jobs.table[row].held[op], jobs.table[row].levels[op], jobs.table[row].workers - 1
+    # What is held is kept only until here: ``d`` is the last contribution, which is held nowhere.
     if held == NAT8:
-        emit_held(payload, acc.view(np.uint8), jobs.table[row].workers, lanes, noise, word)
-    elif held == NAT4:
-        packed = acc.view(np.uint8)
-        for worker in range(jobs.table[row].workers):
-            unpack_nat4(slots.codes, packed[worker * lanes // 2 :], lanes)
-            add_nat8(slots.sums, slots.codes, lanes, worker == 0, jobs.table[row].levels[op])
-        emit(jobs.table[row].result_encoding[op], payload, slots.sums, lanes, noise, word, jobs.table[row].shift[op])
+        codes, last = slots.acc[at].view(np.uint8), d[HEADER_BYTES:]
+        if highest_level(last, lanes) > levels:
+            last = codes[others * lanes :]
+            counts.jobs[row].invalid_codes += hold_nat8(last, d[HEADER_BYTES:], lanes, levels)
+        emit_held(payload, codes, last, others + 1, lanes, noise, word)
+    elif held != 0:
+        unpack_nat4(slots.codes, d[HEADER_BYTES:], lanes)
+        add_nat8(slots.sums, slots.codes, lanes, True, levels)
+        for i in range(others):
+            unpack_nat4(slots.codes, slots.acc[at].view(np.uint8)[i * lanes // 2 :], lanes)
+            add_nat8(slots.sums, slots.codes, lanes, False, levels)
+        emit(encoding, payload, slots.sums, lanes, noise, word, shift)
     else:
-        emit(jobs.table[row].result_encoding[op], payload, acc, lanes, noise, word, jobs.table[row].shift[op])
+        emit(encoding, payload, slots.acc[at], lanes, noise, word, shift)
+    if size <= slots.results.shape[1]:
+        copy(slots.results[slot], payload, size)
+        slots.free[jobs.table[row].base + jobs.table[row].free] = at
+        jobs.table[row].free += 1
+        slots.row[slot] = -1
 
 
 @inline
 def write_notice(to: Array, d: Array, why: int) -> None:
     """The notice that contribution ``d`` was refused, into ``to``."""
-    copy_header(to, d)
+    copy(to, d, HEADER_BYTES)
     to[KIND_AT] = NOTICE
     to[LANES_AT] = 0
     to[LANES_AT + 1] = 0
@@ -272,7 +306,7 @@ def receive(
             write_notice(out.buffer[at:], d, why)
         else:
             to, bytes_out = (worker if why == RESEND else -1), jobs.table[row].result_bytes[d[OP_AT]]
-            write_result(out.buffer[at:], d, row, jobs, slots, noise)
+            write_result(out.buffer[at:], d, row, jobs, slots, counts, noise)
         at += bytes_out
         last = out.runs[run]
         full = run < 0 or last.count == RUN_DATAGRAMS or (last.count + 1) * bytes_out > RUN_BYTES

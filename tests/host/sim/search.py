@@ -127,7 +127,7 @@ class RealSwitch:
             slots.tag.tobytes(),
             slots.seen.tobytes(),
             slots.op[used].tobytes(),
-            *(self._aggregator.sums(JOB, slot).tobytes() for slot in np.flatnonzero(used).tolist()),
+            *(self._aggregator.contents(JOB, slot).tobytes() for slot in np.flatnonzero(used).tolist()),
         )
 
 
