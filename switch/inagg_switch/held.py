@@ -55,20 +55,33 @@ def hold_nat4(held: Array, payload: Array, lanes: int) -> int:
 
 
 @jit
-def emit_held(out: Array, held: Array, last: Array, workers: int, lanes: int, noise: Array, word: Any) -> None:
-    """The result (nat8) of the codes of ``workers``: all but one in ``held``, and ``last``; noise as in `emit`."""
+def emit_held(
+    out: Array, kept: Array, held: Array, last: Array, workers: int, lanes: int, noise: Array, word: Any
+) -> None:
+    """The result (nat8) of the codes of ``workers``: all but one are in ``held``, then ``last``. Noise as in `emit`.
+
+    It goes to ``out`` and to ``kept``, which is in no cache: a copy would wait for it, this pass computes meanwhile.
+    """
     a, b, c = held[:lanes], held[lanes:], held[2 * lanes :]
     if workers == 1:
         for i in range(lanes):
-            out[i] = nat8_code(nat8_value(last[i]), U32(noise[i] ^ word))
+            code = nat8_code(nat8_value(last[i]), U32(noise[i] ^ word))
+            out[i] = code
+            kept[i] = code
     elif workers == 2:
         for i in range(lanes):
-            out[i] = nat8_code(I32(nat8_value(a[i]) + nat8_value(last[i])), U32(noise[i] ^ word))
+            code = nat8_code(I32(nat8_value(a[i]) + nat8_value(last[i])), U32(noise[i] ^ word))
+            out[i] = code
+            kept[i] = code
     elif workers == 3:
         for i in range(lanes):
             value = I32(I32(nat8_value(a[i]) + nat8_value(b[i])) + nat8_value(last[i]))
-            out[i] = nat8_code(value, U32(noise[i] ^ word))
+            code = nat8_code(value, U32(noise[i] ^ word))
+            out[i] = code
+            kept[i] = code
     else:
         for i in range(lanes):
             first, second = I32(nat8_value(a[i]) + nat8_value(b[i])), I32(nat8_value(c[i]) + nat8_value(last[i]))
-            out[i] = nat8_code(I32(first + second), U32(noise[i] ^ word))
+            code = nat8_code(I32(first + second), U32(noise[i] ^ word))
+            out[i] = code
+            kept[i] = code

@@ -232,7 +232,7 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
         if highest_level(last, lanes) > levels:
             last = codes[others * lanes :]
             counts.jobs[row].invalid_codes += hold_nat8(last, d[HEADER_BYTES:], lanes, levels)
-        emit_held(payload, codes, last, others + 1, lanes, noise, word)
+        emit_held(payload, slots.results[slot], codes, last, others + 1, lanes, noise, word)
     elif held != 0:
         unpack_nat4(slots.codes, d[HEADER_BYTES:], lanes)
         add_nat8(slots.sums, slots.codes, lanes, True, levels)
@@ -243,7 +243,8 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
     else:
         emit(encoding, payload, slots.acc[at], lanes, noise, word, shift)
     if size <= slots.results.shape[1]:
-        copy(slots.results[slot], payload, size)
+        if held != NAT8:  # else it is there
+            copy(slots.results[slot], payload, size)
         slots.free[jobs.table[row].base + jobs.table[row].free] = at
         jobs.table[row].free += 1
         slots.row[slot] = -1
