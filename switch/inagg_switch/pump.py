@@ -19,7 +19,7 @@ from inagg_wire.link.port import ERRNO, PEER, SIZE, Port, address_of
 from .aggregator import Aggregator
 from .kernels import Array
 from .receive import receive
-from .tables import BYTES_IN, BYTES_OUT, DATAGRAMS_IN, DATAGRAMS_OUT, Tables, place_of
+from .tables import BYTES_IN, BYTES_OUT, DATAGRAMS_IN, DATAGRAMS_OUT, Out, Tables, place_of
 
 COMMAND, RECEIVE_FAILED, UNSENT, DRAW = range(4)
 """Why `serve` returned: something is to be read from the commands; a call to receive failed; so did one to send; more
@@ -29,9 +29,11 @@ TAKEN, TOTAL, START, BYTES, REST, SOURCE = range(6)
 """Indices into ``place``, the batch in the port's buffer: datagrams taken and in all; where they start, and the size of
 each; the size of a last one that is shorter, and comes after them; the source's row in `Peers.ranks`."""
 RUN, RUNS, AT, TO = range(6, 10)
-"""Of what it caused, see `Out`: the run that is being sent, and how many there are; where it starts in the buffer; the
-destination that comes next."""
-PLACES = 10
+"""Of what is to be sent, see `Out`: the run that is being sent, and how many there are; where it starts in the buffer;
+the destination that comes next."""
+FILLED = 10
+"""Bytes in the buffer of `Out`."""
+PLACES = 11
 
 LOOK_EVERY_S = 0.001
 """How long commands may wait while datagrams keep coming: to look for one costs a system call."""
@@ -76,47 +78,71 @@ def send_runs(port: Port, place: Array, t: Tables) -> int:
 
 
 @jit
+def take(port: Port, place: Array, now: float, t: Tables) -> None:
+    """Take the datagrams of the batch, as far as there is room in ``t.out`` for what they cause."""
+    start, size, before, runs = place[START], place[BYTES], place[TAKEN], place[RUNS]
+    data = port.buffer[start : start + place[TOTAL] * size]
+    out = Out(t.out.buffer[place[FILLED] :], t.out.runs[runs:])
+    taken, more = receive(
+        data, size, before, now, t.peers.ranks[place[SOURCE]], t.jobs, t.slots, t.counts, t.noise, out
+    )
+    place[TAKEN], place[RUNS] = taken, runs + more
+    for run in out.runs[:more]:
+        place[FILLED] += run.count * run.size
+    t.flow[DATAGRAMS_IN] += taken - before
+    t.flow[BYTES_IN] += (taken - before) * size
+
+
+@jit
 def serve(port: Port, place: Array, t: Tables, commands: int) -> int:
-    """Go on from ``place``, until something is to be done in Python. ``commands``: a descriptor."""
+    """Go on from ``place``, until something is to be done in Python. ``commands``: a descriptor.
+
+    It sends when nothing more has come, or the room for it is full: a worker that waits is then woken once for several
+    batches. (Measured, 64 MiB between four workers on two cores: a tenth less of the switch's processor time, and of
+    the workers', than if it sends after each batch.)
+    """
     now = looked = clock(port)
+    due = True
     while True:
-        while True:
+        if due:
             why = send_runs(port, place, t)
             if why != 0:
                 return UNSENT if why == FAILED else DRAW
-            if place[TAKEN] == place[TOTAL]:
-                if place[REST] == 0:
-                    break
-                place[START] += place[TOTAL] * place[BYTES]
-                place[BYTES], place[TAKEN], place[TOTAL], place[REST] = place[REST], 0, 1, 0
-            start, size = place[START], place[BYTES]
-            data = port.buffer[start : start + place[TOTAL] * size]
-            before = place[TAKEN]
-            place[TAKEN], place[RUNS] = receive(
-                data, size, before, now, t.peers.ranks[place[SOURCE]], t.jobs, t.slots, t.counts, t.noise, t.out
-            )
-            place[RUN], place[AT], place[TO] = 0, 0, 0
-            t.flow[DATAGRAMS_IN] += place[TAKEN] - before
-            t.flow[BYTES_IN] += (place[TAKEN] - before) * size
+            place[RUN], place[RUNS], place[AT], place[TO], place[FILLED] = 0, 0, 0, 0, 0
+            due = False
+        if place[TAKEN] < place[TOTAL]:
+            take(port, place, now, t)
+            due = place[TAKEN] < place[TOTAL]
+            continue
+        if place[REST] != 0:
+            place[START] += place[TOTAL] * place[BYTES]
+            place[BYTES], place[TAKEN], place[TOTAL], place[REST] = place[REST], 0, 1, 0
+            continue
+        if now - looked > LOOK_EVERY_S:
+            if place[RUNS] != 0:
+                due = True
+                continue
+            looked = now
+            if wait(port, commands, 0) & 2:
+                return COMMAND
         got = receive_batch(port)
         if got == FAILED:
             return RECEIVE_FAILED
         if got == NO_FATES:
             return DRAW
+        if got == AGAIN and place[RUNS] != 0:
+            due = True
+            continue
         if got == AGAIN:
             if wait(port, commands, -1) != 1:
                 return COMMAND
-            now = clock(port)
+            now = looked = clock(port)
             continue
         now = clock(port)
         if got > 0:
             size = port.words[SIZE]
             place[START], place[BYTES], place[TAKEN], place[TOTAL], place[REST] = 0, size, 0, got // size, got % size
             place[SOURCE] = row_of(t.peers.keys, t.peers.rows, port.words[PEER])
-        if now - looked > LOOK_EVERY_S:
-            looked = now
-            if wait(port, commands, 0) & 2:
-                return COMMAND
 
 
 class Pump:
@@ -129,7 +155,8 @@ class Pump:
         """Datagrams that no socket took."""
 
     def run(self, port: Port, commands: int) -> None:
-        """Serve until there may be something to read from ``commands``, a descriptor. No datagram is in hand then.
+        """Serve until there may be something to read from ``commands``, a descriptor. No datagram is in hand then: jobs
+        may come and go.
         Raises OSError as `Link.receive` and `Link.send`."""
         while True:
             why = serve(port, self._place, self._aggregator.tables, commands)
