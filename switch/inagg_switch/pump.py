@@ -102,7 +102,7 @@ def serve(port: Port, place: Array, t: Tables, commands: int) -> int:
     the workers', than if it sends after each batch.)
     """
     now = looked = clock(port)
-    due = True
+    due, idle = True, False
     while True:
         if due:
             why = send_runs(port, place, t)
@@ -110,6 +110,11 @@ def serve(port: Port, place: Array, t: Tables, commands: int) -> int:
                 return UNSENT if why == FAILED else DRAW
             place[RUN], place[RUNS], place[AT], place[TO], place[FILLED] = 0, 0, 0, 0, 0
             due = False
+        if idle:
+            if wait(port, commands, -1) != 1:
+                return COMMAND
+            now = looked = clock(port)
+            idle = False
         if place[TAKEN] < place[TOTAL]:
             take(port, place, now, t)
             due = place[TAKEN] < place[TOTAL]
@@ -130,13 +135,8 @@ def serve(port: Port, place: Array, t: Tables, commands: int) -> int:
             return RECEIVE_FAILED
         if got == NO_FATES:
             return DRAW
-        if got == AGAIN and place[RUNS] != 0:
-            due = True
-            continue
         if got == AGAIN:
-            if wait(port, commands, -1) != 1:
-                return COMMAND
-            now = looked = clock(port)
+            due = idle = True
             continue
         now = clock(port)
         if got > 0:
@@ -155,9 +155,8 @@ class Pump:
         """Datagrams that no socket took."""
 
     def run(self, port: Port, commands: int) -> None:
-        """Serve until there may be something to read from ``commands``, a descriptor. No datagram is in hand then: jobs
-        may come and go.
-        Raises OSError as `Link.receive` and `Link.send`."""
+        """Serve until there may be something to read from ``commands``, a descriptor. No datagram is in hand then, so
+        jobs may come and go. Raises OSError as `Link.receive` and `Link.send`."""
         while True:
             why = serve(port, self._place, self._aggregator.tables, commands)
             if why == COMMAND:

@@ -191,6 +191,28 @@ def test_the_first_contribution_of_a_new_generation_starts_from_zero(pair: Pair)
     assert drops(pair) == {Reason.STALE: 1}
 
 
+@pytest.mark.parametrize("name", FORMAT_NAMES)
+def test_all_slots_of_a_lease_may_be_incomplete_at_once_again_and_again(pair: Pair, name: str) -> None:
+    """Those of the job next to it keep what they have."""
+    binding, other = make_binding(1, name), make_binding(2, name, base=4)
+    pair.bind(binding)
+    pair.bind(other)
+    for block in (0, 2):
+        pair.receive(block_of(other, block)[0], other.workers[0])
+    slots = binding.lease.slots
+    for use, op in enumerate((Op.SUM, Op.MAX, Op.SUM)):
+        first = [block_of(binding, use * slots + i, op)[use % 2] for i in range(slots)]
+        assert pair.receive(first, binding.workers[use % 2]) == []
+    blocks = range(2 * slots, 3 * slots)
+    for _ in range(2):  # the results, then the same again
+        outputs = pair.receive([block_of(binding, block)[1] for block in blocks], binding.workers[1])
+        assert [out.data for out in outputs] == [result_of(binding, block) for block in blocks]
+    for block in (0, 2):
+        outputs = pair.receive(block_of(other, block)[1], other.workers[1])
+        assert [out.data for out in outputs] == [result_of(other, block)]
+    pair.check()
+
+
 def test_a_slot_serves_sum_and_max_in_turn(pair: Pair) -> None:
     binding = make_binding(1, "nat4", n=3, lanes=64)  # its MAX blocks have half as many lanes as its SUM blocks
     pair.bind(binding)
