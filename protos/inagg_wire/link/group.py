@@ -96,11 +96,11 @@ class GroupLink(Link):
         return reduce(total, (*self._past, *(listener.counters for listener in self._listeners)), self._link.counters)
 
     def port(self) -> ports.Port | None:
-        """None where ``link`` has none, and with more groups than one."""
-        port = self._link.port() if len(self._listeners) < 2 else None
-        if port is not None:
-            port.words[ports.GROUP] = self._listeners[0].fileno() if self._listeners else -1
-            port.words[ports.OWN] = 1
+        """None where ``link`` has none, and with more groups than one has room for."""
+        port, sockets = self._link.port(), (*self._listeners, self._link)
+        if port is None or len(sockets) > ports.SOCKETS_MOST:
+            return None
+        ports.hear(port, [socket.fileno() for socket in sockets])
         return port
 
     def receive_failed(self, number: int) -> None:

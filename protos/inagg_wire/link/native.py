@@ -31,19 +31,20 @@ from inagg_wire.link.port import (
     CORRUPTED,
     DATAGRAMS_IN,
     DATAGRAMS_OUT,
+    DESCRIPTOR,
     EMPTY,
     ERRNO,
     FATE_AT,
     FATED,
     FATES,
     FD,
-    GROUP,
+    HEARD,
     LOST,
     MESSAGE,
     NAME,
-    OWN,
     PEER,
-    POLL,
+    POLLED,
+    READY,
     RECEIVING,
     SEGMENT,
     SENDING,
@@ -92,18 +93,17 @@ def receive(port: Any) -> Any:
     """Receive a batch into ``port.buffer``; how many bytes, or why none (`AGAIN` and so on).
 
     The size of its datagrams, of which the last may be shorter, is in `SIZE`, who sent them in `PEER`
-    (`inagg_wire.link.port.key_of`). Those that are to be lost are taken out. What comes to a group is taken first.
-    Then little comes to the link's own socket, which would cost a call each time: so it is looked at when `wait` has
-    seen something there.
+    (`inagg_wire.link.port.key_of`). Those that are to be lost are taken out.
+    A socket where nothing was is looked at again when `wait` has seen something there.
     """
-    if port.words[GROUP] < 0:
-        return receive_from(port, port.words[FD])
-    got = receive_from(port, port.words[GROUP])
-    if got == AGAIN and port.words[OWN] != 0:
-        got = receive_from(port, port.words[FD])
-        if got == AGAIN:
-            port.words[OWN] = 0
-    return got
+    sockets = port.sockets
+    for i in range(port.words[HEARD]):
+        if sockets[READY, i] != 0:
+            got = receive_from(port, sockets[DESCRIPTOR, i])
+            if got != AGAIN:
+                return got
+            sockets[READY, i] = 0
+    return AGAIN
 
 
 @jit
@@ -194,15 +194,16 @@ def send(port: Any, data: Array, length: int, size: int, peer: int) -> Any:
 def wait(port: Any, other: int, timeout_ns: int) -> Any:
     """Until something came, or the descriptor ``other`` has something to read, ``timeout_ns`` at most (if negative, for
     ever), or a signal came. Bit 0: something came; bit 1: ``other``."""
-    words = port.words
-    words[POLL], words[POLL + 1] = words[FD] | POLLIN << 32, other | POLLIN << 32
-    words[POLL + 2] = words[GROUP] | POLLIN << 32  # of a negative number poll(2) takes no notice
+    words, sockets, count = port.words, port.sockets, port.words[HEARD]
+    for i in range(count):
+        sockets[POLLED, i] = sockets[DESCRIPTOR, i] | POLLIN << 32
+    sockets[POLLED, count] = other | POLLIN << 32
     words[CLOCK], words[CLOCK + 1] = timeout_ns // 1000000000, timeout_ns % 1000000000
-    base = words.ctypes.data
-    ready = _ppoll(base + 8 * POLL, 3, base + 8 * CLOCK if timeout_ns >= 0 else 0, 0)
-    if ready <= 0:
+    timeout = words.ctypes.data + 8 * CLOCK if timeout_ns >= 0 else 0
+    if _ppoll(sockets[POLLED].ctypes.data, count + 1, timeout, 0) <= 0:
         return 0
-    own = words[POLL] >> 48 != 0
-    if own:
-        words[OWN] = 1
-    return (1 if own or words[POLL + 2] >> 48 != 0 else 0) | (2 if words[POLL + 1] >> 48 != 0 else 0)
+    came = 0
+    for i in range(count):
+        if sockets[POLLED, i] >> 48 != 0:
+            sockets[READY, i], came = 1, 1
+    return came | (2 if sockets[POLLED, count] >> 48 != 0 else 0)

@@ -8,6 +8,7 @@ network, the loop leaves to the link's own methods.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
@@ -26,14 +27,18 @@ FATE_AT = 14
 """By direction (`SENDING`, `RECEIVING`): the next fate."""
 MESSAGE = 16
 """struct msghdr (recvmsg(2)) of a 64-bit Linux: name, its length, iovec, their number, control, its length, flags."""
-VECTOR, NAME, CONTROL, TO, POLL, CLOCK = 24, 26, 30, 36, 38, 41
-"""struct iovec, sockaddr of the sender, control message, sockaddr of the destination, three struct pollfd, struct
-timespec."""
-GROUP, OWN = 43, 44
-"""The socket of a multicast group, to be received from as well, or -1; and 1 if something may have come to the link's
-own socket meanwhile."""
+VECTOR, NAME, CONTROL, TO, CLOCK = 24, 26, 30, 36, 38
+"""struct iovec, sockaddr of the sender, control message, sockaddr of the destination, struct timespec."""
+HEARD = 40
+"""How many sockets there are to be received from."""
 WORDS = 48
 CONTROL_BYTES = 8 * (TO - CONTROL)
+
+DESCRIPTOR, READY, POLLED = range(3)
+"""Rows of `Port.sockets`, by socket: its descriptor; 1 if something may have come there; struct pollfd (poll(2)), and
+one more for what else is waited for."""
+SOCKETS_MOST = 65
+"""The link's own, and one for each shard of a switch that multicasts."""
 
 SENDING, RECEIVING = 0, 1
 FATES = 16384
@@ -53,18 +58,30 @@ class Port(NamedTuple):
     """uint8: what is left of a batch to send, when some of it is lost on purpose."""
     fates: Any
     """uint8, (2, `FATES`): what happens to the next datagrams of each direction; `FaultModel` draws them."""
+    sockets: Any
+    """int64, (3, `SOCKETS_MOST` + 1): those to be received from."""
 
 
 def make_port(descriptor: int) -> Port:
     """For a non-blocking UDP socket of IPv4 on which `UDP_GRO` is set and `UDP_SEGMENT` is 0."""
     words, buffer = np.zeros(WORDS, np.int64), np.zeros(MAX_BATCH_BYTES, np.uint8)
-    words[FD], words[GROUP] = descriptor, -1
+    words[FD] = descriptor
     at = words.ctypes.data
     words[MESSAGE + 0] = at + 8 * NAME
     words[MESSAGE + 2], words[MESSAGE + 3] = at + 8 * VECTOR, 1
     words[MESSAGE + 4] = at + 8 * CONTROL
     words[VECTOR] = buffer.ctypes.data
-    return Port(words, buffer, np.zeros(MAX_BATCH_BYTES, np.uint8), np.zeros((2, FATES), np.uint8))
+    scratch, fates = np.zeros(MAX_BATCH_BYTES, np.uint8), np.zeros((2, FATES), np.uint8)
+    port = Port(words, buffer, scratch, fates, np.zeros((3, SOCKETS_MOST + 1), np.int64))
+    hear(port, [descriptor])
+    return port
+
+
+def hear(port: Port, descriptors: Sequence[int]) -> None:
+    """Receive from these sockets, all as `make_port` says, those that come first before the others."""
+    port.words[HEARD] = len(descriptors)
+    port.sockets[DESCRIPTOR, : len(descriptors)] = descriptors
+    port.sockets[READY] = 1
 
 
 @lru_cache(4096)

@@ -132,7 +132,10 @@ class UdpLink(Link):
     def port(self) -> ports.Port | None:
         """None for IPv6, if connected, and where an offload is missing or a route refuses it."""
         usable = self.gso and self.gro and self._socket.family == socket.AF_INET and self._peer is None
-        return self._port if usable and not self._plain_only and _LIKE_NATIVE else None
+        if not usable or self._plain_only or not _LIKE_NATIVE:
+            return None
+        self._port.sockets[ports.READY] = 1
+        return self._port
 
     @property
     def counters(self) -> Counters:
@@ -161,7 +164,7 @@ class UdpLink(Link):
     def close(self) -> None:
         if self._socket.fileno() >= 0:
             self._counters.kernel_drops = sockopt.receive_drops(self._socket)
-        self._words[ports.FD] = -1  # the number may soon be another's
+        self._words[ports.FD] = self._port.sockets[ports.DESCRIPTOR] = -1  # the number may soon be another's
         self._socket.close()
 
     def receive(self, timeout_s: float) -> list[Batch]:

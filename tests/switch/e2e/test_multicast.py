@@ -13,6 +13,7 @@ import pytest
 from tests.switch.e2e.running import Array, Rank, Run, Switch, gradients, inagg, until, wait_for_slots
 
 from inagg_host.allreduce import AllReduce
+from inagg_host.pump import Pump
 from inagg_switch.control.client import ControlClient
 from inagg_wire.link import Batch, FaultLink, Faults, Group, GroupLink, Link, UdpLink
 
@@ -40,6 +41,12 @@ def listening(monkeypatch: pytest.MonkeyPatch) -> list[list[Group]]:
 
     monkeypatch.setattr(GroupLink, "listen", note)
     return told
+
+
+def lends() -> bool:
+    """Whether loops can run here."""
+    with UdpLink() as link:
+        return link.port() is not None
 
 
 def sums(switch: Switch, arrays: list[list[Array]], **options: Any) -> list[Array]:
@@ -82,6 +89,28 @@ def test_the_sums_are_those_of_a_switch_that_sends_to_each_rank(
     listening.clear()
     assert_same(multicast, sums(alone, arrays))
     assert listening == [[]] * workers
+
+
+def test_each_of_several_shards_multicasts_in_the_loop_and_without_it(
+    start: Callable[..., Switch], listening: list[list[Group]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch, arrays = start("--shards", "3"), gradients(2, SIZES, 2)
+    runs: list[Pump] = []  # but for those that only compile it
+    run = Pump.run
+
+    def counted(pump: Pump, *arguments: Any) -> Any:
+        if isinstance(pump._link, GroupLink):
+            runs.append(pump)
+        return run(pump, *arguments)
+
+    monkeypatch.setattr(Pump, "run", counted)
+    in_loop = sums(switch, arrays)
+    assert bool(runs) == lends()
+    runs.clear()
+    monkeypatch.setattr(GroupLink, "port", lambda link: None)
+    assert_same(in_loop, sums(switch, arrays))
+    assert not runs
+    assert [len(groups) for groups in listening] == [3] * 4
 
 
 @pytest.mark.parametrize("options", [("--shards", "2"), ("--no-offload",), ("--capture", "{}/run.pcap")])

@@ -15,6 +15,7 @@ from tests.wire.link.loopback import PATIENCE_S, both_ways, collect, needs_offlo
 from tests.wire.link.loops import needs_port, port_of, receive_all
 
 from inagg_wire.link import Address, Batch, Group, GroupLink, UdpLink, native
+from inagg_wire.link import port as ports
 from inagg_wire.link.port import PEER, key_of
 
 HOST = "239.255.0.7"
@@ -188,9 +189,20 @@ def test_a_loop_hears_no_group_any_more_when_the_link_does_not(stack: ExitStack,
 
 
 @needs_port
-def test_with_several_groups_there_is_no_port(stack: ExitStack, sender: UdpLink) -> None:
-    link = listener(stack, group_of(sender), group_of(sender, "239.255.0.8"))
-    assert link.port() is None
+def test_a_loop_receives_from_several_groups(stack: ExitStack, sender: UdpLink, bell: int) -> None:
+    groups = [group_of(sender, host) for host in ("239.255.0.7", "239.255.0.8", "239.255.0.9")]
+    link = listener(stack, *groups)
+    for address in (groups[2].address, link.address, groups[0].address, groups[1].address):
+        sender.send(Batch(numbered(5, 1000), 1000, address))
+        assert native.wait(port_of(link), bell, int(PATIENCE_S * 1e9)) == 1
+        assert receive_all(link) == rows([Batch(numbered(5, 1000), 1000, address)])
+
+
+def test_with_more_groups_than_there_is_room_for_there_is_no_port(
+    stack: ExitStack, sender: UdpLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "SOCKETS_MOST", 2)
+    assert listener(stack, group_of(sender), group_of(sender, "239.255.0.8")).port() is None
 
 
 # --- counters and ends ---
