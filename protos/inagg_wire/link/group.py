@@ -43,6 +43,7 @@ class GroupLink(Link):
         self._link = link
         self._listeners: list[UdpLink] = []
         self._past: list[Counters] = []  # the sum of those that are closed, if any are
+        self._lent = False  # the port has all sockets
         try:
             self._poll = select.epoll()  # one descriptor for all sockets, whichever there are
             self._poll.register(link.fileno(), select.EPOLLIN)
@@ -85,6 +86,7 @@ class GroupLink(Link):
             listener.close()  # which also takes it out of what is polled
             self._past = [reduce(total, self._past, listener.counters)]
         self._listeners.clear()
+        self._lent = False
 
     @property
     def address(self) -> Address:
@@ -97,10 +99,12 @@ class GroupLink(Link):
 
     def port(self) -> ports.Port | None:
         """None where ``link`` has none, and with more groups than one has room for."""
-        port, sockets = self._link.port(), (*self._listeners, self._link)
-        if port is None or len(sockets) > ports.SOCKETS_MOST:
+        port = self._link.port()
+        if port is None or len(self._listeners) >= ports.SOCKETS_MOST:
             return None
-        ports.hear(port, [socket.fileno() for socket in sockets])
+        if not self._lent:
+            ports.hear(port, [socket.fileno() for socket in (*self._listeners, self._link)])
+            self._lent = True
         return port
 
     def receive_failed(self, number: int) -> None:
