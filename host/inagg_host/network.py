@@ -71,11 +71,11 @@ class Network:
         link: Link | None = None
         try:
             link = udp = UdpLink((self._session.local_host(), 0))
-            if wrap_link is not None:
-                link = wrap_link(link)  # and what it does to datagrams is done to all: there are no others
-            elif ":" not in udp.address[0]:
+            if ":" not in udp.address[0]:
                 link = self._groups = GroupLink(udp)
                 self._listens = True
+            if wrap_link is not None:
+                link = wrap_link(link)
             self._address = link.address
             # Before the others can wait for this rank: on a new machine it compiles for some seconds.
             fmt = job_format(config.format)

@@ -13,6 +13,8 @@ import pytest
 from tests.switch.e2e.running import Array, Rank, Run, Switch, gradients, inagg, until, wait_for_slots
 
 from inagg_host.allreduce import AllReduce
+from inagg_host.control.session import Session
+from inagg_host.engine import Epoch
 from inagg_host.pump import Pump
 from inagg_switch.control.client import ControlClient
 from inagg_wire.link import Batch, FaultLink, Faults, Group, GroupLink, Link, UdpLink
@@ -176,15 +178,34 @@ def sums_with(switch: Switch, wrap: Callable[[Link], Link]) -> list[Array]:
 
 
 def test_one_rank_that_does_not_listen_has_all_served_one_by_one(
-    good: Switch, alone: Switch, listening: list[list[Group]]
+    good: Switch, alone: Switch, listening: list[list[Group]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    multicast = sums_with(good, lambda link: link)
-    assert listening == [[]]
-    assert_same(multicast, sums(alone, gradients(2, SIZES, 5)))
+    join = Session.join
+
+    def deaf(session: Session, *arguments: Any, multicast: bool = False) -> Epoch:
+        return join(session, *arguments, multicast=multicast and session._config.rank != 0)
+
+    monkeypatch.setattr(Session, "join", deaf)
+    arrays = gradients(2, SIZES, 5)
+    assert_same(sums(good, arrays), sums(alone, arrays))
+    assert listening == [[]] * 4
 
 
-def test_losses_at_a_rank_change_no_bit(good: Switch, alone: Switch) -> None:
-    lossy = sums_with(good, lambda link: FaultLink(link, Faults(drop=0.05), seed=1))
+@pytest.mark.parametrize("loop", [True, False], ids=["in the loop", "without the loop"])
+def test_losses_at_a_rank_change_no_bit(
+    good: Switch, alone: Switch, listening: list[list[Group]], monkeypatch: pytest.MonkeyPatch, loop: bool
+) -> None:
+    if not loop:
+        monkeypatch.setattr(GroupLink, "port", lambda link: None)
+    links: list[FaultLink] = []
+
+    def wrap(link: Link) -> FaultLink:
+        links.append(FaultLink(link, Faults(drop=0.05), seed=1))
+        return links[-1]
+
+    lossy = sums_with(good, wrap)
+    assert [len(groups) for groups in listening] == [1, 1]
+    assert links[0].receiving.counters.dropped > 0
     assert_same(lossy, sums(alone, gradients(2, SIZES, 5)))
 
 
