@@ -52,8 +52,7 @@ class AllReduce:
         self, *, inner: InnerGroup | None = None, wrap_link: Callable[[Link], Link] | None = None, **options: Any
     ) -> None:
         """``inner``: for the policy "fallback", a group that nothing else uses. ``wrap_link`` may put something around
-        the socket, such as `inagg_wire.link.FaultLink`; then all ranks have their results one by one, since a switch
-        multicasts those of a job only if all of its ranks listen."""
+        the sockets, such as `inagg_wire.link.FaultLink`."""
         self.config = Config.from_environment(**options)
         if self.config.policy == "fallback" and inner is None:
             raise ConfigError(

@@ -13,10 +13,6 @@ _signal: Any = importlib.import_module("_signal")  # what `signal` wraps; withou
 _NUMBERS: Final = tuple(int(number) for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
-def _nobody() -> None:
-    """There is nobody to wake."""
-
-
 class Deferred:
     """In the block of a `with` statement, signals that have handlers of Python's are noted; when it ends, the handlers
     are called, and what they raise is raised there. On threads other than the main one, which no handler interrupts,
@@ -26,7 +22,7 @@ class Deferred:
     def __init__(self) -> None:
         self.came: list[tuple[int, FrameType | None]] = []
         """Signals that have come, by number, with what they interrupted."""
-        self.wake: Callable[[], None] = _nobody
+        self.wake: Callable[[], None] | None = None
         """Called when one has come, at any point of the block: to end its waiting."""
         self._handlers: dict[int, Any] = {}
         self._over = False
@@ -67,4 +63,5 @@ class Deferred:
             self._handlers[number](number, frame)
         else:
             self.came.append((number, frame))
-            self.wake()
+            if self.wake is not None:
+                self.wake()

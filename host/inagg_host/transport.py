@@ -138,6 +138,7 @@ class Transport:
                 if not (busy or done()):
                     self._wait(self._guest_poll)
         finally:
+            signals.wake = None
             self._end_turn()
 
     def _end_turn(self) -> None:

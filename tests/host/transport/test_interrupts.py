@@ -70,6 +70,7 @@ def begin_and_drive(rank: Rank, tensor: Any) -> None:
     with Deferred() as signals:
         take_turn(rank, lambda: rank._submit(tensor, tensor, FloatType.FLOAT32, 1, None))
         rank.transport.drive(lambda: bool(rank.done or rank.wrong), signals)
+        assert signals.wake is None  # the transport may be closed from now on
 
 
 @pytest.mark.parametrize("after", [1, 3])
