@@ -10,13 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from inagg_wire.compiled import jit
+from inagg_wire.compiled import inline, jit, shift_left
 
 from .kernels import I32, U32, Array, nat8_code, nat8_value
 
 HELD_WORKERS = 4
 """So many workers' codes of a byte fit into a row of accumulators, four bytes a lane. They stand there in the order in
 which they came, each worker's after another's."""
+
+ONE = np.uint8(1)
+ZERO = np.float32(0)
+"""What makes a sum of negative zeros, which are valid codes, a positive one."""
 
 
 @jit
@@ -47,25 +51,70 @@ def unpack_nat4(codes: Array, payload: Array, lanes: int) -> None:
 
 
 @jit
-def hold_nat4(held: Array, payload: Array, lanes: int) -> int:
-    """Keep a contribution's codes, two a byte, in ``held`` (uint8): every code is valid. Returns 0."""
+def hold_nat4(held: Array, payload: Array, lanes: int) -> None:
+    """Keep a contribution's codes, two a byte, in ``held`` (uint8): every code is valid."""
     for i in range(lanes // 2):
         held[i] = payload[i]
-    return 0
+
+
+@inline
+def float_of(code: Any) -> Any:
+    """2^-126 times the integer of a nat8 code: level 1 has the least exponent of a normal float32, level 0 is zero."""
+    return U32(U32(I32(np.int8(code)) << I32(23)) & U32(0xBFFFFFFF)).view(np.float32)
+
+
+@inline
+def code_of_float(value: Any, noise: Any) -> Any:
+    """`nat8_code` of the sum for which `float_of` stands.
+
+    With e the exponent field, the sum's leading one is at e - 1, and what is below it, e - 1 bits, is the fraction's
+    beginning. The noise has as many bits from that place on when it is shifted to the left by 33 - e, then by 9 to the
+    right; the carry out of the fraction goes into the exponent, which is the level. Modulo 32: for e = 1 and e = 0,
+    where the fraction is zero, there is noise in it, but nothing carries.
+    """
+    bits = np.float32(value).view(np.uint32)
+    by = U32(U32(U32(1) - U32(U32(bits << U32(1)) >> U32(24))) & U32(31))
+    rounded = U32(bits + U32(shift_left(noise, by) >> U32(9)))
+    return np.uint8(U32(U32(U32(rounded >> U32(23)) & U32(127)) | U32(U32(rounded >> U32(24)) & U32(128))))
+
+
+@jit
+def exact_in_floats(a: Array, b: Array, c: Array, d: Array, lanes: int) -> bool:
+    """Whether no lane has levels so far apart that a float32 would not hold its sum.
+
+    With levels from l to h, the sum of four is a multiple of 2^(l - 1) and at most 4 * 2^(h - 1). A float32 has 24
+    bits, so it holds all such if h - l is at most 22.
+    """
+    most = np.uint8(0)
+    for i in range(lanes):
+        p, q = np.uint8(a[i] & np.uint8(127)), np.uint8(b[i] & np.uint8(127))
+        r, s = np.uint8(c[i] & np.uint8(127)), np.uint8(d[i] & np.uint8(127))
+        highest = max(max(p, q), max(r, s))
+        # Less one, level 0 becomes the highest of all.
+        p, q, r, s = np.uint8(p - ONE), np.uint8(q - ONE), np.uint8(r - ONE), np.uint8(s - ONE)
+        lowest = min(min(p, q), min(r, s))
+        most = max(most, np.uint8(max(highest, lowest) - lowest))
+    return bool(most <= 23)
 
 
 @jit
 def emit_held(
     out: Array, kept: Array, held: Array, last: Array, workers: int, lanes: int, noise: Array, word: Any
 ) -> None:
-    """The result (nat8) of the codes of ``workers``: all but one are in ``held``, then ``last``. Noise as in `emit`.
+    """The result (nat8) of the codes of ``workers``: all but one are in ``held``, then ``last``, which may be the last
+    row of ``held``. The rows between are cleared. Noise as in `emit`.
 
     It goes to ``out`` and to ``kept``, which is in no cache: a copy would wait for it, this pass computes meanwhile.
     """
     a, b, c = held[:lanes], held[lanes:], held[2 * lanes :]
-    if workers == 1:
+    if workers == 2:
+        b, c = a, a
+    else:
+        held[(workers - 1) * lanes : (HELD_WORKERS - 1) * lanes] = 0
+    exact = exact_in_floats(a, b, c, last, lanes)
+    if workers == 2 and exact:
         for i in range(lanes):
-            code = nat8_code(nat8_value(last[i]), U32(noise[i] ^ word))
+            code = code_of_float(float_of(a[i]) + float_of(last[i]) + ZERO, U32(noise[i] ^ word))
             out[i] = code
             kept[i] = code
     elif workers == 2:
@@ -73,10 +122,10 @@ def emit_held(
             code = nat8_code(I32(nat8_value(a[i]) + nat8_value(last[i])), U32(noise[i] ^ word))
             out[i] = code
             kept[i] = code
-    elif workers == 3:
+    elif exact:
         for i in range(lanes):
-            value = I32(I32(nat8_value(a[i]) + nat8_value(b[i])) + nat8_value(last[i]))
-            code = nat8_code(value, U32(noise[i] ^ word))
+            first, second = float_of(a[i]) + float_of(b[i]), float_of(c[i]) + float_of(last[i])
+            code = code_of_float(first + second + ZERO, U32(noise[i] ^ word))
             out[i] = code
             kept[i] = code
     else:

@@ -9,26 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.core import types
-from numba.extending import intrinsic
 
-from inagg_wire.compiled import inline, jit
+from inagg_wire.compiled import inline, jit, shift_left, shift_right
 from inagg_wire.layout import Encoding
 
 U32, I32 = np.uint32, np.int32
 Array = Any  # a numpy array, inside a kernel
-
-
-def _leading_zeros(_context: Any, value: Any) -> Any:
-    """Leading zero bits of a uint32, 32 of 0: LLVM's ctlz, which becomes a vector instruction."""
-
-    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.ctlz(args[0], context.get_constant(types.boolean, False))
-
-    return (types.uint32(types.uint32), generate) if value == types.uint32 else None
-
-
-leading_zeros: Any = intrinsic(_leading_zeros)
 
 
 NAT8, NAT4, TERN, DITH8, FIX32 = (int(e) for e in Encoding if e <= Encoding.FIX32)
@@ -48,7 +34,7 @@ def put(acc: Array, lane: int, value: Any, first: bool) -> None:
 def natural_magnitude(level: Any) -> Any:
     """2^(level - 1), or 0 of level 0, of the low five bits of a uint32. One shift by a number for each lane, as these
     are what takes long; the NOT and the AND are done for 64 bytes at a time."""
-    return I32(U32(1 << 30) >> (U32(~level) & U32(31)))
+    return I32(shift_right(U32(1 << 30), U32(U32(~level) & U32(31))))
 
 
 @inline
@@ -102,24 +88,38 @@ def add_nat8_checked(acc: Array, payload: Array, lanes: int, first: bool, levels
 
 
 @inline
+def leading_one(magnitude: Any) -> Any:
+    """The position of the leading one of a uint32 below 2^31; 0 of 0.
+
+    It is the exponent of the float32 of it. That must not be rounded up to the next power of two, so bit k - 8 is
+    cleared, with k the position; of 24 bits from k on, which is what a float32 has, one is then zero.
+    """
+    trimmed = np.float32(I32(U32(magnitude & U32(~U32(magnitude >> U32(8))))))
+    return U32(max(U32(trimmed.view(np.uint32) >> U32(23)), U32(127)) - U32(127))
+
+
+@inline
+def rounded_level(magnitude: Any, noise: Any, low: Any) -> Any:
+    """`inagg_wire.reencode.natural_levels` of the magnitude of one sum; its levels count from 1 at 2^``low``."""
+    position = max(leading_one(magnitude), low)
+    below = U32(shift_left(U32(1), position) - U32(1))
+    # 0 to 2: the magnitude is less than 2^(position + 1), the noise less than 2^position. 0 only if position is low.
+    leading = shift_right(U32(magnitude + U32(noise & below)), position)
+    return U32(U32(position - low) + leading)
+
+
+@inline
 def natural_code(value: Any, noise: Any, low: Any, sign_bit: Any) -> Any:
-    """`inagg_wire.reencode.natural_levels` of one sum, with its sign."""
-    mask = I32(value >> I32(31))
-    magnitude = U32(I32(I32(value ^ mask) - mask))
-    position = max(U32(U32(31) - leading_zeros(U32(magnitude | U32(1)))), low)
-    rounded = U32(magnitude + (noise & U32((U32(1) << position) - U32(1))))
-    length = U32(U32(32) - leading_zeros(rounded))
-    level = U32(length - low) if length > low else U32(0)
-    return U32(level | (U32(mask) & sign_bit)) if level != U32(0) else U32(0)
+    """The natural code of one sum, with its sign."""
+    level = rounded_level(U32(abs(value)), noise, low)
+    return U32(level | U32(U32(I32(value) >> I32(31)) & sign_bit)) if level != U32(0) else U32(0)
 
 
 @inline
 def nat8_code(value: Any, noise: Any) -> Any:
-    """`inagg_wire.reencode.natural_levels` of one sum, for levels from 1, with its sign."""
-    magnitude = U32(abs(value))
-    below = U32(U32(0x7FFFFFFF) >> leading_zeros(U32(magnitude | U32(1))))  # the bits below the leading one
-    level = U32(U32(32) - leading_zeros(U32(magnitude + (noise & below))))
-    return np.uint8(U32(level | (U32(U32(value) >> U32(24)) & U32(128))))  # a negative sum has a level
+    """The nat8 code of one sum, for levels from 1; a negative sum has a level."""
+    level = rounded_level(U32(abs(value)), noise, U32(0))
+    return np.uint8(U32(level | U32(U32(U32(value) >> U32(24)) & U32(128))))
 
 
 @jit

@@ -26,7 +26,7 @@ from inagg_wire.layout import (
     Op,
 )
 
-from .held import emit_held, hold_nat4, hold_nat8, unpack_nat4
+from .held import HELD_WORKERS, emit_held, hold_nat4, hold_nat8, unpack_nat4
 from .kernels import NAT8, Array, absorb, add_nat8, emit, highest_level
 from .tables import NOTICES, Counts, Jobs, Out, Slots
 
@@ -230,7 +230,7 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
     if held == NAT8:
         codes, last = slots.acc[at].view(np.uint8), d[HEADER_BYTES:]
         if highest_level(last, lanes) > levels:
-            last = codes[others * lanes :]
+            last = codes[(HELD_WORKERS - 1) * lanes :]
             counts.jobs[row].invalid_codes += hold_nat8(last, d[HEADER_BYTES:], lanes, levels)
         emit_held(payload, slots.results[slot], codes, last, others + 1, lanes, noise, word)
     elif held != 0:

@@ -25,29 +25,6 @@ Array = Any  # a numpy array, inside a kernel
 jit = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
 
-def _shift_right(_context: Any, value: Any, by: Any) -> Any:
-    """``value >> by`` of two uint32, undefined unless ``by`` < 32: so that a guard around it costs nothing, as the
-    vector instruction gives 0 there."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.lshr(args[0], args[1])
-
-    return (types.uint32(types.uint32, types.uint32), generate) if value == by == types.uint32 else None
-
-
-def _shift_left(_context: Any, value: Any, by: Any) -> Any:
-    """``value << by``, as `shift_right`."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.shl(args[0], args[1])
-
-    return (types.uint32(types.uint32, types.uint32), generate) if value == by == types.uint32 else None
-
-
-shift_right: Any = intrinsic(_shift_right)
-shift_left: Any = intrinsic(_shift_left)
-
-
 def _borrowed(_context: Any, array: Any) -> Any:
     """``array`` without its reference count: views of it then cost no atomic operations, of which a block would need a
     dozen, a third of its time. The caller keeps it alive."""

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
+from inagg_wire.compiled import shift_left, shift_right
+
 from .bits import (
     I32,
     I64,
@@ -22,8 +24,6 @@ from .bits import (
     bits_of,
     jit,
     power_of_two,
-    shift_left,
-    shift_right,
     swapped,
 )
 

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from .bits import I32, I64, U8, U32, U64, Array, as_float, jit, magnitude_of, noise_word, shift_right, swapped
+from inagg_wire.compiled import shift_right
+
+from .bits import I32, I64, U8, U32, U64, Array, as_float, jit, magnitude_of, noise_word, swapped
 
 
 @jit

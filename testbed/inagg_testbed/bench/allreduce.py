@@ -85,6 +85,7 @@ def _worker(
                 start_s = time.perf_counter()
                 reduce(buffer)
                 seconds.append(time.perf_counter() - start_s)
+                barrier()  # what this rank does next would take processors from the ranks that are not done
             after = counted.counters.as_dict()
             barrier()
             up, down = ((after[k] - before[k]) / runs for k in ("bytes_out", "bytes_in"))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from inagg_switch.held import HELD_WORKERS, emit_held, hold_nat8
+from inagg_switch.held import HELD_WORKERS, emit_held, exact_in_floats, hold_nat8
 from inagg_switch.kernels import absorb, emit
 from inagg_switch.receive import group_0_word
 from inagg_wire.formats import FORMATS, WORKERS_MAX, JobFormat
@@ -177,26 +177,47 @@ def test_the_kernel_computes_the_noise_word_of_the_wire_package() -> None:
         assert int(group_0_word(seed, slot, generation)) == switch_word(seed, slot, generation, 0)
 
 
+@pytest.mark.parametrize("near", [True, False], ids=["levels that floats hold", "any levels"])
 @pytest.mark.parametrize("workers", range(1, HELD_WORKERS + 1))
-def test_codes_that_are_held_are_written_as_their_sums_are(workers: int) -> None:
+def test_codes_that_are_held_are_written_as_their_sums_are(workers: int, near: bool) -> None:
     """Every pair of codes, the invalid ones too, and at random what else there is."""
     fmt, lanes, rng = FORMAT_OF[Encoding.NAT8], 1448, np.random.default_rng(workers)
     pairs = np.array(list(product(range(256), repeat=2)), np.uint32)
     codes = np.concatenate([pairs, rng.integers(0, 256, (1024, 2), np.uint32)]).T
-    codes = np.concatenate([codes, rng.integers(0, 256, codes.shape, np.uint32)])[:workers]
+    others = np.where(rng.random(codes.shape) < 0.5, codes, rng.integers(0, 256, codes.shape, np.uint32))
+    codes = np.concatenate([codes, others])[:workers]
     table, levels = np.repeat(group_table(lanes), GROUP_LANES), fmt.levels(workers)
+    valid = np.where((codes & 127) > levels, 0, codes & 127)
+    apart = valid.max(0) - np.where(valid == 0, 99, valid).min(0).astype(np.int64)
+    codes = codes[:, apart <= 22] if near else codes
     for start in range(0, codes.shape[1], lanes):
         block = codes[:, start : start + lanes]
         size = block.shape[1]
-        held = np.zeros(HELD_WORKERS * lanes, np.uint8)
+        held = rng.integers(0, 256, HELD_WORKERS * size, np.uint8)
         out, kept = np.zeros((2, size), np.uint8)
-        invalid = [hold_nat8(held[size * i :], row.astype(np.uint8), size, levels) for i, row in enumerate(block)]
+        rows = [*range(workers - 1), HELD_WORKERS - 1]
+        invalid = [
+            hold_nat8(held[size * i :], c.astype(np.uint8), size, levels) for i, c in zip(rows, block, strict=True)
+        ]
         assert invalid == [int(((row & 127) > levels).sum()) for row in block]
         want = integers(Encoding.NAT8, block[0], levels)[0]
         for row in block[1:]:
             want = combine(Op.SUM, want, integers(Encoding.NAT8, row, levels)[0])
         seed, slot, generation = 5, start, 1 + start
-        last, word = held[size * (workers - 1) :], np.uint32(group_0_word(seed, slot, generation))
+        last, word = held[size * (HELD_WORKERS - 1) :], np.uint32(group_0_word(seed, slot, generation))
         emit_held(out, kept, held, last, workers, size, table, word)
         noise = switch_words(seed, slot, generation, size)
         assert out.tolist() == kept.tolist() == result_codes(Op.SUM, fmt, workers, want, noise).tolist()
+        a, b, c = (held[size * i :][:size] if i < workers - 1 else np.zeros(size, np.uint8) for i in range(3))
+        assert exact_in_floats(a, b, c, last, size) or not near
+
+
+def test_levels_that_are_too_far_apart_for_floats_are_seen() -> None:
+    codes = np.zeros((4, 64), np.uint8)
+    for far in (22, 23):
+        for high, low in product(range(4), repeat=2):
+            if high != low:
+                codes[:] = 0
+                codes[high, 63], codes[low, 63] = 128 + 6 + far, 6
+                a, b, c, d = codes
+                assert exact_in_floats(a, b, c, d, 64) == (far == 22)
