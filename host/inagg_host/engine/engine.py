@@ -114,16 +114,16 @@ class Engine:
         own, gets what this rank adds to the sum: what the codes stand for that it sends. With ``codec``, ``values``
         and ``out`` only tell how many there are. Raises ValueError, and takes nothing, if they are empty or not alike.
         """
-        runs, chunk = self._runs_of(float_type), self.payloads.chunk
-        return self._enqueue(begin_sum(values, out, runs, chunk, self._next_block, now, divisor, contributed, codec))
+        runs, lanes = self._runs_of(float_type), self.payloads.scale_lanes
+        return self._enqueue(begin_sum(values, out, runs, lanes, self._next_block, now, divisor, contributed, codec))
 
     def submit_max(self, values: Bytes, out: Bytes, now: float) -> Operation:
         """The maximum over all ranks of each byte of ``values`` (uint8, 1-D) into ``out``.
 
         Takes blocks of scales alone, one for so many bytes as it carries scales. Raises as `submit`.
         """
-        runs, chunk = self._runs_of(FloatType.FLOAT32), self.payloads.chunk
-        return self._enqueue(begin_max(values, out, runs, chunk, self._next_block, now))
+        runs, scales = self._runs_of(FloatType.FLOAT32), self.payloads.scales
+        return self._enqueue(begin_max(values, out, runs, scales, self._next_block, now))
 
     def _runs_of(self, float_type: FloatType) -> kernels.Runs:
         if float_type not in self._runs:
@@ -172,7 +172,7 @@ class Engine:
         if item.phase is Phase.SCALE:
             return True
         needs = Phase.SCALE if item.phase is Phase.REFINE or not self.epoch.format.refined else Phase.REFINE
-        return bool(operation.ready[needs, item.first // self.payloads.chunk])
+        return bool(operation.ready[needs, item.first // operation.chunk])
 
     def _next_batch(self, operation: Operation, item: Item, now: float) -> Iterator[Outgoing]:
         """Encode and send the next blocks of ``item``, as many as fit a batch and the windows of all shards."""

@@ -90,7 +90,7 @@ def fill(st: Stream, now: float) -> Any:
     if not n[SENDS]:
         return NOTHING
     item = x.items[n[ITEM]]
-    shard, chunk = (item[PLACE] + n[SENT]) % len(st.w), item[FIRST] // n[CHUNK]
+    shard, chunk = (item[PLACE] + n[SENT]) % len(st.w), item[CHUNK]
     if item[PHASE] == SCALE:
         return _fill_scales(st, item, shard, now) if _room(st, shard) > 0 else NOTHING
     if item[PHASE] == REFINE:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from inagg_host import kernels
 
-from .plan import Item, Phase, plan
+from .plan import Item, Phase, chunk_blocks, plan
 from .window import Bytes, Integers
 
 
@@ -53,13 +53,15 @@ class Operation:
     divisor: int
     runs: kernels.Runs
     items: tuple[Item, ...]
+    chunk: int
+    """How many blocks have their scales in one block."""
     first_block: int
     submitted_s: float
     left: int
     """Blocks without a result."""
     magnitudes: npt.NDArray[np.uint64]
-    """Largest magnitudes, then this rank's scale bytes, the agreed ones and their refinements; one per value block. Of
-    bytes, these are the own ones and the maxima."""
+    """Largest magnitudes (`kernels.UNKNOWN` where nobody has looked), then this rank's scale bytes, the agreed
+    ones and their refinements; one per value block. Of bytes, these are the own ones and the maxima."""
     own: Bytes
     agreed: Bytes
     refinement: Bytes
@@ -79,7 +81,9 @@ class Operation:
     @cached_property
     def table(self) -> Integers:
         """`inagg_host.engine.stream.Part.items`."""
-        rows = [(i.phase, self.first_block + i.start, i.count, i.first, i.blocks) for i in self.items]
+        rows = [
+            (i.phase, self.first_block + i.start, i.count, i.first, i.blocks, i.first // self.chunk) for i in self.items
+        ]
         return np.array(rows, np.int64)
 
     @property
@@ -105,14 +109,14 @@ def begin_sum(
     values: npt.NDArray[Any],
     out: npt.NDArray[Any],
     runs: kernels.Runs,
-    chunk: int,
+    scale_lanes: int,
     first_block: int,
     now: float,
     divisor: int,
     contributed: npt.NDArray[Any] | None,
     codec: MakeCodec | None,
 ) -> Operation:
-    """The sum of ``values``, see `Engine.submit`. ``chunk``: value blocks that have their scales in one block."""
+    """The sum of ``values``, see `Engine.submit`."""
     if values.size == 0 or values.size != out.size or not (out.flags.writeable or codec):
         raise ValueError("values and out must have the same number of elements, at least one, and out be writable")
     if contributed is not None and contributed.size != values.size:
@@ -121,6 +125,7 @@ def begin_sum(
     arrays = () if codec is not None else (values, out) if contributed is None else (values, out, contributed)
     for array in arrays:
         job.bits(array)
+    chunk = chunk_blocks(values.size, job.lanes, scale_lanes)
     items = plan(values.size, job.lanes, chunk, job.refined)
     count, blocks = job.blocks(values.size), items[-1].start + items[-1].count
     own, agreed, refinement = (np.zeros(count, np.uint8) for _ in range(3))
@@ -130,10 +135,11 @@ def begin_sum(
         divisor,
         runs,
         items,
+        chunk,
         first_block,
         now,
         blocks,
-        np.zeros(count, np.uint64),
+        np.full(count, kernels.UNKNOWN, np.uint64),
         own,
         agreed,
         refinement,
@@ -144,7 +150,7 @@ def begin_sum(
 
 
 def begin_max(values: Bytes, out: Bytes, runs: kernels.Runs, chunk: int, first_block: int, now: float) -> Operation:
-    """The maxima of ``values``, see `Engine.submit_max`. ``runs``: any of the job's."""
+    """The maxima of ``values``, ``chunk`` in a block, see `Engine.submit_max`. ``runs``: any of the job's."""
     if values.size == 0 or values.size != out.size or not out.flags.writeable:
         raise ValueError("values and out must have the same number of bytes, at least one, and out be writable")
     firsts = range(0, values.size, chunk)
@@ -153,5 +159,19 @@ def begin_max(values: Bytes, out: Bytes, runs: kernels.Runs, chunk: int, first_b
     own, agreed, refinement = values.copy(), np.zeros_like(values), np.zeros(0, np.uint8)
     ready = np.zeros((len(Phase), len(items)), np.bool_)
     return Operation(
-        values, out, 1, runs, items, first_block, now, len(items), none, own, agreed, refinement, ready, maxima=True
+        values,
+        out,
+        1,
+        runs,
+        items,
+        chunk,
+        first_block,
+        now,
+        len(items),
+        none,
+        own,
+        agreed,
+        refinement,
+        ready,
+        maxima=True,
     )

@@ -10,7 +10,7 @@ from inagg_wire.layout import HEADER_BYTES
 
 from .epoch import RanksDisagree, exceeds
 from .operation import Operation
-from .plan import SIGNATURE_LANES, Item, Phase, agrees, chunk_blocks, signature
+from .plan import SIGNATURE_LANES, Item, Phase, agrees, scales_per_block, signature
 from .window import Bytes, Integers, Window
 
 NOT_SIGNED = np.zeros(0, np.uint8)
@@ -21,9 +21,9 @@ class Payloads:
     shards. It remembers nothing; what it learns it writes into the operation."""
 
     def __init__(self, fmt: JobFormat, lanes: int, shards: int) -> None:
-        scale_lanes = fmt.scale_lanes(lanes)
-        self.chunk = chunk_blocks(scale_lanes)
-        """How many value blocks have their scales in one block."""
+        self.scale_lanes = scale_lanes = fmt.scale_lanes(lanes)
+        self.scales = scales_per_block(scale_lanes)
+        """How many scales fit into one block."""
         self.signed = scale_lanes > SIGNATURE_LANES
         """Whether blocks of scales have room for a signature."""
         self._signature = slice(scale_lanes - SIGNATURE_LANES, scale_lanes)  # where it stands in them
@@ -117,4 +117,4 @@ class Payloads:
             operation.agreed[chunk] = agreed
         else:
             operation.refinement[chunk] = agreed
-        operation.ready[item.phase, item.first // self.chunk] = True
+        operation.ready[item.phase, item.first // operation.chunk] = True

@@ -1,7 +1,7 @@
 """The order in which a tensor's blocks are sent: scales ahead of the values that need them.
 
-A tensor has ceil(elements / lanes) value blocks, one scale byte each, so a block of scales covers a *chunk* of about
-as many value blocks as it has lanes. All ranks must number their blocks alike, whatever their timing; so the order is
+A tensor has ceil(elements / lanes) value blocks, one scale byte each, and a block of scales covers a *chunk* of them,
+at most about as many as it has lanes. All ranks must number their blocks alike, whatever their timing; so the order is
 fixed by the shape alone. Scales go one chunk ahead of the values (two, where a second round refines them), so that
 their round trips hide behind the values of earlier chunks.
 """
@@ -24,9 +24,25 @@ SIGNATURE_LANES = 8
 """The last lanes of a block of scales say what the operation is: see `signature`."""
 
 
-def chunk_blocks(scale_lanes: int) -> int:
-    """Value blocks whose scales one block carries. A block of scales that has only eight lanes carries no signature."""
+CHUNK_ELEMENTS = 1 << 19
+CHUNKS = 10
+"""A tensor has so many chunks (more, if scales for a tenth do not fit into a block), but none of less than so many
+elements. What is found out of a chunk's values before anything of it can be sent, delays the first ones; of the others
+it is found while those are sent (`LOOK_AHEAD`). More chunks have more blocks of scales."""
+
+LOOK_AHEAD = 2
+"""Where no second round refines scales, those of chunk k + 2 are sent right after the values of chunk k."""
+
+
+def scales_per_block(scale_lanes: int) -> int:
+    """Scales that one block carries. A block of scales that has only eight lanes carries no signature."""
     return scale_lanes - SIGNATURE_LANES if scale_lanes > SIGNATURE_LANES else scale_lanes
+
+
+def chunk_blocks(elements: int, lanes: int, scale_lanes: int) -> int:
+    """Value blocks whose scales are sent in one block."""
+    tenth = -(-elements // (lanes * CHUNKS))
+    return min(scales_per_block(scale_lanes), max(tenth, -(-CHUNK_ELEMENTS // lanes)))
 
 
 @lru_cache(1024)

@@ -22,21 +22,20 @@ PROGRESSED, SAMPLES = range(11, 13)
 WINDOW = 13
 
 # Indices into `Stream.n`:
-JOB, TOKEN, SLOTS, CHUNK, NEEDS, SIGNED = range(6)
-"""Of the job: slots of each shard, blocks that share a block of scales, the phase that values wait for, whether scales
-are signed."""
-ENCODE, DECODE, SCALES = range(6, 9)
+JOB, TOKEN, SLOTS, NEEDS, SIGNED = range(5)
+"""Of the job: slots of each shard, the phase that values wait for, whether scales are signed."""
+ENCODE, DECODE, SCALES = range(5, 8)
 """Addresses: `inagg_host.kernels.calls`."""
-SUM_SIZE, SUM_OP, MAX_SIZE, MAX_OP, BATCH = range(9, 14)
+SUM_SIZE, SUM_OP, MAX_SIZE, MAX_OP, BATCH = range(8, 13)
 """Bytes of a datagram of values and of scales, and their ops; the most blocks of a shard to encode at a time."""
-SENDS, ITEM, SENT, MORE, PIECES = range(14, 19)
+SENDS, ITEM, SENT, MORE, PIECES = range(13, 18)
 """Whether there is something to send: item ``ITEM`` of `Stream.sending`, of which so many blocks are sent; whether
 there is more after that operation; how many `Stream.pieces` were filled last."""
-LEFT, INVALID, AT = range(19, 22)
+LEFT, INVALID, AT = range(18, 21)
 """Of the operation whose sums are taken: blocks without a result, invalid codes, the item to look at."""
-FRESH, TAKEN, WRONG = range(22, 25)
+FRESH, TAKEN, WRONG = range(21, 24)
 """Of results that were accepted: how many, how many of them are taken, and the datagram that tells of an error."""
-NUMBERS = 25
+NUMBERS = 24
 
 RESULTS_MOST = 1 << 12
 """More than there can be in one batch, whose 65,535 bytes have headers of 24 bytes or more."""
@@ -52,8 +51,9 @@ ENCODING, NETWORK, DECODING, IDLE = range(4)
 START, LENGTH, SHARD = range(3)
 """Columns of `Stream.pieces`."""
 
-PHASE, PLACE, COUNT, FIRST, BLOCKS = range(5)
-"""Columns of `Part.items`: those of `inagg_host.engine.plan.Item`, but ``PLACE`` is the job's number of the block."""
+PHASE, PLACE, COUNT, FIRST, BLOCKS, CHUNK = range(6)
+"""Columns of `Part.items`: those of `inagg_host.engine.plan.Item`, but ``PLACE`` is the job's number of the block; and
+the number of the chunk."""
 SCALE, REFINE, VALUES = (int(phase) for phase in Phase)
 
 

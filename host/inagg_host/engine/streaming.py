@@ -16,7 +16,7 @@ from . import stream as streams
 from .epoch import Epoch
 from .memory import Memory
 from .operation import Operation
-from .plan import Phase
+from .plan import LOOK_AHEAD, Phase
 from .stream import Part, Stream
 from .window import Bytes, Integers
 
@@ -86,7 +86,7 @@ class Streaming:
         e, needs = self._engine, Phase.REFINE if taking.job.refined else Phase.SCALE
         (encode, _, scale), (_, decode, _) = calls.addresses(source.job), calls.addresses(taking.job)
         return [
-            e.epoch.job, e.epoch.token, self._slots, e.payloads.chunk, needs, e.payloads.signed,
+            e.epoch.job, e.epoch.token, self._slots, needs, e.payloads.signed,
             encode, decode, scale, e.size[Op.SUM], Op.SUM, e.size[Op.MAX], Op.MAX, datagrams_per_call(e.size[Op.SUM]),
         ]  # fmt: skip
 
@@ -96,7 +96,7 @@ class Streaming:
         context[: calls.RING] = (
             _at(values), values.size, _at(o.agreed), _at(o.refinement), o.agreed.size, _at(o.magnitudes), _at(o.own),
         )  # fmt: skip
-        context[calls.DIVISOR] = o.divisor
+        context[calls.DIVISOR], context[calls.AHEAD] = o.divisor, LOOK_AHEAD * o.chunk if o.job.looks_ahead else 0
         return Part(o.table, o.ready, o.agreed, o.own, context)
 
     def _context(self, runs: Runs, data: Bytes) -> Integers:

@@ -125,7 +125,7 @@ def _take_scales(st: Stream, item: Array, payload: Array) -> bool:
         if payload[i] < x.own[item[FIRST] + i]:
             return False
     copy(x.scales[item[FIRST] :], payload, item[BLOCKS])
-    x.ready[SCALE, item[FIRST] // n[CHUNK]] = True
+    x.ready[SCALE, item[CHUNK]] = True
     return True
 
 

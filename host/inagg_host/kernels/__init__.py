@@ -25,9 +25,11 @@ from . import scales as _scales
 from .encoder import ALL_GOOD
 from .job import FRACTION_BITS, Job
 from .runs import Runs
+from .scales import UNKNOWN
 
 __all__ = [
-    "ALL_GOOD", "Job", "Runs", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes", "warm_up",
+    "ALL_GOOD", "UNKNOWN", "Job", "Runs", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes",
+    "warm_up",
 ]  # fmt: skip
 
 Bytes = npt.NDArray[np.uint8]
@@ -98,7 +100,11 @@ def encode(
         raise ValueError("the datagrams are read-only")
     room, codes = np.empty(job.lanes, np.uint32), np.empty(job.lanes, np.uint8)
     refined = scales if refinements is None else refinements
-    bad = int(encoder.encode(job.for_encode, bits, blocks, numbers, scales, refined, datagrams, rows, room, codes))
+    bad = int(
+        encoder.encode(
+            job.for_encode, bits, blocks, numbers, scales, refined, datagrams, rows, room, codes, 0, encoder.NOBODY
+        )
+    )
     if bad == encoder.OUT_OF_RANGE:
         raise IndexError("a block or a row out of range, or arrays of different lengths")
     return bad

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from .decoder import decode_run
 from .encoder import encode_run
 from .job import FRACTION_BITS, Job
-from .scales import largest_magnitudes, scale_bytes
+from .scales import scale_bytes, unknown_magnitudes
 
 Integers = npt.NDArray[np.int64]
 
@@ -36,12 +36,12 @@ DATA, DATA_BYTES, PLACES, NUMBERS, RESULTS = range(10, 15)
 """Results: uint8; and int64, where they stand there and of which blocks they are."""
 INDICES, INDICES_WIDTH, WORDS, CODES = range(15, 19)
 """Room for use inside, see `Runs`: int64 (3, width), uint32 and uint8 of one block's lanes."""
-DIVISOR, FRACTION, LOWEST, DITH8, STEP = range(19, 24)
-"""``STEP``: of the blocks of a run, as for `Runs.encode`."""
-ENCODING = range(24, 32)
+DIVISOR, FRACTION, LOWEST, DITH8, STEP, AHEAD = range(19, 25)
+"""``STEP``: of the blocks of a run, as for `Runs.encode`; ``AHEAD``: see `encoder.encode`."""
+ENCODING = range(25, 33)
 """The fields of `encoder.Natural`, then those of `decoder.Result`."""
-DECODING = range(32, 39)
-CONTEXT = 39
+DECODING = range(33, 40)
+CONTEXT = 40
 
 _Function: Any = vars(cgutils)["ir"].FunctionType
 carray: Any = vars(numba)["carray"]  # which numba does not export to type checkers
@@ -88,7 +88,7 @@ def _encode(kind: Any, unsigned: Any) -> Any:
             carray(_pointer(c[SCALES]), c[BLOCKS], np.uint8), carray(_pointer(c[REFINEMENTS]), c[BLOCKS], np.uint8),
             carray(_pointer(c[RING]), (c[ROWS], c[STRIDE]), np.uint8), row,
             carray(_pointer(c[INDICES]), (3, c[INDICES_WIDTH]), np.int64), carray(_pointer(c[WORDS]), c[e], np.uint32),
-            carray(_pointer(c[CODES]), c[e], np.uint8),
+            carray(_pointer(c[CODES]), c[e], np.uint8), c[AHEAD], carray(_pointer(c[MAGNITUDES]), c[BLOCKS], np.uint64),
         )  # fmt: skip
 
     return _compiled(encode)
@@ -118,7 +118,7 @@ def _decode(kind: Any, unsigned: Any) -> Any:
 
 @cache
 def _scale(unsigned: Any) -> Any:
-    """Largest magnitudes and own scales of ``b`` blocks from ``a`` on."""
+    """Largest magnitudes, where they are unknown, and own scales of ``b`` blocks from ``a`` on."""
 
     def scale(context: int, first: int, count: int, _c: int, _d: int) -> int:
         c = carray(_pointer(context), CONTEXT, np.int64)
@@ -127,7 +127,7 @@ def _scale(unsigned: Any) -> Any:
             first * lanes : min((first + count) * lanes, c[LENGTH])
         ]
         magnitudes = carray(_pointer(c[MAGNITUDES]), c[BLOCKS], np.uint64)[first : first + count]
-        largest_magnitudes(values, lanes, c[FRACTION], magnitudes)
+        unknown_magnitudes(values, lanes, c[FRACTION], magnitudes)
         scale_bytes(
             magnitudes, c[DITH8] != 0, c[LOWEST], carray(_pointer(c[OWN]), c[BLOCKS], np.uint8)[first : first + count]
         )

@@ -22,15 +22,19 @@ from .bits import (
     jit,
     largest_magnitude,
     lift,
+    magnitude_of,
     power_of_two,
     swapped,
     widen_bfloat,
     widen_half,
 )
-from .encoder_loops import inverse_of, linear8, linear32, natural
-from .exact import linear_level, natural_level, split
+from .encoder_loops import inverse_of, linear8, linear32, natural, natural32_ahead
+from .exact import double_bits, linear_level, natural_level, split
 
 NAT8, NAT4, TERN, DITH8, FIX32 = (int(e) for e in Encoding if e <= Encoding.FIX32)
+
+NOBODY = np.zeros(0, np.uint64)
+"""For ``magnitudes`` that are not to be found."""
 
 ALL_GOOD = -1
 OUT_OF_RANGE = -2
@@ -122,6 +126,22 @@ def _round_block(job: Any, out: Any, bits: Any, unit: Any, k0: Any, k1: Any) -> 
     return {Natural: to_natural, Linear: to_linear, Fixed: to_fixed}[job.instance_class]
 
 
+def round_ahead(job: Any, out: Array, bits: Array, ahead: Array, unit: tuple[int, int], k0: Any, k1: Any) -> Any:
+    """`round_block` and the largest magnitude in ``ahead``, in one pass over both: see `natural32_ahead`."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(round_ahead, strict=False)
+def _round_ahead(job: Any, out: Any, bits: Any, ahead: Any, unit: Any, k0: Any, k1: Any) -> Any:
+    def fused(job: Any, out: Array, bits: Array, ahead: Array, unit: tuple[int, int], k0: Any, k1: Any) -> Any:
+        return natural32_ahead(out, bits, ahead, unit[1] + 127, k0, k1)
+
+    def other(job: Any, out: Array, bits: Array, ahead: Array, unit: tuple[int, int], k0: Any, k1: Any) -> Any:
+        return magnitude_of(bits[0]), False, U32(0)
+
+    return fused if job.instance_class is Natural and ahead.dtype.bitwidth == 32 else other
+
+
 @jit
 def round_exactly(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: Any, k1: Any) -> None:
     """The same, lane by lane and with all noise words."""
@@ -177,10 +197,13 @@ def encode(
     rows: Array,
     room: Array,
     codes: Array,
+    ahead: int,
+    magnitudes: Array,
 ) -> int:
     """See `inagg_host.kernels.encode`; ``job`` is a `Natural`, `Linear` or `Fixed`, ``values`` are bits.
 
-    ``room`` (uint32) and ``codes`` (uint8), of one block: for use inside.
+    ``room`` (uint32) and ``codes`` (uint8), of one block: for use inside. ``ahead``: unless 0, find ``magnitudes``
+    (`scales.largest_magnitudes`) of the whole blocks so far after these, where it costs little. Only if `looks_ahead`.
     """
     lanes = job.lanes
     if len(numbers) != len(rows) or out_of_range(len(values), lanes, blocks, datagrams, rows):
@@ -205,7 +228,13 @@ def encode(
         out = codes if packed else payload
         used = len(bits) * lane_bytes
         k0, k1 = block_key(job.seed, job.worker, numbers[i])
-        largest, tie = round_block(job, out[:used], bits, unit, k0, k1)
+        rounded, tie = False, U32(0)
+        if ahead > 0 and lifted_by == 0 and (at + ahead + 1) * lanes <= len(values):
+            others = values[(at + ahead) * lanes :][:lanes]
+            largest, rounded, other = round_ahead(job, out[:used], bits, others, unit, k0, k1)
+            magnitudes[at + ahead] = double_bits(U64(other), 32, 23)
+        if not rounded:
+            largest, tie = round_block(job, out[:used], bits, unit, k0, k1)
         # Not "greater": that would let NaN pass.
         if not np.float64(as_float(largest)) <= float(job.top * unit[0]) * power_of_two(exponent):
             return i
@@ -232,6 +261,8 @@ def encode_run(
     indices: Array,
     room: Array,
     codes: Array,
+    ahead: int,
+    magnitudes: Array,
 ) -> int:
     """`encode` of ``count`` blocks, ``first`` and every ``step``-th after it, with numbers that go up likewise from
     ``number``, into rows one after the other from ``row`` on. ``indices``: int64, (3, count or more), for use inside.
@@ -239,4 +270,4 @@ def encode_run(
     for i in range(count):
         indices[0, i], indices[1, i], indices[2, i] = first + i * step, number + i * step, row + i
     blocks, numbers, rows = indices[0, :count], indices[1, :count], indices[2, :count]
-    return encode(job, values, blocks, numbers, scales, refinements, datagrams, rows, room, codes)
+    return encode(job, values, blocks, numbers, scales, refinements, datagrams, rows, room, codes, ahead, magnitudes)

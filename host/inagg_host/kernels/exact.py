@@ -10,6 +10,9 @@ from typing import Any
 from .bits import U64, jit, word_at
 
 ONES = 0xFFFFFFFF
+FRACTION = (1 << 52) - 1
+INFINITE = 0x7FF << 52
+"""The bits of the float64 infinity; those of NaN are more."""
 
 
 @jit
@@ -22,6 +25,19 @@ def split(bits: Any, width: int, fraction_bits: int) -> tuple[Any, int]:
     if field > 0:
         return U64(fraction | U64(1 << fraction_bits)), field - bias - fraction_bits
     return fraction, 1 - bias - fraction_bits
+
+
+@jit
+def double_bits(magnitude: Any, width: int, fraction_bits: int) -> Any:
+    """The float64 bits of a magnitude of ``width`` bits (uint64); those of infinity if it is not finite."""
+    if magnitude >= U64(((1 << (width - 1 - fraction_bits)) - 1) << fraction_bits):
+        return U64(INFINITE)
+    if width == 64 or magnitude == U64(0):
+        return magnitude
+    m, e = split(magnitude, width, fraction_bits)
+    while m <= U64(FRACTION):
+        m, e = U64(m << U64(1)), e - 1
+    return U64((U64(e + 52 + 1023) << U64(52)) | U64(m & U64(FRACTION)))
 
 
 @jit

@@ -122,6 +122,11 @@ class Job:
         """Whether contributions are dith8, whose scale must be 128/127 of the largest magnitude."""
         return self.format.up is Encoding.DITH8
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether `encoder.encode` can look for largest magnitudes of later blocks."""
+        return self.format.up is Encoding.NAT8 and self.float_type is FloatType.FLOAT32
+
     def blocks(self, elements: int) -> int:
         """Blocks of a tensor of ``elements`` elements; the last may be partial."""
         return -(-elements // self.lanes)

@@ -55,7 +55,7 @@ class Runs:
         self._make_room(count)
         bad: int = encoder.encode_run(
             self.job.for_encode, values.view(self.job.unsigned), first, number, step, count, scales, refinements,
-            datagrams, row, self._indices, self._room, self._codes,
+            datagrams, row, self._indices, self._room, self._codes, 0, encoder.NOBODY,
         )  # fmt: skip
         if bad == encoder.OUT_OF_RANGE:
             raise IndexError(f"{count} blocks from {first} or rows from {row}: some are not there")

@@ -12,31 +12,34 @@ from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_NONFINITE, SCALE_
 
 from .bits import U8, U64, Array, jit, largest_magnitude
 from .encoder import ALL_GOOD
-from .exact import split
+from .exact import FRACTION, INFINITE, double_bits, split
 
-FRACTION = (1 << 52) - 1
-INFINITE = 0x7FF << 52
-"""The bits of the float64 infinity; those of NaN are more."""
+UNKNOWN = (1 << 64) - 1
+"""In place of a largest magnitude that nobody has looked for."""
 
 
 @jit
 def largest_magnitudes(values: Array, lanes: int, fraction_bits: int, out: Array) -> None:
-    """The float64 bits of the largest magnitude of each block; `INFINITE` or more if one is not finite.
+    """The float64 bits of the largest magnitude of each block; `INFINITE` if one is not finite.
 
     ``values``: the bits of floats with ``fraction_bits`` fraction bits.
     """
-    width = 8 * values.itemsize
-    infinite = U64(((1 << (width - 1 - fraction_bits)) - 1) << fraction_bits)
     for block in range(len(out)):
         largest = U64(largest_magnitude(values[block * lanes : min((block + 1) * lanes, len(values))]))
-        if largest >= infinite:
-            largest = U64(INFINITE)
-        elif width < 64 and largest != U64(0):
-            m, e = split(largest, width, fraction_bits)
-            while m <= U64(FRACTION):
-                m, e = U64(m << U64(1)), e - 1
-            largest = U64((U64(e + 52 + 1023) << U64(52)) | U64(m & U64(FRACTION)))
-        out[block] = largest
+        out[block] = double_bits(largest, 8 * values.itemsize, fraction_bits)
+
+
+@jit
+def unknown_magnitudes(values: Array, lanes: int, fraction_bits: int, out: Array) -> None:
+    """The same, of the blocks that are `UNKNOWN`."""
+    for block in range(len(out)):
+        if out[block] == U64(UNKNOWN):
+            largest_magnitudes(
+                values[block * lanes : min((block + 1) * lanes, len(values))],
+                lanes,
+                fraction_bits,
+                out[block : block + 1],
+            )
 
 
 @jit

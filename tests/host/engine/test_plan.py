@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inagg_host.engine.plan import Item, Phase, agrees, chunk_blocks, plan, signature
+from inagg_host.engine.plan import CHUNK_ELEMENTS, Item, Phase, agrees, chunk_blocks, plan, scales_per_block, signature
 from inagg_wire.scale import FloatType
 
 SCALE, REFINE, VALUES = Phase.SCALE, Phase.REFINE, Phase.VALUES
@@ -83,7 +83,20 @@ def test_nothing_is_sent_before_what_it_needs(shape: tuple[int, int, int, bool])
 
 
 def test_a_block_of_eight_scales_has_no_room_for_a_signature() -> None:
-    assert [chunk_blocks(lanes) for lanes in (8, 16, 1448)] == [8, 8, 1440]
+    assert [scales_per_block(lanes) for lanes in (8, 16, 1448)] == [8, 8, 1440]
+
+
+@pytest.mark.parametrize(
+    ("elements", "lanes", "scale_lanes", "want"),
+    [
+        pytest.param(CHUNK_ELEMENTS, 1024, 1448, 512, id="no less than so many elements"),
+        pytest.param(1, 8, 8, 8, id="no more than fit into a block"),
+        pytest.param(1 << 24, 13056, 1448, 129, id="a tenth of a large tensor"),
+        pytest.param(1 << 28, 1448, 1448, 1440, id="no tenth that does not fit"),
+    ],
+)
+def test_a_chunk_is(elements: int, lanes: int, scale_lanes: int, want: int) -> None:
+    assert chunk_blocks(elements, lanes, scale_lanes) == want
 
 
 def test_equal_operations_agree() -> None:

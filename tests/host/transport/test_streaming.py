@@ -95,11 +95,12 @@ def test_a_mean(stack: ExitStack, runs: list[int]) -> None:
     both_ways(stack, runs, [[values(rank, LARGE)] for rank in range(2)], [FloatType.FLOAT32], divisor=2)
 
 
-def test_values_that_are_not_finite(stack: ExitStack, runs: list[int]) -> None:
+@pytest.mark.parametrize("at", [50, 5000, 9000], ids=["first chunk", "second", "third, found ahead"])
+def test_values_that_are_not_finite(stack: ExitStack, runs: list[int], at: int) -> None:
     arrays = [[values(rank, LARGE)] for rank in range(2)]
-    arrays[1][0][5000] = np.inf
+    arrays[1][0][at] = np.inf
     (sums,) = both_ways(stack, runs, arrays, [FloatType.FLOAT32])
-    block = slice(5000 // LANES * LANES, 5000 // LANES * LANES + LANES)
+    block = slice(at // LANES * LANES, at // LANES * LANES + LANES)
     nan = np.isnan(np.frombuffer(sums, np.float32))
     assert nan[block].all()
     assert nan.sum() == LANES
