@@ -21,6 +21,7 @@ from .bits import (
     U32,
     U64,
     Array,
+    as_float,
     bits_of,
     jit,
     power_of_two,
@@ -156,6 +157,15 @@ def natural_normal(out: Array, codes: Array, before: Any, fraction_bits: Any, si
 
 
 @jit
+def natural_floats(out: Array, codes: Array, unit: Any) -> None:
+    """The same in float32, in half the time. ``unit``: 2^126 of it. With its sign at the top and its level in the
+    exponent a code is a float, 2^-126 for level 1; the sum with zero makes a negative zero a positive one."""
+    for i in range(len(out)):
+        signed = U32(U32(I32(np.int8(codes[i])) << I32(23)) & U32(0xBFFFFFFF))
+        out[i] = bits_of(np.float32(as_float(signed) * unit) + np.float32(0))
+
+
+@jit
 def natural_narrow(
     out: Array, codes: Array, unit_field: int, top: int, fraction_bits: Any, infinite: Any, sign_bit: Any
 ) -> int:
@@ -230,6 +240,10 @@ def _from_natural(out: Any, codes: Any, exponent: Any, top: Any, half: Any) -> A
         return natural_narrow(out, codes, exponent + 127, top, U32(7), U32(0x7F80), U32(0x8000))
 
     def to32(out: Array, codes: Array, exponent: int, top: int, half: bool) -> int:
+        # All products below are normal floats, and so are their factors.
+        if -126 <= exponent <= 1 and exponent + top <= 128 and highest_level(codes, len(out)) <= top:
+            natural_floats(out, codes, np.float32(power_of_two(exponent + 126)))
+            return 0
         return natural_narrow(out, codes, exponent + 127, top, U32(23), U32(0x7F800000), U32(0x80000000))
 
     def to64(out: Array, codes: Array, exponent: int, top: int, half: bool) -> int:
