@@ -10,7 +10,7 @@ from tests.vectors.load import Vector, label, vectors
 
 from inagg_switch.driver import Address, Binding
 from inagg_switch.kernels import emit
-from inagg_switch.receive import malformed
+from inagg_switch.validation import malformed
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 from inagg_wire.layout import LANE_MULTIPLE, Encoding, Op

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inagg_switch.receive import malformed
+from inagg_switch.validation import malformed
 from inagg_wire import batch
 from inagg_wire import header as wire
 from inagg_wire.errors import Reason, WireError
