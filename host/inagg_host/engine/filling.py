@@ -31,6 +31,7 @@ from .stream import (
     NEEDS,
     NEXT,
     OVERTAKEN,
+    OWN,
     PHASE,
     PIECES,
     PLACE,
@@ -122,6 +123,8 @@ def _fill_values(st: Stream, item: Array, now: float) -> Any:
         if bad != ALL_GOOD:
             n[WRONG] = first + i + bad * shards
             return EXCEEDS
+        if n[OWN] != 0:
+            call(n[OWN], x.context.ctypes.data, first + i, mine, shard * n[SLOTS] + row, 0)
         _push(st, i, shard, mine, n[SUM_SIZE], n[SUM_OP], now)
     _go_on(st, count, min(count, shards))
     return count

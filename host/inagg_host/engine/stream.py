@@ -35,7 +35,9 @@ LEFT, INVALID, AT = range(18, 21)
 """Of the operation whose sums are taken: blocks without a result, invalid codes, the item to look at."""
 FRESH, TAKEN, WRONG = range(21, 24)
 """Of results that were accepted: how many, how many of them are taken, and the datagram that tells of an error."""
-NUMBERS = 24
+OWN = 24
+"""The address of what writes down what this rank contributes; 0 if nobody wants to know."""
+NUMBERS = 25
 
 RESULTS_MOST = 1 << 12
 """More than there can be in one batch, whose 65,535 bytes have headers of 24 bytes or more."""

@@ -60,7 +60,7 @@ class Streaming:
         e = self._engine
         taking, unsent = e.operations[0], len(e.operations) - e.sending
         source = e.operations[e.sending] if unsent else taking
-        if source.maxima or source.contributed is not None or source.codec is not None:
+        if source.maxima or source.codec is not None:
             return None
         self._sending = e.sending
         if (told := (e.epoch, taking.job, source.job)) != self._told:
@@ -68,6 +68,7 @@ class Streaming:
             self._told = told
         self._n[streams.SENDS :] = (
             unsent > 0, source.at, source.sent, unsent > 1, 0, taking.left, taking.invalid_codes, 0, 0, 0, 0,
+            0 if source.contributed is None else calls.own_address(source.job),
         )  # fmt: skip
         for shard, window in enumerate(e.windows):
             self._w[shard] = window.lend()
@@ -97,6 +98,8 @@ class Streaming:
             _at(values), values.size, _at(o.agreed), _at(o.refinement), o.agreed.size, _at(o.magnitudes), _at(o.own),
         )  # fmt: skip
         context[calls.DIVISOR], context[calls.AHEAD] = o.divisor, LOOK_AHEAD * o.chunk if o.job.looks_ahead else 0
+        if o.contributed is not None:
+            context[calls.CONTRIBUTED] = _at(o.contributed)
         return Part(o.table, o.ready, o.agreed, o.own, context)
 
     def _context(self, runs: Runs, data: Bytes) -> Integers:

@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .decoder import decode_run
+from .decoder import decode, decode_run
 from .encoder import encode_run
 from .job import FRACTION_BITS, Job
 from .scales import scale_bytes, unknown_magnitudes
@@ -39,14 +39,17 @@ INDICES, INDICES_WIDTH, WORDS, CODES = range(15, 19)
 DIVISOR, FRACTION, LOWEST, DITH8, STEP, AHEAD = range(19, 25)
 """``STEP``: of the blocks of a run, as for `Runs.encode`; ``AHEAD``: see `encoder.encode`."""
 ENCODING = range(25, 33)
-"""The fields of `encoder.Natural`, then those of `decoder.Result`."""
+"""The fields of `encoder.Natural`, then twice those of `decoder.Result`: of results, and of contributions."""
 DECODING = range(33, 40)
-CONTEXT = 40
+OWN_DECODING = range(40, 47)
+CONTRIBUTED = 47
+"""Where what this worker's codes stand for is to be written: as many values as the operation has."""
+CONTEXT = 48
 
 _Function: Any = vars(cgutils)["ir"].FunctionType
 carray: Any = vars(numba)["carray"]  # which numba does not export to type checkers
 SIGNATURE: Final = types.int64(*[types.int64] * 5)
-_ENCODE, _DECODE = ENCODING.start, DECODING.start
+_ENCODE, _DECODE, _OWN_DECODE = ENCODING.start, DECODING.start, OWN_DECODING.start
 
 
 def _call(_context: Any, _address: Any, _of: Any, _a: Any, _b: Any, _c: Any, _d: Any) -> Any:
@@ -117,6 +120,27 @@ def _decode(kind: Any, unsigned: Any) -> Any:
 
 
 @cache
+def _decode_own(kind: Any, unsigned: Any) -> Any:
+    """`kernels.decode_own` of ``b`` blocks, ``a`` and every `STEP`-th after it, which are in the rows from ``c`` on."""
+
+    def decode_own(context: int, first: int, count: int, row: int, _d: int) -> int:
+        c = carray(_pointer(context), CONTEXT, np.int64)
+        e = _OWN_DECODE
+        job = kind(c[e], c[e + 1], c[e + 2], c[e + 3] != 0, c[e + 4], c[e + 5] != 0, c[e + 6])
+        indices = carray(_pointer(c[INDICES]), (3, c[INDICES_WIDTH]), np.int64)
+        for i in range(count):
+            indices[0, i], indices[1, i] = first + i * c[STEP], row + i
+        return decode(
+            job, carray(_pointer(c[RING]), (c[ROWS], c[STRIDE]), np.uint8), indices[1, :count],
+            carray(_pointer(c[CONTRIBUTED]), c[LENGTH], unsigned), indices[0, :count],
+            carray(_pointer(c[SCALES]), c[BLOCKS], np.uint8), carray(_pointer(c[REFINEMENTS]), c[BLOCKS], np.uint8), 1,
+            carray(_pointer(c[WORDS]), c[e], np.uint32), carray(_pointer(c[CODES]), c[e], np.uint8),
+        )  # fmt: skip
+
+    return _compiled(decode_own)
+
+
+@cache
 def _scale(unsigned: Any) -> Any:
     """Largest magnitudes, where they are unknown, and own scales of ``b`` blocks from ``a`` on."""
 
@@ -149,10 +173,17 @@ def addresses(job: Job) -> tuple[int, int, int]:
     return encode, decode, scale
 
 
+def own_address(job: Job) -> int:
+    """Of what decodes contributions, as `addresses`."""
+    kind: Any = type(job.for_own)
+    return int(_decode_own(kind, _WIDTHS[job.unsigned]).address)
+
+
 def context_of(job: Job) -> list[int]:
     """A context that has what is the same for all operations; the rest is 0."""
     context = [0] * CONTEXT
     context[FRACTION], context[LOWEST], context[DITH8] = FRACTION_BITS[job.float_type], job.lowest_scale, int(job.dith8)
     context[ENCODING.start : ENCODING.stop] = map(int, job.for_encode)
     context[DECODING.start : DECODING.stop] = map(int, job.for_decode)
+    context[OWN_DECODING.start : OWN_DECODING.stop] = map(int, job.for_own)
     return context

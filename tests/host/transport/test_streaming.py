@@ -197,6 +197,27 @@ def test_what_was_contributed_adds_up_to_the_sum(stack: ExitStack, wrap: Any) ->
     assert (contributed[0].astype(np.float64) + contributed[1]).astype(np.float32).tobytes() == arrays[0][1].tobytes()
 
 
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("fmt", sorted(FORMATS))
+def test_what_was_contributed_has_the_same_bits(stack: ExitStack, runs: list[int], fmt: str, shards: int) -> None:
+    """Before and after tensors of which nobody asks that."""
+    outcomes = []
+    for wrap in (as_it_is, portless):
+        runs.clear()
+        world, own = World(stack, fmt=fmt, wrap=wrap, shards=shards), []
+        for rank, of_rank in enumerate(world.ranks):
+            for float_type in FloatType:
+                mine, other = values(rank, LARGE, float_type), values(rank, 700, float_type)
+                own.append(np.zeros_like(mine))
+                of_rank.submit(mine, float_type=float_type, contributed=own[-1])
+                of_rank.submit(other, float_type=float_type)
+        world.wait(2 * len(FloatType))
+        assert bool(runs) == (wrap is as_it_is)
+        assert all(array.any() for array in own)
+        outcomes.append([array.tobytes() for array in own])
+    assert outcomes[0] == outcomes[1]
+
+
 def test_maxima_of_bytes_come_between_tensors(stack: ExitStack, runs: list[int]) -> None:
     world = World(stack)
     tensors = [[values(rank, LARGE) for _ in range(2)] for rank in range(2)]
