@@ -25,3 +25,9 @@ def test_a_line_for_each_system_and_one_that_compares_them() -> None:
         "bench": "allreduce", "workers": 1, "format": "nat4", "elements": 1 << 14,
         "ratio_to_lossless": calm["median_s"] / lossy["median_s"],
     }  # fmt: skip
+
+
+def test_bytes_are_those_of_the_runs_without_what_keeps_ranks_together() -> None:
+    line, *_ = bench_allreduce(1, "nat4", [1 << 10], against=None, seconds=0.01)
+    for way in ("wire_bytes_up", "wire_bytes_down"):
+        assert 2 * 1472 <= line[way] < 4 * 1472, "one block of scales and one of values"

@@ -88,9 +88,12 @@ def _worker(
                 barrier()  # what this rank does next would take processors from the ranks that are not done
             after = counted.counters.as_dict()
             barrier()
-            up, down = ((after[k] - before[k]) / runs for k in ("bytes_out", "bytes_in"))
+            carried = worker_bytes(node, workers)
+            barrier()
+            # A run has two barriers, which are sums of this system, too, where there is no Gloo.
+            idle = counted.counters.as_dict()
+            up, down = ((after[k] - before[k]) / runs - (idle[k] - after[k]) for k in ("bytes_out", "bytes_in"))
             if system == "gloo":
-                carried = worker_bytes(node, workers)
                 up, down = ((c - b) / runs for c, b in zip(carried, carried_before, strict=True))
             connection.send((None, (seconds, up, down)))
 

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inagg_host import phases
+from inagg_host import kernels, phases
+from inagg_host.engine import Engine, Epoch, ShardLease
+from inagg_host.engine.filling import fill
+from inagg_host.engine.plan import LOOK_AHEAD, Phase
 from inagg_host.phases import trace_with
-from inagg_wire.formats import FORMATS
+from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.link import FaultLink, Faults, Link
 from inagg_wire.scale import FloatType
+from inagg_wire.slots import Lease
 
 from .rig import LANES, Array, World, as_it_is, needs_port, portless, values
 
@@ -111,6 +115,22 @@ def test_sums_are_what_they_should_be(stack: ExitStack, runs: list[int]) -> None
     exact = np.exp2(np.arange(LARGE) % 8).astype(np.float32)
     (sums,) = both_ways(stack, runs, [[exact]] * 2, [FloatType.FLOAT32])
     assert (np.frombuffer(sums, np.float32) == 2 * exact).all()
+
+
+def test_scales_are_found_while_earlier_values_are_encoded() -> None:
+    shard = ShardLease(("127.0.0.1", 1), Lease(0, 128))
+    engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, LANES, 0, (shard,)))
+    mine = values(0, LARGE)
+    operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
+    want = kernels.largest(operation.job, mine)
+    operation.agreed[:] = kernels.scale_bytes(operation.job, want)
+    operation.ready[Phase.SCALE], operation.at = True, 2  # after the scales of two chunks
+    stream = engine.streaming.begin(np.zeros(1 << 16, np.uint8))
+    assert stream is not None
+    found = slice(LOOK_AHEAD * operation.chunk, min(LOOK_AHEAD * operation.chunk + fill(stream, 0.0), LARGE // LANES))
+    assert found.stop > found.start
+    assert operation.magnitudes[found].tolist() == want[found].tolist()
+    assert (operation.magnitudes[: found.start] == kernels.UNKNOWN).all()
 
 
 # --- losses ---
