@@ -26,8 +26,12 @@ MULTIPLIER_2: Final = 0x846CA68B
 """The multipliers of lowbias32 (Wellons, "Prospecting for hash functions", 2018)."""
 
 WORD_SHIFT: Final = 16
-"""Noise word i of a lane is the hash of ``(i << 16) | lane``."""
+"""Counters of noise word i have i above this bit, and what depends on the lane below it."""
 assert LANE_COUNT_MAX < 1 << WORD_SHIFT
+
+VECTOR: Final = 8
+SHARING: Final = 4 * VECTOR
+"""Lanes 32 g + 8 j + i, for j from 0 to 3, have hash 8 g + i, rotated left by j bytes."""
 
 
 class BlockKey(NamedTuple):
@@ -56,20 +60,38 @@ def block_key(seed: int, worker: int, block: int) -> BlockKey:
     return BlockKey(z & 0xFFFFFFFF, z >> 32)
 
 
-def host_words(key: BlockKey, lanes: int, index: int = 0) -> Words:
-    """Noise word ``index`` (0..65535) of lanes 0..``lanes``-1: uint32.
+def hashes(key: BlockKey, counters: Words) -> Words:
+    """lowbias32 of each of ``counters`` (uint32), with the key in two places.
 
-    lowbias32 with the key in two places. For any fixed ``k1`` it is a bijection of ``k0``, so each word is
-    exactly uniform over keys.
+    For any fixed ``k1`` it is a bijection of ``k0``, so each hash is exactly uniform over keys.
     """
     with np.errstate(over="ignore"):
-        x = np.arange(lanes, dtype=np.uint32) + np.uint32((index << WORD_SHIFT) + key.k0 & 0xFFFFFFFF)
+        x = counters + np.uint32(key.k0)
         x ^= x >> np.uint32(16)
         x *= np.uint32(MULTIPLIER_1)
         x ^= x >> np.uint32(15)
         x += np.uint32(key.k1)
         x *= np.uint32(MULTIPLIER_2)
         return x ^ (x >> np.uint32(16))
+
+
+def host_words(key: BlockKey, lanes: int, index: int = 0) -> Words:
+    """Noise word ``index`` (0..65535) of lanes 0..``lanes``-1: uint32.
+
+    Four lanes share a hash, with its bytes rotated; a rotation is a bijection, so each word is exactly uniform over
+    keys, which is all that unbiasedness and the second moment of a lane need. And two words of a hash begin with
+    different bytes of it. So the chance that both lanes go up is the product of their chances p, but for less than
+    2**-8, and exactly where these are multiples of 2**-8.
+
+    Proof. Let a lane go up if its top byte exceeds some x, or if it is x and the bits below decide so: events A and E,
+    of which E has probability 2**-8 at most; B and F for the other lane. The covariance of A and B is 0. That of A and
+    F is 2**-8 times that of two events given the second top byte, so at most 2**-10; likewise E and B; that of E and F
+    is at most 2**-16.
+    """
+    lane = np.arange(lanes, dtype=np.uint32)
+    x = hashes(key, lane // SHARING * VECTOR + lane % VECTOR + np.uint32(index << WORD_SHIFT))
+    by = lane // VECTOR % 4 * 8
+    return (x << by) | (x >> (np.uint32(32) - by & np.uint32(31)))
 
 
 # --- switch ---------------------------------------------------------------------------------------------

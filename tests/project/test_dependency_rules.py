@@ -93,6 +93,7 @@ ALLOWED = [
     ("protos/inagg_proto/v1/control_pb2_grpc.py", "import grpc\nfrom google.protobuf import descriptor"),
     ("protos/inagg_proto/generate.py", "from grpc_tools import protoc"),
     ("protos/inagg_wire/compiled.py", "import numba"),
+    ("protos/inagg_wire/simd.py", "import numba"),
     ("protos/inagg_wire/link/native.py", "import numba"),
     ("switch/inagg_switch/kernels.py", "import numba\nimport inagg_wire.noise"),
     ("switch/inagg_switch/control/server.py", "import grpc\nfrom inagg_proto.v1 import control_pb2"),

@@ -239,11 +239,13 @@ def key(seed: int, rank: int, block: int) -> tuple[int, int]:
 
 
 def word(k0: int, k1: int, lane: int, i: int) -> int:
-    x = i * 2**16 + lane + k0 & M32
+    x = i * 2**16 + 8 * (lane // 32) + lane % 8 + k0 & M32
     x = (x ^ (x >> 16)) * 0x7FEB352D & M32
     x = (x ^ (x >> 15)) + k1 & M32
     x = x * 0x846CA68B & M32
-    return x ^ (x >> 16)
+    x = x ^ (x >> 16)
+    by = 8 * (lane // 8 % 4)
+    return (x << by | x >> 32 - by) & M32
 
 
 def carries(p: Fraction, k0: int, k1: int, lane: int) -> bool:

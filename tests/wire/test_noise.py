@@ -14,7 +14,7 @@ from tests.wire.exact import Words
 
 from inagg_wire import noise
 from inagg_wire.layout import GENERATION_MAX, LANE_COUNT_MAX, SLOT_COUNT_MAX
-from inagg_wire.noise import BlockKey, block_key, group_table, host_words, switch_word, switch_words
+from inagg_wire.noise import BlockKey, block_key, group_table, hashes, host_words, switch_word, switch_words
 
 MASK = 0xFFFFFFFF
 u32 = st.integers(0, MASK)
@@ -132,11 +132,41 @@ def unlowbias32(word: int, counter: int, k1: int) -> int:
     return (x - counter) & MASK
 
 
-@given(u32, u32, st.integers(0, 0xFFFF), st.integers(0, 0xFFFF))
-def test_host_words_are_the_chain_of_bijections(k0: int, k1: int, index: int, lane: int) -> None:
-    words = host_words(BlockKey(k0, k1), lane + 1, index)
+@given(u32, u32, u32)
+def test_hashes_are_the_chain_of_bijections(k0: int, k1: int, counter: int) -> None:
+    words = hashes(BlockKey(k0, k1), np.array([counter], np.uint32))
     assert words.dtype == np.uint32
-    assert words[lane] == lowbias32(index << 16 | lane, k0, k1)
+    assert words[0] == lowbias32(counter, k0, k1)
+
+
+@given(u32, u32, st.integers(0, 0xFFFF), st.integers(0, LANE_COUNT_MAX - 1))
+def test_host_words_are_hashes_with_their_bytes_rotated(k0: int, k1: int, index: int, lane: int) -> None:
+    words = host_words(BlockKey(k0, k1), lane + 1, index)
+    group, j, i = lane // 32, lane % 32 // 8, lane % 8
+    hashed = lowbias32(index << 16 | 8 * group + i, k0, k1).to_bytes(4, "big")
+    assert words.dtype == np.uint32
+    assert words[lane] == int.from_bytes(hashed[j:] + hashed[:j], "big")
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3])
+@pytest.mark.parametrize("j", [1, 2, 3])
+def test_lanes_that_share_a_hash_round_almost_independently(bits: int, j: int) -> None:
+    """All hashes of four digits of ``bits`` bits in place of bytes, and all pairs of chances to go up: the proof in
+    `host_words`, at reduced width."""
+    count = 1 << 4 * bits
+    word = np.arange(count)
+    other = (word << j * bits | word >> (4 - j) * bits) & count - 1
+    both = np.zeros(
+        (count + 1, count + 1)
+    )  # [a, b]: of all hashes, those with word >= count - a and other >= count - b
+    both[count - word, count - other] = 1
+    joint = both.cumsum(0).cumsum(1) / count
+    alone = np.arange(count + 1) / count
+    covariance = np.abs(joint - np.outer(alone, alone))
+    digit = 1 << bits
+    assert covariance.max() <= 2 / (4 * digit) + 1 / digit**2
+    coarse = np.arange(0, count + 1, count // digit)
+    assert not covariance[np.ix_(coarse, coarse)].any()
 
 
 @given(u32, u32, st.integers(0, (1 << 32) - 1))

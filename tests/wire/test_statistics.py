@@ -88,12 +88,16 @@ def test_codes_of_gaussian_values_have_their_mean_and_second_moment(fmt: JobForm
 
 @pytest.mark.parametrize("fmt", NATURAL[:1], ids=named)
 def test_second_moment_of_natural_compression_of_gaussian_values_is_that_of_the_paper(fmt: JobFormat) -> None:
-    """1.0812 for N(0, 1); an eighth more than 1 is the bound."""
+    """1.0812 for N(0, 1); an eighth more than 1 is the bound. In one block it deviates by 0.0044, so 16 of them by four
+    times less; and the values themselves by 0.0009."""
     x = gaussian(LANE_COUNT_MAX)
     unit = unit_for(fmt, 1, Fraction(x[0]), FloatType.FLOAT64)
-    codes = codec.encode(x, FloatType.FLOAT64, fmt, 1, unit, host_noise(SEED, 1, 0, x.size))
-    got = contribution(fmt, 1, codes) * float(unit_value(unit))
-    assert abs((got**2).sum() / (x**2).sum() - 1.0812) < 0.005
+    moments = []
+    for block in range(16):
+        codes = codec.encode(x, FloatType.FLOAT64, fmt, 1, unit, host_noise(SEED, 1, block, x.size))
+        got = contribution(fmt, 1, codes) * float(unit_value(unit))
+        moments.append((got**2).sum() / (x**2).sum())
+    assert abs(np.mean(moments) - 1.0812) < 0.005
 
 
 @by_format

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from inagg_wire.noise import Words, block_key, host_words
+from inagg_wire.noise import WORD_SHIFT, Words, block_key, hashes
 
 CHUNK: Final = 1 << 16
 """Elements that share a key of `inagg_wire.noise`, which tells that many lanes apart."""
@@ -38,7 +38,8 @@ class Key:
         words = np.empty(count, np.uint32)
         for chunk, start in enumerate(range(0, count, CHUNK)):
             part = words[start : start + CHUNK]
-            part[:] = host_words(block_key(stream.k0, stream.k1, self.use << 32 | chunk), part.size, index)
+            counters = np.arange(part.size, dtype=np.uint32) + np.uint32(index << WORD_SHIFT)
+            part[:] = hashes(block_key(stream.k0, stream.k1, self.use << 32 | chunk), counters)
         return words
 
     def uniforms(self, count: int) -> npt.NDArray[np.float64]:

@@ -125,7 +125,7 @@ def begin_sum(
     arrays = () if codec is not None else (values, out) if contributed is None else (values, out, contributed)
     for array in arrays:
         job.bits(array)
-    chunk = chunk_blocks(values.size, job.lanes, scale_lanes)
+    chunk = chunk_blocks(job.lanes, scale_lanes)
     items = plan(values.size, job.lanes, chunk, job.refined)
     count, blocks = job.blocks(values.size), items[-1].start + items[-1].count
     own, agreed, refinement = (np.zeros(count, np.uint8) for _ in range(3))

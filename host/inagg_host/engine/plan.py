@@ -25,10 +25,9 @@ SIGNATURE_LANES = 8
 
 
 CHUNK_ELEMENTS = 1 << 19
-CHUNKS = 10
-"""A tensor has so many chunks (more, if scales for a tenth do not fit into a block), but none of less than so many
-elements. What is found out of a chunk's values before anything of it can be sent, delays the first ones; of the others
-it is found while those are sent (`LOOK_AHEAD`). More chunks have more blocks of scales."""
+"""Of a chunk, if its scales fit into a block. With fewer there are more blocks of scales; with more the values of the
+chunk whose magnitudes were just found (`LOOK_AHEAD`) are no longer in the cache when it is their turn to be encoded,
+and the first chunk, of which nothing can be sent until its magnitudes are known, takes longer."""
 
 LOOK_AHEAD = 2
 """Where no second round refines scales, those of chunk k + 2 are sent right after the values of chunk k."""
@@ -39,10 +38,9 @@ def scales_per_block(scale_lanes: int) -> int:
     return scale_lanes - SIGNATURE_LANES if scale_lanes > SIGNATURE_LANES else scale_lanes
 
 
-def chunk_blocks(elements: int, lanes: int, scale_lanes: int) -> int:
+def chunk_blocks(lanes: int, scale_lanes: int) -> int:
     """Value blocks whose scales are sent in one block."""
-    tenth = -(-elements // (lanes * CHUNKS))
-    return min(scales_per_block(scale_lanes), max(tenth, -(-CHUNK_ELEMENTS // lanes)))
+    return min(scales_per_block(scale_lanes), CHUNK_ELEMENTS // lanes)
 
 
 @lru_cache(1024)

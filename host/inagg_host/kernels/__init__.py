@@ -98,7 +98,7 @@ def encode(
     _check(job, values.size, scales, refinements, datagrams, job.datagram_bytes, (blocks, numbers, rows))
     if not datagrams.flags.writeable:
         raise ValueError("the datagrams are read-only")
-    room, codes = np.empty(job.lanes, np.uint32), np.empty(job.lanes, np.uint8)
+    room, codes = job.room()
     refined = scales if refinements is None else refinements
     bad = int(
         encoder.encode(
@@ -169,7 +169,7 @@ def _decode(
     bits = job.bits(values)
     if not values.flags.writeable:
         raise ValueError("the values are read-only")
-    room, codes = np.empty(job.lanes, np.uint32), np.empty(job.lanes, np.uint8)
+    room, codes = job.room()
     refined = scales if refinements is None else refinements
     invalid = int(decoder.decode(codes_are, datagrams, rows, bits, blocks, scales, refined, divisor, room, codes))
     if invalid < 0:

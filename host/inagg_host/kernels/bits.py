@@ -14,9 +14,10 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic, overload, register_jitable
 
-from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, WORD_SHIFT
+from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
+from inagg_wire.simd import LANES, counting, rotated_left, store
 
 U8, U16, U32, I32, U64, I64 = np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64
 Array = Any  # a numpy array, inside a kernel
@@ -67,20 +68,43 @@ def block_key(seed: int, worker: int, block: int) -> tuple[Any, Any]:
 
 
 @jit
-def noise_word(counter: Any, k1: Any) -> Any:
-    """The hash of ``counter`` = (index << 16) + lane + k0, modulo 2**32."""
-    x = U32(counter ^ (counter >> U32(16)))
-    x = U32(x * U32(MULTIPLIER_1))
-    x = U32(x ^ (x >> U32(15)))
-    x = U32(x + k1)
-    x = U32(x * U32(MULTIPLIER_2))
-    return U32(x ^ (x >> U32(16)))
+def hashed(counters: Any, k1: Any) -> Any:
+    """The hashes of eight ``counters``, which have k0 in them."""
+    x = (counters ^ (counters >> U32(16))) * U32(MULTIPLIER_1)
+    x = (x ^ (x >> U32(15))) + k1
+    x = x * U32(MULTIPLIER_2)
+    return x ^ (x >> U32(16))
 
 
 @jit
 def word_at(index: int, lane: int, k0: Any, k1: Any) -> Any:
     """Noise word ``index`` of ``lane``."""
-    return noise_word(U32((U32(index) << U32(WORD_SHIFT)) + U32(lane) + k0), k1)
+    x = U32(U32((index << WORD_SHIFT) + lane // SHARING * VECTOR + lane % VECTOR) + k0)
+    x = U32(U32(x ^ (x >> U32(16))) * U32(MULTIPLIER_1))
+    x = U32(U32(x ^ (x >> U32(15))) + k1)
+    x = U32(x * U32(MULTIPLIER_2))
+    x = U32(x ^ (x >> U32(16)))
+    by = lane // VECTOR % 4 * 8
+    return U32((U64(x) << U64(by)) | (U64(x) >> U64(32 - by)))
+
+
+@register_jitable
+def padded(lanes: int) -> int:
+    """``lanes`` and those that share hashes with them."""
+    return -(-lanes // SHARING) * SHARING
+
+
+@jit
+def noise_words(out: Array, lanes: int, k0: Any, k1: Any) -> None:
+    """Word 0 of all lanes, and of the others up to `padded`."""
+    counters = counting() + k0
+    for lane in range(0, lanes, SHARING):
+        x = hashed(counters, k1)
+        counters = counters + LANES
+        store(out, lane, x)
+        store(out, lane + VECTOR, rotated_left(x, 8))
+        store(out, lane + 2 * VECTOR, rotated_left(x, 16))
+        store(out, lane + 3 * VECTOR, rotated_left(x, 24))
 
 
 # --- floats as bits ---

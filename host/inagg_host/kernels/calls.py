@@ -19,6 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from .bits import padded
 from .decoder import decode, decode_run
 from .encoder import encode_run
 from .job import FRACTION_BITS, Job
@@ -35,7 +36,7 @@ RING, ROWS, STRIDE = range(7, 10)
 DATA, DATA_BYTES, PLACES, NUMBERS, RESULTS = range(10, 15)
 """Results: uint8; and int64, where they stand there and of which blocks they are."""
 INDICES, INDICES_WIDTH, WORDS, CODES = range(15, 19)
-"""Room for use inside, see `Runs`: int64 (3, width), uint32 and uint8 of one block's lanes."""
+"""Room for use inside, see `Runs`: int64 (3, width), and `Job.room`."""
 DIVISOR, FRACTION, LOWEST, DITH8, STEP, AHEAD = range(19, 25)
 """``STEP``: of the blocks of a run, as for `Runs.encode`; ``AHEAD``: see `encoder.encode`."""
 ENCODING = range(25, 33)
@@ -90,8 +91,10 @@ def _encode(kind: Any, unsigned: Any) -> Any:
             job, carray(_pointer(c[VALUES]), c[LENGTH], unsigned), first, number, c[STEP], count,
             carray(_pointer(c[SCALES]), c[BLOCKS], np.uint8), carray(_pointer(c[REFINEMENTS]), c[BLOCKS], np.uint8),
             carray(_pointer(c[RING]), (c[ROWS], c[STRIDE]), np.uint8), row,
-            carray(_pointer(c[INDICES]), (3, c[INDICES_WIDTH]), np.int64), carray(_pointer(c[WORDS]), c[e], np.uint32),
-            carray(_pointer(c[CODES]), c[e], np.uint8), c[AHEAD], carray(_pointer(c[MAGNITUDES]), c[BLOCKS], np.uint64),
+            carray(_pointer(c[INDICES]), (3, c[INDICES_WIDTH]), np.int64),
+            carray(_pointer(c[WORDS]), 2 * padded(c[e]), np.uint32),
+            carray(_pointer(c[CODES]), padded(c[e]), np.uint8), c[AHEAD],
+            carray(_pointer(c[MAGNITUDES]), c[BLOCKS], np.uint64),
         )  # fmt: skip
 
     return _compiled(encode)

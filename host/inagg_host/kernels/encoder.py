@@ -23,12 +23,13 @@ from .bits import (
     largest_magnitude,
     lift,
     magnitude_of,
+    noise_words,
     power_of_two,
     swapped,
     widen_bfloat,
     widen_half,
 )
-from .encoder_loops import inverse_of, linear8, linear32, natural, natural32_ahead
+from .encoder_loops import inverse_of, linear8, linear32, natural, natural32_above
 from .exact import double_bits, linear_level, natural_level, split
 
 NAT8, NAT4, TERN, DITH8, FIX32 = (int(e) for e in Encoding if e <= Encoding.FIX32)
@@ -105,41 +106,68 @@ def _stage(room: Any, block: Any, half: Any, lifted: Any) -> Any:
 # --- by family of the format ---
 
 
-def round_block(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: Any, k1: Any) -> tuple[Any, Any]:
+def round_block(job: Any, out: Array, bits: Array, noise: Array, unit: tuple[int, int]) -> tuple[Any, Any]:
     """Codes to ``out``, one or (fix32) four bytes a lane. ``unit``: its mantissa and exponent. Returns as the loops."""
     raise NotImplementedError("for use in kernels")
 
 
 @overload(round_block, strict=False)
-def _round_block(job: Any, out: Any, bits: Any, unit: Any, k0: Any, k1: Any) -> Any:
+def _round_block(job: Any, out: Any, bits: Any, noise: Any, unit: Any) -> Any:
     bias = {32: 127, 64: 1023}[bits.dtype.bitwidth]
 
-    def to_natural(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: Any, k1: Any) -> tuple[Any, Any]:
-        return natural(out, bits, unit[1] + bias, 8 if job.encoding == NAT4 else 128, k0, k1)
+    def to_natural(job: Any, out: Array, bits: Array, noise: Array, unit: tuple[int, int]) -> tuple[Any, Any]:
+        return natural(out, bits, noise, unit[1] + bias, 8 if job.encoding == NAT4 else 128)
 
-    def to_linear(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: Any, k1: Any) -> tuple[Any, Any]:
-        return linear8(out, bits, power_of_two(32 - unit[1]), inverse_of(unit[0]), k0, k1)
+    def to_linear(job: Any, out: Array, bits: Array, noise: Array, unit: tuple[int, int]) -> tuple[Any, Any]:
+        return linear8(out, bits, noise, power_of_two(32 - unit[1]), inverse_of(unit[0]))
 
-    def to_fixed(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: Any, k1: Any) -> tuple[Any, Any]:
-        return linear32(out.view(np.uint32), bits, power_of_two(-unit[1]), k0, k1)
+    def to_fixed(job: Any, out: Array, bits: Array, noise: Array, unit: tuple[int, int]) -> tuple[Any, Any]:
+        return linear32(out.view(np.uint32), bits, noise, power_of_two(-unit[1]))
 
     return {Natural: to_natural, Linear: to_linear, Fixed: to_fixed}[job.instance_class]
 
 
-def round_ahead(job: Any, out: Array, bits: Array, ahead: Array, unit: tuple[int, int], k0: Any, k1: Any) -> Any:
-    """`round_block` and the largest magnitude in ``ahead``, in one pass over both: see `natural32_ahead`."""
+def round_above(
+    job: Any, out: Array, bits: Array, ahead: Array, exponent: int, k0: Any, k1: Any, spare: Array, codes: Array
+) -> Any:
+    """`natural32_above`, where it serves; else as if the block were not such."""
     raise NotImplementedError("for use in kernels")
 
 
-@overload(round_ahead, strict=False)
-def _round_ahead(job: Any, out: Any, bits: Any, ahead: Any, unit: Any, k0: Any, k1: Any) -> Any:
-    def fused(job: Any, out: Array, bits: Array, ahead: Array, unit: tuple[int, int], k0: Any, k1: Any) -> Any:
-        return natural32_ahead(out, bits, ahead, unit[1] + 127, k0, k1)
+@overload(round_above, strict=False)
+def _round_above(
+    job: Any, out: Any, bits: Any, ahead: Any, exponent: Any, k0: Any, k1: Any, spare: Any, codes: Any
+) -> Any:
+    def above(
+        job: Any, out: Array, bits: Array, ahead: Array, exponent: int, k0: Any, k1: Any, spare: Array, codes: Array
+    ) -> Any:
+        if job.encoding == NAT4:  # with so few levels much is below the unit
+            return U32(0), False, U32(0)
+        return natural32_above(out, bits, ahead, exponent + 127, k0, k1, spare, codes)
 
-    def other(job: Any, out: Array, bits: Array, ahead: Array, unit: tuple[int, int], k0: Any, k1: Any) -> Any:
+    def never(
+        job: Any, out: Array, bits: Array, ahead: Array, exponent: int, k0: Any, k1: Any, spare: Array, codes: Array
+    ) -> Any:
         return magnitude_of(bits[0]), False, U32(0)
 
-    return fused if job.instance_class is Natural and ahead.dtype.bitwidth == 32 else other
+    return above if job.instance_class is Natural and bits.dtype.bitwidth == 32 else never
+
+
+def look(values: Array, bits: Array, start: int, lanes: int) -> Array:
+    """The ``lanes`` values from ``start`` on, if they are to be looked at (``start`` is not 0) and are float32; else
+    none, of the type of ``bits``."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(look, strict=False)
+def _look(values: Any, bits: Any, start: Any, lanes: Any) -> Any:
+    def later(values: Array, bits: Array, start: int, lanes: int) -> Array:
+        return values[start : start + lanes if start > 0 else 0]
+
+    def nothing(values: Array, bits: Array, start: int, lanes: int) -> Array:
+        return bits[:0]
+
+    return later if values.dtype.bitwidth == 32 else nothing
 
 
 @jit
@@ -202,8 +230,9 @@ def encode(
 ) -> int:
     """See `inagg_host.kernels.encode`; ``job`` is a `Natural`, `Linear` or `Fixed`, ``values`` are bits.
 
-    ``room`` (uint32) and ``codes`` (uint8), of one block: for use inside. ``ahead``: unless 0, find ``magnitudes``
-    (`scales.largest_magnitudes`) of the whole blocks so far after these, where it costs little. Only if `looks_ahead`.
+    ``room`` (uint32, twice `padded` lanes) and ``codes`` (uint8, `padded` lanes): for use inside. ``ahead``: unless 0,
+    find ``magnitudes`` (`scales.largest_magnitudes`) of the whole blocks so far after these, where it costs little.
+    Only if `looks_ahead`.
     """
     lanes = job.lanes
     if len(numbers) != len(rows) or out_of_range(len(values), lanes, blocks, datagrams, rows):
@@ -211,7 +240,8 @@ def encode(
     packed = job.encoding == NAT4 or job.encoding == TERN
     refined = job.encoding == TERN or job.encoding == DITH8
     lane_bytes = 4 if job.encoding == FIX32 else 1
-    values, datagrams, room, codes = borrowed(values), borrowed(datagrams), borrowed(room), borrowed(codes)
+    values, datagrams, codes = borrowed(values), borrowed(datagrams), borrowed(codes)
+    room, noise = borrowed(room)[: len(codes)], borrowed(room)[len(codes) :]
     for i in range(len(rows)):
         at = blocks[i]
         block = values[at * lanes : min((at + 1) * lanes, len(values))]
@@ -228,13 +258,15 @@ def encode(
         out = codes if packed else payload
         used = len(bits) * lane_bytes
         k0, k1 = block_key(job.seed, job.worker, numbers[i])
-        rounded, tie = False, U32(0)
-        if ahead > 0 and lifted_by == 0 and (at + ahead + 1) * lanes <= len(values):
-            others = values[(at + ahead) * lanes :][:lanes]
-            largest, rounded, other = round_ahead(job, out[:used], bits, others, unit, k0, k1)
+        looks = ahead > 0 and lifted_by == 0 and (at + ahead + 1) * lanes <= len(values)
+        others = look(values, bits, (at + ahead) * lanes if looks else 0, lanes)
+        tie = U32(0)
+        largest, above, other = round_above(job, out[:used], bits, others, exponent, k0, k1, noise, codes)
+        if looks:
             magnitudes[at + ahead] = double_bits(U64(other), 32, 23)
-        if not rounded:
-            largest, tie = round_block(job, out[:used], bits, unit, k0, k1)
+        if not above:
+            noise_words(noise, len(bits), k0, k1)
+            largest, tie = round_block(job, out[:used], bits, noise, unit)
         # Not "greater": that would let NaN pass.
         if not np.float64(as_float(largest)) <= float(job.top * unit[0]) * power_of_two(exponent):
             return i

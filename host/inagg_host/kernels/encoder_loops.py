@@ -4,7 +4,8 @@ Each returns ``largest``, the bits of the largest magnitude, and ``tie``: nonzer
 decided some lane (it is enough that p's top 32 bits are the complement of word 0), which a run in 2**32 / lanes shows.
 The caller then has the block done again by `exact`. Terms are those of `inagg_wire.codec`.
 
-``bits`` may be of float32 or float64. A block of float32 has no subnormals that matter: see `stage` in `encoder`.
+``noise`` is word 0 of each lane. ``bits`` may be of float32 or float64. A block of float32 has no subnormals that
+matter: see `stage` in `encoder`.
 """
 
 from __future__ import annotations
@@ -15,65 +16,106 @@ import numpy as np
 from numba.extending import overload
 
 from inagg_wire.compiled import shift_right
+from inagg_wire.noise import SHARING
+from inagg_wire.simd import (
+    LANES,
+    counting,
+    larger,
+    largest,
+    load,
+    rotated_left,
+    smaller,
+    smallest,
+    splat,
+    store_bytes,
+    where,
+)  # fmt: skip
 
-from .bits import I32, I64, U8, U32, U64, Array, as_float, jit, magnitude_of, noise_word, swapped
+from .bits import I32, I64, U8, U32, U64, Array, as_float, hashed, jit, largest_magnitude, magnitude_of, swapped
+
+MAGNITUDE = U32(0x7FFFFFFF)
 
 
 @jit
-def natural32(out: Array, bits: Array, unit_field: int, sign: int, k0: Any, k1: Any) -> tuple[Any, Any]:
-    if sign == 128:  # not for nat4, which has so few levels that much is below the unit
-        largest, above = natural32_above(out, bits, unit_field, k0, k1)
-        if above:
-            return largest, U32(0)
-    return natural32_any(out, bits, unit_field, sign, k0, k1)
-
-
-@jit
-def natural32_above(out: Array, bits: Array, unit_field: int, k0: Any, k1: Any) -> tuple[Any, Any]:
-    """nat8 for a block in which no magnitude but zero is below the unit, as in almost all; in two thirds of the time.
+def natural32_above(
+    out: Array, bits: Array, ahead: Array, unit_field: int, k0: Any, k1: Any, spare: Array, spare_codes: Array
+) -> tuple[Any, Any, Any]:
+    """nat8 for a block in which no magnitude but zero is below the unit, as in almost all; in half the time.
 
     p is the mantissa, of 23 bits. So the top 23 bits of word 0 decide, by the carry out of their sum into the exponent,
-    and nothing is left for a tie. Returns ``largest`` and whether the block is such; if not, the codes are of no use.
+    and nothing is left for a tie. Returns ``largest``; whether the block is such: if not, the codes are of no use; and
+    the bits of the largest magnitude in ``ahead``, as many other values, or none. Those come from memory while this
+    computes, so that they cost next to nothing: alone they would take half as long as the codes.
+
+    ``spare`` and ``spare_codes``, of 32 elements, are for use inside.
     """
     first = U32(U32(unit_field) << U32(23))
-    largest, smallest = U32(0), U32(0xFFFFFFFF)
-    for i in range(len(bits)):
-        magnitude, out[i] = code_above(bits[i], i, U32(first - U32(1 << 23)), k0, k1)
-        largest, smallest = max(largest, magnitude), min(smallest, U32(magnitude - U32(1)))  # zero becomes the largest
-    return largest, smallest >= U32(first - U32(1))
+    counters, half = counting() + k0, splat(U32(first - U32(1 << 23)))
+    top, bottom, other = splat(U32(0)), splat(U32(0xFFFFFFFF)), splat(U32(0))
+    whole = len(bits) // SHARING * SHARING
+    for lane in range(0, whole, SHARING):
+        codes, most, least = codes_above(bits, lane, hashed(counters, k1), half)
+        store_bytes(out, lane, codes)
+        counters, top, bottom = counters + LANES, larger(top, most), smaller(bottom, least)
+        if len(ahead) > 0:
+            other = larger(other, magnitudes(ahead, lane))
+    beyond = largest_magnitude(ahead[whole:]) if len(ahead) > whole else U32(0)
+    rest = len(bits) - whole
+    if rest > 0:
+        for i in range(SHARING):
+            spare[i] = bits[whole + i] if i < rest else U32(0)
+        codes, most, least = codes_above(spare, 0, hashed(counters, k1), half)
+        store_bytes(spare_codes, 0, codes)
+        top, bottom = larger(top, most), smaller(bottom, least)
+        for i in range(rest):
+            out[whole + i] = spare_codes[i]
+    return largest(top), smallest(bottom) >= U32(first - U32(1)), max(largest(other), beyond)
 
 
 @jit
-def natural32_ahead(out: Array, bits: Array, ahead: Array, unit_field: int, k0: Any, k1: Any) -> tuple[Any, Any, Any]:
-    """The same; and the bits of the largest magnitude in ``ahead``, as many other values. Those come from memory while
-    this computes, so that they cost next to nothing: alone they would take half as long as the codes."""
-    first = U32(U32(unit_field) << U32(23))
-    largest, smallest, other = U32(0), U32(0xFFFFFFFF), U32(0)
-    for i in range(len(bits)):
-        magnitude, out[i] = code_above(bits[i], i, U32(first - U32(1 << 23)), k0, k1)
-        largest, smallest = max(largest, magnitude), min(smallest, U32(magnitude - U32(1)))
-        other = max(other, U32(ahead[i] & U32(0x7FFFFFFF)))
-    return largest, smallest >= U32(first - U32(1)), other
+def codes_above(bits: Array, lane: int, noise: Any, half: Any) -> tuple[Any, Any, Any]:
+    """Codes of the 32 lanes from ``lane`` on, for `store_bytes`; the largest of their magnitudes, and of these less one
+    the smallest, so that zero becomes the largest. ``noise``: the lanes' hashes; ``half``: the bits of half the unit.
+    """
+    b0, b1 = load(bits, lane), load(bits, lane + LANES)
+    b2, b3 = load(bits, lane + 2 * LANES), load(bits, lane + 3 * LANES)
+    m0, m1, m2, m3 = b0 & MAGNITUDE, b1 & MAGNITUDE, b2 & MAGNITUDE, b3 & MAGNITUDE
+    s0, s1 = rounded(b0, m0, noise, half), rounded(b1, m1, rotated_left(noise, 8), half)
+    s2, s3 = rounded(b2, m2, rotated_left(noise, 16), half), rounded(b3, m3, rotated_left(noise, 24), half)
+    most = larger(larger(m0, m1), larger(m2, m3))
+    least = smaller(smaller(m0 - U32(1), m1 - U32(1)), smaller(m2 - U32(1), m3 - U32(1)))
+    return two_codes(s0, s2) | (two_codes(s1, s3) << U32(8)), most, least
 
 
 @jit
-def code_above(b: Any, lane: Any, half: Any, k0: Any, k1: Any) -> tuple[Any, Any]:
-    """Magnitude and code of ``lane``, with bits ``b``. ``half``: the bits of half the unit."""
-    magnitude = U32(b & U32(0x7FFFFFFF))
-    noise = U32(noise_word(U32(U32(lane) + k0), k1) >> U32(9))
-    level = U32(U32(U32(magnitude + noise) - half) >> U32(23))
-    code = U32(level | U32(U32(b >> U32(24)) & U32(128)))
-    return magnitude, U8(code if magnitude != U32(0) else U32(0))
+def rounded(b: Any, magnitude: Any, noise: Any, half: Any) -> Any:
+    """Of floats with bits ``b``: the sign in bit 31, the level from bit 23 on. Zero if the magnitude is."""
+    return where(magnitude, b + (noise >> U32(9)) - half)
 
 
 @jit
-def natural32_any(out: Array, bits: Array, unit_field: int, sign: int, k0: Any, k1: Any) -> tuple[Any, Any]:
+def two_codes(low: Any, high: Any) -> Any:
+    """What `rounded` gives, to codes in bytes 0 and 2. Levels have five bits, so no other is in the way."""
+    halves = (high & U32(0xFFFF0000)) | (low >> U32(16))
+    return ((halves >> U32(8)) & U32(0x00800080)) | ((halves >> U32(7)) & U32(0x007F007F))
+
+
+@jit
+def magnitudes(bits: Array, lane: int) -> Any:
+    """The largest of 32 magnitudes, for each lane of a vector."""
+    m0, m1 = load(bits, lane) & MAGNITUDE, load(bits, lane + LANES) & MAGNITUDE
+    m2, m3 = load(bits, lane + 2 * LANES) & MAGNITUDE, load(bits, lane + 3 * LANES) & MAGNITUDE
+    return larger(larger(m0, m1), larger(m2, m3))
+
+
+@jit
+def natural32(out: Array, bits: Array, noise: Array, unit_field: int, sign: int) -> tuple[Any, Any]:
     sign_bit, below_first = U32(sign), I32(1 - unit_field)
     largest, tie = U32(0), U32(0)
     for i in range(len(bits)):
         b = bits[i]
         magnitude = U32(b & U32(0x7FFFFFFF))
-        complement = U32(~noise_word(U32(U32(i) + k0), k1))
+        complement = U32(~noise[i])
         level = I32(I32(magnitude >> U32(23)) + below_first)  # 1 at the unit, 0 and less below
         # With t the significand at the top of 32 bits: p is what follows its leading one or, below the unit, itself,
         # further down.
@@ -92,13 +134,13 @@ def natural32_any(out: Array, bits: Array, unit_field: int, sign: int, k0: Any, 
 
 
 @jit
-def natural64(out: Array, bits: Array, unit_field: int, sign: int, k0: Any, k1: Any) -> tuple[Any, Any]:
+def natural64(out: Array, bits: Array, noise: Array, unit_field: int, sign: int) -> tuple[Any, Any]:
     sign_bit, below_first = U64(sign), I64(1 - unit_field)
     largest, tie = U64(0), U32(0)
     for i in range(len(bits)):
         b = bits[i]
         magnitude = U64(b & U64(0x7FFFFFFFFFFFFFFF))
-        complement = U64(U32(~noise_word(U32(U32(i) + k0), k1)))
+        complement = U64(U32(~noise[i]))
         level = I64(I64(magnitude >> U64(52)) + below_first)
         t = U64((magnitude << U64(11)) | U64(1 << 63))
         by = U64(32 - level)
@@ -114,7 +156,7 @@ def natural64(out: Array, bits: Array, unit_field: int, sign: int, k0: Any, k1: 
     return largest, tie
 
 
-def natural(out: Array, bits: Array, unit_field: int, sign: int, k0: Any, k1: Any) -> tuple[Any, Any]:
+def natural(out: Array, bits: Array, noise: Array, unit_field: int, sign: int) -> tuple[Any, Any]:
     """Levels that are powers of two, with ``sign`` the code's sign bit.
 
     ``unit_field``: the exponent field that the unit has in the type of ``bits``, at least 1.
@@ -123,7 +165,7 @@ def natural(out: Array, bits: Array, unit_field: int, sign: int, k0: Any, k1: An
 
 
 @overload(natural, strict=False)
-def _natural(out: Any, bits: Any, unit_field: Any, sign: Any, k0: Any, k1: Any) -> Any:
+def _natural(out: Any, bits: Any, noise: Any, unit_field: Any, sign: Any) -> Any:
     return {32: natural32, 64: natural64}[bits.dtype.bitwidth].py_func
 
 
@@ -148,12 +190,12 @@ def steps(x: float, per_unit: float, inverse: float) -> tuple[Any, Any]:
 
 
 @jit
-def linear8(out: Array, bits: Array, per_unit: float, inverse: float, k0: Any, k1: Any) -> tuple[Any, Any]:
+def linear8(out: Array, bits: Array, noise: Array, per_unit: float, inverse: float) -> tuple[Any, Any]:
     """Levels that are multiples of a unit of up to ten bits, in two's complement. Arguments: see `steps`."""
     largest, tie = magnitude_of(bits[0]), U32(0)
     for i in range(len(bits)):
         x = np.float64(as_float(bits[i]))
-        complement = U32(~noise_word(U32(U32(i) + k0), k1))
+        complement = U32(~noise[i])
         floor, p = steps(abs(x), per_unit, inverse)
         level = I32(floor + I32(1)) if p > complement else floor
         tie = U32(1) if p == complement else tie
@@ -163,12 +205,12 @@ def linear8(out: Array, bits: Array, per_unit: float, inverse: float, k0: Any, k
 
 
 @jit
-def linear32(words: Array, bits: Array, per_unit: float, k0: Any, k1: Any) -> tuple[Any, Any]:
+def linear32(words: Array, bits: Array, noise: Array, per_unit: float) -> tuple[Any, Any]:
     """Levels that are multiples of 1 / ``per_unit``, a power of two, below 2**31, as big-endian words."""
     largest, tie = magnitude_of(bits[0]), U32(0)
     for i in range(len(bits)):
         x = np.float64(as_float(bits[i]))
-        complement = U32(~noise_word(U32(U32(i) + k0), k1))
+        complement = U32(~noise[i])
         y = abs(x) * per_unit
         whole = np.floor(y)
         p = U32((y - whole) * 2.0**32)

@@ -13,6 +13,7 @@ from inagg_wire.layout import HEADER_BYTES, LANE_BITS, LANE_COUNT_MAX, Encoding,
 from inagg_wire.scale import SCALE_BIAS, FloatType, unit
 
 from . import decoder, encoder
+from .bits import padded
 
 Bits = npt.NDArray[Any]  # uint16, uint32 or uint64
 
@@ -130,6 +131,11 @@ class Job:
     def blocks(self, elements: int) -> int:
         """Blocks of a tensor of ``elements`` elements; the last may be partial."""
         return -(-elements // self.lanes)
+
+    def room(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
+        """What the kernels need for use inside: ``room`` and ``codes``."""
+        lanes = padded(self.lanes)
+        return np.empty(2 * lanes, np.uint32), np.empty(lanes, np.uint8)
 
     def bits(self, values: npt.NDArray[Any]) -> Bits:
         """``values`` as unsigned integers, a view. Raises ValueError if they are not what the job and the kernels

@@ -36,7 +36,7 @@ class Runs:
     def __init__(self, job: Job) -> None:
         self.job = job
         self._indices = np.empty((3, 1024), np.int64)
-        self._room, self._codes = np.empty(job.lanes, np.uint32), np.empty(job.lanes, np.uint8)
+        self._room, self._codes = job.room()
 
     def encode(
         self,

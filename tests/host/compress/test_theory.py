@@ -40,7 +40,8 @@ def test_the_second_moment_of_the_compressed_mean_is_within_alpha_and_beta(
     without = squared + sigma**2 * D / workers
     assert without * 0.99 < measured < bound * 1.01
     assert measured > without * 1.05, "there is noise"
-    assert bound < measured * 1.18, "and the bound is not far from it (the sum of one worker is rounded once only)"
+    # One worker's sum is rounded once only: the bound is (9 / 8)**2 / 1.0812 = 1.17 times that, but for chance.
+    assert bound < measured * 1.2, "and the bound is not far from it"
 
 
 def test_the_terms_are_those_of_the_paper() -> None:

@@ -178,8 +178,9 @@ def number_with_key(seed: int, worker: int, k0: int, k1: int) -> int:
 def k0_with_word(word: int, lane: int, k1: int) -> int:
     """The k0 with which word 0 of ``lane`` is ``word``."""
     mask = (1 << 32) - 1
-    x = _unshift(word, 16, 32)
+    by = lane // 8 % 4 * 8
+    x = _unshift((word >> by | word << 32 - by) & mask, 16, 32)
     x = x * pow(noise.MULTIPLIER_2, -1, 1 << 32) & mask
     x = _unshift(x - k1 & mask, 15, 32)
     x = x * pow(noise.MULTIPLIER_1, -1, 1 << 32) & mask
-    return _unshift(x, 16, 32) - lane & mask
+    return _unshift(x, 16, 32) - (lane // 32 * 8 + lane % 8) & mask

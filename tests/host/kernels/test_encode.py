@@ -174,6 +174,16 @@ def test_any_blocks_go_to_any_rows_of_an_unaligned_buffer(name: str) -> None:
     assert memory[0] == UNTOUCHED
 
 
+@pytest.mark.parametrize("float_type", [FloatType.FLOAT32, FloatType.BFLOAT16])
+@pytest.mark.parametrize("lanes", [8, 32, 40, 64, 72])
+def test_blocks_and_rests_that_end_within_a_vector(lanes: int, float_type: FloatType) -> None:
+    """32 lanes are rounded at a time; what is left of a block or a tensor is none of its neighbours' business."""
+    job = make_job("nat8", float_type, workers=2, lanes=lanes)
+    for elements in range(1, 2 * lanes + 2):
+        values = narrowed(np.random.default_rng(elements).normal(size=elements), float_type)
+        assert_encodes_as_reference(job, values, *agree(job, values), elements)
+
+
 def test_noise_depends_on_seed_worker_and_number() -> None:
     values = narrowed(np.full(1000, 0.7), FloatType.FLOAT32)
     seen = set()

@@ -86,7 +86,7 @@ def make_world(
     seed, block, made = int(rng.integers(1 << 32)), first, []
     lease = Lease(2 * window * int(rng.integers(2)), 2 * window)
     for elements, float_type in tensors:
-        items = plan(elements, lanes, chunk_blocks(elements, lanes, fmt.scale_lanes(lanes)), fmt.refined)
+        items = plan(elements, lanes, chunk_blocks(lanes, fmt.scale_lanes(lanes)), fmt.refined)
         values = draw_values(rng, workers, elements, float_type)
         divisor = workers if rng.random() < 0.3 else 1
         made.append(Tensor(float_type, values, bool(rng.random() < 0.5), divisor, block, items))

@@ -25,14 +25,16 @@ KEYS = (
     ("a block beyond 32 bits", 0x12345678, 3, 1 << 32),
     ("the largest block", 0x12345678, 3, (1 << 64) - 1),
 )
+LANES = 40
+"""Four vectors of eight lanes that share a hash, and the first lanes of the next four."""
 WORDS = (
     ("a zero key", BlockKey(0, 0), 0),
-    ("k0 is added to the lane", BlockKey(1, 0), 0),
+    ("k0 is added to the counter", BlockKey(1, 0), 0),
     ("k1 is added between the multiplications", BlockKey(0, 1), 0),
     ("any key", BlockKey(0x89ABCDEF, 0x01234567), 0),
     ("the second word of each lane", BlockKey(0x89ABCDEF, 0x01234567), 1),
     ("the third word of each lane", BlockKey(0x89ABCDEF, 0x01234567), 2),
-    ("k0 + lane wraps", BlockKey(0xFFFFFFFC, 0xFFFFFFFF), 0),
+    ("k0 + counter wraps", BlockKey(0xFFFFFFFC, 0xFFFFFFFF), 0),
 )
 SWITCH = (
     ("all zero but the generation", 0, 0, 1, 0),
@@ -55,7 +57,7 @@ def make() -> Vector:
     words = []
     for what, key, i in WORDS:
         keyed = {"what": what, "k0": f"{key.k0:08x}", "k1": f"{key.k1:08x}", "index": i}
-        words.append(keyed | {"words": words_hex(host_words(key, 8, i))})
+        words.append(keyed | {"words": words_hex(host_words(key, LANES, i))})
     switch = []
     for what, seed, slot, generation, group in SWITCH:
         numbers = {"seed": seed, "slot": slot, "generation": generation, "group": group}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from inagg_host.kernels import Job
 from inagg_wire.layout import LANE_BITS, Encoding
-from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2
+from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 
 from .table import Column, State
 
@@ -66,11 +66,15 @@ def largest(values: Tensor, lanes: int, first: int, count: int) -> Tensor:
 def noise(table: Tensor, lanes: int) -> Tensor:
     """Word 0 of each lane: `inagg_wire.noise.host_words`."""
     lane = torch.arange(lanes, dtype=torch.int32, device=table.device)
-    x = _column(table, Column.K0) + lane
+    x = _column(table, Column.K0) + lane // SHARING * VECTOR + lane % VECTOR
     x = (x ^ _right(x, 16)) * signed(MULTIPLIER_1)
     x = (x ^ _right(x, 15)) + _column(table, Column.K1)
     x = x * signed(MULTIPLIER_2)
-    return x ^ _right(x, 16)
+    x = x ^ _right(x, 16)
+    word, place = x, lane // VECTOR % 4
+    for j in (1, 2, 3):
+        word = torch.where(place == j, (x << 8 * j) | _right(x, 32 - 8 * j), word)
+    return word
 
 
 def encode(job: Job, values: Tensor, first: int, table: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from inagg_host.kernels import Job
 from inagg_wire.layout import LANE_BITS, Encoding
-from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2
+from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 
 from .ops import BAD, TIE
 from .table import FLOATS, Column, State
@@ -31,6 +31,7 @@ CODED, ZERO, NAN = tl.constexpr(int(State.CODED)), tl.constexpr(int(State.ZERO))
 BAD_FLAG, TIE_FLAG = tl.constexpr(BAD), tl.constexpr(TIE)
 IS_NATURAL, IS_LINEAR = tl.constexpr(NATURAL), tl.constexpr(LINEAR)
 FACTOR_1, FACTOR_2 = tl.constexpr(MULTIPLIER_1), tl.constexpr(MULTIPLIER_2)
+IN_VECTOR, SHARED_BY = tl.constexpr(VECTOR), tl.constexpr(SHARING)
 ABOVE_ONE = tl.constexpr((1023 << 52) | (1 << 2))
 """The bits of 1 + 2**-50: a float literal would be rounded to float32."""
 
@@ -66,11 +67,14 @@ def largest(values: Tensor, lanes: int, first: int, count: int) -> Tensor:
 @triton.jit
 def _word(lane, k0, k1):
     """Word 0 of `inagg_wire.noise.host_words`, uint32."""
-    x = lane.to(tl.uint32) + k0
+    x = (lane // SHARED_BY * IN_VECTOR + lane % IN_VECTOR).to(tl.uint32) + k0
     x = (x ^ (x >> 16)) * tl.full([1], FACTOR_1, tl.uint32)
     x = (x ^ (x >> 15)) + k1
     x = x * tl.full([1], FACTOR_2, tl.uint32)
-    return x ^ (x >> 16)
+    x = x ^ (x >> 16)
+    by = (lane // IN_VECTOR % 4 * 8).to(tl.uint32)
+    # No shift by 32, which is undefined.
+    return (x << by) | (x >> 1 >> (31 - by))
 
 
 @triton.jit

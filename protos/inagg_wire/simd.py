@@ -1,0 +1,226 @@
+"""Vectors of eight uint32 as values in compiled loops, for what Numba's own vectorization does in twice the
+instructions or not at all: narrowing to bytes, hashes that several vectors share. As `compiled`, it needs Numba.
+
+They are vectors of LLVM's, which it maps to what the processor has: one AVX2 register, two of SSE or NEON. Vectors have
+the operators + - * & | ^ << >>, modulo 2**32, with each other and with integers; shifts are by less than 32.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+from numba.core import cgutils, types
+from numba.extending import intrinsic, models, overload, register_model
+
+LANES: Final = 8
+
+ir: Any = vars(cgutils)["ir"]  # llvmlite.ir
+
+_WORD: Any = ir.IntType(32)
+_VECTOR: Any = ir.VectorType(_WORD, LANES)
+_BYTES: Any = ir.VectorType(ir.IntType(8), 4 * LANES)
+
+
+class _U32x8(types.Type):
+    def __init__(self) -> None:
+        super().__init__("u32x8")
+
+
+u32x8: Final = _U32x8()
+
+
+@register_model(_U32x8)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _VECTOR)  # type: ignore[no-untyped-call]
+
+
+def _constant(kind: Any, numbers: Any) -> Any:
+    return ir.Constant(kind, list(numbers))
+
+
+def _splat(_context: Any, x: Any) -> Any:
+    """All lanes ``x``, modulo 2**32."""
+
+    def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x = args[0] if signature.args[0].bitwidth == 32 else builder.trunc(args[0], _WORD)
+        undefined = ir.Constant(_VECTOR, ir.Undefined)
+        first = builder.insert_element(undefined, x, _WORD(0))
+        return builder.shuffle_vector(first, undefined, _constant(_VECTOR, [0] * LANES))
+
+    return (u32x8(x), generate) if x in (types.uint32, types.int32, types.uint64, types.int64) else None
+
+
+def _counting(_context: Any) -> Any:
+    """0 to 7."""
+    return u32x8(), lambda _context, _builder, _signature, _args: _constant(_VECTOR, range(LANES))
+
+
+splat: Any = intrinsic(_splat)
+counting: Any = intrinsic(_counting)
+
+
+# --- operators ---
+
+
+def _instruction(name: str) -> Any:
+    def typed(_context: Any, a: Any, b: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return getattr(builder, name)(*args)
+
+        return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+
+    return intrinsic(typed)
+
+
+def _define(symbol: Callable[[Any, Any], Any], name: str) -> None:
+    instruction = _instruction(name)
+
+    def of_vectors(a: Any, b: Any) -> Any:
+        if a == u32x8 and b == u32x8:
+            return lambda a, b: instruction(a, b)
+        if a == u32x8 and isinstance(b, types.Integer):
+            return lambda a, b: instruction(a, splat(b))
+        return None
+
+    overload(symbol, strict=False)(of_vectors)
+
+
+for _symbol, _name in (
+    (operator.add, "add"), (operator.sub, "sub"), (operator.mul, "mul"), (operator.and_, "and_"),
+    (operator.or_, "or_"), (operator.xor, "xor"), (operator.lshift, "shl"), (operator.rshift, "lshr"),
+):  # fmt: skip
+    _define(_symbol, _name)
+
+
+def _call(builder: Any, name: str, result: Any, args: Any) -> Any:
+    """Call one of LLVM's functions on vectors."""
+    function = ir.FunctionType(result, [a.type for a in args])
+    declared: Any = vars(cgutils)["get_or_insert_function"]
+    return builder.call(declared(builder.module, function, f"llvm.{name}.v{LANES}i32"), args)
+
+
+def _larger(_context: Any, a: Any, b: Any) -> Any:
+    """The larger one in each lane."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _call(builder, "umax", _VECTOR, args)
+
+    return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+
+
+def _smaller(_context: Any, a: Any, b: Any) -> Any:
+    """The smaller one in each lane."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _call(builder, "umin", _VECTOR, args)
+
+    return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+
+
+def _where(_context: Any, mask: Any, x: Any) -> Any:
+    """``x`` in lanes where ``mask`` is not zero, zero in the others."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        zero = _constant(_VECTOR, [0] * LANES)
+        return builder.select(builder.icmp_unsigned("!=", args[0], zero), args[1], zero)
+
+    return (u32x8(u32x8, u32x8), generate) if mask == x == u32x8 else None
+
+
+def _rotated_left(_context: Any, x: Any, by: Any) -> Any:
+    """``x`` rotated by ``by`` bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        by = context.cast(builder, args[1], signature.args[1], types.uint32)
+        undefined = ir.Constant(_VECTOR, ir.Undefined)
+        first = builder.insert_element(undefined, by, _WORD(0))
+        all_by = builder.shuffle_vector(first, undefined, _constant(_VECTOR, [0] * LANES))
+        return _call(builder, "fshl", _VECTOR, [args[0], args[0], all_by])
+
+    return (u32x8(u32x8, by), generate) if x == u32x8 and isinstance(by, types.Integer) else None
+
+
+larger: Any = intrinsic(_larger)
+smaller: Any = intrinsic(_smaller)
+where: Any = intrinsic(_where)
+rotated_left: Any = intrinsic(_rotated_left)
+
+
+# --- all lanes of one ---
+
+
+def _largest(_context: Any, x: Any) -> Any:
+    """The largest lane, uint32."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _call(builder, "vector.reduce.umax", _WORD, args)
+
+    return (types.uint32(u32x8), generate) if x == u32x8 else None
+
+
+def _smallest(_context: Any, x: Any) -> Any:
+    """The smallest lane, uint32."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _call(builder, "vector.reduce.umin", _WORD, args)
+
+    return (types.uint32(u32x8), generate) if x == u32x8 else None
+
+
+largest: Any = intrinsic(_largest)
+smallest: Any = intrinsic(_smallest)
+
+
+# --- memory, of which no bound is checked ---
+
+
+def _pointer(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
+    """To the elements of an array from an index on, as one of ``kind``."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.bitcast(builder.gep(array.data, [args[1]]), kind.as_pointer())
+
+
+def _is_row(array: Any, dtype: Any) -> bool:
+    return isinstance(array, types.Array) and array.dtype == dtype and array.ndim == 1 and array.layout == "C"
+
+
+def _load(_context: Any, array: Any, at: Any) -> Any:
+    """Elements ``at`` to ``at`` + 7 of ``array``, uint32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_pointer(context, builder, signature, args, _VECTOR), align=4)
+
+    return (u32x8(array, types.intp), generate) if _is_row(array, types.uint32) else None
+
+
+def _store(_context: Any, array: Any, at: Any, x: Any) -> Any:
+    """``x`` to elements ``at`` to ``at`` + 7 of ``array``, uint32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _pointer(context, builder, signature, args, _VECTOR), align=4)
+        return context.get_dummy_value()
+
+    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint32) and x == u32x8 else None
+
+
+def _store_bytes(_context: Any, array: Any, at: Any, x: Any) -> Any:
+    """The bytes of ``x`` to elements ``at`` to ``at`` + 31 of ``array``, uint8: first the low byte of each lane, then
+    the second of each, and so on. So four vectors of bytes, shifted and merged, are narrowed in one go."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        # On a machine with the high byte first in memory, which Numba does not know, it would be the reverse.
+        order = [4 * (k % LANES) + k // LANES for k in range(4 * LANES)]
+        x = builder.bitcast(args[2], _BYTES)
+        ordered = builder.shuffle_vector(x, x, _constant(ir.VectorType(_WORD, len(order)), order))
+        builder.store(ordered, _pointer(context, builder, signature, args, _BYTES), align=1)
+        return context.get_dummy_value()
+
+    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint8) and x == u32x8 else None
+
+
+load: Any = intrinsic(_load)
+store: Any = intrinsic(_store)
+store_bytes: Any = intrinsic(_store_bytes)

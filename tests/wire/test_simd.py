@@ -1,0 +1,94 @@
+"""Vectors of eight words in compiled loops, against numpy."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from inagg_wire import simd
+
+Words = np.ndarray[Any, np.dtype[np.uint32]]
+
+RNG = np.random.default_rng(0)
+A, B = (RNG.integers(0, 1 << 32, 8, np.uint32) for _ in range(2))
+A[0] = B[1] = 0xFFFFFFFF
+A[2] = B[3] = 0
+
+
+def on_vectors(function: Callable[[Any, Any], Any], a: Words, b: Words) -> Words:
+    """``function`` of two vectors, compiled."""
+    compiled = numba.njit(function)
+
+    @numba.njit
+    def run(a: Any, b: Any, out: Any) -> None:
+        simd.store(out, 0, compiled(simd.load(a, 0), simd.load(b, 0)))
+
+    out = np.zeros(8, np.uint32)
+    run(a, b, out)
+    return out
+
+
+@pytest.mark.parametrize(
+    "symbol", [operator.add, operator.sub, operator.mul, operator.and_, operator.or_, operator.xor]
+)
+def test_operators_are_those_of_uint32(symbol: Callable[[Any, Any], Any]) -> None:
+    assert (on_vectors(lambda a, b: symbol(a, b), A, B) == symbol(A, B)).all()
+
+
+@pytest.mark.parametrize("symbol", [operator.lshift, operator.rshift])
+def test_shifts_are_those_of_uint32(symbol: Callable[[Any, Any], Any]) -> None:
+    by = np.array([0, 1, 7, 8, 9, 16, 30, 31], np.uint32)
+    assert (on_vectors(lambda a, b: symbol(a, b), A, by) == symbol(A, by)).all()
+
+
+def test_an_integer_stands_for_all_lanes() -> None:
+    assert (on_vectors(lambda a, b: (a + 5) ^ b, A, B) == (A + np.uint32(5)) ^ B).all()
+    assert (on_vectors(lambda a, b: a & np.uint32(0xFFFF0000), A, B) == A & np.uint32(0xFFFF0000)).all()
+
+
+def test_larger_and_smaller_are_without_sign() -> None:
+    larger, smaller = simd.larger, simd.smaller
+    assert (on_vectors(lambda a, b: larger(a, b), A, B) == np.maximum(A, B)).all()
+    assert (on_vectors(lambda a, b: smaller(a, b), A, B) == np.minimum(A, B)).all()
+
+
+def test_where_the_mask_is_zero_so_is_the_result() -> None:
+    where = simd.where
+    assert (on_vectors(lambda a, b: where(a, b), A, B) == np.where(A != 0, B, 0)).all()
+
+
+@pytest.mark.parametrize("by", [0, 8, 16, 24])
+def test_rotations(by: int) -> None:
+    rotated_left = simd.rotated_left
+    want = [(int(a) << by | int(a) >> (32 - by)) & 0xFFFFFFFF for a in A]
+    assert on_vectors(lambda a, _: rotated_left(a, by), A, B).tolist() == want
+
+
+def test_all_lanes_of_one() -> None:
+    @numba.njit
+    def both(a: Any) -> Any:
+        return simd.largest(simd.load(a, 0)), simd.smallest(simd.load(a, 0))
+
+    assert both(B) == (B.max(), B.min())
+
+
+def test_lanes_are_counted_from_zero() -> None:
+    counting = simd.counting
+    assert on_vectors(lambda a, b: counting(), A, B).tolist() == list(range(8))
+
+
+def test_bytes_are_stored_those_of_one_place_together() -> None:
+    @numba.njit
+    def run(a: Any, out: Any) -> None:
+        simd.store_bytes(out, 3, simd.load(a, 0))
+
+    out = np.zeros(40, np.uint8)
+    run(A, out)
+    assert out[3:35].tolist() == [int(a) >> 8 * place & 0xFF for place in range(4) for a in A]
+    assert not out[:3].any()
+    assert not out[35:].any(), "nothing around them is written"
