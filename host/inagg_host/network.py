@@ -175,7 +175,8 @@ class Network:
         if self._over:
             self._late.append(task)
             return
-        values, out, now = task.values.reshape(-1), task.target.reshape(-1), time.monotonic()
+        values, now = task.values.reshape(-1), time.monotonic()
+        out = values if task.target is task.values else task.target.reshape(-1)  # in place: one array to look at
         if task.float_type is None:
             operation = self.engine.submit_max(values, out, now)
         else:

@@ -249,12 +249,10 @@ class Transport:
 
     def totals(self) -> Totals:
         """What has been done so far, up to now. On the transport's thread, in a callback of an operation or a post."""
-        link, c = self._link.counters, self._counters
+        c = self._counters
         self._watch.lap()
-        return Totals(
-            link.datagrams_out, link.datagrams_in, link.bytes_out, link.bytes_in,
-            sum(w.resent for w in self.engine.windows), c.encode_s, c.network_s, c.decode_s,
-        )  # fmt: skip
+        resent = sum([w.resent for w in self.engine.windows])
+        return Totals(*self._link.traffic, resent, c.encode_s, c.network_s, c.decode_s)
 
     def update_counters(self) -> None:
         """Bring into the counters what link and engine count themselves. On the transport's thread."""

@@ -10,15 +10,12 @@ from inagg_wire.compiled import inline, jit
 from inagg_wire.layout import GENERATION_MAX
 
 from .loops import REORDER_BLOCKS, lost, push
+from .plan import BLOCKS, CHUNK, COUNT, FIRST, PHASE, PLACE
 from .stream import (
     BASE,
     BATCH,
-    BLOCKS,
-    CHUNK,
-    COUNT,
     ENCODE,
     END,
-    FIRST,
     FLIGHT,
     HEADER,
     HIGHEST,
@@ -32,9 +29,7 @@ from .stream import (
     NEXT,
     OVERTAKEN,
     OWN,
-    PHASE,
     PIECES,
-    PLACE,
     PROGRESS,
     REFINE,
     RESENT,

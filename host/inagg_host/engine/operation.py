@@ -14,8 +14,10 @@ import numpy.typing as npt
 
 from inagg_host import kernels
 
-from .plan import Item, Phase, chunk_blocks, plan
+from .plan import PLACE, Item, Phase, chunk_blocks, plan, plan_rows
 from .window import Bytes, Integers
+
+NO_ROWS = np.zeros((0, 6), np.int64)
 
 
 class Codec(Protocol):
@@ -53,6 +55,8 @@ class Operation:
     divisor: int
     runs: kernels.Runs
     items: tuple[Item, ...]
+    rows: Integers
+    """The same for compiled loops (`plan_rows`); none if there are blocks of scales alone, which they leave alone."""
     chunk: int
     """How many blocks have their scales in one block."""
     first_block: int
@@ -61,7 +65,8 @@ class Operation:
     """Blocks without a result."""
     magnitudes: npt.NDArray[np.uint64]
     """Largest magnitudes (`kernels.UNKNOWN` where nobody has looked), then this rank's scale bytes, the agreed
-    ones and their refinements; one per value block. Of bytes, these are the own ones and the maxima."""
+    ones and their refinements, three rows of one array; one per value block. Of bytes, these are the own ones and the
+    maxima."""
     own: Bytes
     agreed: Bytes
     refinement: Bytes
@@ -81,10 +86,9 @@ class Operation:
     @cached_property
     def table(self) -> Integers:
         """`inagg_host.engine.stream.Part.items`."""
-        rows = [
-            (i.phase, self.first_block + i.start, i.count, i.first, i.blocks, i.first // self.chunk) for i in self.items
-        ]
-        return np.array(rows, np.int64)
+        table = self.rows.copy()
+        table[:, PLACE] += self.first_block
+        return table
 
     @property
     def job(self) -> kernels.Job:
@@ -126,20 +130,24 @@ def begin_sum(
     for array in arrays:
         job.bits(array)
     chunk = chunk_blocks(job.lanes, scale_lanes)
-    items = plan(values.size, job.lanes, chunk, job.refined)
+    shape = values.size, job.lanes, chunk, job.refined
+    items = plan(*shape)
     count, blocks = job.blocks(values.size), items[-1].start + items[-1].count
-    own, agreed, refinement = (np.zeros(count, np.uint8) for _ in range(3))
+    own, agreed, refinement = np.zeros((3, count), np.uint8)
+    magnitudes = np.empty(count, np.uint64)
+    magnitudes.fill(kernels.UNKNOWN)
     return Operation(
         values,
         out,
         divisor,
         runs,
         items,
+        plan_rows(*shape),
         chunk,
         first_block,
         now,
         blocks,
-        np.full(count, kernels.UNKNOWN, np.uint64),
+        magnitudes,
         own,
         agreed,
         refinement,
@@ -164,6 +172,7 @@ def begin_max(values: Bytes, out: Bytes, runs: kernels.Runs, chunk: int, first_b
         1,
         runs,
         items,
+        NO_ROWS,
         chunk,
         first_block,
         now,

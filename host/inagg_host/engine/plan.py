@@ -94,6 +94,19 @@ def plan(elements: int, lanes: int, chunk: int, refined: bool) -> tuple[Item, ..
     return tuple(_items(-(-elements // lanes), chunk, refined))
 
 
+PHASE, PLACE, COUNT, FIRST, BLOCKS, CHUNK = range(6)
+"""Columns of `plan_rows`: the fields of `Item`, and the number of the chunk."""
+
+
+@lru_cache(1024)
+def plan_rows(elements: int, lanes: int, chunk: int, refined: bool) -> npt.NDArray[np.int64]:
+    """`plan` as int64, (items, 6). It is not to be changed."""
+    rows = [
+        (i.phase, i.start, i.count, i.first, i.blocks, i.first // chunk) for i in plan(elements, lanes, chunk, refined)
+    ]
+    return np.array(rows, np.int64)
+
+
 def _items(values: int, chunk: int, refined: bool) -> Iterator[Item]:
     chunks = -(-values // chunk)
     phases = list(Phase) if refined else [Phase.SCALE, Phase.VALUES]

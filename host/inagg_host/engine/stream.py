@@ -41,7 +41,8 @@ NUMBERS = 25
 
 RESULTS_MOST = 1 << 12
 """More than there can be in one batch, whose 65,535 bytes have headers of 24 bytes or more."""
-SAMPLES_MOST = 32
+SAMPLES_MOST = 256
+"""As many round trips as a loop goes on for without Python."""
 
 # Indices into a shard's row of `Stream.s`, seconds: its window's, then the samples.
 SHORTEST, PROGRESS, TIMEOUT, SAMPLE = range(4)
@@ -53,9 +54,6 @@ ENCODING, NETWORK, DECODING, IDLE = range(4)
 START, LENGTH, SHARD = range(3)
 """Columns of `Stream.pieces`."""
 
-PHASE, PLACE, COUNT, FIRST, BLOCKS, CHUNK = range(6)
-"""Columns of `Part.items`: those of `inagg_host.engine.plan.Item`, but ``PLACE`` is the job's number of the block; and
-the number of the chunk."""
 SCALE, REFINE, VALUES = (int(phase) for phase in Phase)
 
 
@@ -63,6 +61,7 @@ class Part(NamedTuple):
     """An operation: see `inagg_host.engine.operation.Operation`."""
 
     items: Any
+    """`inagg_host.engine.plan.plan_rows`, but ``PLACE`` is the job's number of the block."""
     ready: Any
     scales: Any
     own: Any

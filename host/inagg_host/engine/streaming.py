@@ -94,8 +94,9 @@ class Streaming:
     def _part(self, operation: Operation, values: npt.NDArray[Any], data: Bytes) -> Part:
         """What a loop needs of an operation, whose ``values`` it sends or takes. ``data``: where it receives."""
         o, context = operation, self._context(operation.runs, data).copy()
+        own, blocks = _at(o.own), o.own.size  # the first of three rows
         context[: calls.RING] = (
-            _at(values), values.size, _at(o.agreed), _at(o.refinement), o.agreed.size, _at(o.magnitudes), _at(o.own),
+            _at(values), values.size, own + blocks, own + 2 * blocks, blocks, _at(o.magnitudes), own,
         )  # fmt: skip
         context[calls.DIVISOR], context[calls.AHEAD] = o.divisor, LOOK_AHEAD * o.chunk if o.job.looks_ahead else 0
         if o.contributed is not None:

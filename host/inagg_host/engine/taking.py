@@ -11,17 +11,13 @@ from inagg_wire.compiled import inline, jit
 
 from .filling import copy
 from .loops import accept, adapted
-from .plan import SIGNATURE_LANES
+from .plan import BLOCKS, CHUNK, COUNT, FIRST, PHASE, PLACE, SIGNATURE_LANES
 from .stream import (
     ANSWERED,
     AT,
     BASE,
-    BLOCKS,
-    CHUNK,
-    COUNT,
     DECODE,
     END,
-    FIRST,
     FLIGHT,
     FRESH,
     HEADER,
@@ -33,8 +29,6 @@ from .stream import (
     MOST,
     NEXT,
     OVERTAKEN,
-    PHASE,
-    PLACE,
     PROGRESS,
     PROGRESSED,
     REFINE,

@@ -103,6 +103,14 @@ class Counters:
     """errno name -> how many system calls failed so"""
 
 
+Traffic = tuple[int, int, int, int]
+"""Datagrams sent and received, bytes sent and received."""
+
+
+def traffic_of(c: Counters) -> Traffic:
+    return c.datagrams_out, c.datagrams_in, c.bytes_out, c.bytes_in
+
+
 class Link(Protocol):
     """Sends and receives batches. Every link is also a context manager that closes itself."""
 
@@ -115,6 +123,11 @@ class Link(Protocol):
     @abstractmethod
     def counters(self) -> Counters:
         """The link's own, live counters (a wrapper's are those of the link below). Copy them to keep them."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """Those of `counters` that change with every operation; no question to the kernel."""
+        return traffic_of(self.counters)
 
     @property
     def next_due_s(self) -> float | None:

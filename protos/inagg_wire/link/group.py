@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from inagg_wire.link import port as ports
 from inagg_wire.link import sockopt
-from inagg_wire.link.base import Address, Batch, Counters, Link, canonical
+from inagg_wire.link.base import Address, Batch, Counters, Link, Traffic, canonical, traffic_of
 from inagg_wire.link.udp import UdpLink
 
 
@@ -96,6 +96,13 @@ class GroupLink(Link):
     def counters(self) -> Counters:
         """Of all its sockets, also those of groups that it no longer hears: a copy."""
         return reduce(total, (*self._past, *(listener.counters for listener in self._listeners)), self._link.counters)
+
+    @property
+    def traffic(self) -> Traffic:
+        out, in_, bytes_out, bytes_in = self._link.traffic
+        for more in (*map(traffic_of, self._past), *(listener.traffic for listener in self._listeners)):
+            out, in_, bytes_out, bytes_in = out + more[0], in_ + more[1], bytes_out + more[2], bytes_in + more[3]
+        return out, in_, bytes_out, bytes_in
 
     def port(self) -> ports.Port | None:
         """None where ``link`` has none, and with more groups than one has room for."""

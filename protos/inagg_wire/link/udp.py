@@ -37,6 +37,7 @@ from inagg_wire.link.base import (
     Batch,
     Counters,
     Link,
+    Traffic,
     canonical,
     count_datagrams,
     datagrams_per_call,
@@ -143,6 +144,12 @@ class UdpLink(Link):
         if self._socket.fileno() >= 0:
             self._counters.kernel_drops = sockopt.receive_drops(self._socket)
         return self._counters
+
+    @property
+    def traffic(self) -> Traffic:
+        in_, bytes_in, _, out, bytes_out = self._words[ports.DATAGRAMS_IN : ports.CALLS_OUT].tolist()
+        c = self._counters
+        return c.datagrams_out + out, c.datagrams_in + in_, c.bytes_out + bytes_out, c.bytes_in + bytes_in
 
     def _absorb(self) -> None:
         """Add what a compiled loop has counted."""
