@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from numba.core import cgutils, types
-from numba.extending import intrinsic, models, overload, register_model
+from numba.extending import intrinsic, models, overload, register_jitable, register_model
 
 LANES: Final = 8
 
@@ -143,10 +143,39 @@ def _rotated_left(_context: Any, x: Any, by: Any) -> Any:
     return (u32x8(u32x8, by), generate) if x == u32x8 and isinstance(by, types.Integer) else None
 
 
+def _halved(_context: Any, x: Any) -> Any:
+    """``x`` shifted to the right by one bit, with its sign."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.ashr(args[0], _constant(_VECTOR, [1] * LANES))
+
+    return (u32x8(u32x8), generate) if x == u32x8 else None
+
+
+def _float_sum(_context: Any, a: Any, b: Any) -> Any:
+    """The sum of two vectors that are bits of float32, as bits."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        floats = ir.VectorType(ir.FloatType(), LANES)
+        return builder.bitcast(builder.fadd(*(builder.bitcast(x, floats) for x in args)), _VECTOR)
+
+    return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+
+
 larger: Any = intrinsic(_larger)
 smaller: Any = intrinsic(_smaller)
 where: Any = intrinsic(_where)
 rotated_left: Any = intrinsic(_rotated_left)
+halved: Any = intrinsic(_halved)
+float_sum: Any = intrinsic(_float_sum)
+
+
+@register_jitable
+def packed(low: Any, high: Any) -> Any:
+    """The signs and exponents of floats as bytes: of ``low`` in byte 0, of ``high`` in byte 2; bit 7 and the lower
+    seven bits of the exponent. (That is what a nat8 code is, if the exponents are levels.)"""
+    halves = (high & 0xFFFF0000) | (low >> 16)
+    return ((halves >> 8) & 0x00800080) | ((halves >> 7) & 0x007F007F)
 
 
 # --- all lanes of one ---
@@ -221,6 +250,39 @@ def _store_bytes(_context: Any, array: Any, at: Any, x: Any) -> Any:
     return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint8) and x == u32x8 else None
 
 
+def _load_fourths(_context: Any, array: Any, at: Any) -> Any:
+    """Elements ``at``, ``at`` + 4 to ``at`` + 28 of ``array``, uint32, which has ``at`` + 31."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        all_of_them = ir.VectorType(_WORD, 4 * LANES)
+        words = builder.load(_pointer(context, builder, signature, args, all_of_them), align=4)
+        return builder.shuffle_vector(words, words, _constant(_VECTOR, range(0, 4 * LANES, 4)))
+
+    return (u32x8(array, types.intp), generate) if _is_row(array, types.uint32) else None
+
+
+def _load_bytes(_context: Any, array: Any, at: Any) -> Any:
+    """Elements ``at`` to ``at`` + 31 of ``array``, uint8, four a lane."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_pointer(context, builder, signature, args, _VECTOR), align=1)
+
+    return (u32x8(array, types.intp), generate) if _is_row(array, types.uint8) else None
+
+
+def _store_lanes(_context: Any, array: Any, at: Any, x: Any) -> Any:
+    """``x``, four bytes a lane, to elements ``at`` to ``at`` + 31 of ``array``, uint8."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _pointer(context, builder, signature, args, _VECTOR), align=1)
+        return context.get_dummy_value()
+
+    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint8) and x == u32x8 else None
+
+
 load: Any = intrinsic(_load)
+load_fourths: Any = intrinsic(_load_fourths)
+load_bytes: Any = intrinsic(_load_bytes)
+store_lanes: Any = intrinsic(_store_lanes)
 store: Any = intrinsic(_store)
 store_bytes: Any = intrinsic(_store_bytes)

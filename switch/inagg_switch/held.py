@@ -11,12 +11,25 @@ from typing import Any
 import numpy as np
 
 from inagg_wire.compiled import inline, jit, shift_left
+from inagg_wire.simd import (
+    LANES,
+    float_sum,
+    halved,
+    load_bytes,
+    load_fourths,
+    packed,
+    splat,
+    store_lanes,
+)  # fmt: skip
 
 from .kernels import I32, U32, Array, nat8_code, nat8_value
 
 HELD_WORKERS = 4
 """So many workers' codes of a byte fit into a row of accumulators, four bytes a lane. They stand there in the order in
 which they came, each worker's after another's."""
+
+GROUP = 4 * LANES
+"""Lanes that are added at a time."""
 
 ONE = np.uint8(1)
 ZERO = np.float32(0)
@@ -79,6 +92,41 @@ def code_of_float(value: Any, noise: Any) -> Any:
 
 
 @jit
+def vector_codes(a: Array, b: Array, c: Array, last: Array, workers: int, lane: int, noise: Any) -> Any:
+    """The codes of `GROUP` sums from ``lane`` on, four a word, as they come and go. ``noise``: that of each word, whose
+    four lanes share it."""
+    wa, wb, wc, wd = load_bytes(a, lane), load_bytes(b, lane), load_bytes(c, lane), load_bytes(last, lane)
+    if workers == 2:
+        s0, s1 = float_sum(floats_of(wa, 24), floats_of(wd, 24)), float_sum(floats_of(wa, 16), floats_of(wd, 16))
+        s2, s3 = float_sum(floats_of(wa, 8), floats_of(wd, 8)), float_sum(floats_of(wa, 0), floats_of(wd, 0))
+    else:
+        s0, s1 = sums_of(wa, wb, wc, wd, 24), sums_of(wa, wb, wc, wd, 16)
+        s2, s3 = sums_of(wa, wb, wc, wd, 8), sums_of(wa, wb, wc, wd, 0)
+    even = packed(rounded_floats(s0, noise), rounded_floats(s2, noise))
+    return even | (packed(rounded_floats(s1, noise), rounded_floats(s3, noise)) << 8)
+
+
+@inline
+def sums_of(a: Any, b: Any, c: Any, d: Any, by: int) -> Any:
+    first, second = float_sum(floats_of(a, by), floats_of(b, by)), float_sum(floats_of(c, by), floats_of(d, by))
+    return float_sum(first, second)
+
+
+@inline
+def floats_of(words: Any, by: int) -> Any:
+    """`float_of` the byte of each word that is the highest when it is shifted to the left by ``by``; as bits."""
+    return halved(words << by) & 0xBF800000
+
+
+@inline
+def rounded_floats(sums: Any, noise: Any) -> Any:
+    """`code_of_float` before it is narrowed to a byte."""
+    bits = float_sum(sums, splat(U32(0)))  # a negative zero becomes a positive one
+    by = (splat(U32(1)) - ((bits << 1) >> 24)) & 31
+    return bits + ((noise << by) >> 9)
+
+
+@jit
 def exact_in_floats(a: Array, b: Array, c: Array, d: Array, lanes: int) -> bool:
     """Whether no lane has levels so far apart that a float32 would not hold its sum.
 
@@ -112,8 +160,13 @@ def emit_held(
     else:
         held[(workers - 1) * lanes : (HELD_WORKERS - 1) * lanes] = 0
     exact = exact_in_floats(a, b, c, last, lanes)
+    whole = lanes // GROUP * GROUP if exact else 0
+    for lane in range(0, whole, GROUP):
+        codes = vector_codes(a, b, c, last, workers, lane, load_fourths(noise, lane) ^ word)
+        store_lanes(out, lane, codes)
+        store_lanes(kept, lane, codes)
     if workers == 2 and exact:
-        for i in range(lanes):
+        for i in range(whole, lanes):
             code = code_of_float(float_of(a[i]) + float_of(last[i]) + ZERO, U32(noise[i] ^ word))
             out[i] = code
             kept[i] = code
@@ -123,7 +176,7 @@ def emit_held(
             out[i] = code
             kept[i] = code
     elif exact:
-        for i in range(lanes):
+        for i in range(whole, lanes):
             first, second = float_of(a[i]) + float_of(b[i]), float_of(c[i]) + float_of(last[i])
             code = code_of_float(first + second + ZERO, U32(noise[i] ^ word))
             out[i] = code

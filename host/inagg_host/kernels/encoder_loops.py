@@ -23,6 +23,7 @@ from inagg_wire.simd import (
     larger,
     largest,
     load,
+    packed,
     rotated_left,
     smaller,
     smallest,
@@ -84,20 +85,13 @@ def codes_above(bits: Array, lane: int, noise: Any, half: Any) -> tuple[Any, Any
     s2, s3 = rounded(b2, m2, rotated_left(noise, 16), half), rounded(b3, m3, rotated_left(noise, 24), half)
     most = larger(larger(m0, m1), larger(m2, m3))
     least = smaller(smaller(m0 - U32(1), m1 - U32(1)), smaller(m2 - U32(1), m3 - U32(1)))
-    return two_codes(s0, s2) | (two_codes(s1, s3) << U32(8)), most, least
+    return packed(s0, s2) | (packed(s1, s3) << 8), most, least
 
 
 @jit
 def rounded(b: Any, magnitude: Any, noise: Any, half: Any) -> Any:
-    """Of floats with bits ``b``: the sign in bit 31, the level from bit 23 on. Zero if the magnitude is."""
+    """Floats whose signs and exponents are the codes of those with bits ``b``. Zero if the magnitude is."""
     return where(magnitude, b + (noise >> U32(9)) - half)
-
-
-@jit
-def two_codes(low: Any, high: Any) -> Any:
-    """What `rounded` gives, to codes in bytes 0 and 2. Levels have five bits, so no other is in the way."""
-    halves = (high & U32(0xFFFF0000)) | (low >> U32(16))
-    return ((halves >> U32(8)) & U32(0x00800080)) | ((halves >> U32(7)) & U32(0x007F007F))
 
 
 @jit
