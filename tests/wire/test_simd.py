@@ -82,6 +82,54 @@ def test_lanes_are_counted_from_zero() -> None:
     assert on_vectors(lambda a, b: counting(), A, B).tolist() == list(range(8))
 
 
+def test_halving_keeps_the_sign() -> None:
+    halved = simd.halved
+    assert (on_vectors(lambda a, _: halved(a), A, B).view(np.int32) == A.view(np.int32) >> 1).all()
+
+
+def test_bits_of_floats_are_added_as_floats() -> None:
+    x, y = RNG.standard_normal((2, 8)).astype(np.float32)
+    x[0] = y[0] = -0.0
+    float_sum = simd.float_sum
+    got = on_vectors(lambda a, b: float_sum(a, b), x.view(np.uint32), y.view(np.uint32))
+    assert got.tolist() == (x + y).view(np.uint32).tolist()
+
+
+def test_signs_and_exponents_of_floats_are_packed_into_bytes() -> None:
+    packed = simd.packed
+    got = on_vectors(lambda a, b: packed(a, b), A, B)
+    code_a, code_b = ((x >> 24 & 128) | (x >> 23 & 127) for x in (A, B))
+    assert got.tolist() == (code_a | code_b << np.uint32(16)).tolist()
+
+
+def test_every_fourth_element_is_loaded() -> None:
+    words = RNG.integers(0, 1 << 32, 40, np.uint32)
+
+    @numba.njit
+    def run(a: Any, out: Any) -> None:
+        simd.store(out, 0, simd.load_fourths(a, 5))
+
+    out = np.zeros(8, np.uint32)
+    run(words, out)
+    assert out.tolist() == words[5:37:4].tolist()
+
+
+def test_bytes_come_and_go_four_a_lane() -> None:
+    data = RNG.integers(0, 256, 40, np.uint8)
+
+    @numba.njit
+    def run(a: Any, words: Any, out: Any) -> None:
+        x = simd.load_bytes(a, 3)
+        simd.store(words, 0, x)
+        simd.store_lanes(out, 1, x)
+
+    words, out = np.zeros(8, np.uint32), np.zeros(40, np.uint8)
+    run(data, words, out)
+    assert words.tobytes() == data[3:35].tobytes() == out[1:33].tobytes()
+    assert not out[:1].any()
+    assert not out[33:].any(), "nothing around them is written"
+
+
 def test_bytes_are_stored_those_of_one_place_together() -> None:
     @numba.njit
     def run(a: Any, out: Any) -> None:
