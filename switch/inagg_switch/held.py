@@ -20,7 +20,7 @@ from inagg_wire.simd import (
     packed,
     splat,
     store_lanes,
-)  # fmt: skip
+)
 
 from .kernels import I32, U32, Array, nat8_code, nat8_value
 

@@ -30,7 +30,7 @@ from inagg_wire.simd import (
     splat,
     store_bytes,
     where,
-)  # fmt: skip
+)
 
 from .bits import I32, I64, U8, U32, U64, Array, as_float, hashed, jit, largest_magnitude, magnitude_of, swapped
 
