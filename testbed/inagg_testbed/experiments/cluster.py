@@ -17,6 +17,7 @@ from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Aggregation, Compressor, Floats
 from inagg_host.compress.exchange import Exchange
 from inagg_host.compress.memory import Memories
+from inagg_host.engine.plan import chunk_blocks
 from inagg_wire import formats
 from inagg_wire.layout import Encoding, datagram_bytes
 from inagg_wire.link import FaultLink, Faults, Link
@@ -108,7 +109,8 @@ def open_cluster(
 ) -> Iterator[Cluster]:
     """``workers`` ranks in the job ``name`` on the switch with this control address, until the end of the block.
 
-    ``seed``: of all noise. ``loss``: share of the datagrams that is lost on the way to and from each rank.
+    ``seed``: of all noise. ``loss``: share of the datagrams that is lost on the way to and from each rank. ``lanes``:
+    None for as many as fit a datagram of a network of 1500 bytes, though loopback could carry more.
     """
 
     links: dict[int, CountingLink] = {}
@@ -124,7 +126,7 @@ def open_cluster(
             rank=rank,
             workers=workers,
             format=fmt,
-            lanes=lanes,
+            lanes=formats.job_format(fmt).max_lanes(workers) if lanes is None else lanes,
             seed=seed,
             timeout_s=PATIENCE_S,
             wrap_link=partial(wrap, rank),
@@ -151,6 +153,6 @@ def bytes_up(fmt_name: str, workers: int, elements: int, max_rounds: int = 0) ->
     fmt = formats.job_format(fmt_name)
     lanes = fmt.max_lanes(workers)
     blocks = -(-elements // lanes)
-    scales = -(-blocks // (fmt.scale_lanes(lanes) - 8)) * (2 if fmt.refined else 1)
+    scales = -(-blocks // chunk_blocks(lanes, fmt.scale_lanes(lanes))) * (2 if fmt.refined else 1)
     scale_bytes = datagram_bytes(Encoding.SCALE8, fmt.scale_lanes(lanes))
     return blocks * datagram_bytes(fmt.up, lanes) + (scales + max_rounds) * scale_bytes
