@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_wire.link.base import Address, Batch, Counters, Link, count_datagrams, split
+from inagg_wire.link.base import Address, Batch, Counters, Link, Traffic, count_datagrams, split
 from inagg_wire.link.port import (
     CORRUPTED,
     DUPLICATED,
@@ -313,6 +313,10 @@ class FaultLink(Link):
     @property
     def counters(self) -> Counters:
         return self.link.counters
+
+    @property
+    def traffic(self) -> Traffic:
+        return self.link.traffic
 
     def port(self) -> Port | None:
         port, models = self.link.port(), (self.sending, self.receiving)

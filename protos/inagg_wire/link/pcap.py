@@ -19,7 +19,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_wire.link.base import Address, Batch, Counters, Link, count_datagrams
+from inagg_wire.link.base import Address, Batch, Counters, Link, Traffic, count_datagrams
 
 MAGIC_NANOSECONDS = 0xA1B23C4D
 MAGIC_MICROSECONDS = 0xA1B2C3D4
@@ -148,6 +148,10 @@ class CaptureLink(Link):
     @property
     def counters(self) -> Counters:
         return self.link.counters
+
+    @property
+    def traffic(self) -> Traffic:
+        return self.link.traffic
 
     @property
     def next_due_s(self) -> float | None:

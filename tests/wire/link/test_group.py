@@ -176,7 +176,9 @@ def test_what_a_loop_receives_is_counted(stack: ExitStack, sender: UdpLink) -> N
     sender.send(Batch(numbered(5, 1000), 1000, group_of(sender).address))
     sender.send(Batch(numbered(2, 1000), 1000, link.address))
     receive_all(link)
+    assert link.traffic[1::2] == (7, 7000), "before the counters were asked for, and after"
     assert (link.counters.datagrams_in, link.counters.bytes_in, link.counters.calls_in) == (7, 7000, 2)
+    assert link.traffic[1::2] == (7, 7000)
 
 
 @needs_port
@@ -217,6 +219,7 @@ def test_the_counters_are_those_of_all_sockets_also_when_they_are_closed(stack: 
     for _ in range(2):
         counters = link.counters
         assert (counters.datagrams_in, counters.bytes_in, counters.calls_in) == (4, 400, 2)
+        assert link.traffic == (counters.datagrams_out, 4, counters.bytes_out, 400)
         assert (counters.datagrams_out, counters.kernel_drops) == (3, 0)
         link.listen([])
 
