@@ -102,22 +102,14 @@ def _call(builder: Any, name: str, result: Any, args: Any) -> Any:
     return builder.call(declared(builder.module, function, f"llvm.{name}.v{LANES}i32"), args)
 
 
-def _larger(_context: Any, a: Any, b: Any) -> Any:
-    """The larger one in each lane."""
+def _of_two(name: str) -> Any:
+    def typed(_context: Any, a: Any, b: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return _call(builder, name, _VECTOR, args)
 
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return _call(builder, "umax", _VECTOR, args)
+        return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
 
-    return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
-
-
-def _smaller(_context: Any, a: Any, b: Any) -> Any:
-    """The smaller one in each lane."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return _call(builder, "umin", _VECTOR, args)
-
-    return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+    return intrinsic(typed)
 
 
 def _where(_context: Any, mask: Any, x: Any) -> Any:
@@ -130,17 +122,11 @@ def _where(_context: Any, mask: Any, x: Any) -> Any:
     return (u32x8(u32x8, u32x8), generate) if mask == x == u32x8 else None
 
 
-def _rotated_left(_context: Any, x: Any, by: Any) -> Any:
-    """``x`` rotated by ``by`` bits."""
+def _turned(_context: Any, x: Any, by: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _call(builder, "fshl", _VECTOR, [args[0], *args])
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        by = context.cast(builder, args[1], signature.args[1], types.uint32)
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
-        first = builder.insert_element(undefined, by, _WORD(0))
-        all_by = builder.shuffle_vector(first, undefined, _constant(_VECTOR, [0] * LANES))
-        return _call(builder, "fshl", _VECTOR, [args[0], args[0], all_by])
-
-    return (u32x8(u32x8, by), generate) if x == u32x8 and isinstance(by, types.Integer) else None
+    return (u32x8(u32x8, u32x8), generate) if x == by == u32x8 else None
 
 
 def _halved(_context: Any, x: Any) -> Any:
@@ -162,12 +148,18 @@ def _float_sum(_context: Any, a: Any, b: Any) -> Any:
     return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
 
 
-larger: Any = intrinsic(_larger)
-smaller: Any = intrinsic(_smaller)
+larger, smaller = _of_two("umax"), _of_two("umin")
+"""Of two vectors, the larger or the smaller one in each lane."""
 where: Any = intrinsic(_where)
-rotated_left: Any = intrinsic(_rotated_left)
+_rotated: Any = intrinsic(_turned)
 halved: Any = intrinsic(_halved)
 float_sum: Any = intrinsic(_float_sum)
+
+
+@register_jitable
+def rotated_left(x: Any, by: int) -> Any:
+    """``x`` rotated by ``by`` bits."""
+    return _rotated(x, splat(by))
 
 
 @register_jitable
@@ -181,26 +173,18 @@ def packed(low: Any, high: Any) -> Any:
 # --- all lanes of one ---
 
 
-def _largest(_context: Any, x: Any) -> Any:
-    """The largest lane, uint32."""
+def _of_all(name: str) -> Any:
+    def typed(_context: Any, x: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return _call(builder, name, _WORD, args)
 
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return _call(builder, "vector.reduce.umax", _WORD, args)
+        return (types.uint32(u32x8), generate) if x == u32x8 else None
 
-    return (types.uint32(u32x8), generate) if x == u32x8 else None
-
-
-def _smallest(_context: Any, x: Any) -> Any:
-    """The smallest lane, uint32."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return _call(builder, "vector.reduce.umin", _WORD, args)
-
-    return (types.uint32(u32x8), generate) if x == u32x8 else None
+    return intrinsic(typed)
 
 
-largest: Any = intrinsic(_largest)
-smallest: Any = intrinsic(_smallest)
+largest, smallest = _of_all("vector.reduce.umax"), _of_all("vector.reduce.umin")
+"""The largest or the smallest lane, uint32."""
 
 
 # --- memory, of which no bound is checked ---
@@ -212,27 +196,32 @@ def _pointer(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -
     return builder.bitcast(builder.gep(array.data, [args[1]]), kind.as_pointer())
 
 
-def _is_row(array: Any, dtype: Any) -> bool:
-    return isinstance(array, types.Array) and array.dtype == dtype and array.ndim == 1 and array.layout == "C"
+def _is_row(array: Any, *dtypes: Any) -> bool:
+    return isinstance(array, types.Array) and array.dtype in dtypes and array.ndim == 1 and array.layout == "C"
+
+
+def _align(signature: Any) -> int:
+    return int(signature.args[0].dtype.bitwidth) // 8
 
 
 def _load(_context: Any, array: Any, at: Any) -> Any:
-    """Elements ``at`` to ``at`` + 7 of ``array``, uint32."""
+    """Eight elements of ``array`` from ``at`` on, if it is of uint32; 32, four a lane, if it is of uint8."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_pointer(context, builder, signature, args, _VECTOR), align=4)
+        return builder.load(_pointer(context, builder, signature, args, _VECTOR), align=_align(signature))
 
-    return (u32x8(array, types.intp), generate) if _is_row(array, types.uint32) else None
+    return (u32x8(array, types.intp), generate) if _is_row(array, types.uint32, types.uint8) else None
 
 
 def _store(_context: Any, array: Any, at: Any, x: Any) -> Any:
-    """``x`` to elements ``at`` to ``at`` + 7 of ``array``, uint32."""
+    """``x`` to where `load` takes it from."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _pointer(context, builder, signature, args, _VECTOR), align=4)
+        builder.store(args[2], _pointer(context, builder, signature, args, _VECTOR), align=_align(signature))
         return context.get_dummy_value()
 
-    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint32) and x == u32x8 else None
+    usable = _is_row(array, types.uint32, types.uint8) and x == u32x8
+    return (types.none(array, types.intp, x), generate) if usable else None
 
 
 def _store_bytes(_context: Any, array: Any, at: Any, x: Any) -> Any:
@@ -261,28 +250,7 @@ def _load_fourths(_context: Any, array: Any, at: Any) -> Any:
     return (u32x8(array, types.intp), generate) if _is_row(array, types.uint32) else None
 
 
-def _load_bytes(_context: Any, array: Any, at: Any) -> Any:
-    """Elements ``at`` to ``at`` + 31 of ``array``, uint8, four a lane."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_pointer(context, builder, signature, args, _VECTOR), align=1)
-
-    return (u32x8(array, types.intp), generate) if _is_row(array, types.uint8) else None
-
-
-def _store_lanes(_context: Any, array: Any, at: Any, x: Any) -> Any:
-    """``x``, four bytes a lane, to elements ``at`` to ``at`` + 31 of ``array``, uint8."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _pointer(context, builder, signature, args, _VECTOR), align=1)
-        return context.get_dummy_value()
-
-    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint8) and x == u32x8 else None
-
-
 load: Any = intrinsic(_load)
 load_fourths: Any = intrinsic(_load_fourths)
-load_bytes: Any = intrinsic(_load_bytes)
-store_lanes: Any = intrinsic(_store_lanes)
 store: Any = intrinsic(_store)
 store_bytes: Any = intrinsic(_store_bytes)

@@ -15,11 +15,11 @@ from inagg_wire.simd import (
     LANES,
     float_sum,
     halved,
-    load_bytes,
+    load,
     load_fourths,
     packed,
     splat,
-    store_lanes,
+    store,
 )
 
 from .kernels import I32, U32, Array, nat8_code, nat8_value
@@ -95,7 +95,7 @@ def code_of_float(value: Any, noise: Any) -> Any:
 def vector_codes(a: Array, b: Array, c: Array, last: Array, workers: int, lane: int, noise: Any) -> Any:
     """The codes of `GROUP` sums from ``lane`` on, four a word, as they come and go. ``noise``: that of each word, whose
     four lanes share it."""
-    wa, wb, wc, wd = load_bytes(a, lane), load_bytes(b, lane), load_bytes(c, lane), load_bytes(last, lane)
+    wa, wb, wc, wd = load(a, lane), load(b, lane), load(c, lane), load(last, lane)
     if workers == 2:
         s0, s1 = float_sum(floats_of(wa, 24), floats_of(wd, 24)), float_sum(floats_of(wa, 16), floats_of(wd, 16))
         s2, s3 = float_sum(floats_of(wa, 8), floats_of(wd, 8)), float_sum(floats_of(wa, 0), floats_of(wd, 0))
@@ -163,8 +163,8 @@ def emit_held(
     whole = lanes // GROUP * GROUP if exact else 0
     for lane in range(0, whole, GROUP):
         codes = vector_codes(a, b, c, last, workers, lane, load_fourths(noise, lane) ^ word)
-        store_lanes(out, lane, codes)
-        store_lanes(kept, lane, codes)
+        store(out, lane, codes)
+        store(kept, lane, codes)
     if workers == 2 and exact:
         for i in range(whole, lanes):
             code = code_of_float(float_of(a[i]) + float_of(last[i]) + ZERO, U32(noise[i] ^ word))

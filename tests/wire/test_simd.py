@@ -119,9 +119,9 @@ def test_bytes_come_and_go_four_a_lane() -> None:
 
     @numba.njit
     def run(a: Any, words: Any, out: Any) -> None:
-        x = simd.load_bytes(a, 3)
+        x = simd.load(a, 3)
         simd.store(words, 0, x)
-        simd.store_lanes(out, 1, x)
+        simd.store(out, 1, x)
 
     words, out = np.zeros(8, np.uint32), np.zeros(40, np.uint8)
     run(data, words, out)
