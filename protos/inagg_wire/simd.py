@@ -20,7 +20,8 @@ ir: Any = vars(cgutils)["ir"]  # llvmlite.ir
 
 _WORD: Any = ir.IntType(32)
 _VECTOR: Any = ir.VectorType(_WORD, LANES)
-_BYTES: Any = ir.VectorType(ir.IntType(8), 4 * LANES)
+_BYTE: Any = ir.IntType(8)
+_BYTES: Any = ir.VectorType(_BYTE, 4 * LANES)
 
 
 class _U32x8(types.Type):
@@ -41,6 +42,11 @@ def _constant(kind: Any, numbers: Any) -> Any:
     return ir.Constant(kind, list(numbers))
 
 
+def _order(indices: Any) -> Any:
+    """For LLVM's shuffles."""
+    return _constant(ir.VectorType(_WORD, len(indices)), indices)
+
+
 def _splat(_context: Any, x: Any) -> Any:
     """All lanes ``x``, modulo 2**32."""
 
@@ -48,7 +54,7 @@ def _splat(_context: Any, x: Any) -> Any:
         x = args[0] if signature.args[0].bitwidth == 32 else builder.trunc(args[0], _WORD)
         undefined = ir.Constant(_VECTOR, ir.Undefined)
         first = builder.insert_element(undefined, x, _WORD(0))
-        return builder.shuffle_vector(first, undefined, _constant(_VECTOR, [0] * LANES))
+        return builder.shuffle_vector(first, undefined, _order([0] * LANES))
 
     return (u32x8(x), generate) if x in (types.uint32, types.int32, types.uint64, types.int64) else None
 
@@ -95,11 +101,17 @@ for _symbol, _name in (
     _define(_symbol, _name)
 
 
-def _call(builder: Any, name: str, result: Any, args: Any) -> Any:
-    """Call one of LLVM's functions on vectors."""
-    function = ir.FunctionType(result, [a.type for a in args])
+def _llvm(builder: Any, name: str, result: Any, args: Any) -> Any:
+    """Call one of LLVM's functions."""
     declared: Any = vars(cgutils)["get_or_insert_function"]
-    return builder.call(declared(builder.module, function, f"llvm.{name}.v{LANES}i32"), args)
+    function = ir.FunctionType(result, [a.type for a in args])
+    return builder.call(declared(builder.module, function, f"llvm.{name}"), args)
+
+
+def _call(builder: Any, name: str, result: Any, args: Any) -> Any:
+    """Call one of those for vectors of integers."""
+    kind = args[0].type
+    return _llvm(builder, f"{name}.v{kind.count}i{kind.element.width}", result, args)
 
 
 def _of_two(name: str) -> Any:
@@ -112,21 +124,19 @@ def _of_two(name: str) -> Any:
     return intrinsic(typed)
 
 
-def _where(_context: Any, mask: Any, x: Any) -> Any:
-    """``x`` in lanes where ``mask`` is not zero, zero in the others."""
+def _rotated(places: int) -> Any:
+    """Each lane rotated to the left by ``places`` bytes."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        zero = _constant(_VECTOR, [0] * LANES)
-        return builder.select(builder.icmp_unsigned("!=", args[0], zero), args[1], zero)
+    def typed(_context: Any, x: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            # As a shuffle, which is one instruction: LLVM makes two or three of a rotation.
+            order = [k // 4 * 4 + (k - places) % 4 for k in range(4 * LANES)]
+            x = builder.bitcast(args[0], _BYTES)
+            return builder.bitcast(builder.shuffle_vector(x, x, _order(order)), _VECTOR)
 
-    return (u32x8(u32x8, u32x8), generate) if mask == x == u32x8 else None
+        return (u32x8(u32x8), generate) if x == u32x8 else None
 
-
-def _turned(_context: Any, x: Any, by: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return _call(builder, "fshl", _VECTOR, [args[0], *args])
-
-    return (u32x8(u32x8, u32x8), generate) if x == by == u32x8 else None
+    return intrinsic(typed)
 
 
 def _halved(_context: Any, x: Any) -> Any:
@@ -150,24 +160,51 @@ def _float_sum(_context: Any, a: Any, b: Any) -> Any:
 
 larger, smaller = _of_two("umax"), _of_two("umin")
 """Of two vectors, the larger or the smaller one in each lane."""
-where: Any = intrinsic(_where)
-_rotated: Any = intrinsic(_turned)
 halved: Any = intrinsic(_halved)
 float_sum: Any = intrinsic(_float_sum)
+rotated_8, rotated_16, rotated_24 = _rotated(1), _rotated(2), _rotated(3)
+"""Each lane rotated to the left by so many bits."""
+
+
+# --- the 16 halves, or 32 bytes, of a vector ---
+
+_HALVES: Any = ir.VectorType(ir.IntType(16), 2 * LANES)
+
+
+def _doubled(_context: Any, x: Any) -> Any:
+    """Each half shifted to the left by one bit."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        halves = builder.bitcast(args[0], _HALVES)
+        return builder.bitcast(builder.add(halves, halves), _VECTOR)
+
+    return (u32x8(u32x8), generate) if x == u32x8 else None
+
+
+def _bytes_less(_context: Any, a: Any, b: Any) -> Any:
+    """Each byte of ``a`` less that of ``b``, or zero."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        difference = _call(builder, "usub.sat", _BYTES, [builder.bitcast(x, _BYTES) for x in args])
+        return builder.bitcast(difference, _VECTOR)
+
+    return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+
+
+doubled: Any = intrinsic(_doubled)
+bytes_less: Any = intrinsic(_bytes_less)
 
 
 @register_jitable
-def rotated_left(x: Any, by: int) -> Any:
-    """``x`` rotated by ``by`` bits."""
-    return _rotated(x, splat(by))
+def upper_halves(low: Any, high: Any) -> Any:
+    """The upper 16 bits of each lane: of ``low`` in the lower half, of ``high`` in the upper one."""
+    return (high & 0xFFFF0000) | (low >> 16)
 
 
 @register_jitable
-def packed(low: Any, high: Any) -> Any:
-    """The signs and exponents of floats as bytes: of ``low`` in byte 0, of ``high`` in byte 2; bit 7 and the lower
-    seven bits of the exponent. (That is what a nat8 code is, if the exponents are levels.)"""
-    halves = (high & 0xFFFF0000) | (low >> 16)
-    return ((halves >> 8) & 0x00800080) | ((halves >> 7) & 0x007F007F)
+def upper_bytes(low: Any, high: Any) -> Any:
+    """The upper 8 bits of each half: of ``low`` in the lower byte, of ``high`` in the upper one."""
+    return (high & 0xFF00FF00) | ((low >> 8) & 0x00FF00FF)
 
 
 # --- all lanes of one ---
@@ -183,6 +220,17 @@ def _of_all(name: str) -> Any:
     return intrinsic(typed)
 
 
+def _any_set(_context: Any, x: Any) -> Any:
+    """Whether a bit of ``x`` is set."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        whole = ir.IntType(32 * LANES)
+        return builder.icmp_unsigned("!=", builder.bitcast(args[0], whole), whole(0))
+
+    return (types.boolean(u32x8), generate) if x == u32x8 else None
+
+
+any_set: Any = intrinsic(_any_set)
 largest, smallest = _of_all("vector.reduce.umax"), _of_all("vector.reduce.umin")
 """The largest or the smallest lane, uint32."""
 
@@ -232,7 +280,7 @@ def _store_bytes(_context: Any, array: Any, at: Any, x: Any) -> Any:
         # On a machine with the high byte first in memory, which Numba does not know, it would be the reverse.
         order = [4 * (k % LANES) + k // LANES for k in range(4 * LANES)]
         x = builder.bitcast(args[2], _BYTES)
-        ordered = builder.shuffle_vector(x, x, _constant(ir.VectorType(_WORD, len(order)), order))
+        ordered = builder.shuffle_vector(x, x, _order(order))
         builder.store(ordered, _pointer(context, builder, signature, args, _BYTES), align=1)
         return context.get_dummy_value()
 
@@ -245,12 +293,25 @@ def _load_fourths(_context: Any, array: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         all_of_them = ir.VectorType(_WORD, 4 * LANES)
         words = builder.load(_pointer(context, builder, signature, args, all_of_them), align=4)
-        return builder.shuffle_vector(words, words, _constant(_VECTOR, range(0, 4 * LANES, 4)))
+        return builder.shuffle_vector(words, words, _order(range(0, 4 * LANES, 4)))
 
     return (u32x8(array, types.intp), generate) if _is_row(array, types.uint32) else None
+
+
+def _prefetch(_context: Any, array: Any, at: Any) -> Any:
+    """Ask for the cache line of element ``at`` of ``array``, which may be beyond its end."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _pointer(context, builder, signature, args, _BYTE)
+        read, keep, data = _WORD(0), _WORD(3), _WORD(1)
+        _llvm(builder, "prefetch.p0i8", ir.VoidType(), [address, read, keep, data])
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp), generate
 
 
 load: Any = intrinsic(_load)
 load_fourths: Any = intrinsic(_load_fourths)
 store: Any = intrinsic(_store)
 store_bytes: Any = intrinsic(_store_bytes)
+prefetch: Any = intrinsic(_prefetch)

@@ -13,13 +13,15 @@ import numpy as np
 from inagg_wire.compiled import inline, jit, shift_left
 from inagg_wire.simd import (
     LANES,
+    doubled,
     float_sum,
     halved,
     load,
     load_fourths,
-    packed,
     splat,
     store,
+    upper_bytes,
+    upper_halves,
 )
 
 from .kernels import I32, U32, Array, nat8_code, nat8_value
@@ -102,8 +104,9 @@ def vector_codes(a: Array, b: Array, c: Array, last: Array, workers: int, lane: 
     else:
         s0, s1 = sums_of(wa, wb, wc, wd, 24), sums_of(wa, wb, wc, wd, 16)
         s2, s3 = sums_of(wa, wb, wc, wd, 8), sums_of(wa, wb, wc, wd, 0)
-    even = packed(rounded_floats(s0, noise), rounded_floats(s2, noise))
-    return even | (packed(rounded_floats(s1, noise), rounded_floats(s3, noise)) << 8)
+    even = upper_halves(rounded_floats(s0, noise), rounded_floats(s2, noise))
+    odd = upper_halves(rounded_floats(s1, noise), rounded_floats(s3, noise))
+    return upper_bytes(doubled(even) | (even & 0x80008000), doubled(odd) | (odd & 0x80008000))
 
 
 @inline
@@ -122,7 +125,7 @@ def floats_of(words: Any, by: int) -> Any:
 def rounded_floats(sums: Any, noise: Any) -> Any:
     """`code_of_float` before it is narrowed to a byte."""
     bits = float_sum(sums, splat(U32(0)))  # a negative zero becomes a positive one
-    by = (splat(U32(1)) - ((bits << 1) >> 24)) & 31
+    by = ((splat(U32(0x00FFFFFF)) - bits) >> 23) & 31  # 1 less the exponent and 256 times the sign; nothing is borrowed
     return bits + ((noise << by) >> 9)
 
 

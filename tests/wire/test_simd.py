@@ -57,16 +57,11 @@ def test_larger_and_smaller_are_without_sign() -> None:
     assert (on_vectors(lambda a, b: smaller(a, b), A, B) == np.minimum(A, B)).all()
 
 
-def test_where_the_mask_is_zero_so_is_the_result() -> None:
-    where = simd.where
-    assert (on_vectors(lambda a, b: where(a, b), A, B) == np.where(A != 0, B, 0)).all()
-
-
-@pytest.mark.parametrize("by", [0, 8, 16, 24])
+@pytest.mark.parametrize("by", [8, 16, 24])
 def test_rotations(by: int) -> None:
-    rotated_left = simd.rotated_left
+    rotated = {8: simd.rotated_8, 16: simd.rotated_16, 24: simd.rotated_24}[by]
     want = [(int(a) << by | int(a) >> (32 - by)) & 0xFFFFFFFF for a in A]
-    assert on_vectors(lambda a, _: rotated_left(a, by), A, B).tolist() == want
+    assert on_vectors(lambda a, _: rotated(a), A, B).tolist() == want
 
 
 def test_all_lanes_of_one() -> None:
@@ -95,11 +90,39 @@ def test_bits_of_floats_are_added_as_floats() -> None:
     assert got.tolist() == (x + y).view(np.uint32).tolist()
 
 
-def test_signs_and_exponents_of_floats_are_packed_into_bytes() -> None:
-    packed = simd.packed
-    got = on_vectors(lambda a, b: packed(a, b), A, B)
-    code_a, code_b = ((x >> 24 & 128) | (x >> 23 & 127) for x in (A, B))
-    assert got.tolist() == (code_a | code_b << np.uint32(16)).tolist()
+def test_halves_are_doubled_each_on_its_own() -> None:
+    doubled = simd.doubled
+    got = on_vectors(lambda a, _: doubled(a), A, B)
+    assert got.view(np.uint16).tolist() == (A.view(np.uint16) << np.uint16(1)).tolist()
+
+
+def test_bytes_are_not_less_than_zero() -> None:
+    bytes_less = simd.bytes_less
+    x, y = A.view(np.uint8), B.view(np.uint8)
+    got = on_vectors(lambda a, b: bytes_less(a, b), A, B)
+    assert got.view(np.uint8).tolist() == np.where(x > y, x - y, 0).tolist()
+
+
+@pytest.mark.parametrize("lane", range(8))
+def test_one_bit_of_any_lane_is_seen(lane: int) -> None:
+    @numba.njit
+    def any_set(a: Any) -> Any:
+        return simd.any_set(simd.load(a, 0))
+
+    x = np.zeros(8, np.uint32)
+    assert not any_set(x)
+    x[lane] = 1 << 4 * lane
+    assert any_set(x)
+
+
+def test_upper_parts_of_two_are_put_together() -> None:
+    upper_halves, upper_bytes = simd.upper_halves, simd.upper_bytes
+    halves = on_vectors(lambda a, b: upper_halves(a, b), A, B).view(np.uint16)
+    assert halves[::2].tolist() == A.view(np.uint16)[1::2].tolist()
+    assert halves[1::2].tolist() == B.view(np.uint16)[1::2].tolist()
+    parts = on_vectors(lambda a, b: upper_bytes(a, b), A, B).view(np.uint8)
+    assert parts[::2].tolist() == A.view(np.uint8)[1::2].tolist()
+    assert parts[1::2].tolist() == B.view(np.uint8)[1::2].tolist()
 
 
 def test_every_fourth_element_is_loaded() -> None:
@@ -140,3 +163,13 @@ def test_bytes_are_stored_those_of_one_place_together() -> None:
     assert out[3:35].tolist() == [int(a) >> 8 * place & 0xFF for place in range(4) for a in A]
     assert not out[:3].any()
     assert not out[35:].any(), "nothing around them is written"
+
+
+def test_asking_for_memory_beyond_the_end_changes_nothing() -> None:
+    @numba.njit
+    def ask(a: Any) -> Any:
+        for at in (0, 7, 1 << 40):
+            simd.prefetch(a, at)
+        return simd.largest(simd.load(a, 0))
+
+    assert ask(A) == A.max()

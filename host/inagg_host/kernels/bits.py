@@ -17,7 +17,7 @@ from numba.core import types
 from numba.extending import intrinsic, overload, register_jitable
 
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
-from inagg_wire.simd import LANES, counting, rotated_left, store
+from inagg_wire.simd import LANES, counting, rotated_8, rotated_16, rotated_24, store
 
 U8, U16, U32, I32, U64, I64 = np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64
 Array = Any  # a numpy array, inside a kernel
@@ -102,9 +102,9 @@ def noise_words(out: Array, lanes: int, k0: Any, k1: Any) -> None:
         x = hashed(counters, k1)
         counters = counters + LANES
         store(out, lane, x)
-        store(out, lane + VECTOR, rotated_left(x, 8))
-        store(out, lane + 2 * VECTOR, rotated_left(x, 16))
-        store(out, lane + 3 * VECTOR, rotated_left(x, 24))
+        store(out, lane + VECTOR, rotated_8(x))
+        store(out, lane + 2 * VECTOR, rotated_16(x))
+        store(out, lane + 3 * VECTOR, rotated_24(x))
 
 
 # --- floats as bits ---
