@@ -15,7 +15,7 @@ import numpy as np
 from inagg_wire.compiled import jit
 from inagg_wire.formats import JobFormat
 from inagg_wire.link import MAX_BATCH_BYTES, Address, Batch, Link, UdpLink
-from inagg_wire.link.native import AGAIN, FAILED, NO_FATES, clock, receive, send, wait
+from inagg_wire.link.native import AGAIN, FAILED, NO_FATES, clock, give_way, receive, send, wait
 from inagg_wire.link.port import ERRNO, PEER, SIZE, Port, address_of, key_of
 from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
@@ -45,17 +45,24 @@ or negative: it is in ``gather``; its shard."""
 LOOK_EVERY_S = 0.001
 """How long other work may wait while datagrams keep coming: to look for it costs a system call."""
 
+LINGER_S = 0.0002
+"""How long to stay awake when nothing has come, and let others run: who sleeps may be woken onto a processor that is
+taken while another one is free. (Measured on two cores, 64 MiB: a tenth less time with two workers, 8 % less with four,
+for 2 % more processor time.)"""
+
 
 @jit
 def pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, wake: int) -> int:
     """Receive and send until something else is to be done; why. ``flat``: the windows' rings; ``gather``: uint8, room
     for a batch; ``where``: int64, see the indices; ``wake``: a descriptor that is readable when there is other work."""
     n, spent = st.n, st.spent
-    now = looked = clock(port)
+    now = looked = heard = clock(port)
     while True:
         got = receive(port)
         before, now = now, clock(port)
         spent[streams.NETWORK] += now - before
+        if got != AGAIN:
+            heard = now
         if got > 0:
             size, shard = port.words[SIZE], shard_of(st.peers, port.words[PEER])
             where[LENGTH], where[SIZE_OF], where[SHARD] = got, size, shard
@@ -105,6 +112,11 @@ def pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, wake:
         if got == AGAIN:
             if exhausted(st):
                 return EXHAUSTED
+            if now - heard < LINGER_S:
+                give_way(port)
+                before, now = now, clock(port)
+                spent[streams.IDLE] += now - before
+                continue
             left_s = time_left(st, now)
             if left_s <= 0:
                 return TIMER

@@ -67,6 +67,7 @@ _setsockopt: Any = ExternalFunction(
 _ppoll: Any = ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
 _memmove: Any = ExternalFunction("memmove", types.uintp(types.uintp, types.uintp, types.uint64))
 _clock_gettime: Any = ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
+_sched_yield: Any = ExternalFunction("sched_yield", types.int32())
 _pointer: Any = types.CPointer
 _errno: Any = ExternalFunction("__errno_location", _pointer(types.int32)())
 
@@ -188,6 +189,13 @@ def send(port: Any, data: Array, length: int, size: int, peer: int) -> Any:
     words[DATAGRAMS_OUT] += sent // size
     words[BYTES_OUT] += sent
     return 0
+
+
+@jit
+def give_way(port: Any) -> None:
+    """Let others run who wait for this processor (sched_yield(2)); then all sockets are to be looked at again."""
+    _sched_yield()
+    port.sockets[READY, : port.words[HEARD]] = 1
 
 
 @jit
