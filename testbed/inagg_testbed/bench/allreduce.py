@@ -1,7 +1,7 @@
 """How fast an all-reduce is, through the switch and through Gloo, in turns in the same processes.
 
 Real worker processes over loopback or shaped links, and a software switch. Each run is timed on every rank from a
-common barrier to the rank's own end; the slowest rank counts.
+common barrier, of neither system, to the rank's own end; the slowest rank counts.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import pairwise
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 from types import TracebackType
 from typing import Any
 
@@ -27,7 +27,7 @@ from inagg_wire.link import FaultLink, Faults
 
 from ..topology import Node, inside, open_topology, start_target, target_entry
 from .links import share_of_link, worker_bytes
-from .load import Child, crew
+from .load import Child, common_barrier, crew
 
 START_LIMIT_S = 120.0
 RUN_LIMIT_S = 600.0
@@ -36,8 +36,6 @@ TARGET_S = 2.0
 LOSSLESS = "inagg-lossless"
 """What the system is called that loses nothing, where the other does."""
 RUNS_MIN, RUNS_MAX = 5, 200
-IDLE_RUNS = 5
-"""Runs of nothing, to know what barriers send."""
 
 
 def _worker(
@@ -50,12 +48,12 @@ def _worker(
     store: str,
     loss: float,
     environment: dict[str, str],
+    barrier: Barrier,
 ) -> None:
     """A rank: joins both systems, then does the runs that it is told and reports their seconds and bytes."""
     os.environ.update(environment, OMP_NUM_THREADS="1")
     with ExitStack() as stack:
         systems: dict[str, Callable[[np.ndarray[Any, Any]], object]] = {}
-        barrier: Callable[[], object]
         if against:
             import torch
             import torch.distributed as dist
@@ -63,46 +61,31 @@ def _worker(
             dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
             stack.callback(dist.destroy_process_group)
             systems["gloo"] = lambda x: dist.all_reduce(torch.from_numpy(x))
-            barrier = dist.barrier
         wrap = (lambda link: FaultLink(link, Faults(drop=loss), seed=rank)) if loss else None
-        calm = all_reduce = stack.enter_context(AllReduce(rank=rank, workers=workers, wrap_link=wrap, **options))
+        all_reduce = stack.enter_context(AllReduce(rank=rank, workers=workers, wrap_link=wrap, **options))
         networks = {"inagg": all_reduce}
         if loss:
-            calm = stack.enter_context(AllReduce(rank=rank, workers=workers, **{**options, "job": LOSSLESS}))
-            networks[LOSSLESS] = calm
+            calm = AllReduce(rank=rank, workers=workers, **{**options, "job": LOSSLESS})
+            networks[LOSSLESS] = stack.enter_context(calm)
         systems.update(networks)
-        if not against:
-            one = np.zeros(1, np.float32)
-            barrier = lambda: calm(one)  # noqa: E731
         connection.send((None, None))
         while True:
             system, elements, runs = connection.recv()
             values = np.random.default_rng(rank).standard_normal(elements, np.float32)
             buffer = np.empty_like(values)
             reduce, seconds, counted = systems[system], [], networks.get(system, all_reduce)
-            barrier()
+            barrier.wait()
             before, carried_before = counted.counters.as_dict(), worker_bytes(node, workers)
             for _ in range(runs):
                 np.copyto(buffer, values)  # an in-place sum of sums would grow without bound
-                barrier()
+                barrier.wait()
                 start_s = time.perf_counter()
                 reduce(buffer)
                 seconds.append(time.perf_counter() - start_s)
-                barrier()  # what this rank does next would take processors from the ranks that are not done
-            after = counted.counters.as_dict()
-            barrier()
-            carried = worker_bytes(node, workers)
-            idle = [counted.counters.as_dict()]
-            for _ in range(IDLE_RUNS):
-                barrier()
-                barrier()
-                idle.append(counted.counters.as_dict())
-            # Where there is no Gloo, the two barriers of a run are sums of this system, too. What is sent again in some
-            # of them by chance is no part of every run.
-            up, down = (
-                (after[k] - before[k]) / runs - min(b[k] - a[k] for a, b in pairwise(idle))
-                for k in ("bytes_out", "bytes_in")
-            )
+                barrier.wait()  # what this rank does next would take processors from the ranks that are not done
+            after, carried = counted.counters.as_dict(), worker_bytes(node, workers)
+            barrier.wait()
+            up, down = ((after[k] - before[k]) / runs for k in ("bytes_out", "bytes_in"))
             if system == "gloo":
                 up, down = ((c - b) / runs for c, b in zip(carried, carried_before, strict=True))
             connection.send((None, (seconds, up, down)))
@@ -137,9 +120,11 @@ class Ranks:
             directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bench-"))
             options = {"switch": switch.control, "format": format_, **options}
             self._children = self._stack.enter_context(crew())
+            barrier = common_barrier(workers)
             for rank in range(workers):
                 node = self.topology.workers[rank]
-                arguments = (node, rank, workers, options, against, f"{directory}/store", loss, switch.environment)
+                store, environment = f"{directory}/store", switch.environment
+                arguments = (node, rank, workers, options, against, store, loss, environment, barrier)
                 self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
             for child in self._children:
                 child.receive(START_LIMIT_S)

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from multiprocessing.synchronize import Barrier
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -103,6 +104,11 @@ def drive(link: Link, peer: Address, feed: Feed, *, size: int, window: int, stop
                     link.send(Batch(again, size, peer))
                 heard_s = now_s
                 retries += 1
+
+
+def common_barrier(parties: int) -> Barrier:
+    """For so many children, to be given to them as an argument. It sends nothing."""
+    return _spawn.Barrier(parties)
 
 
 class Child:
