@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 
-from inagg_testbed.bench.load import Child, ConstantFeed, Workers, drive
+from inagg_testbed.bench.load import Child, ConstantFeed, Workers, crew, drive, receive_all
 from inagg_testbed.bench.udp_limit import Echo, plan, udp_echo_limit
 from inagg_wire.link import FaultLink, Faults, UdpLink
 
@@ -75,6 +77,36 @@ def test_a_silent_child_is_given_up_and_ended_by_force(monkeypatch: pytest.Monke
     with pytest.raises(TimeoutError, match="sleeper"):
         child.receive(0.1)
     child.close()
+
+
+def say(connection: Connection, word: str) -> None:
+    connection.send((None, word))
+    connection.recv()
+
+
+def break_down(connection: Connection) -> None:
+    raise ValueError("no luck")
+
+
+def heard(limit_s: float, *children: tuple[Any, ...]) -> list[str]:
+    """What children of these names and tasks say."""
+    with crew() as crew_:
+        crew_ += [Child(*child) for child in children]
+        return receive_all(crew_, limit_s)
+
+
+def test_all_children_are_heard_in_their_order() -> None:
+    assert heard(60.0, ("first", say, "one"), ("second", say, "two")) == ["one", "two"]
+
+
+def test_a_child_that_fails_is_heard_while_another_is_silent() -> None:
+    with pytest.raises(RuntimeError, match=r"second failed(?s:.)*no luck"):
+        heard(60.0, ("first", say_nothing), ("second", break_down))
+
+
+def test_who_was_silent_is_named() -> None:
+    with pytest.raises(TimeoutError, match=r"^second said nothing"):
+        heard(10.0, ("first", say, "one"), ("second", say_nothing))
 
 
 @contextmanager

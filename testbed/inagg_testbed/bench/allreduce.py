@@ -27,7 +27,7 @@ from inagg_wire.link import FaultLink, Faults
 
 from ..topology import Node, inside, open_topology, start_target, target_entry
 from .links import share_of_link, worker_bytes
-from .load import Child, common_barrier, crew
+from .load import Child, common_barrier, crew, receive_all
 
 START_LIMIT_S = 120.0
 RUN_LIMIT_S = 600.0
@@ -126,8 +126,7 @@ class Ranks:
                 store, environment = f"{directory}/store", switch.environment
                 arguments = (node, rank, workers, options, against, store, loss, environment, barrier)
                 self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
-            for child in self._children:
-                child.receive(START_LIMIT_S)
+            receive_all(self._children, START_LIMIT_S)
         except BaseException:
             self._stack.__exit__(*sys.exc_info())
             raise
@@ -136,7 +135,7 @@ class Ranks:
         """Seconds of each run, and bytes that a worker sends and receives in one."""
         for child in self._children:
             child.send((system, elements, runs))
-        answers = [child.receive(RUN_LIMIT_S) for child in self._children]
+        answers = receive_all(self._children, RUN_LIMIT_S)
         seconds = [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
         return seconds, statistics.mean(a[1] for a in answers), statistics.mean(a[2] for a in answers)
 

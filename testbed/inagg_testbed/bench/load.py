@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Barrier
 from types import TracebackType
@@ -141,6 +141,10 @@ class Child:
             raise RuntimeError(f"{self.name} failed:\n{failure}")
         return message
 
+    def fileno(self) -> int:
+        """Of the pipe: readable when `receive` need not wait."""
+        return self._connection.fileno()
+
     def hang_up(self) -> None:
         """Close the pipe, and do not wait until the process has noticed."""
         self._connection.close()
@@ -158,6 +162,23 @@ class Child:
         """End the process at once; for when its work is of no more use."""
         self._process.kill()
         self.close()
+
+
+def receive_all(children: Sequence[Child], limit_s: float) -> list[Any]:
+    """The next message of each, within ``limit_s`` in all. As `Child.receive`, of the first that fails, whatever others
+    wait for: it may be that one."""
+    deadline_s = time.monotonic() + limit_s
+    silent = {child.fileno(): at for at, child in enumerate(children)}
+    messages: list[Any] = [None] * len(children)
+    while silent:
+        heard = wait(list(silent), max(0.0, deadline_s - time.monotonic()))
+        if not heard:
+            names = ", ".join(children[at].name for at in silent.values())
+            raise TimeoutError(f"{names} said nothing within {limit_s} s")
+        for descriptor in [d for d in silent if d in heard]:
+            at = silent.pop(descriptor)
+            messages[at] = children[at].receive(0)
+    return messages
 
 
 @contextmanager
@@ -237,7 +258,7 @@ class Workers:
         try:
             for rank in range(count):
                 self._children.append(Child(f"worker {rank}", _work, target, size, window, limit_s))
-            self.addresses: list[Address] = [child.receive(START_LIMIT_S) for child in self._children]
+            self.addresses: list[Address] = receive_all(self._children, START_LIMIT_S)
         except BaseException:
             self.close()
             raise
@@ -251,7 +272,7 @@ class Workers:
         """Stop them all, then collect what they did."""
         for child in self._children:
             child.send("stop")
-        return [child.receive(STOP_LIMIT_S) for child in self._children]
+        return receive_all(self._children, STOP_LIMIT_S)
 
     def close(self) -> None:
         for child in self._children:

@@ -25,7 +25,7 @@ import numpy as np
 from ..profiles.compute import Compute
 from ..topology import Node, inside, open_topology, start_target
 from .links import worker_bytes
-from .load import Child, crew
+from .load import Child, crew, receive_all
 
 if TYPE_CHECKING:
     import torch
@@ -226,8 +226,7 @@ class StepRanks:
             for rank, node in enumerate(topology.workers):
                 arguments = (node, rank, workers, switch.control, tuple(systems), f"{folder}/store")
                 self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
-            for child in self._children:
-                child.receive(START_LIMIT_S)
+            receive_all(self._children, START_LIMIT_S)
             busy, ticks = cpu_times()
             time.sleep(IDLE_S)  # nothing of ours has anything to do
             busy_after, ticks_after = cpu_times()
@@ -243,7 +242,7 @@ class StepRanks:
         switch_s = family_cpu_s(self._switch_pid) if self._switch_pid else 0.0
         for child in self._children:
             child.send((system, compute, steps))
-        reports = [child.receive(STEP_LIMIT_S * steps) for child in self._children]
+        reports = receive_all(self._children, STEP_LIMIT_S * steps)
         busy_after, ticks_after = cpu_times()
         switch_after_s = family_cpu_s(self._switch_pid) if self._switch_pid else 0.0
 
