@@ -99,8 +99,9 @@ def natural32_above(
 @jit
 def codes_above(bits: Array, lane: int, noise: Any, below: Any) -> tuple[Any, Any, Any]:
     """Of the 32 lanes from ``lane`` on the codes, zero with its sign, and their levels, both for `store_bytes`; and the
-    largest of the magnitudes, doubled. ``noise``: the lanes' hashes; ``below``: in all bytes, the exponent field of
-    half the unit.
+    largest of the magnitudes, doubled: where it exceeds the scale, levels above 127 make codes of no meaning.
+
+    ``noise``: the lanes' hashes; ``below``: in all bytes, the exponent field of half the unit.
     """
     b0, b1 = load(bits, lane), load(bits, lane + LANES)
     b2, b3 = load(bits, lane + 2 * LANES), load(bits, lane + 3 * LANES)
