@@ -109,8 +109,7 @@ def codes_above(bits: Array, lane: int, noise: Any, below: Any) -> tuple[Any, An
     s2, s3 = b2 + (rotated_16(noise) >> U32(9)), b3 + (rotated_24(noise) >> U32(9))
     even, odd = upper_halves(s0, s2), upper_halves(s1, s3)
     levels = bytes_less(upper_bytes(doubled(even), doubled(odd)), below)
-    doubles = larger(larger(b0 + b0, b1 + b1), larger(b2 + b2, b3 + b3))  # a sum that loses the sign
-    return levels | (upper_bytes(even, odd) & BYTES_OF_128), levels, doubles
+    return levels | (upper_bytes(even, odd) & BYTES_OF_128), levels, largest_doubled(b0, b1, b2, b3)
 
 
 @jit
@@ -120,11 +119,16 @@ def without_signs_of_zeros(codes: Any) -> Any:
 
 
 @jit
-def doubled_magnitudes(bits: Array, lane: int) -> Any:
-    """The largest of 32 magnitudes, doubled, for each lane of a vector."""
-    b0, b1 = load(bits, lane), load(bits, lane + LANES)
-    b2, b3 = load(bits, lane + 2 * LANES), load(bits, lane + 3 * LANES)
+def largest_doubled(b0: Any, b1: Any, b2: Any, b3: Any) -> Any:
+    """The largest magnitude of four vectors, doubled, in each lane: the sum loses the sign."""
     return larger(larger(b0 + b0, b1 + b1), larger(b2 + b2, b3 + b3))
+
+
+@jit
+def doubled_magnitudes(bits: Array, lane: int) -> Any:
+    """The same of the 32 elements from ``lane`` on."""
+    b0, b1 = load(bits, lane), load(bits, lane + LANES)
+    return largest_doubled(b0, b1, load(bits, lane + 2 * LANES), load(bits, lane + 3 * LANES))
 
 
 @jit
