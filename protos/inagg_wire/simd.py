@@ -181,18 +181,22 @@ def _doubled(_context: Any, x: Any) -> Any:
     return (u32x8(u32x8), generate) if x == u32x8 else None
 
 
-def _bytes_less(_context: Any, a: Any, b: Any) -> Any:
-    """Each byte of ``a`` less that of ``b``, or zero."""
+def _of_bytes(name: str) -> Any:
+    """One of LLVM's functions of two vectors, of their bytes."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        difference = _call(builder, "usub.sat", _BYTES, [builder.bitcast(x, _BYTES) for x in args])
-        return builder.bitcast(difference, _VECTOR)
+    def typed(_context: Any, a: Any, b: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            result = _call(builder, name, _BYTES, [builder.bitcast(x, _BYTES) for x in args])
+            return builder.bitcast(result, _VECTOR)
 
-    return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+        return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+
+    return intrinsic(typed)
 
 
 doubled: Any = intrinsic(_doubled)
-bytes_less: Any = intrinsic(_bytes_less)
+bytes_less, smaller_bytes = _of_bytes("usub.sat"), _of_bytes("umin")
+"""Each byte of one less that of the other, or zero; the smaller of the two."""
 
 
 @register_jitable
@@ -210,10 +214,12 @@ def upper_bytes(low: Any, high: Any) -> Any:
 # --- all lanes of one ---
 
 
-def _of_all(name: str) -> Any:
+def _of_all(name: str, lanes: Any) -> Any:
+    """What LLVM makes of all ``lanes``, a type of vector."""
+
     def typed(_context: Any, x: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            return _call(builder, name, _WORD, args)
+            return builder.zext(_call(builder, name, lanes.element, [builder.bitcast(args[0], lanes)]), _WORD)
 
         return (types.uint32(u32x8), generate) if x == u32x8 else None
 
@@ -231,8 +237,9 @@ def _any_set(_context: Any, x: Any) -> Any:
 
 
 any_set: Any = intrinsic(_any_set)
-largest, smallest = _of_all("vector.reduce.umax"), _of_all("vector.reduce.umin")
-"""The largest or the smallest lane, uint32."""
+largest, smallest = _of_all("vector.reduce.umax", _VECTOR), _of_all("vector.reduce.umin", _VECTOR)
+smallest_byte = _of_all("vector.reduce.umin", _BYTES)
+"""The largest or the smallest lane, or the smallest byte, uint32."""
 
 
 # --- memory, of which no bound is checked ---

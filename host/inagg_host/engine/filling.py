@@ -42,6 +42,7 @@ from .stream import (
     START,
     SUM_OP,
     SUM_SIZE,
+    VALUES,
     WRONG,
     Stream,
 )
@@ -129,13 +130,23 @@ def _fill_values(st: Stream, item: Array, now: float) -> Any:
 def _fill_scales(st: Stream, item: Array, shard: int, now: float) -> Any:
     n, x = st.n, st.sending
     payload = st.memory.ring[shard, st.w[shard, NEXT] & (n[SLOTS] - 1), HEADER : n[MAX_SIZE]]
-    call(n[SCALES], x.context.ctypes.data, item[FIRST], item[BLOCKS], 0, 0)
+    call(n[SCALES], x.context.ctypes.data, item[FIRST], item[BLOCKS], _place_of_values(st), 0)
     for i in range(len(payload)):
         payload[i] = x.own[item[FIRST] + i] if i < item[BLOCKS] else 0
     copy(payload[len(payload) - len(st.signature) :], st.signature, len(st.signature))
     _push(st, 0, shard, 1, n[MAX_SIZE], n[MAX_OP], now)
     _go_on(st, 1, 1)
     return 1
+
+
+@jit
+def _place_of_values(st: Stream) -> int:
+    """The number of the first block of values that the scales are of that are being sent."""
+    items, at = st.sending.items, st.n[ITEM]
+    chunk = items[at, CHUNK]
+    while items[at, PHASE] != VALUES or items[at, CHUNK] != chunk:
+        at += 1
+    return int(items[at, PLACE])
 
 
 @jit

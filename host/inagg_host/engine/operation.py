@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,9 +65,8 @@ class Operation:
     left: int
     """Blocks without a result."""
     magnitudes: npt.NDArray[np.uint64]
-    """Largest magnitudes (`kernels.UNKNOWN` where nobody has looked), then this rank's scale bytes, the agreed
-    ones and their refinements, three rows of one array; one per value block. Of bytes, these are the own ones and the
-    maxima."""
+    """Largest magnitudes, then this rank's scale bytes, the agreed ones and their refinements, three rows of one array;
+    one per value block. Of bytes, these are the own ones and the maxima."""
     own: Bytes
     agreed: Bytes
     refinement: Bytes
@@ -82,6 +82,8 @@ class Operation:
     """The item that is being sent, and how many of its blocks are."""
     sent: int = 0
     invalid_codes: int = 0
+    serial: int = field(default_factory=count().__next__)
+    """No other operation of this process has the same."""
 
     @cached_property
     def table(self) -> Integers:
@@ -132,10 +134,8 @@ def begin_sum(
     chunk = chunk_blocks(job.lanes, scale_lanes)
     shape = values.size, job.lanes, chunk, job.refined
     items = plan(*shape)
-    count, blocks = job.blocks(values.size), items[-1].start + items[-1].count
-    own, agreed, refinement = np.zeros((3, count), np.uint8)
-    magnitudes = np.empty(count, np.uint64)
-    magnitudes.fill(kernels.UNKNOWN)
+    value_blocks, blocks = job.blocks(values.size), items[-1].start + items[-1].count
+    own, agreed, refinement = np.zeros((3, value_blocks), np.uint8)
     return Operation(
         values,
         out,
@@ -147,11 +147,11 @@ def begin_sum(
         first_block,
         now,
         blocks,
-        magnitudes,
+        np.empty(value_blocks, np.uint64),
         own,
         agreed,
         refinement,
-        np.zeros((len(Phase), -(-count // chunk)), np.bool_),
+        np.zeros((len(Phase), -(-value_blocks // chunk)), np.bool_),
         contributed=contributed,
         codec=None if codec is None else codec(job, chunk),
     )

@@ -25,12 +25,13 @@ SIGNATURE_LANES = 8
 
 
 CHUNK_ELEMENTS = 1 << 19
-"""Of a chunk, if its scales fit into a block. With fewer there are more blocks of scales; with more the values of the
-chunk whose magnitudes were just found (`LOOK_AHEAD`) are no longer in the cache when it is their turn to be encoded,
-and the first chunk, of which nothing can be sent until its magnitudes are known, takes longer."""
+"""Of a chunk, if its scales fit into a block. With fewer there are more blocks of scales; with more the drafts that
+wait for their scales do not stay in a cache, and the first chunk, of which nothing can be sent until its magnitudes are
+known, takes longer."""
 
-LOOK_AHEAD = 2
-"""Where no second round refines scales, those of chunk k + 2 are sent right after the values of chunk k."""
+CHUNKS_AHEAD = 2
+"""Where no second round refines scales, those of chunk k + 1 are sent before the values of chunk k: so many chunks have
+sent scales, and values that are not sent."""
 
 
 def scales_per_block(scale_lanes: int) -> int:

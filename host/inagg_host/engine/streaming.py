@@ -16,7 +16,7 @@ from . import stream as streams
 from .epoch import Epoch
 from .memory import Memory
 from .operation import Operation
-from .plan import LOOK_AHEAD, Phase
+from .plan import CHUNKS_AHEAD, Phase
 from .stream import Part, Stream
 from .window import Bytes, Integers
 
@@ -93,20 +93,21 @@ class Streaming:
 
     def _part(self, operation: Operation, values: npt.NDArray[Any], data: Bytes) -> Part:
         """What a loop needs of an operation, whose ``values`` it sends or takes. ``data``: where it receives."""
-        o, context = operation, self._context(operation.runs, data).copy()
+        o, context = operation, self._context(operation, data).copy()
         own, blocks = _at(o.own), o.own.size  # the first of three rows
         context[: calls.RING] = (
             _at(values), values.size, own + blocks, own + 2 * blocks, blocks, _at(o.magnitudes), own,
         )  # fmt: skip
-        context[calls.DIVISOR], context[calls.AHEAD] = o.divisor, LOOK_AHEAD * o.chunk if o.job.looks_ahead else 0
+        context[calls.DIVISOR], context[calls.SERIAL] = o.divisor, o.serial
         if o.contributed is not None:
             context[calls.CONTRIBUTED] = _at(o.contributed)
         return Part(o.table, o.ready, o.agreed, o.own, context)
 
-    def _context(self, runs: Runs, data: Bytes) -> Integers:
+    def _context(self, operation: Operation, data: Bytes) -> Integers:
         """What is the same in the contexts of all operations of a type."""
-        room, ring = runs.room(streams.RESULTS_MOST), self._memory.ring
-        pointed_to = data, room.indices, room.words, room.codes
+        runs, ring = operation.runs, self._memory.ring
+        room = runs.room(streams.RESULTS_MOST, CHUNKS_AHEAD * operation.chunk)
+        pointed_to = data, *room
         made = self._contexts.get(runs)
         if made is None or any(a is not b for a, b in zip(made[0], pointed_to, strict=True)):
             c = calls.context_of(runs.job)
@@ -115,6 +116,7 @@ class Streaming:
             c[calls.NUMBERS], c[calls.RESULTS] = _at(self._blocks), self._blocks.size
             c[calls.INDICES], c[calls.INDICES_WIDTH] = _at(room.indices), room.indices.shape[1]
             c[calls.WORDS], c[calls.CODES], c[calls.STEP] = _at(room.words), _at(room.codes), len(self._engine.windows)
+            c[calls.DRAFTS], c[calls.NOTES], c[calls.DRAFT_ROWS] = _at(room.drafts), _at(room.notes), len(room.notes)
             made = self._contexts[runs] = pointed_to, np.array(c, np.int64)
         return made[1]
 

@@ -25,10 +25,9 @@ from . import scales as _scales
 from .encoder import ALL_GOOD
 from .job import FRACTION_BITS, Job
 from .runs import Runs
-from .scales import UNKNOWN
 
 __all__ = [
-    "ALL_GOOD", "UNKNOWN", "Job", "Runs", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes",
+    "ALL_GOOD", "Job", "Runs", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes",
     "warm_up",
 ]  # fmt: skip
 
@@ -102,7 +101,7 @@ def encode(
     refined = scales if refinements is None else refinements
     bad = int(
         encoder.encode(
-            job.for_encode, bits, blocks, numbers, scales, refined, datagrams, rows, room, codes, 0, encoder.NOBODY
+            job.for_encode, bits, blocks, numbers, scales, refined, datagrams, rows, room, codes, encoder.NO_DRAFTS
         )
     )
     if bad == encoder.OUT_OF_RANGE:

@@ -21,9 +21,11 @@ from numba.extending import intrinsic
 
 from .bits import padded
 from .decoder import decode, decode_run
-from .encoder import encode_run
+from .drafts import NOTES as COLUMNS
+from .drafts import draft_blocks
+from .encoder import Drafts, Natural, encode_run
 from .job import FRACTION_BITS, Job
-from .scales import scale_bytes, unknown_magnitudes
+from .scales import largest_magnitudes, scale_bytes
 
 Integers = npt.NDArray[np.int64]
 
@@ -37,15 +39,17 @@ DATA, DATA_BYTES, PLACES, NUMBERS, RESULTS = range(10, 15)
 """Results: uint8; and int64, where they stand there and of which blocks they are."""
 INDICES, INDICES_WIDTH, WORDS, CODES = range(15, 19)
 """Room for use inside, see `Runs`: int64 (3, width), and `Job.room`."""
-DIVISOR, FRACTION, LOWEST, DITH8, STEP, AHEAD = range(19, 25)
-"""``STEP``: of the blocks of a run, as for `Runs.encode`; ``AHEAD``: see `encoder.encode`."""
-ENCODING = range(25, 33)
+DIVISOR, FRACTION, LOWEST, DITH8, STEP = range(19, 24)
+"""``STEP``: of the blocks of a run, as for `Runs.encode`."""
+DRAFTS, NOTES, DRAFT_ROWS, SERIAL = range(24, 28)
+"""Addresses, rows and the operation of `encoder.Drafts`."""
+ENCODING = range(28, 36)
 """The fields of `encoder.Natural`, then twice those of `decoder.Result`: of results, and of contributions."""
-DECODING = range(33, 40)
-OWN_DECODING = range(40, 47)
-CONTRIBUTED = 47
+DECODING = range(36, 43)
+OWN_DECODING = range(43, 50)
+CONTRIBUTED = 50
 """Where what this worker's codes stand for is to be written: as many values as the operation has."""
-CONTEXT = 48
+CONTEXT = 51
 
 _Function: Any = vars(cgutils)["ir"].FunctionType
 carray: Any = vars(numba)["carray"]  # which numba does not export to type checkers
@@ -93,8 +97,11 @@ def _encode(kind: Any, unsigned: Any) -> Any:
             carray(_pointer(c[RING]), (c[ROWS], c[STRIDE]), np.uint8), row,
             carray(_pointer(c[INDICES]), (3, c[INDICES_WIDTH]), np.int64),
             carray(_pointer(c[WORDS]), 2 * padded(c[e]), np.uint32),
-            carray(_pointer(c[CODES]), padded(c[e]), np.uint8), c[AHEAD],
-            carray(_pointer(c[MAGNITUDES]), c[BLOCKS], np.uint64),
+            carray(_pointer(c[CODES]), padded(c[e]), np.uint8),
+            Drafts(
+                carray(_pointer(c[DRAFTS]), (c[DRAFT_ROWS], padded(c[e])), np.uint8),
+                carray(_pointer(c[NOTES]), (c[DRAFT_ROWS], COLUMNS), np.int64), c[SERIAL],
+            ),
         )  # fmt: skip
 
     return _compiled(encode)
@@ -144,20 +151,31 @@ def _decode_own(kind: Any, unsigned: Any) -> Any:
 
 
 @cache
-def _scale(unsigned: Any) -> Any:
-    """Largest magnitudes, where they are unknown, and own scales of ``b`` blocks from ``a`` on."""
+def _scale(kind: Any, unsigned: Any) -> Any:
+    """Largest magnitudes and own scales of ``b`` blocks from ``a`` on, numbered on from ``c``; and their drafts, if
+    there are to be some."""
+    may_draft = kind is Natural and unsigned is np.uint32
 
-    def scale(context: int, first: int, count: int, _c: int, _d: int) -> int:
+    def scale(context: int, first: int, count: int, number: int, _d: int) -> int:
         c = carray(_pointer(context), CONTEXT, np.int64)
-        lanes = c[_ENCODE]
-        values = carray(_pointer(c[VALUES]), c[LENGTH], unsigned)[
-            first * lanes : min((first + count) * lanes, c[LENGTH])
-        ]
-        magnitudes = carray(_pointer(c[MAGNITUDES]), c[BLOCKS], np.uint64)[first : first + count]
-        unknown_magnitudes(values, lanes, c[FRACTION], magnitudes)
+        e = _ENCODE
+        values = carray(_pointer(c[VALUES]), c[LENGTH], unsigned)
+        magnitudes = carray(_pointer(c[MAGNITUDES]), c[BLOCKS], np.uint64)
+        if may_draft and c[DRAFT_ROWS] > 0:
+            job = kind(c[e], c[e + 1], c[e + 2], c[e + 3] != 0, c[e + 4], c[e + 5], c[e + 6], c[e + 7])
+            draft_blocks(
+                job, values, first, number, count, c[SERIAL],
+                carray(_pointer(c[DRAFTS]), (c[DRAFT_ROWS], padded(c[e])), np.uint8),
+                carray(_pointer(c[NOTES]), (c[DRAFT_ROWS], COLUMNS), np.int64),
+                carray(_pointer(c[WORDS]), 2 * padded(c[e]), np.uint32), magnitudes,
+            )  # fmt: skip
+        else:
+            block = values[first * c[e] : min((first + count) * c[e], c[LENGTH])]
+            largest_magnitudes(block, c[e], c[FRACTION], magnitudes[first : first + count])
         scale_bytes(
-            magnitudes, c[DITH8] != 0, c[LOWEST], carray(_pointer(c[OWN]), c[BLOCKS], np.uint8)[first : first + count]
-        )
+            magnitudes[first : first + count], c[DITH8] != 0, c[LOWEST],
+            carray(_pointer(c[OWN]), c[BLOCKS], np.uint8)[first : first + count],
+        )  # fmt: skip
         return 0
 
     return _compiled(scale)
@@ -171,7 +189,7 @@ def addresses(job: Job) -> tuple[int, int, int]:
     unsigned = _WIDTHS[job.unsigned]
     sending: Any = type(job.for_encode)
     receiving: Any = type(job.for_decode)
-    functions = _encode(sending, unsigned), _decode(receiving, unsigned), _scale(unsigned)
+    functions = _encode(sending, unsigned), _decode(receiving, unsigned), _scale(sending, unsigned)
     encode, decode, scale = (int(function.address) for function in functions)
     return encode, decode, scale
 

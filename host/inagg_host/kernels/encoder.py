@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numba.extending import overload
@@ -29,13 +29,11 @@ from .bits import (
     widen_bfloat,
     widen_half,
 )
-from .encoder_loops import inverse_of, linear8, linear32, natural, natural32_above
-from .exact import double_bits, linear_level, natural_level, split
+from .drafts import LARGEST, LOWEST, NOTES, NUMBER, SERIAL, draft, finish
+from .encoder_loops import inverse_of, linear8, linear32, natural
+from .exact import linear_level, natural_level, split
 
 NAT8, NAT4, TERN, DITH8, FIX32 = (int(e) for e in Encoding if e <= Encoding.FIX32)
-
-NOBODY = np.zeros(0, np.uint64)
-"""For ``magnitudes`` that are not to be found."""
 
 ALL_GOOD = -1
 OUT_OF_RANGE = -2
@@ -127,47 +125,51 @@ def _round_block(job: Any, out: Any, bits: Any, noise: Any, unit: Any) -> Any:
     return {Natural: to_natural, Linear: to_linear, Fixed: to_fixed}[job.instance_class]
 
 
-def round_above(
-    job: Any, out: Array, bits: Array, ahead: Array, exponent: int, k0: Any, k1: Any, spare: Array, codes: Array
-) -> Any:
-    """`natural32_above`, where it serves; else as if the block were not such."""
+class Drafts(NamedTuple):
+    """Drafts that `drafts.draft_blocks` has made; those of other operations than ``serial`` do not count."""
+
+    codes: Any
+    """uint8, (rows, `padded` lanes)."""
+    notes: Any
+    """int64, (rows, `NOTES`)."""
+    serial: int
+
+
+NO_DRAFTS: Final = Drafts(np.zeros((0, 0), np.uint8), np.zeros((0, NOTES), np.int64), 0)
+
+
+def from_draft(
+    job: Any, out: Array, bits: Array, exponent: int, number: int, at: int, drafts: Drafts, spare: Array, codes: Array
+) -> tuple[Any, bool]:
+    """Finish the draft of block ``at``, or one that is made here. Returns the bits of the largest magnitude, and
+    whether all is done; if not, the former may be anything."""
     raise NotImplementedError("for use in kernels")
 
 
-@overload(round_above, strict=False)
-def _round_above(
-    job: Any, out: Any, bits: Any, ahead: Any, exponent: Any, k0: Any, k1: Any, spare: Any, codes: Any
+@overload(from_draft, strict=False)
+def _from_draft(
+    job: Any, out: Any, bits: Any, exponent: Any, number: Any, at: Any, drafts: Any, spare: Any, codes: Any
 ) -> Any:
-    def above(
-        job: Any, out: Array, bits: Array, ahead: Array, exponent: int, k0: Any, k1: Any, spare: Array, codes: Array
-    ) -> Any:
+    def of_float32(
+        job: Any, out: Array, bits: Array, exponent: int, number: int, at: int, drafts: Any, spare: Array, codes: Array
+    ) -> tuple[Any, bool]:
         if job.encoding == NAT4:  # with so few levels much is below the unit
-            return U32(0), False, U32(0)
-        return natural32_above(out, bits, ahead, exponent + 127, k0, k1, spare, codes)
+            return U32(0), False
+        if len(drafts.notes) > 0:
+            row = at % len(drafts.notes)
+            note = drafts.notes[row]
+            if note[SERIAL] == drafts.serial and note[NUMBER] == number:
+                return U32(note[LARGEST]), finish(out, drafts.codes[row], note[LOWEST], exponent + 127)
+        k0, k1 = block_key(job.seed, job.worker, number)
+        largest, lowest = draft(codes, bits, k0, k1, spare)
+        return largest, finish(out, codes, lowest, exponent + 127)
 
     def never(
-        job: Any, out: Array, bits: Array, ahead: Array, exponent: int, k0: Any, k1: Any, spare: Array, codes: Array
-    ) -> Any:
-        return magnitude_of(bits[0]), False, U32(0)
+        job: Any, out: Array, bits: Array, exponent: int, number: int, at: int, drafts: Any, spare: Array, codes: Array
+    ) -> tuple[Any, bool]:
+        return magnitude_of(bits[0]), False
 
-    return above if job.instance_class is Natural and bits.dtype.bitwidth == 32 else never
-
-
-def look(values: Array, bits: Array, start: int, lanes: int) -> Array:
-    """The ``lanes`` values from ``start`` on, if they are to be looked at (``start`` is not 0) and are float32; else
-    none, of the type of ``bits``."""
-    raise NotImplementedError("for use in kernels")
-
-
-@overload(look, strict=False)
-def _look(values: Any, bits: Any, start: Any, lanes: Any) -> Any:
-    def later(values: Array, bits: Array, start: int, lanes: int) -> Array:
-        return values[start : start + lanes if start > 0 else 0]
-
-    def nothing(values: Array, bits: Array, start: int, lanes: int) -> Array:
-        return bits[:0]
-
-    return later if values.dtype.bitwidth == 32 else nothing
+    return of_float32 if job.instance_class is Natural and bits.dtype.bitwidth == 32 else never
 
 
 @jit
@@ -225,14 +227,11 @@ def encode(
     rows: Array,
     room: Array,
     codes: Array,
-    ahead: int,
-    magnitudes: Array,
+    drafts: Drafts,
 ) -> int:
     """See `inagg_host.kernels.encode`; ``job`` is a `Natural`, `Linear` or `Fixed`, ``values`` are bits.
 
-    ``room`` (uint32, twice `padded` lanes) and ``codes`` (uint8, `padded` lanes): for use inside. ``ahead``: unless 0,
-    find ``magnitudes`` (`scales.largest_magnitudes`) of the whole blocks so far after these, where it costs little.
-    Only if `looks_ahead`.
+    ``room`` (uint32, twice `padded` lanes) and ``codes`` (uint8, `padded` lanes): for use inside.
     """
     lanes = job.lanes
     if len(numbers) != len(rows) or out_of_range(len(values), lanes, blocks, datagrams, rows):
@@ -258,13 +257,10 @@ def encode(
         out = codes if packed else payload
         used = len(bits) * lane_bytes
         k0, k1 = block_key(job.seed, job.worker, numbers[i])
-        looks = ahead > 0 and lifted_by == 0 and (at + ahead + 1) * lanes <= len(values)
-        others = look(values, bits, (at + ahead) * lanes if looks else 0, lanes)
-        tie = U32(0)
-        largest, above, other = round_above(job, out[:used], bits, others, exponent, k0, k1, noise, codes)
-        if looks:
-            magnitudes[at + ahead] = double_bits(U64(other), 32, 23)
-        if not above:
+        largest, tie, done = magnitude_of(bits[0]), U32(0), False
+        if lifted_by == 0:  # what is lifted is below all drafts' unit
+            largest, done = from_draft(job, out[:used], bits, exponent, numbers[i], at, drafts, noise, codes)
+        if not done:
             noise_words(noise, len(bits), k0, k1)
             largest, tie = round_block(job, out[:used], bits, noise, unit)
         # Not "greater": that would let NaN pass.
@@ -293,8 +289,7 @@ def encode_run(
     indices: Array,
     room: Array,
     codes: Array,
-    ahead: int,
-    magnitudes: Array,
+    drafts: Drafts,
 ) -> int:
     """`encode` of ``count`` blocks, ``first`` and every ``step``-th after it, with numbers that go up likewise from
     ``number``, into rows one after the other from ``row`` on. ``indices``: int64, (3, count or more), for use inside.
@@ -302,4 +297,4 @@ def encode_run(
     for i in range(count):
         indices[0, i], indices[1, i], indices[2, i] = first + i * step, number + i * step, row + i
     blocks, numbers, rows = indices[0, :count], indices[1, :count], indices[2, :count]
-    return encode(job, values, blocks, numbers, scales, refinements, datagrams, rows, room, codes, ahead, magnitudes)
+    return encode(job, values, blocks, numbers, scales, refinements, datagrams, rows, room, codes, drafts)

@@ -124,8 +124,8 @@ class Job:
         return self.format.up is Encoding.DITH8
 
     @property
-    def looks_ahead(self) -> bool:
-        """Whether `encoder.encode` can look for largest magnitudes of later blocks."""
+    def drafts(self) -> bool:
+        """Whether `drafts.draft_blocks` can begin its blocks."""
         return self.format.up is Encoding.NAT8 and self.float_type is FloatType.FLOAT32
 
     def blocks(self, elements: int) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import decoder, encoder
+from .drafts import NOTES
 from .job import Job
 
 Bytes = npt.NDArray[np.uint8]
@@ -24,6 +25,9 @@ class Room(NamedTuple):
     indices: Any
     words: Any
     codes: Any
+    drafts: Any
+    """The first two of `encoder.Drafts`; no rows, if there are to be none."""
+    notes: Any
 
 
 class Runs:
@@ -37,6 +41,7 @@ class Runs:
         self.job = job
         self._indices = np.empty((3, 1024), np.int64)
         self._room, self._codes = job.room()
+        self._drafts, self._notes = encoder.NO_DRAFTS.codes, encoder.NO_DRAFTS.notes
 
     def encode(
         self,
@@ -55,7 +60,7 @@ class Runs:
         self._make_room(count)
         bad: int = encoder.encode_run(
             self.job.for_encode, values.view(self.job.unsigned), first, number, step, count, scales, refinements,
-            datagrams, row, self._indices, self._room, self._codes, 0, encoder.NOBODY,
+            datagrams, row, self._indices, self._room, self._codes, encoder.NO_DRAFTS,
         )  # fmt: skip
         if bad == encoder.OUT_OF_RANGE:
             raise IndexError(f"{count} blocks from {first} or rows from {row}: some are not there")
@@ -85,10 +90,13 @@ class Runs:
             raise IndexError("results of blocks that are not there")
         return invalid
 
-    def room(self, blocks: int) -> Room:
-        """What the kernels need for use inside, for runs of up to ``blocks`` blocks."""
+    def room(self, blocks: int, drafts: int = 0) -> Room:
+        """What the kernels need for use inside, for runs of up to ``blocks`` blocks and so many drafts."""
         self._make_room(blocks)
-        return Room(self._indices, self._room, self._codes)
+        if self.job.drafts and drafts > len(self._notes):
+            self._drafts = np.empty((drafts, self._codes.size), np.uint8)
+            self._notes = np.full((drafts, NOTES), -1, np.int64)
+        return Room(self._indices, self._room, self._codes, self._drafts, self._notes)
 
     def _make_room(self, blocks: int) -> None:
         if blocks > self._indices.shape[1]:

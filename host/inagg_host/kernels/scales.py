@@ -14,9 +14,6 @@ from .bits import U8, U64, Array, jit, largest_magnitude
 from .encoder import ALL_GOOD
 from .exact import FRACTION, INFINITE, double_bits, split
 
-UNKNOWN = (1 << 64) - 1
-"""In place of a largest magnitude that nobody has looked for."""
-
 
 @jit
 def largest_magnitudes(values: Array, lanes: int, fraction_bits: int, out: Array) -> None:
@@ -27,19 +24,6 @@ def largest_magnitudes(values: Array, lanes: int, fraction_bits: int, out: Array
     for block in range(len(out)):
         largest = U64(largest_magnitude(values[block * lanes : min((block + 1) * lanes, len(values))]))
         out[block] = double_bits(largest, 8 * values.itemsize, fraction_bits)
-
-
-@jit
-def unknown_magnitudes(values: Array, lanes: int, fraction_bits: int, out: Array) -> None:
-    """The same, of the blocks that are `UNKNOWN`."""
-    for block in range(len(out)):
-        if out[block] == U64(UNKNOWN):
-            largest_magnitudes(
-                values[block * lanes : min((block + 1) * lanes, len(values))],
-                lanes,
-                fraction_bits,
-                out[block : block + 1],
-            )
 
 
 @jit

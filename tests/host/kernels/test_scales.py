@@ -19,7 +19,6 @@ from tests.vectors.load import Vector, label, vectors
 
 from inagg_host import kernels
 from inagg_host.kernels import Job
-from inagg_host.kernels.scales import unknown_magnitudes
 from inagg_wire import scale
 from inagg_wire.scale import SCALE_NONFINITE, SCALE_ZERO, Floats, FloatType
 
@@ -116,15 +115,6 @@ def test_a_format_without_a_second_round_has_no_refinements() -> None:
     one = np.ones(1, np.uint8)
     with pytest.raises(ValueError, match="nat8 has no second round"):
         kernels.refine_bytes(job, np.zeros(1, np.uint64), one, one)
-
-
-def test_only_magnitudes_that_are_unknown_are_looked_for() -> None:
-    values = np.arange(1, 301, dtype=np.float32)
-    job = make_job("nat8", FloatType.FLOAT32, lanes=104)
-    want = kernels.largest(job, values)
-    found = np.array([kernels.UNKNOWN, 5, kernels.UNKNOWN], np.uint64)
-    unknown_magnitudes(values.view(np.uint32), job.lanes, 23, found)
-    assert found.tolist() == [want[0], 5, want[2]]
 
 
 def test_no_values_no_blocks() -> None:

@@ -11,10 +11,12 @@ import pytest
 
 from inagg_host import kernels, phases
 from inagg_host.engine import Engine, Epoch, ShardLease
+from inagg_host.engine import stream as streams
 from inagg_host.engine.filling import fill
-from inagg_host.engine.plan import LOOK_AHEAD, Phase
+from inagg_host.engine.plan import BLOCKS, COUNT, FIRST, PHASE, PLACE, Phase
 from inagg_host.phases import trace_with
 from inagg_wire.formats import FORMATS, job_format
+from inagg_wire.layout import Op
 from inagg_wire.link import FaultLink, Faults, Link
 from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
@@ -117,20 +119,37 @@ def test_sums_are_what_they_should_be(stack: ExitStack, runs: list[int]) -> None
     assert (np.frombuffer(sums, np.float32) == 2 * exact).all()
 
 
-def test_scales_are_found_while_earlier_values_are_encoded() -> None:
-    shard = ShardLease(("127.0.0.1", 1), Lease(0, 128))
-    engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, LANES, 0, (shard,)))
-    mine = values(0, LARGE)
+@pytest.mark.parametrize("shards", [1, 3])
+def test_values_are_read_once(shards: int) -> None:
+    """When their scales are written. What becomes of them later plays no part, whatever their blocks' numbers are."""
+    leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, 512)) for i in range(1, 1 + shards))
+    engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, LANES, 0, leases))
+    first, original = values(0, 3 * LANES), values(1, LARGE)
+    engine.submit(first, first, FloatType.FLOAT32, 0.0)  # so that the next one's numbers are not from 0
+    mine = original.copy()
     operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
-    want = kernels.largest(operation.job, mine)
-    operation.agreed[:] = kernels.scale_bytes(operation.job, want)
-    operation.ready[Phase.SCALE], operation.at = True, 2  # after the scales of two chunks
+    operation.agreed[:] = kernels.scale_bytes(operation.job, kernels.largest(operation.job, mine))
+    engine.sending, operation.ready[Phase.SCALE] = 1, True
     stream = engine.streaming.begin(np.zeros(1 << 16, np.uint8))
     assert stream is not None
-    found = slice(LOOK_AHEAD * operation.chunk, min(LOOK_AHEAD * operation.chunk + fill(stream, 0.0), LARGE // LANES))
-    assert found.stop > found.start
-    assert operation.magnitudes[found].tolist() == want[found].tolist()
-    assert (operation.magnitudes[: found.start] == kernels.UNKNOWN).all()
+    sent, size, count = [], engine.size[Op.SUM], 1
+    while count > 0:
+        item = stream.sending.items[min(stream.n[streams.ITEM], len(operation.items) - 1)]
+        count = fill(stream, 0.0)
+        if item[PHASE] == Phase.SCALE:
+            mine[item[FIRST] * LANES : (item[FIRST] + item[BLOCKS]) * LANES] = 0
+            continue
+        for start, length, _ in stream.pieces[: stream.n[streams.PIECES] if count else 0].tolist():
+            rows = stream.memory.ring.reshape(-1)[start : start + length].reshape(-1, size)
+            sent += [bytes(row[streams.HEADER :]) for row in rows]
+    assert count == 0
+    table = operation.table[operation.table[:, PHASE] == Phase.VALUES]
+    numbers = np.concatenate([item[PLACE] + np.arange(item[COUNT]) for item in table])
+    want = np.zeros((len(numbers), engine.size[Op.SUM]), np.uint8)
+    blocks = np.arange(len(numbers))
+    kernels.encode(operation.job, original, blocks, numbers, operation.agreed, None, want, blocks)
+    assert len(sent) == len(numbers)
+    assert sorted(sent) == sorted(bytes(row[streams.HEADER :]) for row in want)
 
 
 # --- losses ---

@@ -211,9 +211,10 @@ def test_what_the_switch_refuses_is_an_error(
 
 @pytest.mark.parametrize("block", [0, 20])
 def test_values_that_outgrow_their_scale_meanwhile_are_an_error(stack: ExitStack, patient: None, block: int) -> None:
+    """Where they are read again, as for nat4."""
     errors = []
     for wrap in (as_it_is, portless):
-        world, mine = World(stack, wrap=wrap), values(0, LARGE)
+        world, mine = World(stack, wrap=wrap, fmt="nat4"), values(0, LARGE)
         world.ranks[0].submit(mine)
         until_it_waits(world, 0)  # the scales of its first blocks are on their way
         mine[block * LANES + 3] = 1e30

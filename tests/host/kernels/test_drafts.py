@@ -1,0 +1,144 @@
+"""Drafts of nat8: finished, they are the codes that the reference gives, or they are not used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.host.kernels.reference import SEED, blocks_of, expected_payload, make_job, random_values
+
+from inagg_host import kernels
+from inagg_host.kernels import Job
+from inagg_host.kernels.drafts import FIELD_MOST, LOWEST, UNIT_FIELD, draft_blocks
+from inagg_host.kernels.encoder import Drafts, encode_run
+from inagg_wire.layout import HEADER_BYTES
+from inagg_wire.scale import FloatType
+
+Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+
+JOB = make_job("nat8", FloatType.FLOAT32)
+NUMBER = 1001
+"""Of the first block."""
+ROWS = 5
+UNIT, MOST = 2.0 ** (UNIT_FIELD - 127), 2.0 ** (FIELD_MOST - 127)
+
+
+def drafts_of(values: Floats, job: Job = JOB, *, serial: int = 7, number: int = NUMBER) -> tuple[Any, Drafts]:
+    """Of all blocks, as many as there are rows; and their largest magnitudes."""
+    count, runs = job.blocks(values.size), kernels.Runs(job)
+    room, magnitudes = runs.room(count, max(ROWS, count)), np.zeros(count, np.uint64)
+    made = Drafts(room.drafts, room.notes, serial)
+    spare = np.zeros(32, np.uint32)
+    draft_blocks(
+        job.for_encode, values.view(np.uint32), 0, number, count, serial, made.codes, made.notes, spare, magnitudes
+    )
+    return magnitudes, made
+
+
+def finished(values: Floats, scales: Bytes, drafts: Drafts, job: Job = JOB, number: int = NUMBER) -> list[bytes]:
+    """The payloads of all blocks, from their drafts."""
+    count = job.blocks(values.size)
+    room, datagrams = kernels.Runs(job).room(count), np.zeros((count, job.datagram_bytes), np.uint8)
+    bad = encode_run(
+        job.for_encode, values.view(np.uint32), 0, number, 1, count, scales, scales, datagrams, 0, room.indices,
+        room.words, room.codes, drafts,
+    )  # fmt: skip
+    assert bad == kernels.ALL_GOOD
+    return [bytes(row[HEADER_BYTES:]) for row in datagrams]
+
+
+def expected(values: Floats, scales: Bytes, job: Job = JOB) -> list[bytes]:
+    blocks = enumerate(zip(blocks_of(job, values), scales.tolist(), strict=True))
+    return [expected_payload(job, block, NUMBER + i, scale, 0) for i, (block, scale) in blocks]
+
+
+def own_scales(values: Floats, job: Job = JOB) -> Bytes:
+    return kernels.scale_bytes(job, kernels.largest(job, values))
+
+
+@pytest.mark.parametrize("larger", [0, 1, 5, 40])
+@pytest.mark.parametrize("largest", [63.9, 62.3, 0.0, -20.5, -34.0, -36.0, -62.5, -100.0, -140.0])
+def test_a_finished_draft_is_what_the_reference_gives(largest: float, larger: int) -> None:
+    """For the block's own scale, and for one that is so many octaves ``larger`` since another worker's values are."""
+    values = random_values(np.random.default_rng(3), 9 * JOB.lanes - 5, FloatType.FLOAT32, largest)
+    values[3 * JOB.lanes : 4 * JOB.lanes] = 0.0
+    values[::7] = -0.0
+    scales = np.minimum(own_scales(values) + larger, 249).astype(np.uint8)
+    scales[3] = scales[4]  # so that zeros are encoded, too
+    magnitudes, drafts = drafts_of(values)
+    assert magnitudes.tolist() == kernels.largest(JOB, values).tolist()
+    assert finished(values, scales, drafts) == expected(values, scales)
+
+
+@given(
+    st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=2 * JOB.lanes),
+    st.integers(0, 60),
+    st.integers(0, 1 << 40),
+)
+def test_any_floats(floats: list[float], larger: int, number: int) -> None:
+    values = np.array(floats, np.float32)
+    scales = np.minimum(own_scales(values).astype(np.int64) + larger, 249).astype(np.uint8)
+    drafts = drafts_of(values, number=number)[1]
+    want = [
+        expected_payload(JOB, block, number + i, int(scales[i]), 0) for i, block in enumerate(blocks_of(JOB, values))
+    ]
+    assert finished(values, scales, drafts, number=number) == want
+
+
+@pytest.mark.parametrize("octaves", [26, 27, 28, 29, 30])
+def test_values_around_the_unit(octaves: int) -> None:
+    """With three workers the unit is 2**-28 of the scale: what is below needs more than its draft."""
+    rng = np.random.default_rng(octaves)
+    values = np.full(64 * JOB.lanes, 1.0, np.float32)
+    low = 2.0**-octaves * rng.choice([0.50001, 0.9, 0.99999, 1.0, 1.00001, 1.5, 1.99999], 63 * JOB.lanes)
+    values.reshape(64, -1)[:63, 1:] = low.reshape(63, -1)[:, 1:]
+    scales = own_scales(values)
+    assert finished(values, scales, drafts_of(values)[1]) == expected(values, scales)
+
+
+def test_drafts_are_used() -> None:
+    """What has become of the values meanwhile plays no part."""
+    values = np.random.default_rng(5).standard_normal(ROWS * JOB.lanes, np.float32)
+    scales, drafts = own_scales(values), drafts_of(values)[1]
+    assert finished(np.zeros_like(values), scales, drafts) == expected(values, scales)
+
+
+@pytest.mark.parametrize(("serial", "number"), [(8, NUMBER), (7, NUMBER + 1)])
+def test_drafts_of_others_are_not_used(serial: int, number: int) -> None:
+    """Those of another operation, or with the noise of another block."""
+    rng = np.random.default_rng(6)
+    values, others = rng.standard_normal((2, ROWS * JOB.lanes), np.float32)
+    scales = own_scales(values)
+    drafts = drafts_of(others, serial=serial, number=number)[1]._replace(serial=7)
+    assert finished(values, scales, drafts) == expected(values, scales)
+
+
+@pytest.mark.parametrize("value", [UNIT / 2, 0.99 * UNIT, 2 * MOST, np.inf, -np.inf, np.nan])
+def test_a_draft_outside_of_its_range_is_of_no_use(value: float) -> None:
+    values = np.ones(JOB.lanes, np.float32)
+    assert drafts_of(values)[1].notes[0, LOWEST] > 0
+    values[3] = value
+    magnitudes, drafts = drafts_of(values)
+    # What is just below the unit may have been rounded up to level 1, which is too low for any unit.
+    assert drafts.notes[0, LOWEST] <= 1
+    assert magnitudes.tolist() == kernels.largest(JOB, values).tolist()
+
+
+@pytest.mark.parametrize("lanes", [8, 32, 104, 1448])
+def test_blocks_of_any_size(lanes: int) -> None:
+    job = make_job("nat8", FloatType.FLOAT32, lanes=lanes, seed=SEED + 1)
+    values = np.random.default_rng(lanes).standard_normal(3 * lanes - 3, np.float32)
+    scales = own_scales(values, job)
+    assert finished(np.zeros_like(values), scales, drafts_of(values, job)[1], job) == expected(values, scales, job)
+
+
+@pytest.mark.parametrize(("name", "float_type"), [("nat4", FloatType.FLOAT32), ("nat8", FloatType.FLOAT16)])
+def test_no_room_where_there_are_no_drafts(name: str, float_type: FloatType) -> None:
+    job = make_job(name, float_type)
+    assert not job.drafts
+    assert len(kernels.Runs(job).room(1, ROWS).notes) == 0
