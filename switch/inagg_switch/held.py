@@ -38,22 +38,38 @@ ZERO = np.float32(0)
 """What makes a sum of negative zeros, which are valid codes, a positive one."""
 
 
+EXACT_OCTAVES = 23
+"""With levels from l to h, the sum of four is a multiple of 2^(l - 1) and at most 4 * 2^(h - 1). A float32 has 24 bits,
+so it holds all such if h - l is at most 22, or h less l - 1 at most this."""
+
+
 @jit
-def hold_nat8(held: Array, payload: Array, lanes: int, levels: int) -> int:
-    """Keep a contribution's codes in ``held`` (uint8); those that name no level become zero. Returns how many."""
-    highest = np.uint8(0)
+def hold_nat8(held: Array, payload: Array, lanes: int, levels: int) -> tuple[int, int, int]:
+    """Keep a contribution's codes in ``held`` (uint8); those that name no level become zero. Returns how many, and the
+    `range_of_levels` as they came."""
+    lowest, highest = np.uint8(255), np.uint8(0)
     for i in range(lanes):
         code = np.uint8(payload[i])
         held[i] = code
-        highest = max(highest, np.uint8(code & np.uint8(127)))
-    if highest <= levels:
-        return 0
+        level = np.uint8(code & np.uint8(127))
+        lowest, highest = min(lowest, np.uint8(level - ONE)), max(highest, level)
     invalid = 0
+    if highest > levels:
+        for i in range(lanes):
+            if held[i] & np.uint8(127) > levels:
+                held[i] = 0
+                invalid += 1
+    return invalid, int(lowest), int(highest)
+
+
+@jit
+def range_of_levels(payload: Array, lanes: int) -> tuple[int, int]:
+    """The lowest level of nat8 codes but 0, less one, or 255; and the highest."""
+    lowest, highest = np.uint8(255), np.uint8(0)
     for i in range(lanes):
-        if held[i] & np.uint8(127) > levels:
-            held[i] = 0
-            invalid += 1
-    return invalid
+        level = np.uint8(payload[i] & np.uint8(127))
+        lowest, highest = min(lowest, np.uint8(level - ONE)), max(highest, level)
+    return int(lowest), int(highest)
 
 
 @jit
@@ -131,11 +147,7 @@ def rounded_floats(sums: Any, noise: Any) -> Any:
 
 @jit
 def exact_in_floats(a: Array, b: Array, c: Array, d: Array, lanes: int) -> bool:
-    """Whether no lane has levels so far apart that a float32 would not hold its sum.
-
-    With levels from l to h, the sum of four is a multiple of 2^(l - 1) and at most 4 * 2^(h - 1). A float32 has 24
-    bits, so it holds all such if h - l is at most 22.
-    """
+    """Whether no lane has levels so far apart that a float32 would not hold its sum: see `EXACT_OCTAVES`."""
     most = np.uint8(0)
     for i in range(lanes):
         p, q = np.uint8(a[i] & np.uint8(127)), np.uint8(b[i] & np.uint8(127))
@@ -145,15 +157,16 @@ def exact_in_floats(a: Array, b: Array, c: Array, d: Array, lanes: int) -> bool:
         p, q, r, s = np.uint8(p - ONE), np.uint8(q - ONE), np.uint8(r - ONE), np.uint8(s - ONE)
         lowest = min(min(p, q), min(r, s))
         most = max(most, np.uint8(max(highest, lowest) - lowest))
-    return bool(most <= 23)
+    return bool(most <= EXACT_OCTAVES)
 
 
 @jit
 def emit_held(
-    out: Array, kept: Array, held: Array, last: Array, workers: int, lanes: int, noise: Array, word: Any
+    out: Array, kept: Array, held: Array, last: Array, workers: int, octaves: int, lanes: int, noise: Array, word: Any
 ) -> None:
     """The result (nat8) of the codes of ``workers``: all but one are in ``held``, then ``last``, which may be the last
-    row of ``held``. The rows between are cleared. Noise as in `emit`.
+    row of ``held``. The rows between are cleared. Noise as in `emit`. ``octaves``: the highest level of all less the
+    lowest of all (`range_of_levels`), or more.
 
     It goes to ``out`` and to ``kept``, which is in no cache: a copy would wait for it, this pass computes meanwhile.
     """
@@ -162,7 +175,8 @@ def emit_held(
         b, c = a, a
     else:
         held[(workers - 1) * lanes : (HELD_WORKERS - 1) * lanes] = 0
-    exact = exact_in_floats(a, b, c, last, lanes)
+    # Where levels of different lanes are far apart, as they seldom are, those of each lane need not be.
+    exact = octaves <= EXACT_OCTAVES or exact_in_floats(a, b, c, last, lanes)
     whole = lanes // GROUP * GROUP if exact else 0
     for lane in range(0, whole, GROUP):
         codes = vector_codes(a, b, c, last, workers, lane, load_fourths(noise, lane) ^ word)

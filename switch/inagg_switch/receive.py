@@ -12,8 +12,8 @@ import numpy as np
 from inagg_wire.compiled import inline, jit
 from inagg_wire.layout import HEADER_BYTES, UDP_PAYLOAD_BYTES_MAX
 
-from .held import HELD_WORKERS, emit_held, hold_nat4, hold_nat8, unpack_nat4
-from .kernels import NAT8, Array, absorb, add_nat8, emit, highest_level
+from .held import HELD_WORKERS, emit_held, hold_nat4, hold_nat8, range_of_levels, unpack_nat4
+from .kernels import NAT8, Array, absorb, add_nat8, emit
 from .tables import NOTICES, Counts, Jobs, Out, Slots
 from .validation import (
     DUPLICATE,
@@ -120,7 +120,10 @@ def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: An
     elif not complete:  # else the result is made right from the payload
         codes, contributions = acc.view(np.uint8), count_bits(before)
         if held == NAT8:
-            counts.jobs[row].invalid_codes += hold_nat8(codes[contributions * lanes :], payload, lanes, levels)
+            invalid, lowest, highest = hold_nat8(codes[contributions * lanes :], payload, lanes, levels)
+            counts.jobs[row].invalid_codes += invalid
+            slots.lowest[slot] = min(lowest, slots.lowest[slot]) if before != 0 else lowest
+            slots.highest[slot] = max(highest, slots.highest[slot]) if before != 0 else highest
         else:
             hold_nat4(codes[contributions * lanes // 2 :], payload, lanes)
     if not complete:
@@ -146,10 +149,12 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
     # What is held is kept only until here: ``d`` is the last contribution, which is held nowhere.
     if held == NAT8:
         codes, last = slots.acc[at].view(np.uint8), d[HEADER_BYTES:]
-        if highest_level(last, lanes) > levels:
+        lowest, highest = range_of_levels(last, lanes)
+        if highest > levels:
             last = codes[(HELD_WORKERS - 1) * lanes :]
-            counts.jobs[row].invalid_codes += hold_nat8(last, d[HEADER_BYTES:], lanes, levels)
-        emit_held(payload, slots.results[slot], codes, last, others + 1, lanes, noise, word)
+            counts.jobs[row].invalid_codes += hold_nat8(last, d[HEADER_BYTES:], lanes, levels)[0]
+        octaves = int(max(highest, slots.highest[slot])) - int(min(lowest, slots.lowest[slot]))
+        emit_held(payload, slots.results[slot], codes, last, others + 1, octaves, lanes, noise, word)
     elif held != 0:
         unpack_nat4(slots.codes, d[HEADER_BYTES:], lanes)
         add_nat8(slots.sums, slots.codes, lanes, True, levels)

@@ -34,6 +34,9 @@ class Slots(NamedTuple):
     row: Any
     """int32: the row of ``acc`` that has the contributions; -1 if there is none, as before the first has come, and when
     the sum is complete and its result is in ``results``."""
+    lowest: Any
+    highest: Any
+    """uint8: of the nat8 codes that the slot holds, see `inagg_switch.held.range_of_levels`."""
     acc: Any
     """int32, (slots, lanes): the sums; or codes, where the job's are ``held``. Slots of a lease share as many rows."""
     free: Any
@@ -136,6 +139,8 @@ def make_slots(slots: int, lanes: int) -> Slots:
         op=np.zeros(slots, np.uint8),
         since=np.zeros(slots, np.float64),
         row=np.full(slots, -1, np.int32),
+        lowest=np.zeros(slots, np.uint8),
+        highest=np.zeros(slots, np.uint8),
         acc=np.zeros((slots, row), np.int32),
         free=np.zeros(slots, np.int32),
         results=np.zeros((slots, row), np.uint8),

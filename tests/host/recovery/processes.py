@@ -44,7 +44,7 @@ class Script:
     options: dict[str, Any]
     large: int = -1
     """A step whose tensor takes a second or so: the one to be disturbed in."""
-    large_elements: int = 1 << 21
+    large_elements: int = 3 << 20
     exact: bool = False
     """Values whose sums the switch and the inner group give alike: powers of two. A sum that is another is reported."""
     store: str = ""

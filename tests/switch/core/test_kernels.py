@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from inagg_switch.held import HELD_WORKERS, emit_held, exact_in_floats, hold_nat8
+from inagg_switch.held import HELD_WORKERS, emit_held, exact_in_floats, hold_nat8, range_of_levels
 from inagg_switch.kernels import absorb, emit
 from inagg_switch.receive import group_0_word
 from inagg_wire.formats import FORMATS, WORKERS_MAX, JobFormat
@@ -196,20 +196,43 @@ def test_codes_that_are_held_are_written_as_their_sums_are(workers: int, near: b
         held = rng.integers(0, 256, HELD_WORKERS * size, np.uint8)
         out, kept = np.zeros((2, size), np.uint8)
         rows = [*range(workers - 1), HELD_WORKERS - 1]
-        invalid = [
+        found = [
             hold_nat8(held[size * i :], c.astype(np.uint8), size, levels) for i, c in zip(rows, block, strict=True)
         ]
-        assert invalid == [int(((row & 127) > levels).sum()) for row in block]
+        ranges = [range_of_levels(c.astype(np.uint8), size) for c in block]
+        assert found == [(int(((row & 127) > levels).sum()), *r) for row, r in zip(block, ranges, strict=True)]
         want = integers(Encoding.NAT8, block[0], levels)[0]
         for row in block[1:]:
             want = combine(Op.SUM, want, integers(Encoding.NAT8, row, levels)[0])
         seed, slot, generation = 5, start, 1 + start
         last, word = held[size * (HELD_WORKERS - 1) :], np.uint32(group_0_word(seed, slot, generation))
-        emit_held(out, kept, held, last, workers, size, table, word)
+        octaves = max(high for _, high in ranges) - min(low for low, _ in ranges)
+        emit_held(out, kept, held, last, workers, octaves, size, table, word)
         noise = switch_words(seed, slot, generation, size)
         assert out.tolist() == kept.tolist() == result_codes(Op.SUM, fmt, workers, want, noise).tolist()
         a, b, c = (held[size * i :][:size] if i < workers - 1 else np.zeros(size, np.uint8) for i in range(3))
         assert exact_in_floats(a, b, c, last, size) or not near
+
+
+@pytest.mark.parametrize("span", [22, 23])
+@pytest.mark.parametrize("low", [1, 5])
+def test_sums_of_levels_that_are_as_far_apart_as_floats_hold(low: int, span: int) -> None:
+    """Those of one lane are where those of all lanes are; the smallest difference counts."""
+    fmt, lanes, rng = FORMAT_OF[Encoding.NAT8], 1448, np.random.default_rng(span)
+    codes = low + rng.integers(0, span + 1, (4, lanes)) | 128 * rng.integers(0, 2, (4, lanes))
+    codes[:, 0] = low, low + span, low + span, low + span
+    octaves = range_of_levels(codes.reshape(-1).astype(np.uint8), codes.size)
+    assert octaves == (low - 1, low + span)
+    held, out = codes.astype(np.uint8).reshape(-1), np.zeros((2, lanes), np.uint8)
+    table, word = np.repeat(group_table(lanes), GROUP_LANES), np.uint32(group_0_word(5, 0, 1))
+    emit_held(out[0], out[1], held, held[3 * lanes :], 4, span + 1, lanes, table, word)
+    want = np.array([integers(Encoding.NAT8, row, fmt.levels(4))[0] for row in codes.astype(np.uint32)]).sum(0)
+    assert out[0].tolist() == result_codes(Op.SUM, fmt, 4, want, switch_words(5, 0, 1, lanes)).tolist()
+
+
+def test_the_range_of_levels_is_of_those_that_are_not_zero() -> None:
+    assert range_of_levels(np.array([0, 128, 7, 128 + 9, 0], np.uint8), 5) == (6, 9)
+    assert range_of_levels(np.array([0, 128], np.uint8), 2) == (255, 0)
 
 
 def test_levels_that_are_too_far_apart_for_floats_are_seen() -> None:
