@@ -151,18 +151,16 @@ def _decode_own(kind: Any, unsigned: Any) -> Any:
 
 
 @cache
-def _scale(kind: Any, unsigned: Any) -> Any:
-    """Largest magnitudes and own scales of ``b`` blocks from ``a`` on, numbered on from ``c``; and their drafts, if
-    there are to be some."""
-    may_draft = kind is Natural and unsigned is np.uint32
+def _scale(unsigned: Any, drafts: bool) -> Any:
+    """Largest magnitudes and own scales of ``b`` blocks from ``a`` on, numbered on from ``c``; and their ``drafts``."""
 
     def scale(context: int, first: int, count: int, number: int, _d: int) -> int:
         c = carray(_pointer(context), CONTEXT, np.int64)
         e = _ENCODE
         values = carray(_pointer(c[VALUES]), c[LENGTH], unsigned)
         magnitudes = carray(_pointer(c[MAGNITUDES]), c[BLOCKS], np.uint64)
-        if may_draft and c[DRAFT_ROWS] > 0:
-            job = kind(c[e], c[e + 1], c[e + 2], c[e + 3] != 0, c[e + 4], c[e + 5], c[e + 6], c[e + 7])
+        if drafts:
+            job = Natural(c[e], c[e + 1], c[e + 2], c[e + 3] != 0, c[e + 4], c[e + 5], c[e + 6], c[e + 7])
             draft_blocks(
                 job, values, first, number, count, c[SERIAL],
                 carray(_pointer(c[DRAFTS]), (c[DRAFT_ROWS], padded(c[e])), np.uint8),
@@ -189,7 +187,7 @@ def addresses(job: Job) -> tuple[int, int, int]:
     unsigned = _WIDTHS[job.unsigned]
     sending: Any = type(job.for_encode)
     receiving: Any = type(job.for_decode)
-    functions = _encode(sending, unsigned), _decode(receiving, unsigned), _scale(sending, unsigned)
+    functions = _encode(sending, unsigned), _decode(receiving, unsigned), _scale(unsigned, job.drafts)
     encode, decode, scale = (int(function.address) for function in functions)
     return encode, decode, scale
 
