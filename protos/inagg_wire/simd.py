@@ -294,17 +294,6 @@ def _store_bytes(_context: Any, array: Any, at: Any, x: Any) -> Any:
     return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint8) and x == u32x8 else None
 
 
-def _load_fourths(_context: Any, array: Any, at: Any) -> Any:
-    """Elements ``at``, ``at`` + 4 to ``at`` + 28 of ``array``, uint32, which has ``at`` + 31."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        all_of_them = ir.VectorType(_WORD, 4 * LANES)
-        words = builder.load(_pointer(context, builder, signature, args, all_of_them), align=4)
-        return builder.shuffle_vector(words, words, _order(range(0, 4 * LANES, 4)))
-
-    return (u32x8(array, types.intp), generate) if _is_row(array, types.uint32) else None
-
-
 def _prefetch(_context: Any, array: Any, at: Any) -> Any:
     """Ask for the cache line of element ``at`` of ``array``, which may be beyond its end."""
 
@@ -318,7 +307,6 @@ def _prefetch(_context: Any, array: Any, at: Any) -> Any:
 
 
 load: Any = intrinsic(_load)
-load_fourths: Any = intrinsic(_load_fourths)
 store: Any = intrinsic(_store)
 store_bytes: Any = intrinsic(_store_bytes)
 prefetch: Any = intrinsic(_prefetch)

@@ -12,7 +12,6 @@ from inagg_wire.errors import Reason
 from inagg_wire.formats import WORKERS_MAX
 from inagg_wire.layout import HEADER_BYTES, Encoding, Op
 from inagg_wire.link.port import key_of
-from inagg_wire.noise import GROUP_LANES, group_table
 from inagg_wire.slots import Lease
 
 from .driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
@@ -29,6 +28,7 @@ from .tables import (
     Tables,
     make_counts,
     make_jobs,
+    make_noise,
     make_out,
     make_peers,
     make_slots,
@@ -68,7 +68,7 @@ class Aggregator:
         self._jobs = make_jobs(jobs)
         self._counts = make_counts(jobs)
         self._out = make_out(OUT_BYTES, OUT_RUNS)
-        self._noise = np.repeat(group_table(lanes), GROUP_LANES)
+        self._noise = make_noise(lanes)
         self._bindings: dict[int, Binding] = {}
         self._free_rows = list(range(jobs - 1, -1, -1))
         self._by_row: list[Binding | None] = [None] * jobs

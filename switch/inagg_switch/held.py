@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from inagg_wire.compiled import inline, jit, shift_left
+from inagg_wire.noise import GROUP_LANES
 from inagg_wire.simd import (
     LANES,
     doubled,
     float_sum,
     halved,
     load,
-    load_fourths,
     splat,
     store,
     upper_bytes,
@@ -25,6 +25,7 @@ from inagg_wire.simd import (
 )
 
 from .kernels import I32, U32, Array, nat8_code, nat8_value
+from .tables import Noise
 
 HELD_WORKERS = 4
 """So many workers' codes of a byte fit into a row of accumulators, four bytes a lane. They stand there in the order in
@@ -162,11 +163,11 @@ def exact_in_floats(a: Array, b: Array, c: Array, d: Array, lanes: int) -> bool:
 
 @jit
 def emit_held(
-    out: Array, kept: Array, held: Array, last: Array, workers: int, octaves: int, lanes: int, noise: Array, word: Any
+    out: Array, kept: Array, held: Array, last: Array, workers: int, octaves: int, lanes: int, noise: Noise, word: Any
 ) -> None:
     """The result (nat8) of the codes of ``workers``: all but one are in ``held``, then ``last``, which may be the last
-    row of ``held``. The rows between are cleared. Noise as in `emit`. ``octaves``: the highest level of all less the
-    lowest of all (`range_of_levels`), or more.
+    row of ``held``. The rows between are cleared. ``word``: that of group 0. ``octaves``: the highest level of all less
+    the lowest of all (`range_of_levels`), or more.
 
     It goes to ``out`` and to ``kept``, which is in no cache: a copy would wait for it, this pass computes meanwhile.
     """
@@ -179,28 +180,28 @@ def emit_held(
     exact = octaves <= EXACT_OCTAVES or exact_in_floats(a, b, c, last, lanes)
     whole = lanes // GROUP * GROUP if exact else 0
     for lane in range(0, whole, GROUP):
-        codes = vector_codes(a, b, c, last, workers, lane, load_fourths(noise, lane) ^ word)
+        codes = vector_codes(a, b, c, last, workers, lane, load(noise.groups, lane // GROUP_LANES) ^ word)
         store(out, lane, codes)
         store(kept, lane, codes)
     if workers == 2 and exact:
         for i in range(whole, lanes):
-            code = code_of_float(float_of(a[i]) + float_of(last[i]) + ZERO, U32(noise[i] ^ word))
+            code = code_of_float(float_of(a[i]) + float_of(last[i]) + ZERO, U32(noise.lanes[i] ^ word))
             out[i] = code
             kept[i] = code
     elif workers == 2:
         for i in range(lanes):
-            code = nat8_code(I32(nat8_value(a[i]) + nat8_value(last[i])), U32(noise[i] ^ word))
+            code = nat8_code(I32(nat8_value(a[i]) + nat8_value(last[i])), U32(noise.lanes[i] ^ word))
             out[i] = code
             kept[i] = code
     elif exact:
         for i in range(whole, lanes):
             first, second = float_of(a[i]) + float_of(b[i]), float_of(c[i]) + float_of(last[i])
-            code = code_of_float(first + second + ZERO, U32(noise[i] ^ word))
+            code = code_of_float(first + second + ZERO, U32(noise.lanes[i] ^ word))
             out[i] = code
             kept[i] = code
     else:
         for i in range(lanes):
             first, second = I32(nat8_value(a[i]) + nat8_value(b[i])), I32(nat8_value(c[i]) + nat8_value(last[i]))
-            code = nat8_code(I32(first + second), U32(noise[i] ^ word))
+            code = nat8_code(I32(first + second), U32(noise.lanes[i] ^ word))
             out[i] = code
             kept[i] = code

@@ -14,7 +14,7 @@ from inagg_wire.layout import HEADER_BYTES, UDP_PAYLOAD_BYTES_MAX
 
 from .held import HELD_WORKERS, emit_held, hold_nat4, hold_nat8, range_of_levels, unpack_nat4
 from .kernels import NAT8, Array, absorb, add_nat8, emit
-from .tables import NOTICES, Counts, Jobs, Out, Slots
+from .tables import NOTICES, Counts, Jobs, Noise, Out, Slots
 from .validation import (
     DUPLICATE,
     FORMAT_AT,
@@ -133,7 +133,7 @@ def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: An
 
 
 @inline
-def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: Any, noise: Array) -> None:
+def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: Any, noise: Noise) -> None:
     """The result of the slot that contribution ``d`` names, into ``to``."""
     op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
     copy(to, d, HEADER_BYTES)
@@ -161,9 +161,9 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
         for i in range(others):
             unpack_nat4(slots.codes, slots.acc[at].view(np.uint8)[i * lanes // 2 :], lanes)
             add_nat8(slots.sums, slots.codes, lanes, False, levels)
-        emit(encoding, payload, slots.sums, lanes, noise, word, shift)
+        emit(encoding, payload, slots.sums, lanes, noise.lanes, word, shift)
     else:
-        emit(encoding, payload, slots.acc[at], lanes, noise, word, shift)
+        emit(encoding, payload, slots.acc[at], lanes, noise.lanes, word, shift)
     if size <= slots.results.shape[1]:
         if held != NAT8:  # else it is there
             copy(slots.results[slot], payload, size)
@@ -193,14 +193,13 @@ def receive(
     jobs: Jobs,
     slots: Slots,
     counts: Counts,
-    noise: Array,
+    noise: Noise,
     out: Out,
 ) -> tuple[int, int]:
     """Take the datagrams of ``size`` bytes in ``data`` from number ``first`` on, all from one source.
 
-    ``ranks``: int8, by job row, the rank that this source has in that job, or -1. ``noise``: uint32,
-    `inagg_wire.noise.group_table` by lane. Returns how many datagrams are taken (all, unless ``out`` filled up: then
-    send it and call again) and how many runs are in ``out``.
+    ``ranks``: int8, by job row, the rank that this source has in that job, or -1. Returns how many datagrams are taken
+    (all, unless ``out`` filled up: then send it and call again) and how many runs are in ``out``.
     """
     total, run, at = len(data) // size, -1, 0
     for i in range(first, total):

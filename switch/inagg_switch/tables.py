@@ -10,6 +10,7 @@ import numpy as np
 from inagg_wire.errors import Reason
 from inagg_wire.formats import WORKERS_MAX
 from inagg_wire.layout import Op
+from inagg_wire.noise import GROUP_LANES, group_table
 
 OPS = max(Op) + 1
 NOTICES = max(Reason) + 1
@@ -112,6 +113,15 @@ class Peers(NamedTuple):
     """int64, by row: the multicast group of the job's results for all ranks; 0: they go to each rank."""
 
 
+class Noise(NamedTuple):
+    """`inagg_wire.noise.group_table`, uint32: what to XOR to the word of group 0."""
+
+    lanes: Any
+    """By lane."""
+    groups: Any
+    """By group of four lanes: a quarter of the bytes, for who adds lanes in vectors."""
+
+
 DATAGRAMS_IN, BYTES_IN, DATAGRAMS_OUT, BYTES_OUT = range(4)
 """Indices into `Tables.flow`."""
 
@@ -122,8 +132,7 @@ class Tables(NamedTuple):
     jobs: Jobs
     slots: Slots
     counts: Counts
-    noise: Any
-    """uint32, by lane: `inagg_wire.noise.group_table`."""
+    noise: Noise
     out: Out
     peers: Peers
     flow: Any
@@ -147,6 +156,12 @@ def make_slots(slots: int, lanes: int) -> Slots:
         sums=np.zeros(row, np.int32),
         codes=np.zeros(row, np.uint8),
     )
+
+
+def make_noise(lanes: int) -> Noise:
+    """For blocks of up to so many lanes."""
+    groups = group_table(lanes).copy()
+    return Noise(np.repeat(groups, GROUP_LANES), groups)
 
 
 def make_jobs(rows: int) -> Jobs:

@@ -103,6 +103,21 @@ def test_bytes_are_not_less_than_zero() -> None:
     assert got.view(np.uint8).tolist() == np.where(x > y, x - y, 0).tolist()
 
 
+def test_the_smaller_of_two_in_each_byte_and_the_smallest_of_all() -> None:
+    smaller_bytes = simd.smaller_bytes
+    x, y = A.view(np.uint8), B.view(np.uint8)
+    assert on_vectors(lambda a, b: smaller_bytes(a, b), A, B).view(np.uint8).tolist() == np.minimum(x, y).tolist()
+
+    @numba.njit
+    def smallest_byte(a: Any) -> Any:
+        return simd.smallest_byte(simd.load(a, 0))
+
+    for byte in range(32):
+        some = np.arange(40, 72).astype(np.uint8)
+        some[byte] = byte
+        assert smallest_byte(some.view(np.uint32)) == byte
+
+
 @pytest.mark.parametrize("lane", range(8))
 def test_one_bit_of_any_lane_is_seen(lane: int) -> None:
     @numba.njit
@@ -123,18 +138,6 @@ def test_upper_parts_of_two_are_put_together() -> None:
     parts = on_vectors(lambda a, b: upper_bytes(a, b), A, B).view(np.uint8)
     assert parts[::2].tolist() == A.view(np.uint8)[1::2].tolist()
     assert parts[1::2].tolist() == B.view(np.uint8)[1::2].tolist()
-
-
-def test_every_fourth_element_is_loaded() -> None:
-    words = RNG.integers(0, 1 << 32, 40, np.uint32)
-
-    @numba.njit
-    def run(a: Any, out: Any) -> None:
-        simd.store(out, 0, simd.load_fourths(a, 5))
-
-    out = np.zeros(8, np.uint32)
-    run(words, out)
-    assert out.tolist() == words[5:37:4].tolist()
 
 
 def test_bytes_come_and_go_four_a_lane() -> None:

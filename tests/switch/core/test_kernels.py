@@ -12,6 +12,7 @@ import pytest
 from inagg_switch.held import HELD_WORKERS, emit_held, exact_in_floats, hold_nat8, range_of_levels
 from inagg_switch.kernels import absorb, emit
 from inagg_switch.receive import group_0_word
+from inagg_switch.tables import make_noise
 from inagg_wire.formats import FORMATS, WORKERS_MAX, JobFormat
 from inagg_wire.layout import GENERATION_MAX, LANE_BITS, SLOT_COUNT_MAX, Encoding, Op, payload_bytes
 from inagg_wire.noise import GROUP_LANES, group_table, switch_word, switch_words
@@ -186,7 +187,7 @@ def test_codes_that_are_held_are_written_as_their_sums_are(workers: int, near: b
     codes = np.concatenate([pairs, rng.integers(0, 256, (1024, 2), np.uint32)]).T
     others = np.where(rng.random(codes.shape) < 0.5, codes, rng.integers(0, 256, codes.shape, np.uint32))
     codes = np.concatenate([codes, others])[:workers]
-    table, levels = np.repeat(group_table(lanes), GROUP_LANES), fmt.levels(workers)
+    table, levels = make_noise(lanes), fmt.levels(workers)
     valid = np.where((codes & 127) > levels, 0, codes & 127)
     apart = valid.max(0) - np.where(valid == 0, 99, valid).min(0).astype(np.int64)
     codes = codes[:, apart <= 22] if near else codes
@@ -224,7 +225,7 @@ def test_sums_of_levels_that_are_as_far_apart_as_floats_hold(low: int, span: int
     octaves = range_of_levels(codes.reshape(-1).astype(np.uint8), codes.size)
     assert octaves == (low - 1, low + span)
     held, out = codes.astype(np.uint8).reshape(-1), np.zeros((2, lanes), np.uint8)
-    table, word = np.repeat(group_table(lanes), GROUP_LANES), np.uint32(group_0_word(5, 0, 1))
+    table, word = make_noise(lanes), np.uint32(group_0_word(5, 0, 1))
     emit_held(out[0], out[1], held, held[3 * lanes :], 4, span + 1, lanes, table, word)
     want = np.array([integers(Encoding.NAT8, row, fmt.levels(4))[0] for row in codes.astype(np.uint32)]).sum(0)
     assert out[0].tolist() == result_codes(Op.SUM, fmt, 4, want, switch_words(5, 0, 1, lanes)).tolist()
