@@ -139,35 +139,41 @@ NO_DRAFTS: Final = Drafts(np.zeros((0, 0), np.uint8), np.zeros((0, NOTES), np.in
 
 
 def from_draft(
-    job: Any, out: Array, bits: Array, exponent: int, number: int, at: int, drafts: Drafts, spare: Array, codes: Array
-) -> tuple[Any, bool]:
-    """Finish the draft of block ``at``, or one that is made here. Returns the bits of the largest magnitude, and
-    whether all is done; if not, the former may be anything."""
+    job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, at: int, drafts: Drafts,
+    noise: Array, codes: Array,
+) -> tuple[Any, Any, bool]:  # fmt: skip
+    """Finish the draft of block ``at``, or one that is made here. Returns as the loops, and whether all is done; if
+    not, the former may be anything."""
     raise NotImplementedError("for use in kernels")
 
 
 @overload(from_draft, strict=False)
 def _from_draft(
-    job: Any, out: Any, bits: Any, exponent: Any, number: Any, at: Any, drafts: Any, spare: Any, codes: Any
-) -> Any:
+    job: Any, out: Any, bits: Any, exponent: Any, k0: Any, k1: Any, number: Any, at: Any, drafts: Any, noise: Any,
+    codes: Any,
+) -> Any:  # fmt: skip
     def of_float32(
-        job: Any, out: Array, bits: Array, exponent: int, number: int, at: int, drafts: Any, spare: Array, codes: Array
-    ) -> tuple[Any, bool]:
+        job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, at: int, drafts: Any,
+        noise: Array, codes: Array,
+    ) -> tuple[Any, Any, bool]:  # fmt: skip
         if job.encoding == NAT4:  # with so few levels much is below the unit
-            return U32(0), False
+            return U32(0), U32(0), False
+        field = exponent + 127
         if len(drafts.notes) > 0:
             row = at % len(drafts.notes)
             note = drafts.notes[row]
             if note[SERIAL] == drafts.serial and note[NUMBER] == number:
-                return U32(note[LARGEST]), finish(out, drafts.codes[row], note[LOWEST], exponent + 127)
-        k0, k1 = block_key(job.seed, job.worker, number)
-        largest, lowest = draft(codes, bits, k0, k1, spare)
-        return largest, finish(out, codes, lowest, exponent + 127)
+                tie, done = finish(out, drafts.codes[row], note[LOWEST], field, bits, k0, k1, noise)
+                return U32(note[LARGEST]), tie, done
+        largest, lowest = draft(codes, bits, k0, k1, noise)
+        tie, done = finish(out, codes, lowest, field, bits, k0, k1, noise)
+        return largest, tie, done
 
     def never(
-        job: Any, out: Array, bits: Array, exponent: int, number: int, at: int, drafts: Any, spare: Array, codes: Array
-    ) -> tuple[Any, bool]:
-        return magnitude_of(bits[0]), False
+        job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, at: int, drafts: Any,
+        noise: Array, codes: Array,
+    ) -> tuple[Any, Any, bool]:  # fmt: skip
+        return magnitude_of(bits[0]), U32(0), False
 
     return of_float32 if job.instance_class is Natural and bits.dtype.bitwidth == 32 else never
 
@@ -259,7 +265,9 @@ def encode(
         k0, k1 = block_key(job.seed, job.worker, numbers[i])
         largest, tie, done = magnitude_of(bits[0]), U32(0), False
         if lifted_by == 0:  # what is lifted is below all drafts' unit
-            largest, done = from_draft(job, out[:used], bits, exponent, numbers[i], at, drafts, noise, codes)
+            largest, tie, done = from_draft(
+                job, out[:used], bits, exponent, k0, k1, numbers[i], at, drafts, noise, codes
+            )
         if not done:
             noise_words(noise, len(bits), k0, k1)
             largest, tie = round_block(job, out[:used], bits, noise, unit)

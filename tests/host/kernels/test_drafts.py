@@ -101,6 +101,37 @@ def test_values_around_the_unit(octaves: int) -> None:
     assert finished(values, scales, drafts_of(values)[1]) == expected(values, scales)
 
 
+LARGE = make_job("nat8", FloatType.FLOAT32, lanes=1448)
+GROUPS = 45
+"""Of 32 lanes, whole ones, in a large block."""
+
+
+@pytest.mark.parametrize("groups", [[0], [1, 20, 44], list(range(2, 13)), [45]])
+@pytest.mark.parametrize("octaves", [26.5, 29.5, 35.5, 50.0])
+def test_a_few_values_below_the_unit_are_encoded_anew_and_no_others(groups: list[int], octaves: float) -> None:
+    """In up to a quarter of the groups; what has become of the values of others meanwhile plays no part."""
+    rng = np.random.default_rng(len(groups))
+    values = rng.uniform(1.0, 2.0, LARGE.lanes).astype(np.float32) * rng.choice([-1, 1], LARGE.lanes).astype("f4")
+    values[5::9] = 0.0
+    for group in groups:
+        lanes = 32 * group + rng.integers(0, 32 if group < GROUPS else LARGE.lanes % 32, 3)
+        values[lanes] *= np.float32(2.0**-octaves)
+        values[lanes[0]] = np.float32(2.0**-octaves)
+    scales, drafts = own_scales(values, LARGE), drafts_of(values, LARGE)[1]
+    want = expected(values, scales, LARGE)
+    mine = np.isin(np.arange(LARGE.lanes) // 32, groups)
+    assert finished(np.where(mine, values, np.float32(1.5)), scales, drafts, LARGE) == want
+
+
+@given(st.integers(0, 1448), st.integers(0, 2**32 - 1))
+def test_any_number_of_values_below_the_unit(count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal(LARGE.lanes, np.float32)
+    values[rng.permutation(LARGE.lanes)[:count]] *= np.float32(2.0**-33)
+    scales = own_scales(values, LARGE)
+    assert finished(values, scales, drafts_of(values, LARGE)[1], LARGE) == expected(values, scales, LARGE)
+
+
 def test_drafts_are_used() -> None:
     """What has become of the values meanwhile plays no part."""
     values = np.random.default_rng(5).standard_normal(ROWS * JOB.lanes, np.float32)
@@ -118,14 +149,23 @@ def test_drafts_of_others_are_not_used(serial: int, number: int) -> None:
     assert finished(values, scales, drafts) == expected(values, scales)
 
 
-@pytest.mark.parametrize("value", [UNIT / 2, 0.99 * UNIT, 2 * MOST, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("above", [0, 1, 5])
+def test_values_just_below_the_unit_of_drafts(above: int) -> None:
+    """Some are rounded up to it, which is right, if it is the unit; or else they are encoded anew."""
+    values = np.full(200 * LARGE.lanes, 2.0**27 * UNIT, np.float32)
+    values[:: LARGE.lanes] = np.random.default_rng(above).choice([0.6, 0.9, 0.99], 200) * np.float32(UNIT)
+    scales, drafts = np.full(200, own_scales(values, LARGE)[0] + above, np.uint8), drafts_of(values, LARGE)[1]
+    assert {0, 1} == set(drafts.notes[:, LOWEST].tolist())
+    assert finished(values, scales, drafts, LARGE) == expected(values, scales, LARGE)
+
+
+@pytest.mark.parametrize("value", [UNIT / 2, 2 * MOST, np.inf, -np.inf, np.nan])
 def test_a_draft_outside_of_its_range_is_of_no_use(value: float) -> None:
     values = np.ones(JOB.lanes, np.float32)
     assert drafts_of(values)[1].notes[0, LOWEST] > 0
     values[3] = value
     magnitudes, drafts = drafts_of(values)
-    # What is just below the unit may have been rounded up to level 1, which is too low for any unit.
-    assert drafts.notes[0, LOWEST] <= 1
+    assert drafts.notes[0, LOWEST] == 0
     assert magnitudes.tolist() == kernels.largest(JOB, values).tolist()
 
 

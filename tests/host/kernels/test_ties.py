@@ -85,6 +85,23 @@ def test_ties_in_some_lanes(name: str) -> None:
     assert found >= 8
 
 
+@pytest.mark.parametrize("lane", [0, 707, 1440])
+def test_a_tie_among_the_few_values_below_the_unit(lane: int) -> None:
+    """Of float32 and nat8 those are encoded for themselves."""
+    job, scale_byte, p32 = make_job("nat8", FloatType.FLOAT32, lanes=1448), 125, 0x0000F731
+    unit = scale.unit(job.format, job.workers, scale_byte, 0)
+    assert unit is not None
+    for rest in (True, False):
+        value = tie_values(FloatType.FLOAT32, unit, p32, rest, 0)
+        assert value is not None
+        values = np.full(job.lanes, float(2.0**unit.exponent) * 77, np.float32)
+        values[lane] = value[0]
+        for k1 in range(6):
+            number = number_with_key(SEED, job.rank, k0_with_word(p32 ^ ONES, lane, k1), k1)
+            agreed = np.array([scale_byte], np.uint8), np.zeros(1, np.uint8)
+            assert_encodes_as_reference(job, values, *agreed, first_number=number)
+
+
 def test_a_tie_in_one_block_leaves_the_others_as_they_are() -> None:
     job = make_job("nat8", FloatType.FLOAT64, lanes=64)
     values = np.full(3 * job.lanes, 1.0 + 2.0**-52)
