@@ -31,12 +31,12 @@ from .engine.taking import end_round_trip, exhausted, take, time_left
 Array = Any
 
 (
-    FINISHED, NEXT, ROUND, TIMER, WOKEN, OTHERS, ELSEWHERE, UNSENT, DRAW, RECEIVE_FAILED, TOO_LARGE, MIXED, EXHAUSTED,
-) = range(13)  # fmt: skip
+    FINISHED, NEXT, ROUND, TIMER, WOKEN, OTHERS, ELSEWHERE, UNSENT, DRAW, RECEIVE_FAILED, TOO_LARGE, EXHAUSTED,
+) = range(12)  # fmt: skip
 """Why `pump` returned: the operation has all its sums; the engine can send something; a round trip is over; the timer
 ran out; there is other work; the batch in the port's buffer is for the engine, or (`ELSEWHERE`) what `take` has left of
-it; a batch was not sent; more fates are to be drawn; a call to receive failed; values exceed their scale; blocks of
-several sizes are to be sent again; the generations have run out."""
+it; a batch was not sent; more fates are to be drawn; a call to receive failed; values exceed their scale; the
+generations have run out."""
 
 LENGTH, SIZE_OF, PIECE, SHARD = range(4)
 """Indices into ``where``: bytes of the batch in hand and of its datagrams; which of the stream's pieces is to be sent,
@@ -73,11 +73,10 @@ def pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, wake:
             spent[streams.DECODING] += now - before
             if not taken:
                 return ELSEWHERE
-            count = again(st, shard, gather, n[streams.BATCH])
-            if count < 0:
-                return MIXED
-            if count > 0:
-                size = n[streams.SUM_SIZE]
+            while True:
+                count, size = again(st, shard, gather, n[streams.BATCH])
+                if count == 0:
+                    break
                 where[LENGTH], where[SIZE_OF], where[PIECE] = count * size, size, -1
                 if send(port, gather, count * size, size, st.peers[shard]) != 0:
                     return UNSENT
@@ -182,8 +181,6 @@ class Pump:
         elif why == UNSENT:
             for start, length, to in stream.pieces[piece : stream.n[streams.PIECES]].tolist():
                 self._link.send(Batch(flat[start : start + length], size, shards[to]))
-        elif why == MIXED:
-            self._engine.resend(shard)
         elif why == RECEIVE_FAILED:
             self._link.receive_failed(int(port.words[ERRNO]))
         elif why == TOO_LARGE:

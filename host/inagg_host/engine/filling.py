@@ -178,21 +178,22 @@ def _go_on(st: Stream, count: int, pieces: int) -> None:
 
 
 @jit
-def again(st: Stream, shard: int, data: Array, limit: int) -> int:
-    """Copy to ``data`` the datagrams that were overtaken (`Window.overtaken`), ``limit`` at most, and note that they
-    are sent again; how many. -1: their sizes differ, nothing is done."""
+def again(st: Stream, shard: int, data: Array, limit: int) -> tuple[int, int]:
+    """Copy to ``data`` the first datagrams of equal size that were overtaken (`Window.overtaken`), ``limit`` at most,
+    and note that they are sent again; how many, and their size. It is to be called until there are none."""
     n, w, m = st.n, st.w[shard], st.memory
     if w[LOW] + REORDER_BLOCKS > w[HIGHEST]:
-        return 0
+        return 0, 0
     blocks = st.blocks
     found = lost(w[LOW], w[HIGHEST], REORDER_BLOCKS, n[SLOTS], m.done[shard], m.after[shard], blocks[:limit])
-    for i in range(found):
-        if m.sizes[shard, blocks[i] & (n[SLOTS] - 1)] != n[SUM_SIZE]:
-            return -1
+    size = m.sizes[shard, blocks[0] & (n[SLOTS] - 1)] if found else 0
     for i in range(found):
         row = blocks[i] & (n[SLOTS] - 1)
+        if m.sizes[shard, row] != size:
+            found = i
+            break
         m.once[shard, row], m.after[shard, row] = False, w[NEXT] - 1
-        copy(data[i * n[SUM_SIZE] :], m.ring[shard, row], n[SUM_SIZE])
+        copy(data[i * size :], m.ring[shard, row], size)
     w[OVERTAKEN] += found
     w[RESENT] += found
-    return found
+    return found, size

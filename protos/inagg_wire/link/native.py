@@ -142,6 +142,16 @@ def receive_from(port: Any, descriptor: int) -> Any:
 
 
 @jit
+def spared(port: Any, count: int, direction: int) -> bool:
+    """Whether none of the next ``count`` datagrams are lost."""
+    fates, at = port.fates[direction], port.words[FATE_AT + direction]
+    all_of_them = 0
+    for i in range(at, at + count):
+        all_of_them |= fates[i]
+    return all_of_them & (LOST | CORRUPTED) == 0
+
+
+@jit
 def survivors(port: Any, data: Array, length: int, size: int, direction: int, to: Array) -> Any:
     """Move what is not lost of the datagrams of ``size`` bytes in ``data``, ``length`` bytes, to the beginning of
     ``to``; how many bytes."""
@@ -168,10 +178,13 @@ def send(port: Any, data: Array, length: int, size: int, peer: int) -> Any:
     if words[FATED]:
         if words[FATE_AT + SENDING] + length // size > FATES:
             return NO_FATES
-        sent = survivors(port, data, length, size, SENDING, port.scratch)
-        start = port.scratch.ctypes.data
-        if sent == 0:
-            return 0
+        if spared(port, length // size, SENDING):
+            words[FATE_AT + SENDING] += length // size
+        else:
+            sent = survivors(port, data, length, size, SENDING, port.scratch)
+            start = port.scratch.ctypes.data
+            if sent == 0:
+                return 0
     fd = np.int32(words[FD])
     if words[SEGMENT] != size:
         words[TO] = size

@@ -12,7 +12,7 @@ import pytest
 from inagg_host import kernels, phases
 from inagg_host.engine import Engine, Epoch, ShardLease
 from inagg_host.engine import stream as streams
-from inagg_host.engine.filling import fill
+from inagg_host.engine.filling import again, fill
 from inagg_host.engine.plan import BLOCKS, COUNT, FIRST, PHASE, PLACE, Phase
 from inagg_host.phases import trace_with
 from inagg_wire.formats import FORMATS, job_format
@@ -181,6 +181,36 @@ def test_losses_change_no_bit(stack: ExitStack, runs: list[int], loss: float, fm
             assert c.dropped > 0
             assert c.entered == c.left + c.dropped
     assert sum(rank.counters.resent for rank in world.ranks) > 0
+
+
+@pytest.mark.parametrize("limit", [1, 4, 100])
+def test_lost_scales_are_sent_again_by_the_loop_as_values_are(limit: int) -> None:
+    """In their order, batch by batch of one size."""
+    lanes, lease = 2048, ShardLease(("127.0.0.1", 1), Lease(0, 512))
+    engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, lanes, 0, (lease,)))
+    mine = values(1, 300 * lanes)
+    operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
+    operation.agreed[:] = kernels.scale_bytes(operation.job, kernels.largest(operation.job, mine))
+    operation.ready[Phase.SCALE] = True
+    stream = engine.streaming.begin(np.zeros(1 << 16, np.uint8))
+    assert stream is not None
+    while fill(stream, 0.0) > 0:
+        pass
+    ring, sizes, window = stream.memory.ring[0], stream.memory.sizes[0], stream.w[0]
+    out = int(window[streams.NEXT])
+    scales = np.flatnonzero(sizes[:out] == engine.size[Op.MAX])
+    assert scales.tolist() == [0, 1]
+    lost = [0, 1, 5, 6, 7, out - 20]
+    stream.memory.done[0, :out] = True
+    stream.memory.done[0, lost] = False
+    window[streams.HIGHEST] = out - 1
+    sent, gather = [], np.zeros(1 << 16, np.uint8)
+    while (batch := again(stream, 0, gather, limit))[0] > 0:
+        count, size = batch
+        assert count <= limit
+        sent += [bytes(row) for row in gather[: count * size].reshape(count, size)]
+    assert sent == [bytes(ring[block, : sizes[block]]) for block in lost]
+    assert window[streams.RESENT] == window[streams.OVERTAKEN] == len(lost)
 
 
 # --- what else must be as without the loop ---
