@@ -176,7 +176,7 @@ def emit_held(
         b, c = a, a
     else:
         held[(workers - 1) * lanes : (HELD_WORKERS - 1) * lanes] = 0
-    # Where levels of different lanes are far apart, as they seldom are, those of each lane need not be.
+    # A gradient has levels far apart in many blocks, but seldom in one lane.
     exact = octaves <= EXACT_OCTAVES or exact_in_floats(a, b, c, last, lanes)
     whole = lanes // GROUP * GROUP if exact else 0
     for lane in range(0, whole, GROUP):

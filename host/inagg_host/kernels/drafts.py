@@ -151,11 +151,11 @@ def finish(
     if lowest <= by:
         least, groups = splat(U32(U32(by + 1) * IN_BYTES)), 0
         for lane in range(0, len(out), SHARING):
-            groups += below(codes, lane, least)
+            groups += any_below(codes, lane, least)
         if groups * SHARING > len(out) // RENEWED:
             return tie, False
         for lane in range(0, len(out), SHARING):
-            if below(codes, lane, least):
+            if any_below(codes, lane, least):
                 end = min(lane + SHARING, len(out))
                 noise_words(noise, SHARING, U32(k0 + U32(lane // SHARING * LANES)), k1)
                 tie |= natural32(out[lane:end], bits[lane:end], noise, unit_field, 128)[1]
@@ -163,7 +163,7 @@ def finish(
 
 
 @jit
-def below(codes: Array, lane: int, least: Any) -> bool:
+def any_below(codes: Array, lane: int, least: Any) -> bool:
     """Whether one of the `SHARING` codes from ``lane`` on has a level less than ``least`` and other than 0."""
     return bool(any_set(bytes_less(least, zeros_as_128(load(codes, lane) & BYTES_OF_127))))
 

@@ -142,9 +142,9 @@ def receive_from(port: Any, descriptor: int) -> Any:
 
 
 @jit
-def spared(port: Any, count: int, direction: int) -> bool:
-    """Whether none of the next ``count`` datagrams are lost."""
-    fates, at = port.fates[direction], port.words[FATE_AT + direction]
+def spared(port: Any, count: int) -> bool:
+    """Whether none of the next ``count`` datagrams to send are lost."""
+    fates, at = port.fates[SENDING], port.words[FATE_AT + SENDING]
     all_of_them = 0
     for i in range(at, at + count):
         all_of_them |= fates[i]
@@ -178,7 +178,7 @@ def send(port: Any, data: Array, length: int, size: int, peer: int) -> Any:
     if words[FATED]:
         if words[FATE_AT + SENDING] + length // size > FATES:
             return NO_FATES
-        if spared(port, length // size, SENDING):
+        if spared(port, length // size):
             words[FATE_AT + SENDING] += length // size
         else:
             sent = survivors(port, data, length, size, SENDING, port.scratch)
