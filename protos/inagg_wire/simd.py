@@ -237,9 +237,8 @@ def _any_set(_context: Any, x: Any) -> Any:
 
 
 any_set: Any = intrinsic(_any_set)
-largest, smallest = _of_all("vector.reduce.umax", _VECTOR), _of_all("vector.reduce.umin", _VECTOR)
-smallest_byte = _of_all("vector.reduce.umin", _BYTES)
-"""The largest or the smallest lane, or the smallest byte, uint32."""
+largest, smallest_byte = _of_all("vector.reduce.umax", _VECTOR), _of_all("vector.reduce.umin", _BYTES)
+"""The largest lane, or the smallest byte, uint32."""
 
 
 # --- memory, of which no bound is checked ---

@@ -19,7 +19,7 @@ from inagg_host import kernels
 from inagg_wire.batch import HEADER_DTYPE
 from inagg_wire.errors import Reason
 from inagg_wire.header import Header
-from inagg_wire.layout import HEADER_BYTES, Kind, Op, datagram_bytes
+from inagg_wire.layout import HEADER_BYTES, Encoding, Kind, Op, datagram_bytes
 from inagg_wire.link import datagrams_per_call
 from inagg_wire.scale import FloatType
 
@@ -29,7 +29,7 @@ from .loops import SIZE
 from .memory import make_memory
 from .operation import MakeCodec, Operation, begin_max, begin_sum
 from .payloads import Payloads
-from .plan import Item, Phase
+from .plan import Item, Phase, chunk_blocks, drafted_blocks
 from .streaming import Streaming
 from .window import Bytes, Integers, Window
 
@@ -63,7 +63,9 @@ class Engine:
             shapes[op] = encoding, op_lanes, datagram_bytes(encoding, op_lanes), fmt.encoding(op)
         self._result_bytes = {op: int(shapes[op, SIZE]) for op in Op}
         leases, rows = [shard.lease for shard in epoch.shards], max(shard.lease.slots for shard in epoch.shards)
-        memory = make_memory(len(leases), rows, self.size[Op.SUM])
+        chunk = chunk_blocks(lanes, self.payloads.scale_lanes)
+        drafted = drafted_blocks(chunk, len(leases)) if fmt.up is Encoding.NAT8 else 0
+        memory = make_memory(len(leases), rows, drafted, self.size[Op.SUM])
         self.windows = [
             Window(shard.lease, memory.of(i, shard.lease.slots), shapes, shard.resume_block)
             for i, shard in enumerate(epoch.shards)

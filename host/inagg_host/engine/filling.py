@@ -67,6 +67,13 @@ def is_scales(st: Stream) -> Any:
 
 
 @inline
+def _ring_row(st: Stream, shard: int, block: int) -> Any:
+    """The row of ``block``, where the shards' rings are one after the other."""
+    rows = st.memory.ring.shape[1]
+    return shard * rows + (block & (rows - 1))
+
+
+@inline
 def _room(st: Stream, shard: int) -> Any:
     """`Window.room`."""
     w = st.w[shard]
@@ -114,13 +121,13 @@ def _fill_values(st: Stream, item: Array, now: float) -> Any:
             count = min(count, max(room, 0) * shards + i)
     for i in range(min(count, shards)):
         shard, mine = (number + i) % shards, share(count, i, shards)
-        row = st.w[shard, NEXT] & (n[SLOTS] - 1)
-        bad = call(n[ENCODE], x.context.ctypes.data, first + i, number + i, mine, shard * n[SLOTS] + row)
+        row = _ring_row(st, shard, st.w[shard, NEXT])
+        bad = call(n[ENCODE], x.context.ctypes.data, first + i, number + i, mine, row)
         if bad != ALL_GOOD:
             n[WRONG] = first + i + bad * shards
             return EXCEEDS
         if n[OWN] != 0:
-            call(n[OWN], x.context.ctypes.data, first + i, mine, shard * n[SLOTS] + row, 0)
+            call(n[OWN], x.context.ctypes.data, first + i, mine, row, 0)
         _push(st, i, shard, mine, n[SUM_SIZE], n[SUM_OP], now)
     _go_on(st, count, min(count, shards))
     return count
@@ -129,7 +136,8 @@ def _fill_values(st: Stream, item: Array, now: float) -> Any:
 @jit
 def _fill_scales(st: Stream, item: Array, shard: int, now: float) -> Any:
     n, x = st.n, st.sending
-    payload = st.memory.ring[shard, st.w[shard, NEXT] & (n[SLOTS] - 1), HEADER : n[MAX_SIZE]]
+    ring = st.memory.ring
+    payload = ring[shard, st.w[shard, NEXT] & (ring.shape[1] - 1), HEADER : n[MAX_SIZE]]
     call(n[SCALES], x.context.ctypes.data, item[FIRST], item[BLOCKS], _place_of_values(st), 0)
     for i in range(len(payload)):
         payload[i] = x.own[item[FIRST] + i] if i < item[BLOCKS] else 0
@@ -154,16 +162,17 @@ def _push(st: Stream, piece: int, shard: int, count: int, size: int, op: int, no
     """`Window.push`, of ``count`` blocks of the item that is being sent, as a piece to send."""
     n, w, m = st.n, st.w[shard], st.memory
     row, generation = w[NEXT] & (n[SLOTS] - 1), 1 + w[NEXT] // n[SLOTS] % GENERATIONS
+    to = st.pieces[piece]
+    to[START], to[LENGTH], to[SHARD] = _ring_row(st, shard, w[NEXT]) * m.ring.shape[2], count * size, shard
     push(
-        m.ring[shard], row, count, st.headers[op], size, op, w[BASE] + row, generation, w[NEXT], now, m.sizes[shard],
-        m.op[shard], m.done[shard], m.taken[shard], m.once[shard], m.sent_s[shard], m.after[shard],
+        m.ring[shard, w[NEXT] & (m.ring.shape[1] - 1) :], row, count, st.headers[op], size, op, w[BASE] + row,
+        generation, w[NEXT], now, m.sizes[shard], m.op[shard], m.done[shard], m.taken[shard], m.once[shard],
+        m.sent_s[shard], m.after[shard],
     )  # fmt: skip
     if w[NEXT] == w[LOW]:
         st.s[shard, PROGRESS] = now
     w[NEXT] += count
     w[FLIGHT] += count
-    to = st.pieces[piece]
-    to[START], to[LENGTH], to[SHARD] = (shard * n[SLOTS] + row) * m.ring.shape[2], count * size, shard
 
 
 @jit
@@ -193,7 +202,7 @@ def again(st: Stream, shard: int, data: Array, limit: int) -> tuple[int, int]:
             found = i
             break
         m.once[shard, row], m.after[shard, row] = False, w[NEXT] - 1
-        copy(data[i * size :], m.ring[shard, row], size)
+        copy(data[i * size :], m.ring[shard, blocks[i] & (m.ring.shape[1] - 1)], size)
     w[OVERTAKEN] += found
     w[RESENT] += found
     return found, size

@@ -110,19 +110,19 @@ def _put32(d: Any, at: int, value: int) -> None:
 
 @jit
 def push(
-    ring: Any, row: int, count: int, header: Any, size: int, op_code: int, slot: int, generation: int, next_: int,
+    datagrams: Any, row: int, count: int, header: Any, size: int, op_code: int, slot: int, generation: int, next_: int,
     now: float, sizes: Any, op: Any, done: Any, taken: Any, once: Any, sent_s: Any, after: Any,
 ) -> None:  # fmt: skip
-    """Headers for ``count`` rows of ``ring`` from ``row`` on, which are sent for the first time at ``now``, and what is
-    to be known of them. ``slot``: that of the first; ``next_``: its block."""
-    for i in range(row, row + count):
-        d = ring[i]
+    """Headers for ``count`` ``datagrams``, which are sent for the first time at ``now``, and what is to be known of
+    them from ``row`` on. ``slot``: that of the first; ``next_``: its block."""
+    for i in range(count):
+        d, at = datagrams[i], row + i
         for j in range(_HEADER):
             d[j] = header[j]
-        _put32(d, SLOT_AT, slot + i - row)
+        _put32(d, SLOT_AT, slot + i)
         _put32(d, GENERATION_AT, generation)
-        sizes[i], op[i], after[i], sent_s[i] = size, op_code, next_ + i - row, now
-        done[i], taken[i], once[i] = False, False, True
+        sizes[at], op[at], after[at], sent_s[at] = size, op_code, next_ + i, now
+        done[at], taken[at], once[at] = False, False, True
 
 
 @jit

@@ -11,10 +11,12 @@ from .loops import OUTCOMES
 
 
 class Memory(NamedTuple):
-    """By shard, then by row. Block b of a shard, whose lease has so many slots, is in row b mod slots."""
+    """By shard, then by row. Block b of a shard, whose lease has so many slots, is in row b mod slots; but its datagram
+    is in row b mod rows of ``ring``, of which there may be more."""
 
     ring: Any
-    """uint8, (shards, rows, bytes): its datagram."""
+    """uint8, (shards, rows, bytes): its datagram. It is there for as long as the row above; so if there are more rows,
+    those of as many of the next blocks are free."""
     sizes: Any
     """int64: how many bytes of the row that takes."""
     op: Any
@@ -33,9 +35,9 @@ class Memory(NamedTuple):
     """int64, (shards, outcomes): what became of received datagrams."""
 
     def of(self, shard: int, rows: int) -> Memory:
-        """That of one shard, of ``rows`` rows: views, without the first axis."""
+        """That of one shard, of ``rows`` rows besides its ring: views, without the first axis."""
         return Memory(
-            ring=self.ring[shard, :rows],
+            ring=self.ring[shard],
             sizes=self.sizes[shard, :rows],
             op=self.op[shard, :rows],
             done=self.done[shard, :rows],
@@ -47,11 +49,12 @@ class Memory(NamedTuple):
         )
 
 
-def make_memory(shards: int, rows: int, stride: int) -> Memory:
-    """Of windows that have sent nothing. ``stride``: bytes of the largest datagram."""
+def make_memory(shards: int, rows: int, free: int, stride: int) -> Memory:
+    """Of windows that have sent nothing, with so many ``rows``, a power of two. ``free``: so many more blocks of each
+    shard, from the next one on, have a place in the ring. ``stride``: bytes of the largest datagram."""
     shape = shards, rows
     return Memory(
-        ring=np.zeros((*shape, stride), np.uint8),
+        ring=np.zeros((shards, 1 << (rows + free - 1).bit_length(), stride), np.uint8),
         sizes=np.zeros(shape, np.int64),
         op=np.zeros(shape, np.uint8),
         done=np.ones(shape, np.bool_),

@@ -46,7 +46,7 @@ class Payloads:
 
     def _write_values(self, operation: Operation, item: Item, number: int, count: int, window: Window) -> None:
         first, step = number - (operation.first_block + item.start - item.first), self._shards
-        scales, refinement, row = operation.agreed, operation.refinement, window.next & (window.lease.slots - 1)
+        scales, refinement, row = operation.agreed, operation.refinement, window.place(window.next)
         if operation.codec is not None:
             bad = operation.codec.encode(scales, refinement, first, number, step, count, window.ring, row)
         else:

@@ -29,9 +29,12 @@ CHUNK_ELEMENTS = 1 << 19
 wait for their scales do not stay in a cache, and the first chunk, of which nothing can be sent until its magnitudes are
 known, takes longer."""
 
-CHUNKS_AHEAD = 2
-"""Where no second round refines scales, those of chunk k + 1 are sent before the values of chunk k: so many chunks have
-sent scales, and values that are not sent."""
+
+def drafted_blocks(chunk: int, shards: int) -> int:
+    """With chunks of so many blocks and no second round: from the next block of a shard on, the blocks of that shard up
+    to the last one whose scale is sent with it. For the scales of chunk k + 1 are followed by the values of chunk k,
+    the scales of chunk k + 2 and the values of chunk k + 1."""
+    return -(-(2 * chunk + 2) // shards)
 
 
 def scales_per_block(scale_lanes: int) -> int:

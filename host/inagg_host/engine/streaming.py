@@ -16,7 +16,7 @@ from . import stream as streams
 from .epoch import Epoch
 from .memory import Memory
 from .operation import Operation
-from .plan import CHUNKS_AHEAD, Phase
+from .plan import Phase
 from .stream import Part, Stream
 from .window import Bytes, Integers
 
@@ -36,7 +36,7 @@ class Streaming:
         self._s = np.zeros((shards, streams.TIMES), np.float64)
         self._pieces, self._peers = np.zeros((shards, streams.SHARD + 1), np.int64), np.zeros(shards, np.int64)
         self._places, self._blocks = (np.zeros(streams.RESULTS_MOST, np.int64) for _ in range(2))
-        self._slots: int = memory.ring.shape[1]
+        self._slots: int = memory.sizes.shape[1]
         self._alike = all(window.lease.slots == self._slots for window in engine.windows)
         self._told: tuple[Epoch, Job, Job] | None = None  # what `Stream.n` begins with, is of these
         self._sending = 0
@@ -106,17 +106,20 @@ class Streaming:
     def _context(self, operation: Operation, data: Bytes) -> Integers:
         """What is the same in the contexts of all operations of a type."""
         runs, ring = operation.runs, self._memory.ring
-        room = runs.room(streams.RESULTS_MOST, CHUNKS_AHEAD * operation.chunk)
-        pointed_to = data, *room
+        rows = ring.shape[0] * ring.shape[1]
+        room = runs.room(streams.RESULTS_MOST, rows)
+        pointed_to = data, *room[:-1], *room.drafts
         made = self._contexts.get(runs)
         if made is None or any(a is not b for a, b in zip(made[0], pointed_to, strict=True)):
             c = calls.context_of(runs.job)
-            c[calls.RING], c[calls.ROWS], c[calls.STRIDE] = _at(ring), ring.shape[0] * ring.shape[1], ring.shape[2]
+            c[calls.RING], c[calls.ROWS], c[calls.STRIDE] = _at(ring), rows, ring.shape[2]
             c[calls.DATA], c[calls.DATA_BYTES], c[calls.PLACES] = _at(data), data.size, _at(self._places)
             c[calls.NUMBERS], c[calls.RESULTS] = _at(self._blocks), self._blocks.size
             c[calls.INDICES], c[calls.INDICES_WIDTH] = _at(room.indices), room.indices.shape[1]
             c[calls.WORDS], c[calls.CODES], c[calls.STEP] = _at(room.words), _at(room.codes), len(self._engine.windows)
-            c[calls.DRAFTS], c[calls.NOTES], c[calls.DRAFT_ROWS] = _at(room.drafts), _at(room.notes), len(room.notes)
+            d = room.drafts
+            c[calls.NOTES], c[calls.BELOW], c[calls.EXPECTED] = _at(d.notes), _at(d.below), _at(d.expected)
+            c[calls.DRAFTS] = len(d.notes)
             made = self._contexts[runs] = pointed_to, np.array(c, np.int64)
         return made[1]
 

@@ -1,8 +1,8 @@
 """The send window of one shard: which blocks are out, their datagrams, what has come back, what to send again.
 
 Blocks are numbered by the shard (block g of a job with k shards is block g div k of shard g mod k). Their datagrams
-stand in a ring of as many rows as the lease has slots, 2P: a rank that has the result of block b may still be asked,
-after a restart of the switch, to send any of the 2P blocks before its next one again (see `inagg_wire.slots`).
+stand in a ring of as many rows as the lease has slots, 2P, or more: a rank that has the result of block b may still be
+asked, after a restart of the switch, to send any of the 2P blocks before its next one again (see `inagg_wire.slots`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ class Window:
     """One shard's window. Sans-IO; one caller at a time."""
 
     def __init__(self, lease: Lease, memory: Memory, shapes: Integers, first: int = 0) -> None:
-        """``memory``: of this shard, as many rows as the lease has slots, of the bytes of a SUM contribution, which no
-        MAX one exceeds. ``shapes``: (op, 4), see `FORMAT`. ``first``: the block to begin with."""
+        """``memory``: of this shard, as many rows as the lease has slots; the ring's are of the bytes of a SUM
+        contribution, which no MAX one exceeds. ``shapes``: (op, 4), see `FORMAT`. ``first``: the block to begin
+        with."""
         self.lease = lease
         self.rtt = RoundTrip()
         self.low = self.next = self.stored = first
@@ -79,20 +80,23 @@ class Window:
 
     def rows(self, block: int, count: int) -> Bytes:
         """The ring's rows of ``count`` blocks from ``block`` on, which do not wrap: (count, stride)."""
-        row = block & (self.lease.slots - 1)
+        row = self.place(block)
         return self.ring[row : row + count]
+
+    def place(self, block: int) -> int:
+        """The row of the ring that has the datagram of ``block``."""
+        return block & (len(self.ring) - 1)
 
     def push(self, count: int, op: Op, header: Bytes, size: int, now: float) -> Bytes:
         """Send the next ``count`` blocks, whose payloads are in their `rows`; the datagrams, of ``size`` bytes, back to
         back. ``header``: that of them all, but for slot and generation."""
-        row = self.next & (self.lease.slots - 1)
+        row, datagrams = self.next & (self.lease.slots - 1), self.rows(self.next, count)
         loops.push(  # rows do not wrap: all are of one generation
-            self.ring, row, count, header, size, int(op), self.lease.base + row, self.lease.generation(self.next),
+            datagrams, row, count, header, size, int(op), self.lease.base + row, self.lease.generation(self.next),
             self.next, now, self._sizes, self._op, self._done, self._taken, self._once, self._sent_s, self._after,
         )  # fmt: skip
         self._advance(count, now)
         self.stored = self.next
-        datagrams = self.ring[row : row + count]
         return datagrams.reshape(-1) if size == self.ring.shape[1] else datagrams[:, :size].reshape(-1)
 
     def replay(self, limit: int, now: float) -> list[tuple[Bytes, int]]:
@@ -103,10 +107,10 @@ class Window:
         count = min(self.stored - self.next, self.low + self.lease.window - self.next, self._flight_room, limit)
         if count <= 0:
             return []
-        rows = (self.next + np.arange(count)) & (self.lease.slots - 1)
-        self._note_new(rows, count, now)
+        blocks = self.next + np.arange(count)
+        self._note_new(blocks & (self.lease.slots - 1), count, now)
         self.resent += count
-        return self._pieces(rows)
+        return self._pieces(blocks)
 
     def _note_new(self, rows: Any, count: int, now: float) -> None:
         """The next ``count`` blocks, in ``rows``, are sent for the first time in this epoch."""
@@ -239,13 +243,17 @@ class Window:
         rows = blocks & (self.lease.slots - 1)
         self._once[rows], self._after[rows] = False, self.next - 1
         self.resent += rows.size
-        return self._pieces(rows)
+        return self._pieces(blocks)
 
-    def _pieces(self, rows: Integers) -> list[tuple[Bytes, int]]:
-        """Copies of the datagrams in ``rows``, in pieces of equal size, with that size."""
-        cuts = np.flatnonzero(np.diff(self._sizes[rows])) + 1
-        runs = np.split(rows, cuts)
-        return [(self.ring[run, : (size := int(self._sizes[run[0]]))].reshape(-1), size) for run in runs]
+    def _pieces(self, blocks: Integers) -> list[tuple[Bytes, int]]:
+        """Copies of the datagrams of ``blocks``, in pieces of equal size, with that size."""
+        sizes = self._sizes[blocks & (self.lease.slots - 1)]
+        cuts = np.flatnonzero(np.diff(sizes)) + 1
+        places = np.split(blocks & (len(self.ring) - 1), cuts)
+        return [
+            (self.ring[run, :size].reshape(-1), size)
+            for run, size in zip(places, sizes[[0, *cuts]].tolist(), strict=True)
+        ]
 
     # --- which blocks are finished, over all epochs ---
 

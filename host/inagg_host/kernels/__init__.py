@@ -101,7 +101,7 @@ def encode(
     refined = scales if refinements is None else refinements
     bad = int(
         encoder.encode(
-            job.for_encode, bits, blocks, numbers, scales, refined, datagrams, rows, room, codes, encoder.NO_DRAFTS
+            job.for_encode, bits, blocks, numbers, scales, refined, datagrams, rows, room, codes, encoder.NO_DRAFTS, 0
         )
     )
     if bad == encoder.OUT_OF_RANGE:

@@ -89,9 +89,15 @@ def word_at(index: int, lane: int, k0: Any, k1: Any) -> Any:
 
 
 @register_jitable
+def groups(lanes: int) -> int:
+    """How many times `SHARING` lanes, the last perhaps fewer."""
+    return -(-lanes // SHARING)
+
+
+@register_jitable
 def padded(lanes: int) -> int:
     """``lanes`` and those that share hashes with them."""
-    return -(-lanes // SHARING) * SHARING
+    return groups(lanes) * SHARING
 
 
 @jit

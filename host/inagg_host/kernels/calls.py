@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
-from .bits import padded
+from .bits import groups, padded
 from .decoder import decode, decode_run
 from .drafts import NOTES as COLUMNS
-from .drafts import draft_blocks
-from .encoder import Drafts, Natural, encode_run
+from .drafts import Drafts, draft_blocks
+from .encoder import Natural, encode_run
 from .job import FRACTION_BITS, Job
 from .scales import largest_magnitudes, scale_bytes
 
@@ -41,15 +41,15 @@ INDICES, INDICES_WIDTH, WORDS, CODES = range(15, 19)
 """Room for use inside, see `Runs`: int64 (3, width), and `Job.room`."""
 DIVISOR, FRACTION, LOWEST, DITH8, STEP = range(19, 24)
 """``STEP``: of the blocks of a run, as for `Runs.encode`."""
-DRAFTS, NOTES, DRAFT_ROWS, SERIAL = range(24, 28)
-"""Addresses, rows and the operation of `encoder.Drafts`."""
-ENCODING = range(28, 36)
+NOTES, BELOW, EXPECTED, DRAFTS, SERIAL = range(24, 29)
+"""The fields of `drafts.Drafts`, and how many rows they have; the operation."""
+ENCODING = range(29, 37)
 """The fields of `encoder.Natural`, then twice those of `decoder.Result`: of results, and of contributions."""
-DECODING = range(36, 43)
-OWN_DECODING = range(43, 50)
-CONTRIBUTED = 50
+DECODING = range(ENCODING.stop, ENCODING.stop + 7)
+OWN_DECODING = range(DECODING.stop, DECODING.stop + 7)
+CONTRIBUTED = OWN_DECODING.stop
 """Where what this worker's codes stand for is to be written: as many values as the operation has."""
-CONTEXT = 51
+CONTEXT = CONTRIBUTED + 1
 
 _Function: Any = vars(cgutils)["ir"].FunctionType
 carray: Any = vars(numba)["carray"]  # which numba does not export to type checkers
@@ -83,6 +83,16 @@ def _compiled(function: Callable[..., int]) -> Any:
     return numba.cfunc(SIGNATURE, cache=True, error_model="numpy")(function)
 
 
+@register_jitable
+def _drafts(c: Any) -> Drafts:
+    """Those of a context."""
+    return Drafts(
+        carray(_pointer(c[NOTES]), (c[DRAFTS], COLUMNS), np.int64),
+        carray(_pointer(c[BELOW]), (c[DRAFTS], groups(c[_ENCODE])), np.uint8),
+        carray(_pointer(c[EXPECTED]), 1, np.int64),
+    )
+
+
 @cache
 def _encode(kind: Any, unsigned: Any) -> Any:
     """``a``: the first block, ``b``: its number, ``c``: how many blocks, ``d``: the first row. Returns as `encode`."""
@@ -98,10 +108,7 @@ def _encode(kind: Any, unsigned: Any) -> Any:
             carray(_pointer(c[INDICES]), (3, c[INDICES_WIDTH]), np.int64),
             carray(_pointer(c[WORDS]), 2 * padded(c[e]), np.uint32),
             carray(_pointer(c[CODES]), padded(c[e]), np.uint8),
-            Drafts(
-                carray(_pointer(c[DRAFTS]), (c[DRAFT_ROWS], padded(c[e])), np.uint8),
-                carray(_pointer(c[NOTES]), (c[DRAFT_ROWS], COLUMNS), np.int64), c[SERIAL],
-            ),
+            _drafts(c), c[SERIAL],
         )  # fmt: skip
 
     return _compiled(encode)
@@ -162,9 +169,9 @@ def _scale(unsigned: Any, drafts: bool) -> Any:
         if drafts:
             job = Natural(c[e], c[e + 1], c[e + 2], c[e + 3] != 0, c[e + 4], c[e + 5], c[e + 6], c[e + 7])
             draft_blocks(
-                job, values, first, number, count, c[SERIAL],
-                carray(_pointer(c[DRAFTS]), (c[DRAFT_ROWS], padded(c[e])), np.uint8),
-                carray(_pointer(c[NOTES]), (c[DRAFT_ROWS], COLUMNS), np.int64),
+                job, values, first, number, count, c[STEP], c[SERIAL],
+                carray(_pointer(c[RING]), (c[ROWS], c[STRIDE]), np.uint8),
+                _drafts(c),
                 carray(_pointer(c[WORDS]), 2 * padded(c[e]), np.uint32), magnitudes,
             )  # fmt: skip
         else:

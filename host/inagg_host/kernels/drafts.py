@@ -1,18 +1,21 @@
 """Codes of nat8 before anybody knows their scale: drafts, which are finished when all workers have agreed on it.
 
 Natural rounding adds noise to the bits of a float and keeps its sign and exponent. For a value at the unit or above,
-the scale has no part in that: it only says from which exponent on levels count. So a draft counts them from an exponent
-that is the same for all blocks, and takes another pass over a quarter of the bytes once the scale is known. The values,
+the scale has no part in that: it only says from which exponent on levels count. So a draft counts them from the unit
+that is expected, where the block's datagram will be; if another scale is agreed on, its codes are shifted. The values,
 which come from memory, are read once for both their largest magnitude and their codes.
 
 Values below the unit, other than zero, are needed again: a gradient has some in many blocks, but few, so they alone are
-encoded anew. A draft is of no use if there are many, or exponent fields outside of `UNIT_FIELD` to `FIELD_MOST`.
+encoded anew. A draft is of no use if there are many, or values too far above the unit that was expected.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.noise import SHARING
 from inagg_wire.simd import (
     LANES,
@@ -29,7 +32,6 @@ from inagg_wire.simd import (
     rotated_24,
     smaller,
     smaller_bytes,
-    smallest,
     smallest_byte,
     splat,
     store_bytes,
@@ -41,17 +43,24 @@ from .bits import I64, U8, U32, U64, Array, block_key, hashed, jit, noise_words
 from .encoder_loops import natural32
 from .exact import double_bits
 
-UNIT_FIELD = 64
-"""A draft's level k is 2**(k - 1) times the float32 with this exponent field, 2**-63."""
-FIELD_MOST = UNIT_FIELD + 125
-"""The largest exponent field of its magnitudes: rounded up they have level 127, the largest in 7 bits."""
+FIRST_UNIT = 64
+"""The exponent field of the unit that is expected before any scale is known, that of 2**-63. With 127 levels, a draft
+has a use for most scales larger than that."""
+FIELDS = 126
+"""The exponent fields of a draft's magnitudes are less than that of its unit and so many more: rounded up they have
+level 127, the largest in 7 bits."""
+NOT_FINITE = 255
+"""The exponent field of infinity and NaN."""
 
-SERIAL, NUMBER, LARGEST, LOWEST = range(4)
+SERIAL, NUMBER, UNIT, LARGEST, LOWEST, BELOW = range(6)
 """Columns of ``notes``, int64, what is known of the draft in each row: the operation and the block's number in the job,
-as each of them has its own noise; the bits of the largest magnitude, a float32; the lowest level but 0, or 0 if the
-draft is of no use whatever the unit, or `ALL_ZERO`."""
-NOTES = 4
+as each of them has its own noise; the exponent field of the unit; the bits of the largest magnitude, a float32; the
+lowest level but 0, or 0 if the draft is of no use whatever the unit, or `ALL_ZERO`; how many groups of `SHARING` lanes
+have values below the unit."""
+NOTES = 6
 ALL_ZERO = 128
+NOBODYS = -1
+"""Instead of an operation: there is no draft."""
 
 RENEWED = 4
 """If more than one lane in so many is in a group of `SHARING` that has a value which may be below the unit, the whole
@@ -67,6 +76,17 @@ IN_BYTES = U32(0x01010101)
 BYTES_OF_127, BYTES_OF_128 = U32(0x7F7F7F7F), U32(0x80808080)
 
 
+class Drafts(NamedTuple):
+    """What is known of drafts, by the row of the datagrams in which they are. No rows: there are to be none."""
+
+    notes: Any
+    """int64, (rows, `NOTES`)."""
+    below: Any
+    """uint8, (rows, `groups`): 1 where a group of lanes has values below the unit."""
+    expected: Any
+    """int64, one: the exponent field of the unit that is expected. It is that of the block that was finished last."""
+
+
 @jit
 def draft_blocks(
     job: Any,
@@ -74,88 +94,101 @@ def draft_blocks(
     first: int,
     number: int,
     count: int,
+    shards: int,
     serial: int,
-    codes: Array,
-    notes: Array,
+    datagrams: Array,
+    drafts: Drafts,
     spare: Array,
     magnitudes: Array,
 ) -> None:
-    """Drafts of ``count`` blocks of float32 ``values`` (their bits) from ``first`` on, numbered on from ``number``.
+    """Drafts of ``count`` blocks of float32 ``values`` (their bits) from ``first`` on, numbered on from ``number``, in
+    the rows of ``datagrams`` that will be theirs: as many for each of the ``shards``, a power of two.
 
-    Each goes into its row of ``codes`` (uint8, of `padded` lanes) and ``notes``: block b into b modulo the rows. Their
-    largest ``magnitudes`` are as from `scales.largest_magnitudes`, that of block b at b.
+    Their largest ``magnitudes`` are as from `scales.largest_magnitudes`, that of block b at b.
 
     ``job``: an `encoder.Natural`. ``spare``: uint32, 32 or more, for use inside.
     """
+    rows = len(datagrams) // shards
     for i in range(count):
-        at = first + i
-        row = at % len(notes)
+        at, shard = first + i, (number + i) % shards
+        row = shard * rows + ((number + i) // shards & (rows - 1))
         k0, k1 = block_key(job.seed, job.worker, number + i)
         bits = values[at * job.lanes : min((at + 1) * job.lanes, len(values))]
-        most, lowest = draft(codes[row], bits, k0, k1, spare)
-        note = notes[row]
-        note[SERIAL], note[NUMBER], note[LARGEST], note[LOWEST] = serial, number + i, I64(most), lowest
+        payload, unit_field = datagrams[row, HEADER_BYTES : HEADER_BYTES + len(bits)], int(drafts.expected[0])
+        most, lowest, renew = draft(payload, bits, unit_field, k0, k1, drafts.below[row], spare)
+        note = drafts.notes[row]
+        note[SERIAL], note[NUMBER], note[UNIT] = serial, number + i, unit_field
+        note[LARGEST], note[LOWEST], note[BELOW] = I64(most), lowest, renew
         magnitudes[at] = double_bits(U64(most), 32, 23)
 
 
 @jit
-def draft(out: Array, bits: Array, k0: Any, k1: Any, spare: Array) -> tuple[Any, int]:
-    """The draft of a block; its `LARGEST` and `LOWEST`. ``out`` (uint8) has room for `padded` lanes.
+def draft(
+    out: Array, bits: Array, unit_field: int, k0: Any, k1: Any, below: Array, spare: Array
+) -> tuple[Any, int, int]:
+    """The draft of a block, for the unit whose exponent field is ``unit_field``, 2 or more. Returns what is known of
+    it, as `LARGEST`, `LOWEST` and `BELOW` have it.
 
     p is the mantissa, of 23 bits. So the top 23 bits of word 0 decide, by the carry out of their sum into the exponent,
     and nothing is left for a tie.
     """
-    below, ones = splat(U32(U32(UNIT_FIELD - 1) * IN_BYTES)), splat(IN_BYTES)
+    unit, half, ones = splat(U32(unit_field << 23)), splat(U32(U32(unit_field - 1) * IN_BYTES)), splat(IN_BYTES)
     counters = counting() + k0
-    most, least, lowest = splat(U32(0)), splat(U32(0xFFFFFFFF)), splat(BYTES_OF_128)
+    most, lowest, renew = splat(U32(0)), splat(BYTES_OF_128), 0
     whole = len(bits) // SHARING * SHARING
     for lane in range(0, whole, SHARING):
         prefetch(bits, lane + EARLY)
         prefetch(bits, lane + EARLY + LINE)
-        codes, levels, doubles = codes_of(bits, lane, hashed(counters, k1), below)
+        codes, levels, doubles = codes_of(bits, lane, hashed(counters, k1), half)
+        below[lane // SHARING] = 0
         if any_set(bytes_less(ones, levels)):
             codes, levels = without_signs_of_zeros(codes), zeros_as_128(levels)
-            least = smaller(least, magnitudes_less_one(bits, lane))
+            if has_less(bits, lane, unit):
+                below[lane // SHARING] = 1
+                renew += 1
         store_bytes(out, lane, codes)
         counters, most, lowest = counters + LANES, larger(most, doubles), smaller_bytes(lowest, levels)
     rest = len(bits) - whole
     if rest > 0:
         for i in range(SHARING):
             spare[i] = bits[whole + i] if i < rest else U32(0)
-        codes, levels, doubles = codes_of(spare, 0, hashed(counters, k1), below)
-        store_bytes(out, whole, without_signs_of_zeros(codes))
+        codes, levels, doubles = codes_of(spare, 0, hashed(counters, k1), half)
         most, lowest = larger(most, doubles), smaller_bytes(lowest, zeros_as_128(levels))
-        least = smaller(least, magnitudes_less_one(spare, 0))
+        below[whole // SHARING] = U8(has_less(spare, 0, unit))
+        renew += int(below[whole // SHARING])
+        last = spare.view(np.uint8)
+        store_bytes(last, 0, without_signs_of_zeros(codes))
+        for i in range(rest):
+            out[whole + i] = last[i]
     magnitude = U32(largest(most) >> U32(1))
-    # Of magnitudes less one the smallest, as of levels, is that of a value other than zero.
-    usable = smallest(least) >= U32((UNIT_FIELD << 23) - 1) and magnitude < U32((FIELD_MOST + 1) << 23)
-    return magnitude, int(smallest_byte(lowest)) if usable else 0
+    usable = magnitude < U32(min(unit_field + FIELDS, NOT_FINITE) << 23)
+    return magnitude, int(smallest_byte(lowest)) if usable else 0, renew
 
 
 @jit
 def finish(
-    out: Array, codes: Array, lowest: int, unit_field: int, bits: Array, k0: Any, k1: Any, noise: Array
-) -> tuple[Any, bool]:
-    """Shift a draft's ``codes`` into ``out``, for the unit whose exponent field is ``unit_field``, and encode anew from
-    ``bits`` what may be below it. Returns `natural`'s ``tie``, and whether the draft was of use.
+    out: Array, bits: Array, by: int, lowest: int, renew: int, below: Array, unit_field: int, k0: Any, k1: Any,
+    noise: Array,
+) -> tuple[Any, bool]:  # fmt: skip
+    """Shift the draft ``out``, of which ``lowest`` and ``renew`` are known, by so many octaves to the unit whose
+    exponent field is ``unit_field``, and encode anew from ``bits`` what may be below it. Returns `natural`'s ``tie``,
+    and whether the draft was of use; if not, ``out`` may be anything.
 
     Level 1 is right even for a value x below the unit: it was at half the unit or above, so its p was 2x - 1 and made a
     carry, and x, the p that it should have been, is no less. ``noise``: uint32, for use inside.
     """
-    by, tie = unit_field - UNIT_FIELD, U32(0)
-    if by < 0 or by >= 127 or lowest == 0:
+    tie = U32(0)
+    if abs(by) >= 127 or lowest == 0:
         return tie, False
-    for i in range(len(out)):
-        level = U8(codes[i] & U8(127))
-        out[i] = U8(U8(level - U8(by) if level > U8(by) else 0) | U8(codes[i] & U8(128)))
     if lowest <= by:
-        least, groups = splat(U32(U32(by + 1) * IN_BYTES)), 0
+        renew = mark_below(out, by, below)
+    if renew * SHARING > len(out) // RENEWED:
+        return tie, False
+    if by != 0:
+        shift(out, by)
+    if renew > 0:
         for lane in range(0, len(out), SHARING):
-            groups += any_below(codes, lane, least)
-        if groups * SHARING > len(out) // RENEWED:
-            return tie, False
-        for lane in range(0, len(out), SHARING):
-            if any_below(codes, lane, least):
+            if below[lane // SHARING] != 0:
                 end = min(lane + SHARING, len(out))
                 noise_words(noise, SHARING, U32(k0 + U32(lane // SHARING * LANES)), k1)
                 tie |= natural32(out[lane:end], bits[lane:end], noise, unit_field, 128)[1]
@@ -163,24 +196,41 @@ def finish(
 
 
 @jit
-def any_below(codes: Array, lane: int, least: Any) -> bool:
-    """Whether one of the `SHARING` codes from ``lane`` on has a level less than ``least`` and other than 0."""
-    return bool(any_set(bytes_less(least, zeros_as_128(load(codes, lane) & BYTES_OF_127))))
+def shift(codes: Array, by: int) -> None:
+    """Levels other than 0 become less by ``by``, or 0, or more by minus that."""
+    less, more = U8(max(by, 0)), U8(max(-by, 0))
+    for i in range(len(codes)):
+        level = U8(codes[i] & U8(127))
+        codes[i] = U8(U8(U8(level - less) + more if level > less else 0) | U8(codes[i] & U8(128)))
 
 
 @jit
-def codes_of(bits: Array, lane: int, noise: Any, below: Any) -> tuple[Any, Any, Any]:
+def mark_below(codes: Array, by: int, below: Array) -> int:
+    """Mark the groups, too, that have a level of 1 to ``by``; how many are marked then."""
+    least, marked, whole = splat(U32(U32(by + 1) * IN_BYTES)), 0, len(codes) // SHARING * SHARING
+    for lane in range(0, whole, SHARING):
+        below[lane // SHARING] |= U8(any_set(bytes_less(least, zeros_as_128(load(codes, lane) & BYTES_OF_127))))
+        marked += int(below[lane // SHARING])
+    for lane in range(whole, len(codes)):
+        below[whole // SHARING] |= U8(1 <= codes[lane] & U8(127) <= by)
+    if whole < len(codes):
+        marked += int(below[whole // SHARING])
+    return marked
+
+
+@jit
+def codes_of(bits: Array, lane: int, noise: Any, half: Any) -> tuple[Any, Any, Any]:
     """Of the 32 lanes from ``lane`` on the codes, zero with its sign, and their levels, both for `store_bytes`; and the
     largest of the magnitudes, doubled: where it is too large, levels above 127 make codes of no meaning.
 
-    ``noise``: the lanes' hashes; ``below``: in all bytes, the exponent field of half the unit.
+    ``noise``: the lanes' hashes; ``half``: in all bytes, the exponent field of half the unit.
     """
     b0, b1 = load(bits, lane), load(bits, lane + LANES)
     b2, b3 = load(bits, lane + 2 * LANES), load(bits, lane + 3 * LANES)
     s0, s1 = b0 + (noise >> U32(9)), b1 + (rotated_8(noise) >> U32(9))
     s2, s3 = b2 + (rotated_16(noise) >> U32(9)), b3 + (rotated_24(noise) >> U32(9))
     even, odd = upper_halves(s0, s2), upper_halves(s1, s3)
-    levels = bytes_less(upper_bytes(doubled(even), doubled(odd)), below)
+    levels = bytes_less(upper_bytes(doubled(even), doubled(odd)), half)
     # The largest magnitude, doubled: the sum loses the sign.
     doubles = larger(larger(b0 + b0, b1 + b1), larger(b2 + b2, b3 + b3))
     return levels | (upper_bytes(even, odd) & BYTES_OF_128), levels, doubles
@@ -199,8 +249,9 @@ def zeros_as_128(levels: Any) -> Any:
 
 
 @jit
-def magnitudes_less_one(bits: Array, lane: int) -> Any:
-    """The smallest of 32 magnitudes less one, for each lane of a vector. So zero counts as the largest."""
+def has_less(bits: Array, lane: int, unit: Any) -> bool:
+    """Whether one of the 32 lanes from ``lane`` on has a magnitude less than the ``unit`` and other than zero."""
     m0, m1 = (load(bits, lane) & MAGNITUDE) - 1, (load(bits, lane + LANES) & MAGNITUDE) - 1
     m2, m3 = (load(bits, lane + 2 * LANES) & MAGNITUDE) - 1, (load(bits, lane + 3 * LANES) & MAGNITUDE) - 1
-    return smaller(smaller(m0, m1), smaller(m2, m3))
+    at_least = unit - 1  # so zero counts as the largest
+    return bool(any_set(smaller(smaller(smaller(m0, m1), smaller(m2, m3)), at_least) ^ at_least))

@@ -29,7 +29,7 @@ from .bits import (
     widen_bfloat,
     widen_half,
 )
-from .drafts import LARGEST, LOWEST, NOTES, NUMBER, SERIAL, draft, finish
+from .drafts import BELOW, LARGEST, LOWEST, NOBODYS, NOTES, NUMBER, SERIAL, UNIT, Drafts, draft, finish
 from .encoder_loops import inverse_of, linear8, linear32, natural
 from .exact import linear_level, natural_level, split
 
@@ -125,53 +125,45 @@ def _round_block(job: Any, out: Any, bits: Any, noise: Any, unit: Any) -> Any:
     return {Natural: to_natural, Linear: to_linear, Fixed: to_fixed}[job.instance_class]
 
 
-class Drafts(NamedTuple):
-    """Drafts that `drafts.draft_blocks` has made; those of other operations than ``serial`` do not count."""
-
-    codes: Any
-    """uint8, (rows, `padded` lanes)."""
-    notes: Any
-    """int64, (rows, `NOTES`)."""
-    serial: int
-
-
-NO_DRAFTS: Final = Drafts(np.zeros((0, 0), np.uint8), np.zeros((0, NOTES), np.int64), 0)
+NO_DRAFTS: Final = Drafts(np.zeros((0, NOTES), np.int64), np.zeros((0, 0), np.uint8), np.zeros(1, np.int64))
 
 
 def from_draft(
-    job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, at: int, drafts: Drafts,
-    noise: Array, codes: Array,
+    job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, row: int, drafts: Drafts,
+    serial: int, noise: Array, codes: Array,
 ) -> tuple[Any, Any, bool]:  # fmt: skip
-    """Finish the draft of block ``at``, or one that is made here. Returns as the loops, and whether all is done; if
-    not, the former may be anything."""
+    """Finish the draft that is in ``out``, which is of ``row``, or make one and finish it. Returns as the loops, and
+    whether all is done; if not, the former may be anything."""
     raise NotImplementedError("for use in kernels")
 
 
 @overload(from_draft, strict=False)
 def _from_draft(
-    job: Any, out: Any, bits: Any, exponent: Any, k0: Any, k1: Any, number: Any, at: Any, drafts: Any, noise: Any,
-    codes: Any,
+    job: Any, out: Any, bits: Any, exponent: Any, k0: Any, k1: Any, number: Any, row: Any, drafts: Any, serial: Any,
+    noise: Any, codes: Any,
 ) -> Any:  # fmt: skip
     def of_float32(
-        job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, at: int, drafts: Any,
-        noise: Array, codes: Array,
+        job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, row: int, drafts: Any,
+        serial: int, noise: Array, codes: Array,
     ) -> tuple[Any, Any, bool]:  # fmt: skip
         if job.encoding == NAT4:  # with so few levels much is below the unit
             return U32(0), U32(0), False
         field = exponent + 127
         if len(drafts.notes) > 0:
-            row = at % len(drafts.notes)
-            note = drafts.notes[row]
-            if note[SERIAL] == drafts.serial and note[NUMBER] == number:
-                tie, done = finish(out, drafts.codes[row], note[LOWEST], field, bits, k0, k1, noise)
+            note, below = drafts.notes[row], drafts.below[row]
+            drafts.expected[0] = field
+            if note[SERIAL] == serial and note[NUMBER] == number:
+                note[SERIAL] = NOBODYS
+                by, lowest, renew = field - int(note[UNIT]), int(note[LOWEST]), int(note[BELOW])
+                tie, done = finish(out, bits, by, lowest, renew, below, field, k0, k1, noise)
                 return U32(note[LARGEST]), tie, done
-        largest, lowest = draft(codes, bits, k0, k1, noise)
-        tie, done = finish(out, codes, lowest, field, bits, k0, k1, noise)
+        largest, lowest, renew = draft(out, bits, field, k0, k1, codes, noise)
+        tie, done = finish(out, bits, 0, lowest, renew, codes, field, k0, k1, noise)
         return largest, tie, done
 
     def never(
-        job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, at: int, drafts: Any,
-        noise: Array, codes: Array,
+        job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, row: int, drafts: Any,
+        serial: int, noise: Array, codes: Array,
     ) -> tuple[Any, Any, bool]:  # fmt: skip
         return magnitude_of(bits[0]), U32(0), False
 
@@ -234,10 +226,12 @@ def encode(
     room: Array,
     codes: Array,
     drafts: Drafts,
+    serial: int,
 ) -> int:
     """See `inagg_host.kernels.encode`; ``job`` is a `Natural`, `Linear` or `Fixed`, ``values`` are bits.
 
-    ``room`` (uint32, twice `padded` lanes) and ``codes`` (uint8, `padded` lanes): for use inside.
+    ``room`` (uint32, twice `padded` lanes) and ``codes`` (uint8, `padded` lanes): for use inside. ``drafts``: of the
+    rows of ``datagrams``; those of other operations than ``serial`` do not count.
     """
     lanes = job.lanes
     if len(numbers) != len(rows) or out_of_range(len(values), lanes, blocks, datagrams, rows):
@@ -266,7 +260,7 @@ def encode(
         largest, tie, done = magnitude_of(bits[0]), U32(0), False
         if lifted_by == 0:  # what is lifted is below all drafts' unit
             largest, tie, done = from_draft(
-                job, out[:used], bits, exponent, k0, k1, numbers[i], at, drafts, noise, codes
+                job, out[:used], bits, exponent, k0, k1, numbers[i], rows[i], drafts, serial, noise, codes
             )
         if not done:
             noise_words(noise, len(bits), k0, k1)
@@ -298,6 +292,7 @@ def encode_run(
     room: Array,
     codes: Array,
     drafts: Drafts,
+    serial: int,
 ) -> int:
     """`encode` of ``count`` blocks, ``first`` and every ``step``-th after it, with numbers that go up likewise from
     ``number``, into rows one after the other from ``row`` on. ``indices``: int64, (3, count or more), for use inside.
@@ -305,4 +300,4 @@ def encode_run(
     for i in range(count):
         indices[0, i], indices[1, i], indices[2, i] = first + i * step, number + i * step, row + i
     blocks, numbers, rows = indices[0, :count], indices[1, :count], indices[2, :count]
-    return encode(job, values, blocks, numbers, scales, refinements, datagrams, rows, room, codes, drafts)
+    return encode(job, values, blocks, numbers, scales, refinements, datagrams, rows, room, codes, drafts, serial)

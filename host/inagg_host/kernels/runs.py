@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import decoder, encoder
-from .drafts import NOTES
+from .bits import groups
+from .drafts import FIRST_UNIT, NOBODYS, NOTES, Drafts
 from .job import Job
 
 Bytes = npt.NDArray[np.uint8]
@@ -25,9 +26,7 @@ class Room(NamedTuple):
     indices: Any
     words: Any
     codes: Any
-    drafts: Any
-    """The first two of `encoder.Drafts`; no rows, if there are to be none."""
-    notes: Any
+    drafts: Drafts
 
 
 class Runs:
@@ -41,7 +40,7 @@ class Runs:
         self.job = job
         self._indices = np.empty((3, 1024), np.int64)
         self._room, self._codes = job.room()
-        self._drafts, self._notes = encoder.NO_DRAFTS.codes, encoder.NO_DRAFTS.notes
+        self._drafts = encoder.NO_DRAFTS
 
     def encode(
         self,
@@ -60,7 +59,7 @@ class Runs:
         self._make_room(count)
         bad: int = encoder.encode_run(
             self.job.for_encode, values.view(self.job.unsigned), first, number, step, count, scales, refinements,
-            datagrams, row, self._indices, self._room, self._codes, encoder.NO_DRAFTS,
+            datagrams, row, self._indices, self._room, self._codes, encoder.NO_DRAFTS, 0,
         )  # fmt: skip
         if bad == encoder.OUT_OF_RANGE:
             raise IndexError(f"{count} blocks from {first} or rows from {row}: some are not there")
@@ -90,13 +89,16 @@ class Runs:
             raise IndexError("results of blocks that are not there")
         return invalid
 
-    def room(self, blocks: int, drafts: int = 0) -> Room:
-        """What the kernels need for use inside, for runs of up to ``blocks`` blocks and so many drafts."""
+    def room(self, blocks: int, rows: int = 0) -> Room:
+        """What the kernels need for use inside, for runs of up to ``blocks`` blocks and drafts in so many rows."""
         self._make_room(blocks)
-        if self.job.drafts and drafts > len(self._notes):
-            self._drafts = np.empty((drafts, self._codes.size), np.uint8)
-            self._notes = np.full((drafts, NOTES), -1, np.int64)
-        return Room(self._indices, self._room, self._codes, self._drafts, self._notes)
+        if self.job.drafts and rows > len(self._drafts.notes):
+            self._drafts = Drafts(
+                np.full((rows, NOTES), NOBODYS, np.int64),
+                np.empty((rows, groups(self.job.lanes)), np.uint8),
+                np.full(1, FIRST_UNIT, np.int64),
+            )
+        return Room(self._indices, self._room, self._codes, self._drafts)
 
     def _make_room(self, blocks: int) -> None:
         if blocks > self._indices.shape[1]:

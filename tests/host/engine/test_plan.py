@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inagg_host.engine.plan import CHUNK_ELEMENTS, Item, Phase, agrees, chunk_blocks, plan, scales_per_block, signature
+from inagg_host.engine.plan import (
+    CHUNK_ELEMENTS,
+    Item,
+    Phase,
+    agrees,
+    chunk_blocks,
+    drafted_blocks,
+    plan,
+    scales_per_block,
+    signature,
+)
 from inagg_wire.scale import FloatType
 
 SCALE, REFINE, VALUES = Phase.SCALE, Phase.REFINE, Phase.VALUES
@@ -28,6 +38,22 @@ def test_scales_go_one_chunk_ahead_of_values() -> None:
     assert phases(plan(elements=100, lanes=8, chunk=5, refined=False)) == [
         (SCALE, 0, 1), (SCALE, 5, 1), (VALUES, 0, 5), (SCALE, 10, 1), (VALUES, 5, 5), (VALUES, 10, 3),
     ]  # fmt: skip
+
+
+@given(st.integers(1, 12), st.integers(1, 9), st.integers(1, 5), st.integers(0, 100))
+def test_how_far_drafts_are_ahead(chunks: int, chunk: int, shards: int, first: int) -> None:
+    """Of the next block of a shard, when the scales of a chunk are sent; and with full chunks exactly so far."""
+    items, furthest = plan(8 * chunks * chunk, 8, chunk, refined=False), 0
+    for item in items:
+        if item.phase is SCALE:
+            next_, (drafted,) = first + item.start, (i for i in items if i.phase is VALUES and i.first == item.first)
+            last = first + drafted.start + drafted.count - 1
+            for shard in range(shards):
+                next_of_shard = (next_ - shard + shards - 1) // shards
+                furthest = max(furthest, (last - shard) // shards + 1 - next_of_shard)
+    assert furthest <= drafted_blocks(chunk, shards)
+    if chunks > 2 and shards == 1:
+        assert furthest == drafted_blocks(chunk, shards)
 
 
 def test_refinements_go_between_and_scales_two_chunks_ahead() -> None:

@@ -122,14 +122,13 @@ def test_sums_are_what_they_should_be(stack: ExitStack, runs: list[int]) -> None
 @pytest.mark.parametrize("shards", [1, 3])
 def test_values_are_read_once(shards: int) -> None:
     """When their scales are written. What becomes of them later plays no part, whatever their blocks' numbers are."""
-    leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, 512)) for i in range(1, 1 + shards))
+    leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, 512), 777) for i in range(1, 1 + shards))
     engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, LANES, 0, leases))
-    first, original = values(0, 3 * LANES), values(1, LARGE)
-    engine.submit(first, first, FloatType.FLOAT32, 0.0)  # so that the next one's numbers are not from 0
+    original = values(1, LARGE)
     mine = original.copy()
     operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
     operation.agreed[:] = kernels.scale_bytes(operation.job, kernels.largest(operation.job, mine))
-    engine.sending, operation.ready[Phase.SCALE] = 1, True
+    operation.ready[Phase.SCALE] = True
     stream = engine.streaming.begin(np.zeros(1 << 16, np.uint8))
     assert stream is not None
     sent, size, count = [], engine.size[Op.SUM], 1
@@ -150,6 +149,38 @@ def test_values_are_read_once(shards: int) -> None:
     kernels.encode(operation.job, original, blocks, numbers, operation.agreed, None, want, blocks)
     assert len(sent) == len(numbers)
     assert sorted(sent) == sorted(bytes(row[streams.HEADER :]) for row in want)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_drafts_leave_what_may_be_sent_again(shards: int) -> None:
+    """The datagrams of the last blocks, as many as there are slots, stand in the ring while later ones are drafted."""
+    slots = 8
+    leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, slots), 777) for i in range(1, 1 + shards))
+    engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, LANES, 0, leases))
+    mine = values(1, 500 * LANES)
+    operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
+    operation.agreed[:] = kernels.scale_bytes(operation.job, kernels.largest(operation.job, mine))
+    operation.ready[Phase.SCALE] = True
+    stream = engine.streaming.begin(np.zeros(1 << 16, np.uint8))
+    assert stream is not None
+    sent: list[list[bytes]] = [[] for _ in range(shards)]
+    while stream.n[streams.SENDS]:
+        op = Op.SUM if stream.sending.items[stream.n[streams.ITEM], PHASE] == Phase.VALUES else Op.MAX
+        size = engine.size[op]
+        assert fill(stream, 0.0) > 0
+        for start, length, shard in stream.pieces[: stream.n[streams.PIECES]].tolist():
+            piece = stream.memory.ring.reshape(-1)[start : start + length].tobytes()
+            sent[shard] += [piece[at : at + size] for at in range(0, length, size)]
+        for shard, (of_shard, ring) in enumerate(zip(sent, stream.memory.ring, strict=True)):
+            end = int(stream.w[shard, streams.NEXT])
+            assert end == 777 + len(of_shard)
+            last = of_shard[-slots:]
+            assert [
+                bytes(ring[block % len(ring), : len(d)])
+                for block, d in zip(range(end - len(last), end), last, strict=True)
+            ] == last
+        stream.w[:, streams.LOW], stream.w[:, streams.FLIGHT] = stream.w[:, streams.NEXT], 0  # all results come
+    assert sum(map(len, sent)) == operation.blocks
 
 
 # --- losses ---
