@@ -16,7 +16,8 @@ from inagg_wire.link.base import (
     gather,
     split,
 )
-from inagg_wire.link.faults import Arrival, FaultCounters, FaultLink, FaultModel, Faults
+from inagg_wire.link.faultlink import FaultLink
+from inagg_wire.link.faults import Arrival, FaultCounters, FaultModel, Faults
 from inagg_wire.link.group import Group, GroupLink
 from inagg_wire.link.memory import ManualClock, MemoryLink, MemoryNetwork
 from inagg_wire.link.pcap import NOTE, CapturedDatagram, CaptureError, CaptureLink, note_record, read_capture
