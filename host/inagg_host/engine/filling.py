@@ -67,10 +67,15 @@ def is_scales(st: Stream) -> Any:
 
 
 @inline
+def _place(st: Stream, block: int) -> Any:
+    """`Window.place`."""
+    return block & (st.memory.ring.shape[1] - 1)
+
+
+@inline
 def _ring_row(st: Stream, shard: int, block: int) -> Any:
-    """The row of ``block``, where the shards' rings are one after the other."""
-    rows = st.memory.ring.shape[1]
-    return shard * rows + (block & (rows - 1))
+    """The same, where the shards' rings are one after the other."""
+    return shard * st.memory.ring.shape[1] + _place(st, block)
 
 
 @inline
@@ -136,8 +141,7 @@ def _fill_values(st: Stream, item: Array, now: float) -> Any:
 @jit
 def _fill_scales(st: Stream, item: Array, shard: int, now: float) -> Any:
     n, x = st.n, st.sending
-    ring = st.memory.ring
-    payload = ring[shard, st.w[shard, NEXT] & (ring.shape[1] - 1), HEADER : n[MAX_SIZE]]
+    payload = st.memory.ring[shard, _place(st, st.w[shard, NEXT]), HEADER : n[MAX_SIZE]]
     call(n[SCALES], x.context.ctypes.data, item[FIRST], item[BLOCKS], _place_of_values(st), 0)
     for i in range(len(payload)):
         payload[i] = x.own[item[FIRST] + i] if i < item[BLOCKS] else 0
@@ -165,9 +169,8 @@ def _push(st: Stream, piece: int, shard: int, count: int, size: int, op: int, no
     to = st.pieces[piece]
     to[START], to[LENGTH], to[SHARD] = _ring_row(st, shard, w[NEXT]) * m.ring.shape[2], count * size, shard
     push(
-        m.ring[shard, w[NEXT] & (m.ring.shape[1] - 1) :], row, count, st.headers[op], size, op, w[BASE] + row,
-        generation, w[NEXT], now, m.sizes[shard], m.op[shard], m.done[shard], m.taken[shard], m.once[shard],
-        m.sent_s[shard], m.after[shard],
+        m.ring[shard, _place(st, w[NEXT]) :], row, count, st.headers[op], size, op, w[BASE] + row, generation, w[NEXT],
+        now, m.sizes[shard], m.op[shard], m.done[shard], m.taken[shard], m.once[shard], m.sent_s[shard], m.after[shard],
     )  # fmt: skip
     if w[NEXT] == w[LOW]:
         st.s[shard, PROGRESS] = now
@@ -202,7 +205,7 @@ def again(st: Stream, shard: int, data: Array, limit: int) -> tuple[int, int]:
             found = i
             break
         m.once[shard, row], m.after[shard, row] = False, w[NEXT] - 1
-        copy(data[i * size :], m.ring[shard, blocks[i] & (m.ring.shape[1] - 1)], size)
+        copy(data[i * size :], m.ring[shard, _place(st, blocks[i])], size)
     w[OVERTAKEN] += found
     w[RESENT] += found
     return found, size

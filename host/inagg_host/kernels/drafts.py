@@ -84,7 +84,8 @@ class Drafts(NamedTuple):
     below: Any
     """uint8, (rows, `groups`): 1 where a group of lanes has values below the unit."""
     expected: Any
-    """int64, one: the exponent field of the unit that is expected. It is that of the block that was finished last."""
+    """int64, one: the exponent field of the unit that is expected, that of the block that was finished last. It is 33
+    or more: 2**-94 is the least unit of blocks that are not lifted (`encoder.LIFT_BELOW`)."""
 
 
 @jit

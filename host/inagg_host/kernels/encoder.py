@@ -258,7 +258,7 @@ def encode(
         used = len(bits) * lane_bytes
         k0, k1 = block_key(job.seed, job.worker, numbers[i])
         largest, tie, done = magnitude_of(bits[0]), U32(0), False
-        if lifted_by == 0:  # what is lifted is below all drafts' unit
+        if lifted_by == 0:  # drafts are of values as they are
             largest, tie, done = from_draft(
                 job, out[:used], bits, exponent, k0, k1, numbers[i], rows[i], drafts, serial, noise, codes
             )

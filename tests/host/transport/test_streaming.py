@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from inagg_host import kernels, phases
-from inagg_host.engine import Engine, Epoch, ShardLease
+from inagg_host.engine import Engine, Epoch, Operation, ShardLease
 from inagg_host.engine import stream as streams
 from inagg_host.engine.filling import again, fill
 from inagg_host.engine.plan import BLOCKS, COUNT, FIRST, PHASE, PLACE, Phase
+from inagg_host.engine.stream import Stream
 from inagg_host.phases import trace_with
 from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.layout import Op
@@ -119,18 +120,25 @@ def test_sums_are_what_they_should_be(stack: ExitStack, runs: list[int]) -> None
     assert (np.frombuffer(sums, np.float32) == 2 * exact).all()
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_values_are_read_once(shards: int) -> None:
-    """When their scales are written. What becomes of them later plays no part, whatever their blocks' numbers are."""
-    leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, 512), 777) for i in range(1, 1 + shards))
-    engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, LANES, 0, leases))
-    original = values(1, LARGE)
-    mine = original.copy()
+def begun(elements: int, lanes: int, slots: int, shards: int, first: int = 0) -> tuple[Engine, Operation, Stream]:
+    """An operation in place of so many elements, whose scales are agreed on, and the loop's part in it. ``first``: the
+    block that each shard begins with."""
+    leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, slots), first) for i in range(1, 1 + shards))
+    engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, lanes, 0, leases))
+    mine = values(1, elements)
     operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
     operation.agreed[:] = kernels.scale_bytes(operation.job, kernels.largest(operation.job, mine))
     operation.ready[Phase.SCALE] = True
     stream = engine.streaming.begin(np.zeros(1 << 16, np.uint8))
     assert stream is not None
+    return engine, operation, stream
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_values_are_read_once(shards: int) -> None:
+    """When their scales are written. What becomes of them later plays no part, whatever their blocks' numbers are."""
+    engine, operation, stream = begun(LARGE, LANES, 512, shards, 777)
+    mine, original = operation.values, operation.values.copy()
     sent, size, count = [], engine.size[Op.SUM], 1
     while count > 0:
         item = stream.sending.items[min(stream.n[streams.ITEM], len(operation.items) - 1)]
@@ -155,14 +163,7 @@ def test_values_are_read_once(shards: int) -> None:
 def test_drafts_leave_what_may_be_sent_again(shards: int) -> None:
     """The datagrams of the last blocks, as many as there are slots, stand in the ring while later ones are drafted."""
     slots = 8
-    leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, slots), 777) for i in range(1, 1 + shards))
-    engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, LANES, 0, leases))
-    mine = values(1, 500 * LANES)
-    operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
-    operation.agreed[:] = kernels.scale_bytes(operation.job, kernels.largest(operation.job, mine))
-    operation.ready[Phase.SCALE] = True
-    stream = engine.streaming.begin(np.zeros(1 << 16, np.uint8))
-    assert stream is not None
+    engine, operation, stream = begun(500 * LANES, LANES, slots, shards, 777)
     sent: list[list[bytes]] = [[] for _ in range(shards)]
     while stream.n[streams.SENDS]:
         op = Op.SUM if stream.sending.items[stream.n[streams.ITEM], PHASE] == Phase.VALUES else Op.MAX
@@ -217,14 +218,7 @@ def test_losses_change_no_bit(stack: ExitStack, runs: list[int], loss: float, fm
 @pytest.mark.parametrize("limit", [1, 4, 100])
 def test_lost_scales_are_sent_again_by_the_loop_as_values_are(limit: int) -> None:
     """In their order, batch by batch of one size."""
-    lanes, lease = 2048, ShardLease(("127.0.0.1", 1), Lease(0, 512))
-    engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, lanes, 0, (lease,)))
-    mine = values(1, 300 * lanes)
-    operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
-    operation.agreed[:] = kernels.scale_bytes(operation.job, kernels.largest(operation.job, mine))
-    operation.ready[Phase.SCALE] = True
-    stream = engine.streaming.begin(np.zeros(1 << 16, np.uint8))
-    assert stream is not None
+    engine, _, stream = begun(300 * 2048, 2048, 512, 1)
     while fill(stream, 0.0) > 0:
         pass
     ring, sizes, window = stream.memory.ring[0], stream.memory.sizes[0], stream.w[0]
