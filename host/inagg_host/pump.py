@@ -24,7 +24,7 @@ from .counters import Counters
 from .engine import Engine, Epoch, Operation, ShardLease
 from .engine import stream as streams
 from .engine.epoch import exceeds
-from .engine.filling import LATER, NOTHING, again, fill, is_scales
+from .engine.filling import LATER, NOTHING, again, draft_ahead, fill, is_scales
 from .engine.stream import Stream
 from .engine.taking import end_round_trip, exhausted, take, time_left
 
@@ -111,24 +111,29 @@ def pump(port: Port, st: Stream, flat: Array, gather: Array, where: Array, wake:
         if got == AGAIN:
             if exhausted(st):
                 return EXHAUSTED
-            if now - heard < LINGER_S:
-                give_way(port)
-                before, now = now, clock(port)
-                spent[streams.IDLE] += now - before
-                continue
             left_s = time_left(st, now)
             if left_s <= 0:
                 return TIMER
-            # Where nothing is out no timer runs; the job's time limit and a new epoch ring ``wake``.
-            timeout_ns: Any = np.int64(left_s * 1e9) if left_s < np.inf else -1
-            ready = wait(port, wake, timeout_ns)
-            before, now = now, clock(port)
-            spent[streams.IDLE] += now - before
-            if ready & 2:
-                return WOKEN
-            if ready == 0:
-                return TIMER  # or a signal came, which is for Python
-        elif now - looked > LOOK_EVERY_S:
+            drafts = draft_ahead(st)
+            if drafts:
+                before, now = now, clock(port)
+                spent[streams.ENCODING] += now - before
+            if drafts or now - heard < LINGER_S:
+                give_way(port)
+                before, now = now, clock(port)
+                spent[streams.IDLE] += now - before
+            else:
+                # Where nothing is out no timer runs; the job's time limit and a new epoch ring ``wake``.
+                timeout_ns: Any = np.int64(left_s * 1e9) if left_s < np.inf else -1
+                ready = wait(port, wake, timeout_ns)
+                before, now = now, clock(port)
+                spent[streams.IDLE] += now - before
+                if ready & 2:
+                    return WOKEN
+                if ready == 0:
+                    return TIMER  # or a signal came, which is for Python
+                continue
+        if now - looked > LOOK_EVERY_S:
             looked = now
             if wait(port, wake, 0) & 2:
                 return WOKEN

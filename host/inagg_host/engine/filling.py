@@ -14,6 +14,7 @@ from .plan import BLOCKS, CHUNK, COUNT, FIRST, PHASE, PLACE
 from .stream import (
     BASE,
     BATCH,
+    DRAFTS,
     ENCODE,
     END,
     FLIGHT,
@@ -34,6 +35,7 @@ from .stream import (
     REFINE,
     RESENT,
     SCALE,
+    SCALED,
     SCALES,
     SENDS,
     SENT,
@@ -52,6 +54,10 @@ GENERATIONS = int(GENERATION_MAX)
 
 NOTHING, LATER, EXCEEDS = 0, -1, -2
 """What `fill` gives if no block: none can be sent now; one can, but not here; `WRONG` of the item exceeds its scale."""
+
+
+BATCHES_AHEAD = 2
+"""How much to draft before a look at what has come meanwhile, in batches of a shard."""
 
 
 @jit
@@ -142,7 +148,9 @@ def _fill_values(st: Stream, item: Array, now: float) -> Any:
 def _fill_scales(st: Stream, item: Array, shard: int, now: float) -> Any:
     n, x = st.n, st.sending
     payload = st.memory.ring[shard, _place(st, st.w[shard, NEXT]), HEADER : n[MAX_SIZE]]
-    call(n[SCALES], x.context.ctypes.data, item[FIRST], item[BLOCKS], _place_of_values(st), 0)
+    missing = item[FIRST] + item[BLOCKS] - n[SCALED]
+    if missing > 0:
+        _find_scales(st, missing)
     for i in range(len(payload)):
         payload[i] = x.own[item[FIRST] + i] if i < item[BLOCKS] else 0
     copy(payload[len(payload) - len(st.signature) :], st.signature, len(st.signature))
@@ -152,13 +160,46 @@ def _fill_scales(st: Stream, item: Array, shard: int, now: float) -> Any:
 
 
 @jit
-def _place_of_values(st: Stream) -> int:
-    """The number of the first block of values that the scales are of that are being sent."""
+def _unscaled(st: Stream) -> int:
+    """Which item has the next blocks of values that have no scales."""
     items, at = st.sending.items, st.n[ITEM]
-    chunk = items[at, CHUNK]
-    while items[at, PHASE] != VALUES or items[at, CHUNK] != chunk:
+    while items[at, PHASE] != VALUES or items[at, FIRST] + items[at, COUNT] <= st.n[SCALED]:
         at += 1
-    return int(items[at, PLACE])
+    return int(at)
+
+
+@jit
+def _find_scales(st: Stream, count: int) -> None:
+    """Find the scales of the next ``count`` blocks of values that have none, all of one item, and draft them."""
+    n, item = st.n, st.sending.items[_unscaled(st)]
+    number = item[PLACE] + n[SCALED] - item[FIRST]
+    call(n[SCALES], st.sending.context.ctypes.data, n[SCALED], count, number, 0)
+    n[SCALED] += count
+
+
+@jit
+def draft_ahead(st: Stream) -> bool:
+    """Draft the next blocks, `BATCHES_AHEAD` at most, before their scales can be sent; False if there are none, or the
+    rings have no room for them."""
+    n, shards = st.n, len(st.w)
+    if not n[SENDS] or not n[DRAFTS] or n[SCALED] == len(st.sending.own):
+        return False
+    item = st.sending.items[_unscaled(st)]
+    at = n[SCALED] - item[FIRST]
+    most, count = min(item[COUNT] - at, BATCHES_AHEAD * n[BATCH] * shards), 0
+    while count < most and _has_room(st, item[PLACE] + at + count):
+        count += 1
+    if count > 0:
+        _find_scales(st, count)
+    return bool(count > 0)
+
+
+@inline
+def _has_room(st: Stream, number: int) -> Any:
+    """Whether what is in the row of block ``number`` of the job is not needed again: as of all blocks but the last ones
+    that were sent, one for each slot."""
+    shard = number % len(st.w)
+    return number // len(st.w) < st.w[shard, NEXT] + st.memory.ring.shape[1] - st.n[SLOTS]
 
 
 @jit

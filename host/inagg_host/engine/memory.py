@@ -54,7 +54,8 @@ def make_memory(shards: int, rows: int, free: int, stride: int) -> Memory:
     shard, from the next one on, have a place in the ring. ``stride``: bytes of the largest datagram."""
     shape = shards, rows
     return Memory(
-        ring=np.zeros((shards, 1 << (rows + free - 1).bit_length(), stride), np.uint8),
+        # Written, so that no all-reduce has to wait for the pages.
+        ring=np.full((shards, 1 << (rows + free - 1).bit_length(), stride), 0, np.uint8),
         sizes=np.zeros(shape, np.int64),
         op=np.zeros(shape, np.uint8),
         done=np.ones(shape, np.bool_),

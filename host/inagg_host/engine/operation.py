@@ -81,6 +81,8 @@ class Operation:
     at: int = 0
     """The item that is being sent, and how many of its blocks are."""
     sent: int = 0
+    scaled: int = 0
+    """How many value blocks, from the first on, have their own scales."""
     invalid_codes: int = 0
     serial: int = field(default_factory=count().__next__)
     """No other operation of this process has the same."""

@@ -69,13 +69,14 @@ class Payloads:
             sent = payload[: item.blocks]
             kernels.refine_bytes(job, operation.magnitudes[chunk], operation.agreed[chunk], sent)
             return
-        if operation.codec is not None:
-            operation.magnitudes[chunk] = operation.codec.largest(item.first, item.blocks)
-        elif not operation.maxima:
-            values = operation.values[item.first * job.lanes : (item.first + item.blocks) * job.lanes]
-            operation.magnitudes[chunk] = kernels.largest(job, values)
-        if not operation.maxima:
+        if operation.scaled < chunk.stop and not operation.maxima:
+            if operation.codec is not None:
+                operation.magnitudes[chunk] = operation.codec.largest(item.first, item.blocks)
+            else:
+                values = operation.values[item.first * job.lanes : (item.first + item.blocks) * job.lanes]
+                operation.magnitudes[chunk] = kernels.largest(job, values)
             operation.own[chunk] = kernels.scale_bytes(job, operation.magnitudes[chunk])
+            operation.scaled = chunk.stop
         payload[: item.blocks] = operation.own[chunk]
         if self.signed:
             payload[self._signature] = self.signature_of(operation)

@@ -30,11 +30,21 @@ wait for their scales do not stay in a cache, and the first chunk, of which noth
 known, takes longer."""
 
 
+CHUNKS_AHEAD = 16
+"""As many blocks as so many chunks have may be drafted before they can be sent, by a rank that would else only wait for
+the others. (Measured on two cores, 64 MiB, 4 workers: 6 % less time than with what sending needs, with half as many
+4 %.)"""
+
+
 def drafted_blocks(chunk: int, shards: int) -> int:
-    """With chunks of so many blocks and no second round: from the next block of a shard on, the blocks of that shard up
-    to the last one whose scale is sent with it. For the scales of chunk k + 1 are followed by the values of chunk k,
-    the scales of chunk k + 2 and the values of chunk k + 1."""
-    return -(-(2 * chunk + 2) // shards)
+    """How many blocks of a shard, from its next one on, are to have room for drafts, with chunks of so many and no
+    second round.
+
+    Sending needs 2 * ``chunk`` + 2 of the job's blocks, up to the last one whose scale is sent with the next one: for
+    the scales of chunk k + 1 are followed by the values of chunk k, the scales of chunk k + 2 and the values of chunk
+    k + 1.
+    """
+    return -(-(CHUNKS_AHEAD * chunk + 2) // shards)
 
 
 def scales_per_block(scale_lanes: int) -> int:

@@ -37,7 +37,10 @@ FRESH, TAKEN, WRONG = range(21, 24)
 """Of results that were accepted: how many, how many of them are taken, and the datagram that tells of an error."""
 OWN = 24
 """The address of what writes down what this rank contributes; 0 if nobody wants to know."""
-NUMBERS = 25
+SCALED, DRAFTS = range(25, 27)
+"""Of the operation that is being sent: how many blocks of values have their scales, and whether `SCALES` drafts
+values."""
+NUMBERS = 27
 
 RESULTS_MOST = 1 << 12
 """More than there can be in one batch, whose 65,535 bytes have headers of 24 bytes or more."""

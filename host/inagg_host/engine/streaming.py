@@ -68,7 +68,7 @@ class Streaming:
             self._told = told
         self._n[streams.SENDS :] = (
             unsent > 0, source.at, source.sent, unsent > 1, 0, taking.left, taking.invalid_codes, 0, 0, 0, 0,
-            0 if source.contributed is None else calls.own_address(source.job),
+            0 if source.contributed is None else calls.own_address(source.job), source.scaled, source.job.drafts,
         )  # fmt: skip
         for shard, window in enumerate(e.windows):
             self._w[shard] = window.lend()
@@ -130,7 +130,7 @@ class Streaming:
         taking.left, taking.invalid_codes = n[streams.LEFT], n[streams.INVALID]
         if self._sending < len(e.operations):
             sending = e.operations[self._sending]
-            sending.at, sending.sent = n[streams.ITEM], n[streams.SENT]
+            sending.at, sending.sent, sending.scaled = n[streams.ITEM], n[streams.SENT], n[streams.SCALED]
             e.sending = self._sending + (sending.at == len(sending.items))
         for window, numbers, seconds in zip(e.windows, stream.w.tolist(), stream.s, strict=True):
             window.take_back(numbers, seconds)

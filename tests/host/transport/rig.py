@@ -13,8 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from inagg_host import kernels
 from inagg_host.counters import Counters
 from inagg_host.engine import Engine, Epoch, Operation, ShardLease
+from inagg_host.engine.plan import Phase
+from inagg_host.engine.stream import Stream
 from inagg_host.pump import Pump
 from inagg_host.transport import Transport
 from inagg_switch.aggregator import Aggregator
@@ -245,3 +248,19 @@ def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Pump, "run", counted)
     return runs
+
+
+def begun(
+    elements: int, lanes: int, slots: int, shards: int, first: int = 0, fmt: str = "nat8"
+) -> tuple[Engine, Operation, Stream]:
+    """An operation in place of so many elements, whose scales are agreed on, and the loop's part in it. ``first``: the
+    block that each shard begins with."""
+    leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, slots), first) for i in range(1, 1 + shards))
+    engine = Engine(Epoch(1, 1, 1, job_format(fmt), 1, 0, lanes, 0, leases))
+    mine = values(1, elements)
+    operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
+    operation.agreed[:] = kernels.scale_bytes(operation.job, kernels.largest(operation.job, mine))
+    operation.ready[Phase.SCALE] = True
+    stream = engine.streaming.begin(np.zeros(1 << 16, np.uint8))
+    assert stream is not None
+    return engine, operation, stream

@@ -9,20 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inagg_host import kernels, phases
-from inagg_host.engine import Engine, Epoch, Operation, ShardLease
+from inagg_host import phases
 from inagg_host.engine import stream as streams
 from inagg_host.engine.filling import again, fill
-from inagg_host.engine.plan import BLOCKS, COUNT, FIRST, PHASE, PLACE, Phase
-from inagg_host.engine.stream import Stream
 from inagg_host.phases import trace_with
-from inagg_wire.formats import FORMATS, job_format
+from inagg_wire.formats import FORMATS
 from inagg_wire.layout import Op
 from inagg_wire.link import FaultLink, Faults, Link
 from inagg_wire.scale import FloatType
-from inagg_wire.slots import Lease
 
-from .rig import LANES, Array, World, as_it_is, needs_port, portless, values
+from .rig import LANES, Array, World, as_it_is, begun, needs_port, portless, values
 
 pytestmark = needs_port
 
@@ -118,70 +114,6 @@ def test_sums_are_what_they_should_be(stack: ExitStack, runs: list[int]) -> None
     exact = np.exp2(np.arange(LARGE) % 8).astype(np.float32)
     (sums,) = both_ways(stack, runs, [[exact]] * 2, [FloatType.FLOAT32])
     assert (np.frombuffer(sums, np.float32) == 2 * exact).all()
-
-
-def begun(elements: int, lanes: int, slots: int, shards: int, first: int = 0) -> tuple[Engine, Operation, Stream]:
-    """An operation in place of so many elements, whose scales are agreed on, and the loop's part in it. ``first``: the
-    block that each shard begins with."""
-    leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, slots), first) for i in range(1, 1 + shards))
-    engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, lanes, 0, leases))
-    mine = values(1, elements)
-    operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
-    operation.agreed[:] = kernels.scale_bytes(operation.job, kernels.largest(operation.job, mine))
-    operation.ready[Phase.SCALE] = True
-    stream = engine.streaming.begin(np.zeros(1 << 16, np.uint8))
-    assert stream is not None
-    return engine, operation, stream
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_values_are_read_once(shards: int) -> None:
-    """When their scales are written. What becomes of them later plays no part, whatever their blocks' numbers are."""
-    engine, operation, stream = begun(LARGE, LANES, 512, shards, 777)
-    mine, original = operation.values, operation.values.copy()
-    sent, size, count = [], engine.size[Op.SUM], 1
-    while count > 0:
-        item = stream.sending.items[min(stream.n[streams.ITEM], len(operation.items) - 1)]
-        count = fill(stream, 0.0)
-        if item[PHASE] == Phase.SCALE:
-            mine[item[FIRST] * LANES : (item[FIRST] + item[BLOCKS]) * LANES] = 0
-            continue
-        for start, length, _ in stream.pieces[: stream.n[streams.PIECES] if count else 0].tolist():
-            rows = stream.memory.ring.reshape(-1)[start : start + length].reshape(-1, size)
-            sent += [bytes(row[streams.HEADER :]) for row in rows]
-    assert count == 0
-    table = operation.table[operation.table[:, PHASE] == Phase.VALUES]
-    numbers = np.concatenate([item[PLACE] + np.arange(item[COUNT]) for item in table])
-    want = np.zeros((len(numbers), engine.size[Op.SUM]), np.uint8)
-    blocks = np.arange(len(numbers))
-    kernels.encode(operation.job, original, blocks, numbers, operation.agreed, None, want, blocks)
-    assert len(sent) == len(numbers)
-    assert sorted(sent) == sorted(bytes(row[streams.HEADER :]) for row in want)
-
-
-@pytest.mark.parametrize("shards", [1, 2, 3])
-def test_drafts_leave_what_may_be_sent_again(shards: int) -> None:
-    """The datagrams of the last blocks, as many as there are slots, stand in the ring while later ones are drafted."""
-    slots = 8
-    engine, operation, stream = begun(500 * LANES, LANES, slots, shards, 777)
-    sent: list[list[bytes]] = [[] for _ in range(shards)]
-    while stream.n[streams.SENDS]:
-        op = Op.SUM if stream.sending.items[stream.n[streams.ITEM], PHASE] == Phase.VALUES else Op.MAX
-        size = engine.size[op]
-        assert fill(stream, 0.0) > 0
-        for start, length, shard in stream.pieces[: stream.n[streams.PIECES]].tolist():
-            piece = stream.memory.ring.reshape(-1)[start : start + length].tobytes()
-            sent[shard] += [piece[at : at + size] for at in range(0, length, size)]
-        for shard, (of_shard, ring) in enumerate(zip(sent, stream.memory.ring, strict=True)):
-            end = int(stream.w[shard, streams.NEXT])
-            assert end == 777 + len(of_shard)
-            last = of_shard[-slots:]
-            assert [
-                bytes(ring[block % len(ring), : len(d)])
-                for block, d in zip(range(end - len(last), end), last, strict=True)
-            ] == last
-        stream.w[:, streams.LOW], stream.w[:, streams.FLIGHT] = stream.w[:, streams.NEXT], 0  # all results come
-    assert sum(map(len, sent)) == operation.blocks
 
 
 # --- losses ---
