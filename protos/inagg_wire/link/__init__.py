@@ -3,6 +3,7 @@
 Shared by switch and host. See `base` for the contract that all of them keep.
 """
 
+from inagg_wire.link.around import LinkAround
 from inagg_wire.link.base import (
     MAX_BATCH_BYTES,
     MAX_BATCH_DATAGRAMS,
@@ -42,6 +43,7 @@ __all__ = [
     "Group",
     "GroupLink",
     "Link",
+    "LinkAround",
     "ManualClock",
     "MemoryLink",
     "MemoryNetwork",

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from inagg_wire.link.base import Address, Batch, Counters, Link, Traffic, count_datagrams
+from inagg_wire.link.around import LinkAround
+from inagg_wire.link.base import Batch, Link, count_datagrams
 from inagg_wire.link.faults import Arrival, FaultModel, Faults
 from inagg_wire.link.port import FATE_AT, FATED, RECEIVING, SENDING, Port
 
 Direction = Literal["send", "receive"]
 
 
-class FaultLink(Link):
+class FaultLink(LinkAround):
     """A link with faults in one direction or both; each direction has a model of its own, seeded from `seed`.
 
     Batches that arrive later than they were sent are held here, and go on when this link is used again at or
@@ -39,7 +39,7 @@ class FaultLink(Link):
     ) -> None:
         if unknown := set(directions) - {"send", "receive"}:
             raise ValueError(f"directions are 'send' and 'receive', not {sorted(unknown)}")
-        self.link = link
+        super().__init__(link)
         self.faults = faults
         self.seed = secrets.randbits(32) if seed is None else seed
         self.sending = self._model("send", directions, 0)
@@ -60,18 +60,6 @@ class FaultLink(Link):
     def __repr__(self) -> str:
         return f"FaultLink({self.link!r}, {self.faults}, seed={self.seed})"
 
-    @property
-    def address(self) -> Address:
-        return self.link.address
-
-    @property
-    def counters(self) -> Counters:
-        return self.link.counters
-
-    @property
-    def traffic(self) -> Traffic:
-        return self.link.traffic
-
     def port(self) -> Port | None:
         port, models = self.link.port(), (self.sending, self.receiving)
         if not self._lent:
@@ -86,22 +74,16 @@ class FaultLink(Link):
             return None
         return port
 
-    def receive_failed(self, number: int) -> None:
-        self.link.receive_failed(number)
-
     @property
     def next_due_s(self) -> float | None:
         due = [heap[0][0] for heap in (self._outbound, self._inbound) if heap]
-        below = self.link.next_due_s
+        below = super().next_due_s
         return min(due if below is None else [*due, below], default=None)
-
-    def fileno(self) -> int:
-        return self.link.fileno()
 
     def close(self) -> None:
         self.lost_at_close += sum(len(batch) for _, _, batch in self._outbound + self._inbound)
         self._outbound, self._inbound = [], []
-        self.link.close()
+        super().close()
 
     def send(self, batch: Batch) -> int:
         """As any link's; what a fault takes counts as accepted, since a network takes it only after the
@@ -117,9 +99,6 @@ class FaultLink(Link):
             else:
                 self._hold(self._outbound, arrival)
         return max(count - refused, 0)
-
-    def send_many(self, data: NDArray[np.uint8], size: int, peers: Sequence[Address]) -> int:
-        return sum(self.send(Batch(data, size, peer)) for peer in peers)
 
     def receive(self, timeout_s: float) -> list[Batch]:
         now_s = self._clock()

@@ -12,14 +12,15 @@ import ipaddress
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_wire.link.base import Address, Batch, Counters, Link, Traffic, count_datagrams
+from inagg_wire.link.around import LinkAround
+from inagg_wire.link.base import Address, Batch, Link
 
 MAGIC_NANOSECONDS = 0xA1B23C4D
 MAGIC_MICROSECONDS = 0xA1B2C3D4
@@ -113,7 +114,7 @@ def note_record(payload: bytes, time_ns: int) -> bytes:
     return records(np.frombuffer(payload, np.uint8).reshape(1, -1), NOTE, NOTE, time_ns)
 
 
-class CaptureLink(Link):
+class CaptureLink(LinkAround):
     """Writes what passes through a link to `path`, and changes nothing.
 
     A sent batch is recorded as far as the kernel accepted it. `max_bytes` bounds the file: what comes later
@@ -129,7 +130,7 @@ class CaptureLink(Link):
         max_bytes: int = 1 << 30,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self.link = link
+        super().__init__(link)
         self.path = os.fspath(path)
         self.captured = 0
         self.not_captured = 0
@@ -140,25 +141,6 @@ class CaptureLink(Link):
 
     def __repr__(self) -> str:
         return f"CaptureLink({self.link!r}, {self.path!r})"
-
-    @property
-    def address(self) -> Address:
-        return self.link.address
-
-    @property
-    def counters(self) -> Counters:
-        return self.link.counters
-
-    @property
-    def traffic(self) -> Traffic:
-        return self.link.traffic
-
-    @property
-    def next_due_s(self) -> float | None:
-        return self.link.next_due_s
-
-    def fileno(self) -> int:
-        return self.link.fileno()
 
     def note(self, payload: bytes) -> None:
         """Write something of one's own among the datagrams, however full the file is: UDP from `NOTE` to `NOTE`.
@@ -175,7 +157,7 @@ class CaptureLink(Link):
         try:
             self._file.close()
         finally:
-            self.link.close()
+            super().close()
 
     def receive(self, timeout_s: float) -> list[Batch]:
         batches = self.link.receive(timeout_s)
@@ -187,10 +169,6 @@ class CaptureLink(Link):
         accepted = self.link.send(batch)
         self._record(batch.datagrams[:accepted], self.address, batch.peer)
         return accepted
-
-    def send_many(self, data: NDArray[np.uint8], size: int, peers: Sequence[Address]) -> int:
-        count_datagrams(data, size)
-        return sum(self.send(Batch(data, size, peer)) for peer in peers)
 
     def _record(self, datagrams: NDArray[np.uint8], source: Address, destination: Address) -> None:
         count = len(datagrams)

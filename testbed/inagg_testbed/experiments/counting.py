@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_wire.link import Address, Batch, Counters, Link
+from inagg_wire.link import Batch, Link, LinkAround
 
 SLOT_OFFSET = 16
 """Where the header has slot and generation, four bytes each, big-endian."""
@@ -24,11 +23,11 @@ class Tally:
     """Datagrams that were there before."""
 
 
-class CountingLink(Link):
+class CountingLink(LinkAround):
     """Wraps a rank's link; ``up`` and ``down`` are what went through. A block is known by its slot and generation."""
 
-    def __init__(self, below: Link) -> None:
-        self._below = below
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
         self.up, self.down = Tally(), Tally()
         self._sent: dict[int, int] = {}
         self._received: dict[int, int] = {}
@@ -44,34 +43,13 @@ class CountingLink(Link):
             else:
                 tally.again += 1
 
-    @property
-    def address(self) -> Address:
-        return self._below.address
-
-    @property
-    def counters(self) -> Counters:
-        return self._below.counters
-
-    @property
-    def next_due_s(self) -> float | None:
-        return self._below.next_due_s
-
-    def fileno(self) -> int:
-        return self._below.fileno()
-
     def receive(self, timeout_s: float) -> list[Batch]:
-        batches = self._below.receive(timeout_s)
+        batches = self.link.receive(timeout_s)
         for batch in batches:
             self._count(batch.data, batch.size, self.down, self._received)
         return batches
 
     def send(self, batch: Batch) -> int:
-        accepted = self._below.send(batch)
+        accepted = self.link.send(batch)
         self._count(batch.data[: accepted * batch.size], batch.size, self.up, self._sent)
         return accepted
-
-    def send_many(self, data: NDArray[np.uint8], size: int, peers: Sequence[Address]) -> int:
-        return sum(self.send(Batch(data, size, peer)) for peer in peers)
-
-    def close(self) -> None:
-        self._below.close()

@@ -24,8 +24,7 @@ from inagg_switch.aggregator import Aggregator
 from inagg_switch.dataplane import DataPlane
 from inagg_switch.driver import Binding
 from inagg_wire.formats import job_format
-from inagg_wire.link import Address, Batch, Link, UdpLink
-from inagg_wire.link import Counters as LinkCounters
+from inagg_wire.link import Link, LinkAround, UdpLink
 from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
 
@@ -44,38 +43,8 @@ def lends() -> bool:
 needs_port = pytest.mark.skipif(not lends(), reason="the loop runs on 64-bit Linux with UDP offload only")
 
 
-class Portless(Link):
+class Portless(LinkAround):
     """A link that lends nothing to compiled loops."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    @property
-    def address(self) -> Address:
-        return self._link.address
-
-    @property
-    def counters(self) -> LinkCounters:
-        return self._link.counters
-
-    @property
-    def next_due_s(self) -> float | None:
-        return self._link.next_due_s
-
-    def fileno(self) -> int:
-        return self._link.fileno()
-
-    def receive(self, timeout_s: float) -> list[Batch]:
-        return self._link.receive(timeout_s)
-
-    def send(self, batch: Batch) -> int:
-        return self._link.send(batch)
-
-    def send_many(self, data: npt.NDArray[np.uint8], size: int, peers: Sequence[Address]) -> int:
-        return self._link.send_many(data, size, peers)
-
-    def close(self) -> None:
-        self._link.close()
 
 
 class Switch:
