@@ -32,8 +32,8 @@ known, takes longer."""
 
 CHUNKS_AHEAD = 16
 """As many blocks as so many chunks have may be drafted before they can be sent, by a rank that would else only wait for
-the others. (Measured on two cores, 64 MiB, 4 workers: 6 % less time than with what sending needs, with half as many
-4 %.)"""
+the others. (Measured on two cores, 64 MiB, 4 workers: 6 % less time than without; with half as many chunks 4 %, with
+no more than sending needs 2 %.) On loopback they take 13 MB."""
 
 
 def drafted_blocks(chunk: int, shards: int) -> int:
