@@ -4,8 +4,8 @@ A system call per datagram costs more than all the arithmetic on the datagram (m
 loopback, one core: 44 datagrams cost 130 us to send one by one and 4 us as one batch). So the unit here is
 the `Batch`.
 
-`udp` sends them over sockets, `memory` within a process for tests. `faultlink` and `pcap` go around any link (`around`), so they
-stack: `FaultLink(CaptureLink(UdpLink(...), "run.pcap"), Faults(drop=0.01), seed=7)`.
+`udp` sends them over sockets, `memory` within a process for tests. `faultlink` and `pcap` go around any link
+(`around`), so they stack: `FaultLink(CaptureLink(UdpLink(...), "run.pcap"), Faults(drop=0.01), seed=7)`.
 
 A link is used by one thread at a time; no method locks.
 """
