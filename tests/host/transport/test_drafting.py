@@ -87,7 +87,7 @@ def test_drafts_leave_what_may_be_sent_again(shards: int, ahead: bool) -> None:
 
 
 def test_drafts_take_all_the_room_that_there_is() -> None:
-    """Here the first chunk has 8 blocks, as its scales do; the ring has more rows, of which as many as there are slots
+    """Here a chunk has 8 blocks, as many as a block of scales has room for. As many rows of the ring as there are slots
     are for what may be sent again. Blocks 0 and 1 are scales, blocks 10, 19 and so on, too."""
     slots = 8
     _, operation, stream = begun(500 * 8, 8, slots, 1)
