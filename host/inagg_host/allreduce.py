@@ -17,8 +17,8 @@ from inagg_wire.scale import FloatType
 from .completion import Work, make_pool
 from .config import Config, ConfigError
 from .counters import Counters
-from .engine import MakeCodec
-from .engine.salvage import InnerGroup
+from .core import MakeCodec
+from .core.reconcile import InnerGroup
 from .errors import AllReduceError
 from .fallback import Fallback
 from .network import Network

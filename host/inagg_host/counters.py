@@ -82,6 +82,11 @@ class Counters:
     inner: dict[str, int] = field(default_factory=dict)
     """Operations that went to the inner process group, by reason (PyTorch only)."""
 
+    def add_phase(self, phase: str, seconds: float) -> None:
+        """Count time: ``phase`` is "encode", "network", "decode" or "idle"."""
+        name = f"{phase}_s"
+        setattr(self, name, getattr(self, name) + seconds)
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)

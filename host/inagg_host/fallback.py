@@ -21,8 +21,8 @@ import numpy.typing as npt
 from inagg_wire.scale import FloatType
 
 from .counters import Counters
-from .engine import RanksDisagree
-from .engine.salvage import InnerGroup, salvage, unfinished
+from .core import RanksDisagree
+from .core.reconcile import InnerGroup, salvage, unfinished
 from .errors import AllReduceError
 from .network import Network
 from .task import Task

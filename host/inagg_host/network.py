@@ -13,15 +13,16 @@ from inagg_wire.formats import job_format
 from inagg_wire.link import Group, GroupLink, Link, UdpLink
 from inagg_wire.scale import FloatType
 
-from . import kernels, pump
+from . import codec
 from .config import Config
 from .control.session import Loss, Session, SessionError
 from .counters import Counters, OperationCounters, Totals
-from .engine import Engine, Epoch, Operation, OutOfGenerations, Refused
+from .core import Engine, Epoch, Operation, OutOfGenerations, Refused
+from .io import loop
 from .errors import AllReduceError
 from .signals import Deferred
 from .task import Task
-from .transport import Transport
+from .io.thread import Transport
 
 log = logging.getLogger("inagg")
 
@@ -81,8 +82,8 @@ class Network:
             fmt = job_format(config.format)
             lanes = fmt.min_lanes  # what is compiled is the same for all
             with one_at_a_time():
-                kernels.warm_up(kernels.Job(fmt, config.workers, config.rank, lanes, 0, FloatType.FLOAT32))
-                pump.warm_up(fmt, config.workers, config.rank, lanes, FloatType.FLOAT32)
+                codec.warm_up(codec.Job(fmt, config.workers, config.rank, lanes, 0, FloatType.FLOAT32))
+                loop.warm_up(fmt, config.workers, config.rank, lanes, FloatType.FLOAT32)
             epoch = self._join()
         except BaseException as error:
             self._over = True
@@ -193,7 +194,7 @@ class Network:
         task.work.counters = OperationCounters(
             operation.values.size,
             time.monotonic() - operation.submitted_s,
-            max(window.rtt.smoothed_s for window in self.engine.windows),
+            float(self.engine.state.shards["srtt_s"].max()),
             self._transport.totals().since(self._begun.pop(operation)),
         )
         self._finished(task)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from inagg_wire.scale import FloatType
 
 from .completion import Work
-from .engine import MakeCodec
+from .core import MakeCodec
 
 FLOAT_TYPES = {t.dtype: t for t in FloatType if t is not FloatType.BFLOAT16}
 

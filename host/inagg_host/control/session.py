@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import grpc
 
 from inagg_host.config import Config
-from inagg_host.engine import Epoch, ShardLease
+from inagg_host.core import Epoch, ShardLease
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_wire.formats import job_format

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from inagg_host.completion import Work
-from inagg_host.engine import MakeCodec
+from inagg_host.core import MakeCodec
 
 from .gpu.codec import DeviceCodec, Lane
 from .work import Arrival, TensorWork

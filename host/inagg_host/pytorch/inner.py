@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ProcessGroup
 
-from inagg_host.engine.salvage import Bytes
+from inagg_host.core.reconcile import Bytes
 
 
 def make_inner(store: Store, rank: int, workers: int, timeout: timedelta, cuda: bool = True) -> ProcessGroup:
@@ -38,7 +38,7 @@ def make_inner(store: Store, rank: int, workers: int, timeout: timedelta, cuda: 
 
 
 class ArrayGroup:
-    """Blocking collectives of arrays: `inagg_host.engine.salvage.InnerGroup`, for the policy "fallback".
+    """Blocking collectives of arrays: `inagg_host.core.reconcile.InnerGroup`, for the policy "fallback".
 
     A group of its own, since it is used on a thread of its own: two threads on one group would mix up the order.
     """

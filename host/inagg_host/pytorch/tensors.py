@@ -13,7 +13,7 @@ import torch
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.completion import Work
 from inagg_host.counters import Counters
-from inagg_host.engine import MakeCodec
+from inagg_host.core import MakeCodec
 from inagg_wire.scale import FloatType
 
 from .cuda import CudaStage

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inagg_host.engine.plan import SIGNATURE_LANES, Item, Phase, signature
+from inagg_host.core.schedule import SIGNATURE_LANES, Item, Phase, signature
 from inagg_wire import codec, noise, payload, reencode, scale
 from inagg_wire.formats import JobFormat
 from inagg_wire.layout import Op
@@ -63,7 +63,7 @@ def expect(
                 size = fmt.scale_lanes(lanes)
                 tail = b""
                 if item.phase is Phase.SCALE and size > SIGNATURE_LANES:
-                    tail = signature(values[0].size, float_type, divisor).tobytes()
+                    tail = signature(values[0].size, float_type, divisor, 0).tobytes()
                 for w in range(n):
                     into.up[w, number] = bytes(bytes_[w][chunk]).ljust(size - len(tail), b"\0") + tail
                 down = bytes((agreed if item.phase is Phase.SCALE else refined)[chunk])

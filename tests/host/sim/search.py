@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from inagg_host.engine import Engine, Epoch, ShardLease
+from inagg_host.core import Engine, Epoch, ShardLease
 from inagg_host.engine.loops import KIND_AT, TOKEN_AT
 from inagg_host.engine.rtt import RoundTrip
 from inagg_switch.aggregator import Aggregator

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from inagg_host.engine import Engine, Epoch, Operation, Refused, ShardLease
-from inagg_host.engine.plan import Phase
+from inagg_host.core import Engine, Epoch, Operation, Refused, ShardLease
+from inagg_host.core.schedule import Phase
 from inagg_switch.aggregator import Aggregator
 from inagg_switch.driver import Binding
 from inagg_wire.errors import Reason
@@ -225,7 +225,7 @@ class Simulation:
         token = rank.engine.epoch.token
         numbers = self.watch.got(rank.number, shard, token, data, size)
         try:
-            finished = rank.engine.receive(shard, data, size, self.now)
+            finished = rank.engine.on_batch(shard, data, size, self.now)
         except Refused as refused:
             # The same bit of the token may have flipped on the way to the switch and on the way back of its notice.
             if refused.reason is not Reason.WRONG_TOKEN or not self.down.counts["flipped"]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
-from inagg_host.engine.plan import Phase
+from inagg_host.core.schedule import Phase
 from inagg_wire.header import STRUCT
 from inagg_wire.layout import HEADER_BYTES, MAGIC, VERSION, Kind, Op
 

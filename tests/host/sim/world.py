@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from inagg_host.engine.plan import Item, chunk_blocks, plan
+from inagg_host.core.schedule import Item, chunk_blocks, plan
 from inagg_wire.formats import FORMATS, JobFormat
 from inagg_wire.layout import GENERATION_MAX
 from inagg_wire.scale import Floats, FloatType

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from inagg_host import kernels
-from inagg_host.kernels.job import FRACTION_BITS
-from inagg_host.kernels.scales import largest_magnitudes
+from inagg_host import codec as kernels
+from inagg_host.codec.job import FRACTION_BITS
+from inagg_host.codec.scales import largest_magnitudes
 from inagg_wire.layout import HEADER_BYTES
 
 from . import kernels_for
@@ -85,7 +85,7 @@ class Lane:
 
 
 class DeviceCodec:
-    """Codes of one tensor, for one operation of the engine: an `inagg_host.engine.Codec`.
+    """Codes of one tensor, for one operation of the engine: an `inagg_host.core.Codec`.
 
     `start` is called on the thread that submits, all else on the transport's. That waits only for pieces which are on
     their way to the host; the values are there when what `start` returns is done.
@@ -134,7 +134,7 @@ class DeviceCodec:
         return self
 
     def largest(self, first: int, count: int) -> npt.NDArray[np.uint64]:
-        """As `inagg_host.kernels.largest`, of some blocks."""
+        """As `inagg_host.codec.largest`, of some blocks."""
         return self._magnitudes[first : first + count]
 
     # --- contributions ---
@@ -146,7 +146,7 @@ class DeviceCodec:
         """Write the payloads of ``count`` blocks, ``first``, ``first + step``, ... into the rows from ``row`` on.
 
         ``number``: of the first one in the job; all blocks of a chunk are numbered on from each other. Returns as
-        `inagg_host.kernels.encode`, with how many blocks come before the bad one.
+        `inagg_host.codec.encode`, with how many blocks come before the bad one.
         """
         done = 0
         while done < count:
@@ -249,7 +249,7 @@ def _floats(values: Tensor, job: kernels.Job) -> npt.NDArray[Any]:
 
 
 def _widened(values: Tensor, job: kernels.Job) -> npt.NDArray[np.uint64]:
-    """Magnitudes as `inagg_host.kernels.largest` has them."""
+    """Magnitudes as `inagg_host.codec.largest` has them."""
     out = np.empty(values.numel(), np.uint64)
     largest_magnitudes(job.bits(_floats(values, job)), 1, FRACTION_BITS[job.float_type], out)
     return out

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from inagg_host.kernels import Job
+from inagg_host.codec import Job
 from inagg_wire.layout import LANE_BITS, Encoding
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 
@@ -134,7 +134,7 @@ def _natural(job: Job, blocks: Tensor, table: Tensor) -> tuple[Tensor, Tensor, T
 
 
 def _linear(job: Job, blocks: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for levels that are multiples of the unit; see `inagg_host.kernels.encoder_loops.steps` for why."""
+    """The same for levels that are multiples of the unit; see `inagg_host.codec.encoder_loops.steps` for why."""
     exponent, mantissa = _column(table, Column.EXPONENT), _column(table, Column.MANTISSA).double()
     magnitude = blocks.double().abs()
     top = job.for_encode.top * mantissa * _power_of_two(exponent)
@@ -173,7 +173,7 @@ def _pack(encoding: Encoding, codes: Tensor) -> Tensor:
 def decode(job: Job, payloads: Tensor, table: Tensor, values: Tensor, first: int, divisor: int = 1) -> Tensor:
     """Write the sums that ``payloads`` hold over the blocks of ``table``, from block ``first`` of ``values`` on.
 
-    ``divisor`` as in `inagg_host.kernels.decode`. Returns how many codes name no level (0-dimensional, int64).
+    ``divisor`` as in `inagg_host.codec.decode`. Returns how many codes name no level (0-dimensional, int64).
     """
     state = _column(table, Column.STATE)
     encoding = job.format.down(job.workers)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from inagg_host.kernels import Job
+from inagg_host.codec import Job
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
 Bytes = npt.NDArray[np.uint8]

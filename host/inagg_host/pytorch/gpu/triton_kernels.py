@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from inagg_host.kernels import Job
+from inagg_host.codec import Job
 from inagg_wire.layout import LANE_BITS, Encoding
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 
@@ -123,7 +123,7 @@ def _natural64(magnitude, exponent, top):
 
 @triton.jit
 def _linear(magnitude, exponent, mantissa, TOP: tl.constexpr, FAMILY: tl.constexpr):
-    """The same of a float64, for multiples of the unit: see `inagg_host.kernels.encoder_loops.steps`."""
+    """The same of a float64, for multiples of the unit: see `inagg_host.codec.encoder_loops.steps`."""
     wide = mantissa.to(tl.float64)
     within = magnitude <= wide * TOP * _power_of_two(exponent)
     magnitude = tl.where(within, magnitude, 0.0)

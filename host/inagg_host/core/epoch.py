@@ -54,10 +54,3 @@ class OutOfGenerations(RuntimeError):
 
     def __init__(self) -> None:
         super().__init__("every slot of the job has served its last generation, so a new epoch must begin")
-
-
-def exceeds(block: int) -> RuntimeError:
-    return RuntimeError(
-        f"values of block {block} exceed the scale that was agreed on: they were changed during the all-reduce, or the "
-        "switch does not take maxima"
-    )

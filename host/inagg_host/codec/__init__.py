@@ -20,15 +20,13 @@ import numpy.typing as npt
 
 from inagg_wire.scale import FloatType
 
-from . import decoder, encoder
+from . import calls, decoder, encoder
 from . import scales as _scales
 from .encoder import ALL_GOOD
 from .job import FRACTION_BITS, Job
-from .runs import Runs
 
 __all__ = [
-    "ALL_GOOD", "Job", "Runs", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes",
-    "warm_up",
+    "ALL_GOOD", "Job", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes", "warm_up",
 ]  # fmt: skip
 
 Bytes = npt.NDArray[np.uint8]
@@ -226,6 +224,4 @@ def warm_up(job: Job) -> None:
     sent, received = (np.zeros((1, size), np.uint8) for size in (job.datagram_bytes, job.result_bytes))
     encode(job, values, first, first, scales, refinements, sent, first)
     decode(job, received, first, values, first, scales, refinements)
-    runs = Runs(job)
-    runs.encode(values, scales, refinements, 0, 0, 1, 1, sent, 0)
-    runs.decode(received.reshape(-1), job.result_bytes, first, first, 1, 0, values, scales, refinements, 1)
+    calls.addresses(job)

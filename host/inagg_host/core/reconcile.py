@@ -1,7 +1,7 @@
 """After the network has broken: bring all ranks to the same set of finished blocks, so that they can go on without it.
 
 Ranks may differ by up to P blocks on each shard, and an in-place all-reduce has overwritten the values of blocks whose
-results came. So a rank keeps its last results (`kept`), and those that others lack are passed on. Then every block is
+results came. So a rank keeps its last results (`State.kept`), and those that others lack are passed on. Then every block is
 finished on all ranks or on none, and of those on none all ranks still have their values.
 """
 
@@ -16,9 +16,12 @@ import numpy.typing as npt
 
 from .engine import Engine
 from .operation import Operation
-from .plan import Phase
+from .receive import take
+from .schedule import Phase
+from .state import RESULTS_MOST, State
 
 Bytes = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
 
 
 class InnerGroup(Protocol):
@@ -50,11 +53,13 @@ class Finished:
 
 def salvage(engine: Engine, group: InnerGroup) -> list[Operation]:
     """Bring all ranks to the same finished blocks; the operations that this finishes here. For all ranks to call."""
-    rank, shards = engine.epoch.rank, len(engine.windows)
-    answers = group.gather(_join([kept.finished() for kept in engine.kept]))
+    rank, state = engine.epoch.rank, engine.state
+    answers = group.gather(_join([_recent(state, shard) for shard in range(len(state.shards))]))
     ranks = [[Finished(int(a[0]), frozenset(a[1:].tolist())) for a in _split(answer)] for answer in answers]
     finished: list[Operation] = []
-    for shard in range(shards):
+    for shard in range(len(state.shards)):
+        kept, rows = state.kept[shard], state.rows[shard]
+        mask = int(state.shards[shard]["slots"]) - 1
         done = [of_rank[shard] for of_rank in ranks]
         wanted = {b for some in done for b in some.recent if not all(b in other for other in done)}
         for source, has in enumerate(done):
@@ -62,32 +67,51 @@ def salvage(engine: Engine, group: InnerGroup) -> list[Operation]:
             if not blocks.size:
                 continue
             wanted -= has.recent
-            kept = engine.kept[shard]
-            data = kept.results(blocks) if source == rank else np.zeros((blocks.size, kept.datagram_bytes), np.uint8)
+            data = kept[blocks & mask] if source == rank else np.zeros((blocks.size, kept.shape[1]), np.uint8)
             group.broadcast(data.reshape(-1), source)
             missing = np.flatnonzero([int(block) not in done[rank] for block in blocks])
             if missing.size:
-                engine.windows[shard].mark_taken(blocks[missing])
-                engine.take(
-                    shard, data.reshape(-1), kept.datagram_bytes, missing, blocks[missing], int(blocks[missing].min()),
-                    int(blocks[missing].max()),
-                )  # fmt: skip
+                rows["taken"][blocks[missing] & mask] = True
+                _take(engine, shard, data.reshape(-1), kept.shape[1], missing, blocks[missing])
                 finished += engine.finished()
     return finished
 
 
+def _recent(state: State, shard: int) -> Integers:
+    """The oldest block of a shard whose row is not used again, then the finished ones from there on."""
+    s, slots = state.shards[shard], int(state.shards[shard]["slots"])
+    oldest = max(int(s["first"]), int(s["snd_max"]) - slots)
+    blocks = np.arange(oldest, int(s["snd_max"]))
+    return np.concatenate([[oldest], blocks[state.rows[shard]["taken"][blocks & (slots - 1)]]])
+
+
+def _take(engine: Engine, shard: int, data: Bytes, size: int, places: Integers, blocks: Integers) -> None:
+    """Take the results of ``blocks``, which stand at ``places`` of ``data``, into the sums."""
+    state = engine.state
+    for start in range(0, blocks.size, RESULTS_MOST):
+        part = slice(start, start + RESULTS_MOST)
+        count = blocks[part].size
+        state.places[:count], state.blocks[:count] = places[part], blocks[part]
+        taken = 0
+        while taken < count:
+            taken = take(state, shard, data, size, taken, count)
+    engine.check()
+
+
 def unfinished(engine: Engine) -> list[tuple[Operation, npt.NDArray[np.bool_]]]:
     """The operations that are left, and which of their value blocks have no sums yet."""
-    shards = len(engine.windows)
+    state, shards = engine.state, len(engine.state.shards)
     left = []
     for operation in engine.operations:
         pending = np.ones(operation.agreed.size, np.bool_)
         for item in operation.items:
             if item.phase is Phase.VALUES:
                 numbers = operation.first_block + item.start + np.arange(item.count)
-                for shard, window in enumerate(engine.windows):
+                for shard, s in enumerate(state.shards):
                     mine = np.flatnonzero(numbers % shards == shard)
-                    pending[item.first + mine] = ~window.is_taken(numbers[mine] // shards)
+                    blocks, slots, end = numbers[mine] // shards, int(s["slots"]), int(s["snd_max"])
+                    taken = (blocks < end) & state.rows[shard]["taken"][blocks & (slots - 1)]
+                    pending[item.first + mine] = ~(taken | (blocks < end - slots))
         left.append((operation, pending))
     return left
 

@@ -9,7 +9,7 @@ their round trips hide behind the values of earlier chunks.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -58,22 +58,16 @@ def chunk_blocks(lanes: int, scale_lanes: int) -> int:
 
 
 @lru_cache(1024)
-def signature(elements: int, float_type: FloatType | None, divisor: int) -> npt.NDArray[np.uint8]:
-    """Four bytes that tell operations apart, then what they lack to 255. ``float_type`` None: maxima of bytes. It is
-    not to be changed.
+def signature(elements: int, float_type: FloatType | None, divisor: int, tag: int) -> npt.NDArray[np.uint8]:
+    """Four bytes that tell operations apart, then what they lack to 255. ``float_type`` None: maxima of bytes.
+    ``tag``: 32 bits of the caller's, for what is alike otherwise. It is not to be changed.
 
     The switch takes the maximum over all ranks of each byte. If a rank has another operation, some byte differs, and
     then its maximum and that of its complement add up to more than 255.
     """
     kinds = [*FloatType, None]
-    digest = zlib.crc32(pack(">QbI", elements, kinds.index(float_type), divisor)).to_bytes(4, "big")
+    digest = zlib.crc32(pack(">QbII", elements, kinds.index(float_type), divisor, tag)).to_bytes(4, "big")
     return np.array([*digest, *(255 - byte for byte in digest)], np.uint8)
-
-
-def agrees(maxima: bytes) -> bool:
-    """Whether the ``maxima`` of all ranks' signatures come from equal ones (but for a chance of 2**-32)."""
-    half = SIGNATURE_LANES // 2
-    return all(a + b == 255 for a, b in zip(maxima[:half], maxima[half:], strict=True))
 
 
 class Phase(IntEnum):
@@ -108,17 +102,19 @@ def plan(elements: int, lanes: int, chunk: int, refined: bool) -> tuple[Item, ..
     return tuple(_items(-(-elements // lanes), chunk, refined))
 
 
-PHASE, PLACE, COUNT, FIRST, BLOCKS, CHUNK = range(6)
-"""Columns of `plan_rows`: the fields of `Item`, and the number of the chunk."""
+ITEM = np.dtype([(name, np.int64) for name in ("phase", "start", "count", "first", "blocks", "chunk")])
+"""An `Item`, with the number of its chunk."""
 
 
 @lru_cache(1024)
-def plan_rows(elements: int, lanes: int, chunk: int, refined: bool) -> npt.NDArray[np.int64]:
-    """`plan` as int64, (items, 6). It is not to be changed."""
-    rows = [
-        (i.phase, i.start, i.count, i.first, i.blocks, i.first // chunk) for i in plan(elements, lanes, chunk, refined)
-    ]
-    return np.array(rows, np.int64)
+def item_records(elements: int, lanes: int, chunk: int, refined: bool) -> npt.NDArray[np.void]:
+    """`plan` as `ITEM` records. They are not to be changed."""
+    return as_records(plan(elements, lanes, chunk, refined), chunk)
+
+
+def as_records(items: Iterable[Item], chunk: int) -> npt.NDArray[np.void]:
+    """`ITEM` records of ``items`` of an operation whose chunks are of ``chunk`` blocks."""
+    return np.array([(i.phase, i.start, i.count, i.first, i.blocks, i.first // chunk) for i in items], ITEM)
 
 
 def _items(values: int, chunk: int, refined: bool) -> Iterator[Item]:

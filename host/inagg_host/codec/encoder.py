@@ -228,7 +228,7 @@ def encode(
     drafts: Drafts,
     serial: int,
 ) -> int:
-    """See `inagg_host.kernels.encode`; ``job`` is a `Natural`, `Linear` or `Fixed`, ``values`` are bits.
+    """See `inagg_host.codec.encode`; ``job`` is a `Natural`, `Linear` or `Fixed`, ``values`` are bits.
 
     ``room`` (uint32, twice `padded` lanes) and ``codes`` (uint8, `padded` lanes): for use inside. ``drafts``: of the
     rows of ``datagrams``; those of other operations than ``serial`` do not count.

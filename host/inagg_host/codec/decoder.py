@@ -133,7 +133,7 @@ def decode(
     room: Array,
     codes: Array,
 ) -> int:
-    """See `inagg_host.kernels.decode`; ``job`` is a `Result`, ``values`` are bits. Returns -1 if out of range.
+    """See `inagg_host.codec.decode`; ``job`` is a `Result`, ``values`` are bits. Returns -1 if out of range.
 
     ``room`` (uint32) and ``codes`` (uint8), of one block: for use inside.
     """

@@ -2,9 +2,9 @@
 
 from .engine import Engine, Outgoing
 from .epoch import Epoch, OutOfGenerations, RanksDisagree, Refused, ShardLease
-from .operation import Codec, MakeCodec, Operation
+from .operation import MakeCodec, Operation
 
 __all__ = [
-    "Codec", "Engine", "Epoch", "MakeCodec", "Operation", "OutOfGenerations", "Outgoing", "RanksDisagree", "Refused",
+    "Engine", "Epoch", "MakeCodec", "Operation", "OutOfGenerations", "Outgoing", "RanksDisagree", "Refused",
     "ShardLease",
 ]  # fmt: skip

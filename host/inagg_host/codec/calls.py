@@ -1,0 +1,279 @@
+"""The kernels behind addresses: for loops that are compiled once, whatever the format and the type of the values.
+
+A Numba function is compiled anew for every type that it calls a kernel with, in some 15 seconds for a loop of the size
+of the host's. So the core calls by address: functions of one C signature, ``int64 f(operation, a, b, c, d)``, of which
+there is one for each kind of codes and width of values. What else they need stands in ``operation``, the address of a
+record that begins with the fields of `CODEC`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, register_jitable
+from numba.np.arrayobj import populate_array
+
+from .bits import groups, padded
+from .decoder import Result, decode, decode_run
+from .drafts import FIRST_UNIT, NOBODYS, NOTES, Drafts, draft_blocks
+from .encoder import Natural, encode_run
+from .job import FRACTION_BITS, Job
+from .scales import largest_magnitudes, scale_bytes
+
+CODEC: Final = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            # Of the operation, addresses: the bits of its values, of the sums, and of what this worker's codes stand
+            # for; the agreed scales and refinements, own scales (a byte for each block), largest magnitudes (eight).
+            "values", "out", "contributed", "agreed", "refinement", "own", "magnitudes",
+            # How many elements and blocks; what its sums are divided by; its number in this process.
+            "elements", "blocks", "divisor", "serial",
+            # Where contributions are written: the address of (rows, stride) bytes, `shards` rings one after the other.
+            "ring", "rows", "stride", "shards",
+            # Results: the address of so many bytes, and of int64 arrays of so many elements: where results stand there,
+            # and of which blocks (the shard's numbers) they are.
+            "data", "data_bytes", "places", "numbers", "results",
+            # Room for use inside, see `Room`: addresses, and how many blocks a run may have.
+            "indices", "run", "words", "codes",
+            # The fields of `drafts.Drafts`, addresses, and how many rows they have.
+            "notes", "below", "expected", "drafts",
+            # Of the job and the type of the values.
+            "fraction_bits", "lowest_scale", "dith8",
+        )
+    ]  # fmt: skip
+    + [(f"{part}_{name}", np.int64) for part, kind in (("up", Natural), ("down", Result), ("own", Result))
+       for name in kind._fields]
+)  # fmt: skip
+"""What the kernels read of an operation. ``up_...``, ``down_...`` and ``own_...`` are the fields of `Job.for_encode`,
+`Job.for_decode` and `Job.for_own`."""
+
+NOT_YET: Final = -3
+"""What an encoder returns if the codes of the first block that it was asked for are still on their way: ask again."""
+
+_Function: Any = vars(cgutils)["ir"].FunctionType
+_carray: Any = vars(numba)["carray"]  # which numba does not export to type checkers
+SIGNATURE: Final = types.int64(*[types.int64] * 5)
+
+
+def _call(_context: Any, _address: Any, _of: Any, _a: Any, _b: Any, _c: Any, _d: Any) -> Any:
+    """Call the function at an address with the address of an operation and four numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = args[0].type
+        function = _Function(word, [word] * (len(args) - 1)).as_pointer()
+        return builder.call(builder.inttoptr(args[0], function), args[1:])
+
+    return types.int64(*[types.int64] * 6), generate
+
+
+def _to_pointer(_context: Any, _address: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+call: Any = intrinsic(_call)
+_pointer: Any = intrinsic(_to_pointer)
+
+
+def array_at(dtype: Any) -> Any:
+    """What makes, in compiled code, an array of so many of ``dtype`` of the memory at an address; it needs no run-time
+    of Numba's, as `carray` does."""
+    array = types.Array(numba.from_dtype(np.dtype(dtype)), 1, "C")
+
+    def make(_context: Any, _address: Any, _count: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            made = context.make_array(array)(context, builder)
+            itemsize = context.get_constant(types.intp, np.dtype(dtype).itemsize)
+            data = builder.inttoptr(args[0], made.data.type)
+            populate_array(made, data, [args[1]], [itemsize], itemsize, None)
+            return made._getvalue()
+
+        return array(types.int64, types.int64), generate
+
+    return intrinsic(make)
+
+
+bytes_at, words_at, magnitudes_at = (array_at(dtype) for dtype in (np.uint8, np.int64, np.uint64))
+
+
+def _compiled(function: Callable[..., int]) -> Any:
+    return numba.cfunc(SIGNATURE, cache=True, error_model="numpy")(function)
+
+
+@register_jitable
+def _ring(c: Any) -> Any:
+    return _carray(_pointer(c.ring), (c.rows, c.stride), np.uint8)
+
+
+@register_jitable
+def _indices(c: Any) -> Any:
+    return _carray(_pointer(c.indices), (3, c.run), np.int64)
+
+
+@register_jitable
+def _drafts(c: Any) -> Drafts:
+    return Drafts(
+        _carray(_pointer(c.notes), (c.drafts, NOTES), np.int64),
+        _carray(_pointer(c.below), (c.drafts, groups(c.up_lanes)), np.uint8),
+        words_at(c.expected, 1),
+    )
+
+
+@cache
+def _encode(kind: Any, unsigned: Any) -> Any:
+    """The payloads of ``count`` blocks, ``first`` and every ``shards``-th after it, into the rows from ``row`` on.
+    ``number``: of the first in the job. Returns as `encoder.encode`."""
+
+    def encode(operation: int, first: int, number: int, count: int, row: int) -> int:
+        c = _carray(_pointer(operation), 1, CODEC)[0]
+        job = kind(
+            c.up_lanes, c.up_payload_bytes, c.up_encoding, c.up_half != 0, c.up_top, c.up_fraction_bits, c.up_seed,
+            c.up_worker,
+        )  # fmt: skip
+        lanes = padded(c.up_lanes)
+        return encode_run(
+            job, _carray(_pointer(c.values), c.elements, unsigned), first, number, c.shards, count,
+            bytes_at(c.agreed, c.blocks), bytes_at(c.refinement, c.blocks), _ring(c), row, _indices(c),
+            _carray(_pointer(c.words), 2 * lanes, np.uint32), bytes_at(c.codes, lanes), _drafts(c), c.serial,
+        )  # fmt: skip
+
+    return _compiled(encode)
+
+
+@cache
+def _decode(kind: Any, unsigned: Any) -> Any:
+    """The results numbered ``begin`` to ``end`` - 1, datagrams of ``size`` bytes, to the sums; ``offset``: what to add
+    to a block's number times ``shards``. Returns how many codes name no level."""
+
+    def decode(operation: int, size: int, begin: int, end: int, offset: int) -> int:
+        c = _carray(_pointer(operation), 1, CODEC)[0]
+        job = kind(
+            c.down_lanes, c.down_payload_bytes, c.down_encoding, c.down_half != 0, c.down_top, c.down_refined != 0,
+            c.down_fraction_bits,
+        )  # fmt: skip
+        return decode_run(
+            job, bytes_at(c.data, c.data_bytes // size * size), size,
+            words_at(c.places, c.results)[begin:end],
+            words_at(c.numbers, c.results)[begin:end], c.shards, offset,
+            _carray(_pointer(c.out), c.elements, unsigned), bytes_at(c.agreed, c.blocks),
+            bytes_at(c.refinement, c.blocks), c.divisor, _indices(c),
+            _carray(_pointer(c.words), c.down_lanes, np.uint32), bytes_at(c.codes, c.down_lanes),
+        )  # fmt: skip
+
+    return _compiled(decode)
+
+
+@cache
+def _decode_own(kind: Any, unsigned: Any) -> Any:
+    """What the contributions of ``count`` blocks stand for, ``first`` and every ``shards``-th after it, which are in
+    the rows from ``row`` on."""
+
+    def decode_own(operation: int, first: int, count: int, row: int, _d: int) -> int:
+        c = _carray(_pointer(operation), 1, CODEC)[0]
+        job = kind(
+            c.own_lanes, c.own_payload_bytes, c.own_encoding, c.own_half != 0, c.own_top, c.own_refined != 0,
+            c.own_fraction_bits,
+        )  # fmt: skip
+        indices = _indices(c)
+        for i in range(count):
+            indices[0, i], indices[1, i] = first + i * c.shards, row + i
+        return decode(
+            job, _ring(c), indices[1, :count], _carray(_pointer(c.contributed), c.elements, unsigned),
+            indices[0, :count], bytes_at(c.agreed, c.blocks), bytes_at(c.refinement, c.blocks), 1,
+            _carray(_pointer(c.words), c.own_lanes, np.uint32), bytes_at(c.codes, c.own_lanes),
+        )  # fmt: skip
+
+    return _compiled(decode_own)
+
+
+@cache
+def _scale(unsigned: Any, drafts: bool) -> Any:
+    """Largest magnitudes and own scales of ``count`` blocks from ``first`` on, numbered on from ``number``; and their
+    ``drafts``."""
+
+    def scale(operation: int, first: int, count: int, number: int, _d: int) -> int:
+        c = _carray(_pointer(operation), 1, CODEC)[0]
+        values = _carray(_pointer(c.values), c.elements, unsigned)
+        magnitudes = magnitudes_at(c.magnitudes, c.blocks)
+        if drafts:
+            job = Natural(
+                c.up_lanes, c.up_payload_bytes, c.up_encoding, c.up_half != 0, c.up_top, c.up_fraction_bits,
+                c.up_seed, c.up_worker,
+            )  # fmt: skip
+            words = _carray(_pointer(c.words), 2 * padded(c.up_lanes), np.uint32)
+            draft_blocks(
+                job, values, first, number, count, c.shards, c.serial, _ring(c), _drafts(c), words, magnitudes
+            )
+        else:
+            part = values[first * c.up_lanes : min((first + count) * c.up_lanes, c.elements)]
+            largest_magnitudes(part, c.up_lanes, c.fraction_bits, magnitudes[first : first + count])
+        scale_bytes(
+            magnitudes[first : first + count], c.dith8 != 0, c.lowest_scale,
+            bytes_at(c.own, c.blocks)[first : first + count],
+        )  # fmt: skip
+        return 0
+
+    return _compiled(scale)
+
+
+_WIDTHS = {np.dtype(np.uint16): np.uint16, np.dtype(np.uint32): np.uint32, np.dtype(np.uint64): np.uint64}
+
+
+class Addresses(NamedTuple):
+    """Of the kernels of a job."""
+
+    encode: int
+    decode: int
+    scale: int
+
+
+def addresses(job: Job) -> Addresses:
+    """Compiled, or loaded, when first asked for."""
+    unsigned = _WIDTHS[job.unsigned]
+    sending: Any = type(job.for_encode)
+    receiving: Any = type(job.for_decode)
+    functions = _encode(sending, unsigned), _decode(receiving, unsigned), _scale(unsigned, job.drafts)
+    return Addresses(*(int(function.address) for function in functions))
+
+
+def own_address(job: Job) -> int:
+    """Of what decodes contributions, as `addresses`."""
+    kind: Any = type(job.for_own)
+    return int(_decode_own(kind, _WIDTHS[job.unsigned]).address)
+
+
+class Room:
+    """What the kernels need for use inside, for the operations of one job and one type of values, one at a time."""
+
+    def __init__(self, job: Job, run: int, rows: int) -> None:
+        """``run``: the most blocks of a call; ``rows``: of all rings together, for drafts."""
+        self.job = job
+        self.arrays: dict[str, npt.NDArray[Any]] = {"indices": np.empty((3, run), np.int64)}
+        self.arrays["words"], self.arrays["codes"] = job.room()
+        drafted = rows if job.drafts else 0
+        self.arrays["notes"] = np.full((drafted, NOTES), NOBODYS, np.int64)
+        self.arrays["below"] = np.empty((drafted, groups(job.lanes)), np.uint8)
+        self.arrays["expected"] = np.full(1, FIRST_UNIT, np.int64)
+        self._fields = {
+            "run": run, "drafts": drafted, "fraction_bits": FRACTION_BITS[job.float_type],
+            "lowest_scale": job.lowest_scale, "dith8": job.dith8,
+            **{name: array.ctypes.data for name, array in self.arrays.items()},
+            **{f"{part}_{name}": value
+               for part, kind in (("up", job.for_encode), ("down", job.for_decode), ("own", job.for_own))
+               for name, value in kind._asdict().items()},
+        }  # fmt: skip
+
+    def describe(self, operation: Any) -> None:
+        """Write what is the same for all of its operations into the record of one (see `CODEC`)."""
+        for name, value in self._fields.items():
+            operation[name] = value

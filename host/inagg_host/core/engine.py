@@ -1,0 +1,314 @@
+"""The worker's engine: tensors in, datagrams out, sums back into the caller's memory. Sans-IO.
+
+The protocol is compiled (`receive.on_batch`, `send.next_batch`) and works on records (`state`). This puts operations
+in, takes finished ones out, raises what went wrong, and begins new epochs. It knows neither sockets, clocks nor threads:
+bytes and ``now`` come in, and batches to send, the next deadline and finished operations come out. Operations run in
+the order in which they are submitted, which must be the same on all ranks; so must their sizes, types and format.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inagg_host.codec import Job
+from inagg_host.codec.calls import Room
+from inagg_wire.errors import Reason
+from inagg_wire.header import Header
+from inagg_wire.layout import GENERATION_MAX, HEADER_BYTES, Encoding, Kind, Op, datagram_bytes
+from inagg_wire.link import datagrams_per_call
+from inagg_wire.scale import FloatType
+from inagg_wire.slots import Lease
+
+from .epoch import Epoch, RanksDisagree, Refused
+from .headers import JOB_AT, TOKEN_AT
+from .operation import MakeCodec, Operation, address_of, begin_max, begin_sum
+from .receive import NOTHING_ELSE, on_batch
+from .schedule import SIGNATURE_LANES, Phase, chunk_blocks, drafted_blocks, scales_per_block
+from .send import deadline, draft_ahead, exhausted, next_batch
+from .state import (
+    NO_MAXIMUM,
+    OK,
+    OPERATION,
+    OPERATIONS,
+    OTHER_OP,
+    OTHER_OPERATION,
+    RESULTS_MOST,
+    SWITCH_REFUSES,
+    State,
+    make_state,
+)
+
+Bytes = npt.NDArray[np.uint8]
+
+SAME_ORDER = "all ranks must reduce tensors of the same sizes and types in the same order"
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Equal datagrams of ``size`` bytes for shard ``shard``. A view of the engine's memory, to be sent at once."""
+
+    shard: int
+    data: Bytes
+    size: int
+
+
+class Engine:
+    """One rank of one job. Not thread-safe: one caller at a time."""
+
+    def __init__(self, epoch: Epoch, keep_results: bool = False) -> None:
+        """``keep_results``: so that `reconcile.salvage` is possible."""
+        self.epoch = epoch
+        fmt, lanes, n, shards = epoch.format, epoch.lanes, epoch.workers, len(epoch.shards)
+        self._scale_lanes = scale_lanes = fmt.scale_lanes(lanes)
+        results = {op: (fmt.result_encoding(op, n), fmt.lanes_for(op, lanes)) for op in Op}
+        result_bytes = {op: datagram_bytes(*result) for op, result in results.items()}
+        sizes = {op: datagram_bytes(fmt.encoding(op), fmt.lanes_for(op, lanes)) for op in Op}
+        drafted = drafted_blocks(chunk_blocks(lanes, scale_lanes), shards) if fmt.up is Encoding.NAT8 else 0
+        slots = max(shard.lease.slots for shard in epoch.shards)
+        kept_bytes = max(result_bytes.values()) if keep_results else 0
+        self.state: State = make_state(shards, slots, drafted, sizes[Op.SUM], kept_bytes)
+        job = self._job = self.state.job[0]
+        job["batch"] = datagrams_per_call(max(sizes[Op.SUM], result_bytes[Op.SUM]))
+        job["signature"] = SIGNATURE_LANES if scale_lanes > SIGNATURE_LANES else 0
+        job["needs"] = Phase.REFINE if fmt.refined else Phase.SCALE
+        for op in Op:
+            job["size"][op], job["encoding"][op] = sizes[op], fmt.encoding(op)
+            job["result_encoding"][op], job["result_lanes"][op] = results[op]
+            job["result_size"][op] = result_bytes[op]
+        for record, shard in zip(self.state.shards, epoch.shards, strict=True):
+            _start(record, shard.lease, shard.resume_block)
+            record["snd_max"] = record["first"] = shard.resume_block
+            record["cwnd"] = shard.lease.window
+        self._begin_epoch()
+        self._rooms: dict[FloatType, tuple[Room, npt.NDArray[np.void]]] = {}
+        self.operations: deque[Operation] = deque()
+        """Unfinished, oldest first."""
+        self._loaded = 0  # how many of them have a record
+        self._next_block = int(
+            min(record["snd_nxt"] * shards + i for i, record in enumerate(self.state.shards))
+        )  # of the next operation
+
+    def _begin_epoch(self) -> None:
+        e, job = self.epoch, self._job
+        job["number"], job["token"], job["error"] = e.job, e.token, OK
+        for op in Op:
+            header = Header(
+                Kind.CONTRIBUTION, op, e.format.encoding(op), e.format.lanes_for(op, e.lanes), e.job, e.token,
+                e.shards[0].lease.base, 1,
+            )  # fmt: skip
+            job["header"][op] = np.frombuffer(header.pack(), np.uint8)
+
+    @property
+    def rings(self) -> Bytes:
+        """(shards, rows, stride), see `State.memory`."""
+        shards, rows, stride = len(self.state.shards), int(self._job["rows"]), int(self._job["stride"])
+        ring: Bytes = self.state.memory[: shards * rows * stride].reshape(shards, rows, stride)
+        return ring
+
+    # --- operations ---
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is unfinished."""
+        return not self.operations
+
+    def submit(
+        self,
+        values: npt.NDArray[Any],
+        out: npt.NDArray[Any],
+        float_type: FloatType,
+        now: float,
+        divisor: int = 1,
+        contributed: npt.NDArray[Any] | None = None,
+        codec: MakeCodec | None = None,
+        tag: int = 0,
+    ) -> Operation:
+        """Sum ``values`` over all ranks into ``out``, and divide by ``divisor``.
+
+        All are contiguous, 1-D, and must stay as they are until the end. ``contributed``, which must be memory of its
+        own, gets what this rank adds to the sum: what the codes stand for that it sends. With ``codec``, ``values``
+        and ``out`` only tell how many there are. ``tag``, 32 bits, must be the same on all ranks: it tells operations
+        apart that are alike otherwise. Raises ValueError, and takes nothing, if they are empty or not alike.
+        """
+        job, first = self._room(float_type)[0].job, self._next_block
+        return self._enqueue(
+            begin_sum(values, out, job, self._scale_lanes, first, now, divisor, contributed, codec, tag)
+        )
+
+    def submit_max(self, values: Bytes, out: Bytes, now: float, tag: int = 0) -> Operation:
+        """The maximum over all ranks of each byte of ``values`` (uint8, 1-D) into ``out``.
+
+        Takes blocks of scales alone, one for so many bytes as it carries scales. Raises as `submit`.
+        """
+        job, chunk = self._room(FloatType.FLOAT32)[0].job, scales_per_block(self._scale_lanes)
+        return self._enqueue(begin_max(values, out, job, chunk, self._next_block, now, tag))
+
+    def _room(self, float_type: FloatType) -> tuple[Room, npt.NDArray[np.void]]:
+        """What the kernels need for a type, and a record that says so."""
+        if float_type not in self._rooms:
+            e, st, job = self.epoch, self.state, self._job
+            rows = len(st.shards) * int(job["rows"])
+            room = Room(Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type), RESULTS_MOST, rows)
+            template = np.zeros(1, OPERATION)
+            record: Any = template[0]
+            room.describe(record)
+            record["ring"], record["rows"], record["stride"] = address_of(st.memory), rows, job["stride"]
+            record["shards"], record["results"] = len(st.shards), RESULTS_MOST
+            record["places"], record["numbers"] = address_of(st.places), address_of(st.blocks)
+            self._rooms[float_type] = room, template
+        return self._rooms[float_type]
+
+    def _enqueue(self, operation: Operation) -> Operation:
+        self.operations.append(operation)
+        self._next_block += operation.blocks
+        self._load()
+        return operation
+
+    def _load(self) -> None:
+        """Make records of operations, as far as there is room."""
+        while self._loaded < min(len(self.operations), OPERATIONS):
+            operation = self.operations[self._loaded]
+            at = int(self._job["loaded"]) & (OPERATIONS - 1)
+            records = self.state.operations
+            records[at : at + 1] = self._room(operation.job.float_type)[1]
+            operation.describe(records[at], address_of(records) + at * records.itemsize)
+            self._job["loaded"] += 1
+            self._loaded += 1
+
+    def finished(self) -> list[Operation]:
+        """The operations that are finished, once: the oldest ones."""
+        finished, job = [], self._job
+        while self._loaded and (record := self._oldest())["left"] == 0:
+            operation = self.operations.popleft()
+            operation.invalid_codes = int(record["invalid_codes"])
+            if operation.maxima:
+                operation.out[:] = operation.agreed
+            job["oldest"] += 1
+            self._loaded -= 1
+            finished.append(operation)
+        if finished:
+            self._load()
+        return finished
+
+    def _oldest(self) -> Any:
+        return self.state.operations[int(self._job["oldest"]) & (OPERATIONS - 1)]
+
+    # --- batches ---
+
+    def on_batch(self, shard: int, data: Bytes, size: int, now: float) -> list[Operation]:
+        """Take datagrams of ``size`` bytes from ``shard``; returns the operations that they finished.
+
+        Datagrams that are not ours are counted and change nothing. Raises `Refused`, `RanksDisagree` or RuntimeError.
+        """
+        step, news = RESULTS_MOST * size, NOTHING_ELSE
+        for start in range(0, data.size, step):
+            news |= on_batch(self.state, shard, data[start : start + step], size, now)
+        if news == NOTHING_ELSE:
+            return []
+        self.check()
+        return self.finished()
+
+    def next_batch(self, now: float) -> list[Outgoing]:
+        """What to send next, each for another shard, before this is called again. Raises as `on_batch`."""
+        count = next_batch(self.state, now)
+        if count < 0:
+            self.check()
+        memory = self.state.memory
+        return [
+            Outgoing(shard, memory[start : start + number * size], size)
+            for start, number, size, shard in self.state.pieces[:count].tolist()
+        ]
+
+    def outgoing(self, now: float) -> Iterator[Outgoing]:
+        """All that can be sent now. Each must be sent before the next is asked for."""
+        while batch := self.next_batch(now):
+            yield from batch
+
+    def draft_ahead(self) -> bool:
+        """Work ahead where there is nothing to send; False if there is nothing to work on either."""
+        return bool(draft_ahead(self.state))
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `next_batch` though nothing has come; None while nothing is out."""
+        when_s: float = deadline(self.state)
+        return None if when_s == np.inf else when_s
+
+    def check(self) -> None:
+        """Raise what went wrong, if something has: `Refused`, `RanksDisagree` or RuntimeError."""
+        job = self._job
+        error, block, reason = int(job["error"]), int(job["error_block"]), int(job["error_reason"])
+        if error == OK:
+            return
+        if error == SWITCH_REFUSES:
+            raise Refused(Reason(reason), block)
+        if error == OTHER_OP:
+            raise RanksDisagree(
+                f"another rank sends scales where this one sends values, or the reverse: {SAME_ORDER}"
+            )
+        if error == OTHER_OPERATION:
+            operation = next(o for o in self.operations if block < o.first_block + o.blocks)
+            kind = "uint8" if operation.maxima else operation.job.float_type.name.lower()
+            raise RanksDisagree(
+                f"another rank reduces something else than this one's {operation.values.size} elements of {kind} "
+                f"(divisor {operation.fields['divisor']}): {SAME_ORDER}"
+            )
+        if error == NO_MAXIMUM:
+            raise RuntimeError("the switch returned a smaller scale than this rank sent; it does not take maxima")
+        raise RuntimeError(
+            f"values of block {block} exceed the scale that was agreed on: they were changed during the all-reduce, or "
+            "the switch does not take maxima"
+        )
+
+    # --- epochs ---
+
+    @property
+    def positions(self) -> list[int]:
+        """By shard, the smallest block whose result this rank does not have."""
+        positions: list[int] = self.state.shards["snd_una"].tolist()
+        return positions
+
+    @property
+    def exhausted(self) -> bool:
+        """The generations have run out: a new epoch must begin before anything else can be sent."""
+        return bool(exhausted(self.state))
+
+    def resume(self, epoch: Epoch, now: float) -> None:
+        """Continue in a new epoch: the same job, another token. From its blocks on, whose results someone still needs,
+        this sends again what it has sent. Raises ValueError, and changes nothing, if it does not continue this one."""
+        if len(epoch.shards) != len(self.epoch.shards):
+            raise ValueError(f"the new epoch has {len(epoch.shards)} shards, and the job had {len(self.epoch.shards)}")
+        for record, shard, before in zip(self.state.shards, epoch.shards, self.epoch.shards, strict=True):
+            lease, block = shard.lease, shard.resume_block
+            oldest = max(int(record["first"]), int(record["snd_max"]) - lease.slots)
+            if lease != before.lease or not oldest <= block <= record["snd_una"]:
+                raise ValueError(
+                    f"the new epoch starts at block {block}, with {lease.slots} slots from {lease.base}; this rank has "
+                    f"blocks {oldest} to {record['snd_max'] - 1}, needs block {record['snd_una']}, and has "
+                    f"{before.lease.slots} slots from {before.lease.base}"
+                )
+        self.epoch = epoch
+        self._begin_epoch()
+        for at, value, size in ((JOB_AT, epoch.job, 2), (TOKEN_AT, epoch.token, 4)):
+            self.rings[:, :, at : at + size] = np.frombuffer(value.to_bytes(size, "big"), np.uint8)
+        self.state.rows["lost"] = False
+        for record, shard in zip(self.state.shards, epoch.shards, strict=True):
+            _start(record, shard.lease, shard.resume_block)
+            record["timer_s"] = now
+
+
+def _start(record: Any, lease: Lease, block: int) -> None:
+    """Begin an epoch of a shard at ``block``."""
+    record["base"], record["slots"] = lease.base, lease.slots
+    record["snd_una"] = record["snd_nxt"] = record["round_end"] = block
+    record["end"] = (lease.round(block) + 1) * lease.slots * GENERATION_MAX
+    record["highest"], record["flight"], record["lost"], record["backoff"] = block - 1, 0, 0, 0
+
+
+assert HEADER_BYTES >= TOKEN_AT + 4

@@ -1,0 +1,195 @@
+"""What comes: results are checked, noted as acknowledgements, and taken into the sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from inagg_host.codec.calls import array_at, bytes_at, call
+from inagg_wire.compiled import inline, jit
+from inagg_wire.errors import Reason
+
+from .headers import HEADER, KIND_AT, NOTICE, REASON_AT, outcome, u16
+from .recovery import end_round_trip, mark_overtaken
+from .schedule import ITEM, SIGNATURE_LANES, Phase
+from .state import (
+    FRESH,
+    NO_MAXIMUM,
+    OK,
+    OPERATIONS,
+    OTHER_OP,
+    OTHER_OPERATION,
+    REFUSED,
+    SWITCH_REFUSES,
+    State,
+)
+
+Array = Any
+SCALE, REFINE, VALUES = (int(phase) for phase in Phase)
+WRONG_OP = int(Reason.WRONG_OP)
+
+NOTHING_ELSE, FINISHED, FAILED = 0, 1, -1
+"""What `on_batch` gives."""
+
+
+@jit
+def on_batch(st: State, shard: int, data: Array, size: int, now: float) -> int:
+    """Take ``data``, uint8, datagrams of ``size`` bytes from ``shard``, `RESULTS_MOST` at most, that came at ``now``.
+
+    What is not ours is counted and changes nothing. Results are acknowledged and go to the sums; blocks that they have
+    overtaken are marked as lost, for `next_batch`. Returns `NOTHING_ELSE`, or that the oldest operation is `FINISHED`
+    (more may be), or `FAILED`: ``error`` of the job says what was wrong first.
+    """
+    fresh = _accept(st, shard, data, size, now)
+    if st.job[0].keeps:
+        for i in range(fresh):
+            copy(st.kept[shard, st.blocks[i] & (st.shards[shard].slots - 1)], data[st.places[i] * size :], size)
+    taken = 0
+    while taken < fresh:
+        taken = take(st, shard, data, size, taken, fresh)
+    mark_overtaken(st, shard)
+    end_round_trip(st.shards[shard])
+    if st.job[0].error != OK:
+        return FAILED
+    return FINISHED if is_finished(st) else NOTHING_ELSE
+
+
+@inline
+def is_finished(st: State) -> Any:
+    """Whether the oldest operation is."""
+    job = st.job[0]
+    return job.oldest != job.loaded and st.operations[job.oldest & (OPERATIONS - 1)].left == 0
+
+
+@jit
+def _accept(st: State, shard: int, data: Array, size: int, now: float) -> int:
+    """Mark the blocks whose results are in ``data``. How many of them are to be taken: where they stand, and which
+    blocks they are, is in ``places`` and ``blocks``."""
+    s = st.shards[shard]
+    fresh, acked, timed_s = 0, 0, -1.0
+    for i in range(len(data) // size):
+        d = data[i * size : (i + 1) * size]
+        what, block = outcome(d, st, shard)
+        s.counts[what] += 1
+        if what == FRESH:
+            row = st.rows[shard, block & (s.slots - 1)]
+            row.acked = True
+            acked += 1
+            s.highest = max(s.highest, block)
+            if row.once:
+                timed_s = max(timed_s, row.sent_s)
+            if row.lost:
+                row.lost = False
+                s.lost -= 1
+            if not row.taken:
+                row.taken = True
+                st.places[fresh], st.blocks[fresh] = i, block
+                fresh += 1
+        elif what >= REFUSED:
+            reason = u16(d, REASON_AT) if d[KIND_AT] == NOTICE else WRONG_OP
+            fail(st, OTHER_OP if reason == WRONG_OP else SWITCH_REFUSES, block * len(st.shards) + shard, reason)
+    while s.snd_una < s.snd_nxt and st.rows[shard, s.snd_una & (s.slots - 1)].acked:
+        s.snd_una += 1
+    if acked:
+        s.flight -= acked
+        s.acked += acked
+        if timed_s >= 0:
+            s.shortest_s = min(s.shortest_s, now - timed_s)
+        s.timer_s, s.backoff = now, 0  # (5.3)
+    return fresh
+
+
+@jit
+def fail(st: State, error: int, block: int, reason: int) -> None:
+    """Note what is wrong, if it is the first thing."""
+    job = st.job[0]
+    if job.error == OK:
+        job.error, job.error_block, job.error_reason = error, block, reason
+
+
+@jit
+def copy(to: Array, data: Array, size: int) -> None:
+    for i in range(size):
+        to[i] = data[i]
+
+
+@jit
+def operation_of(st: State, number: int) -> int:
+    """The place of the operation that has block ``number`` (the job's), which was sent."""
+    at: Any = st.job[0].oldest
+    while True:
+        o = st.operations[at & (OPERATIONS - 1)]
+        if number < o.first_block + o.count:
+            return int(at & (OPERATIONS - 1))
+        at += 1
+
+
+items_at = array_at(ITEM)
+
+
+@inline
+def items_of(o: Any) -> Any:
+    """`ITEM`, of an operation."""
+    return items_at(o.items, o.items_count)
+
+
+@inline
+def ready_of(o: Any, phase: int, chunk: int) -> Any:
+    """Whether scales or refinements of a chunk are there, as an array of one."""
+    return bytes_at(o.ready + phase * o.chunks + chunk, 1)
+
+
+@inline
+def _has(o: Any, item: Any, number: int) -> Any:
+    return 0 <= number - o.first_block - item.start < item.count
+
+
+@jit
+def take(st: State, shard: int, data: Array, size: int, begin: int, end: int) -> int:
+    """Take the next results from number ``begin`` on, before ``end``, those of one item; the number after them."""
+    shards = len(st.shards)
+    number = st.blocks[begin] * shards + shard
+    place = operation_of(st, number)
+    o = st.operations[place]
+    items = items_of(o)
+    if not _has(o, items[o.item_in], number):  # as it almost always has
+        o.item_in = 0
+        while not _has(o, items[o.item_in], number):
+            o.item_in += 1
+    item, after = items[o.item_in], begin + 1
+    if item.phase == VALUES:
+        while after < end and _has(o, item, st.blocks[after] * shards + shard):
+            after += 1
+        o.data, o.data_bytes = data.ctypes.data, len(data)
+        offset = item.first - o.first_block - item.start + shard
+        o.invalid_codes += call(o.decode, o.address, size, begin, after, offset)
+    else:
+        payload = data[st.places[begin] * size + HEADER : (st.places[begin] + 1) * size]
+        error = _take_scales(st.job[0].signature, o, item, payload)
+        if error != OK:
+            fail(st, error, number, place)
+            return after
+        ready_of(o, item.phase, item.chunk)[0] = 1
+    o.left -= after - begin
+    return after
+
+
+@jit
+def _take_scales(signature: int, o: Any, item: Any, payload: Array) -> int:
+    """Scales that are agreed on, or their refinements; or what is wrong with them."""
+    to = bytes_at((o.agreed if item.phase == SCALE else o.refinement) + item.first, item.blocks)
+    if item.phase == SCALE:
+        half = signature // 2
+        for i in range(len(payload) - signature, len(payload) - half):
+            if np.int64(payload[i]) + np.int64(payload[i + half]) != 255:
+                return OTHER_OPERATION
+        own = bytes_at(o.own + item.first, item.blocks)
+        for i in range(item.blocks):
+            if payload[i] < own[i]:
+                return NO_MAXIMUM
+    copy(to, payload, item.blocks)
+    return OK
+
+
+assert SIGNATURE_LANES % 2 == 0

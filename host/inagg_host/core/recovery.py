@@ -1,0 +1,139 @@
+"""When to send again, and how much may be out: timers (RFC 6298), what later blocks have overtaken (RFC 5681, fast
+retransmit; RFC 8985), and the window's size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from inagg_wire.compiled import jit
+
+from .state import State
+
+RTO_MIN_S = 0.002
+"""RFC 6298 (2.4) says one second, for the Internet. Here a round trip is less than a millisecond, and what makes it
+longer is mostly a rank that is not ready yet, or a scheduler. To send again for nothing costs a datagram or two."""
+RTO_MAX_S = 0.25
+"""(2.5) allows a bound of 60 s or more. A rank that waits for another sends a datagram so often."""
+RTO_FIRST_S = 0.02
+"""Before the first sample; (2.1) says one second."""
+GRANULARITY_S = 1e-4
+BACKOFF_MOST = 16
+
+REORDER_BLOCKS = 3
+"""A block is taken for lost when the result of one this much later has come: the number of RFC 5681's duplicate
+acknowledgements. For all ranks send blocks in order, so whoever has the later result knows that each of them has sent
+the earlier block. Which answer came last tells nothing: it may be to something that was sent again, while another rank
+has yet to send what this one sent before that. So a block that was sent again is taken for lost again only when the
+result has come of a block that was new after that (RFC 8985, RACK, goes by time); or when the timer runs out."""
+
+CWND_LEAST = 32
+"""However many are lost, so many blocks may be out: fewer would leave batches half empty, and starve the link."""
+OVERRUN = 4
+"""More than one in so many lost means that the path cannot hold what is out. Fewer are taken for chance."""
+
+
+@jit
+def sample_rtt(s: Any, rtt_s: float) -> None:
+    """Take the round trip of a datagram that was sent once (Karn's rule, section 3 of RFC 6298). It ends with the
+    result, so it includes the slowest rank's delay."""
+    rtt_s = max(rtt_s, 0.0)
+    if s.samples == 0:  # (2.2)
+        s.srtt_s, s.rttvar_s = rtt_s, rtt_s / 2
+    else:  # (2.3): alpha = 1/8, beta = 1/4, the variation first
+        s.rttvar_s += (abs(s.srtt_s - rtt_s) - s.rttvar_s) / 4
+        s.srtt_s += (rtt_s - s.srtt_s) / 8
+    s.rtt_min_s = min(s.rtt_min_s, rtt_s)
+    s.samples += 1
+    s.backoff = 0
+
+
+@jit
+def rto_s(s: Any) -> float:
+    """How long after the last progress the timer of a shard runs out."""
+    rto_s = RTO_FIRST_S
+    if s.samples != 0:
+        rto_s = max(RTO_MIN_S, s.srtt_s + max(GRANULARITY_S, 4 * s.rttvar_s))
+    return float(min(rto_s * 2.0 ** min(s.backoff, BACKOFF_MOST), RTO_MAX_S))
+
+
+@jit
+def expires_s(s: Any) -> float:
+    """When the timer of a shard runs out; infinity while nothing is out, and so none runs."""
+    return float(s.timer_s + rto_s(s)) if s.snd_una != s.snd_nxt else np.inf
+
+
+@jit
+def end_round_trip(s: Any) -> None:
+    """If a round trip is over, take its sample, and adapt the window.
+
+    Its shortest round trip is the sample: the others may have waited for a rank whose datagrams were lost, and if every
+    rank took such waits for the network's time, its own would grow, and so on. One sample per round trip is what RFC
+    6298 was made for (section 3).
+    """
+    if s.highest < s.round_end:
+        return
+    if s.shortest_s < np.inf:
+        sample_rtt(s, s.shortest_s)
+    s.cwnd = adapted(s.cwnd, s.slots // 2, s.acked, s.overtaken)
+    s.round_end, s.shortest_s, s.acked, s.overtaken = s.snd_nxt, np.inf, 0, 0
+
+
+@jit
+def adapted(cwnd: int, window: int, acked: int, overtaken: int) -> int:
+    """How many blocks may be out in the next round trip, if in the last one it was ``cwnd``.
+
+    The window P is what slots allow. As long as nothing is lost, it may all be out. When something is lost, the window
+    stands still at the first lost block; so only three eighths of it are out, and the rest is room to go on meanwhile.
+    (A half is better where processors are short, a quarter over a link: tests/host/sim/rates.py.) If so much is lost
+    that the path must have overrun, half as many are out, and again, until it can hold them.
+    """
+    least = min(window, CWND_LEAST)
+    if overtaken * OVERRUN > acked:
+        return int(max(cwnd // 2, least))
+    return int(min(cwnd + max(window // 16, 1), max(window * 3 // 8, least) if overtaken else window))
+
+
+@jit
+def mark_lost(s: Any, row: Any) -> None:
+    """Have a block sent again at once."""
+    if not row.lost:
+        row.lost = True
+        s.lost += 1
+
+
+@jit
+def mark_overtaken(st: State, shard: int) -> None:
+    """Have the blocks sent again at once that a block `REORDER_BLOCKS` or more after the last one that was new when
+    they were sent has overtaken."""
+    s = st.shards[shard]
+    for block in range(s.snd_una, s.highest - REORDER_BLOCKS + 1):
+        row = st.rows[shard, block & (s.slots - 1)]
+        if not row.acked and not row.lost and row.after + REORDER_BLOCKS <= s.highest:
+            mark_lost(s, row)
+            s.overtaken += 1
+
+
+@jit
+def expire(st: State, shard: int, now: float) -> None:
+    """If the timer has run out, back off (RFC 6298, 5.5), and have blocks sent again: those that were overtaken, and so
+    are lost again; the first that has no result; and, the first time, the last one, whose result would tell that the
+    others are lost (a probe as in RFC 8985, section 7). For the others may wait for a slow rank.
+    """
+    s, most = st.shards[shard], st.job[0].batch
+    if now < expires_s(s):
+        return
+    s.backoff += 1
+    s.timer_s = now
+    marked, last = 0, np.int64(-1)
+    for block in range(s.snd_una, s.snd_nxt):
+        row = st.rows[shard, block & (s.slots - 1)]
+        if not row.acked:
+            row.once = False  # its result comes late, for whatever reason
+            last = block
+            if marked < most and (marked == 0 or block <= s.highest - REORDER_BLOCKS):
+                mark_lost(s, row)
+                marked += 1
+    if s.backoff == 1:
+        mark_lost(s, st.rows[shard, last & (s.slots - 1)])
