@@ -6,15 +6,15 @@ late or beside, and whether it reads values that it has no business to need any 
 
 from __future__ import annotations
 
-import copy
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 
 from inagg_wire.scale import Floats, FloatType
 
 PAD_BYTES = 64
 CANARY, SCRIBBLE = 0xA5, 0x5A
+
+Content = tuple[npt.NDArray[np.uint8], Floats, npt.NDArray[np.bool_], bool]
 
 
 class Memory:
@@ -33,17 +33,17 @@ class Memory:
         self._written = np.zeros(-(-values.size // lanes), np.bool_)
         self.finished = False
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
-        """Who has ``out`` or ``values`` gets those of the copy, if it is copied after this and with the same memo."""
-        new = copy.copy(self)
-        new._out, new._written = self._out.copy(), self._written.copy()
-        new.out = memo[id(self.out)] = new._out[PAD_BYTES:-PAD_BYTES].view(self.out.dtype)
-        new.values = memo[id(self.values)] = new.out if self.values is self.out else self.values.copy()
-        return new
+    def save(self) -> Content:
+        """All that can change."""
+        return self._out.copy(), self.values.copy(), self._written.copy(), self.finished
+
+    def put_back(self, content: Content) -> None:
+        """Make it what it was."""
+        self._out[:], self.values[:], self._written[:], self.finished = content
 
     @property
     def state(self) -> bytes:
-        """All that can change."""
+        """What tells contents apart."""
         return self._out.tobytes() + self.values.tobytes()
 
     def wrote(self, block: int) -> None:

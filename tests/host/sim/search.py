@@ -18,15 +18,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from inagg_host.core import Engine, Epoch, ShardLease
-from inagg_host.engine.loops import KIND_AT, TOKEN_AT
-from inagg_host.engine.rtt import RoundTrip
+from inagg_host.core import Engine, Epoch, Operation, ShardLease
+from inagg_host.core.headers import KIND_AT, TOKEN_AT
+from inagg_host.core.state import OPERATIONS
 from inagg_switch.aggregator import Aggregator
 from inagg_switch.driver import Binding
 from inagg_wire.layout import HEADER_BYTES, Kind
 
-from .memory import Memory
+from .memory import Content, Memory
 from .watch import PLACE, PREFIX_BYTES
 from .world import World
 
@@ -131,19 +132,50 @@ class RealSwitch:
         )
 
 
-class Rank:
-    """An engine, and the memory of its caller, who submits the next tensor when told to."""
+class Core:
+    """An engine, and the memory of its caller, who submits the next tensor when told to. There is one of each rank, as
+    records have addresses in them: to be in another state, it is put back into it."""
 
     def __init__(self, world: World, epoch: Epoch) -> None:
         self.world, self.engine = world, Engine(epoch)
+        for tensor in world.tensors:
+            self.engine._room(tensor.float_type)  # so that all states have the same arrays
         self.memory: list[Memory] = []
         self.finished = 0
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Rank:
-        new = object.__new__(Rank)
-        new.world, new.finished = self.world, self.finished
-        new.memory, new.engine = copy.deepcopy((self.memory, self.engine), memo)  # in this order, see there
-        return new
+    def _arrays(self) -> list[npt.NDArray[Any]]:
+        """All that the engine can change, but for what is only in use during a call."""
+        st, job = self.engine.state, self.engine.state.job[0]
+        used = [int(at) & (OPERATIONS - 1) for at in range(int(job["oldest"]), int(job["loaded"]))]
+        arrays = [st.job, st.shards, st.rows, self.engine.rings, *(st.operations[at : at + 1] for at in used)]
+        for operation in self.engine.operations:
+            arrays += [operation.bytes_of, operation.magnitudes, operation.ready]
+        for room, _ in self.engine._rooms.values():
+            arrays += [room.arrays[name] for name in ("notes", "below", "expected")]
+        return arrays
+
+    def save(self) -> Saved:
+        st, e = self.engine.state, self.engine
+        for name, value in STILL.items():  # time stands still
+            st.shards[name] = value
+        st.rows["sent_s"] = 0.0
+        arrays = tuple(array.copy() for array in self._arrays())
+        memory = tuple((memory, memory.save()) for memory in self.memory)
+        return Saved(
+            self.finished, e.epoch, e._next_block, e._loaded, tuple(e.operations), arrays, memory, self._key(),
+            int(st.shards["snd_una"][0]), int(st.shards["snd_nxt"][0]), int(st.shards["snd_max"][0]), e.deadline,
+        )  # fmt: skip
+
+    def put_back(self, saved: Saved) -> None:
+        e = self.engine
+        self.finished, e.epoch, e._next_block, e._loaded = saved.finished, saved.epoch, saved.next_block, saved.loaded
+        e.operations = deque(saved.operations)
+        e.state.job[:] = saved.arrays[0]  # which says, too, what records are used
+        for array, was in zip(self._arrays(), saved.arrays, strict=True):
+            array[:] = was
+        self.memory = [memory for memory, _ in saved.memory]
+        for memory, content in saved.memory:
+            memory.put_back(content)
 
     def step(self, message: Message) -> list[Message]:
         engine, rank = self.engine, self.engine.epoch.rank
@@ -155,19 +187,15 @@ class Rank:
             engine.resume(replace(engine.epoch, token=token, shards=(shard,)), 0.0)
         elif message.data is not None:
             data = np.frombuffer(bytearray(message.data), np.uint8)
-            for _ in engine.receive(0, data, len(message.data), 0.0):
+            for _ in engine.on_batch(0, data, len(message.data), 0.0):
                 memory = self.memory[self.finished]
                 for block in range(-(-memory.values.size // self.world.lanes)):
                     memory.wrote(block)
                 memory.finish()
                 self.finished += 1
         now = (engine.deadline or 0.0) if message.what == "timer" else 0.0
-        sent = [Message(SWITCH, rank, out.data[at : at + out.size].tobytes()) for out in engine.outgoing(now)
+        return [Message(SWITCH, rank, out.data[at : at + out.size].tobytes()) for out in engine.outgoing(now)
                 for at in range(0, out.data.size, out.size)]  # fmt: skip
-        for window in engine.windows:  # time stands still
-            window.rtt, window._progress_s, window._shortest_s = RoundTrip(), 0.0, np.inf
-            window._sent_s[:], window.counts[:], window.resent = 0.0, 0, 0
-        return sent
 
     def _submit(self) -> None:
         t = len(self.memory)
@@ -176,17 +204,68 @@ class Rank:
         self.memory.append(Memory(values, tensor.in_place, sums, self.world.lanes, tensor.float_type))
         self.engine.submit(self.memory[-1].values, self.memory[-1].out, tensor.float_type, 0.0, tensor.divisor)
 
-    def key(self) -> Hashable:
-        e, (w,) = self.engine, self.engine.windows
-        blocks = np.arange(w.low, w.next) & (w.lease.slots - 1)
-        out = blocks[~w._done[blocks]]
+    def _key(self) -> Hashable:
+        """What tells states apart. Drafts do not: whatever they are, the same codes come of them."""
+        st, slots = self.engine.state, self.world.lease.slots
+        s, rows, job = st.shards[0], st.rows[0], st.job[0]
+        una, nxt, end = int(s["snd_una"]), int(s["snd_nxt"]), int(s["snd_max"])
+        out = np.arange(una, nxt) & (slots - 1)
+        out = out[~rows["acked"][out]]
+        there = np.arange(max(0, end - slots), end)
         return (
-            e.epoch.token, w.low, w.next, w.stored, w.flight, w.flight_most, w._highest, w._round_end, w._answered,
-            w._overtaken, w._done.tobytes(), w._taken.tobytes(), w._once[out].tobytes(), w._after[out].tobytes(),
-            w.ring.tobytes(), e.sending, e._next_block, self.finished, len(self.memory),
-            *((o.at, o.sent, o.left, o.agreed.tobytes(), o.refinement.tobytes()) for o in e.operations),
+            self.engine.epoch.token, una, nxt, end, int(s["flight"]), int(s["cwnd"]), int(s["highest"]),
+            int(s["round_end"]), int(s["acked"]), int(s["overtaken"]), int(s["lost"]), rows["acked"].tobytes(),
+            rows["taken"].tobytes(), rows["once"][out].tobytes(), rows["after"][out].tobytes(),
+            rows["lost"][out].tobytes(), self.engine.rings[0][there & (int(job["rows"]) - 1)].tobytes(),
+            int(job["sending"]), self.engine._next_block, self.finished, len(self.memory),
+            *((int(st.operations[at]["item"]), int(st.operations[at]["sent"]), int(st.operations[at]["left"]))
+              for at in range(int(job["oldest"]), int(job["loaded"]))),
+            *(o.bytes_of[1:].tobytes() for o in self.engine.operations),
             *(memory.state for memory in self.memory),
         )  # fmt: skip
+
+
+STILL = {
+    "samples": 0, "backoff": 0, "timer_s": 0.0, "shortest_s": np.inf, "srtt_s": 0.0, "rttvar_s": 0.0,
+    "rtt_min_s": np.inf, "counts": 0, "retransmitted": 0,
+}  # fmt: skip
+"""What only counts, or knows of time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A state of a `Core`."""
+
+    finished: int
+    epoch: Epoch
+    next_block: int
+    loaded: int
+    operations: tuple[Operation, ...]
+    arrays: tuple[npt.NDArray[Any], ...]
+    memory: tuple[tuple[Memory, Content], ...]
+    key: Hashable
+    snd_una: int
+    snd_nxt: int
+    snd_max: int
+    deadline: float | None
+
+
+class Rank:
+    """A rank in some state."""
+
+    def __init__(self, core: Core) -> None:
+        self._core, self.saved = core, core.save()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Rank:
+        new = object.__new__(Rank)
+        new._core, new.saved = self._core, self.saved
+        return new
+
+    def step(self, message: Message) -> list[Message]:
+        self._core.put_back(self.saved)
+        sent = self._core.step(message)
+        self.saved = self._core.save()
+        return sent
 
 
 # --- the search ---
@@ -242,8 +321,9 @@ class Search:
         )
         shards = (ShardLease(("10.0.0.2", 0), world.lease),)
         self._ranks = [
-            Table(Rank(world, Epoch(1, JOB, 1, world.format, world.workers, rank, world.lanes, world.seed, shards)),
-                  lambda rank: rank.key(), lambda rank, message: rank.step(message), self._post)
+            Table(Rank(Core(world, Epoch(1, JOB, 1, world.format, world.workers, rank, world.lanes, world.seed,
+                                         shards))),
+                  lambda rank: rank.saved.key, lambda rank, message: rank.step(message), self._post)
             for rank in range(world.workers)
         ]  # fmt: skip
         self._first = State((0,) * world.workers, 0, 0, lost, repeated, restarts)
@@ -306,22 +386,20 @@ class Search:
 
     def _check(self, state: State) -> bool:
         """The rules that hold in every state; whether all is done."""
-        ranks = [table.states[number] for table, number in zip(self._ranks, state.ranks, strict=True)]
-        windows = [rank.engine.windows[0] for rank in ranks]
-        newest = max(window.next for window in windows) - 1
-        for window in windows:
-            assert window.next <= window.low + window.lease.window, "a rank sends beyond its window"
-            assert newest - window.lease.slots < window.low, "a slot is reused that somebody needs"
-        return all(rank.finished == len(self.world.tensors) and window.low == window.stored
-                   for rank, window in zip(ranks, windows, strict=True))  # fmt: skip
+        ranks = [table.states[number].saved for table, number in zip(self._ranks, state.ranks, strict=True)]
+        lease, newest = self.world.lease, max(rank.snd_nxt for rank in ranks) - 1
+        for rank in ranks:
+            assert rank.snd_nxt <= rank.snd_una + lease.window, "a rank sends beyond its window"
+            assert newest - lease.slots < rank.snd_una, "a slot is reused that somebody needs"
+        return all(rank.finished == len(self.world.tensors) and rank.snd_una == rank.snd_max for rank in ranks)
 
     def _moves(self, state: State) -> Iterator[tuple[Move, State]]:
         ranks, switch, there, lost, repeated, restarts = state
         for rank, table in enumerate(self._ranks):
-            core = table.states[ranks[rank]]
+            core = table.states[ranks[rank]].saved
             if len(core.memory) < len(self.world.tensors):
                 yield Move("submits", rank), self._at_rank(state, rank, self._submit[rank])
-            if core.engine.deadline is not None and not self._resends_are_there(state, rank):
+            if core.deadline is not None and not self._resends_are_there(state, rank):
                 yield Move("has waited too long", rank), self._at_rank(state, rank, self._timer[rank])
         for number in _bits(there):
             if self._everlasting:
@@ -357,8 +435,8 @@ class Search:
     def _restart(self, state: State) -> State:
         """The switch loses all; all ranks join a new epoch. What is under way is of the old one, and does nothing more
         (which `check_old_epochs` shows)."""
-        cores = [table.states[number] for table, number in zip(self._ranks, state.ranks, strict=True)]
-        token, start = cores[0].engine.epoch.token + 1, min(core.engine.positions[0] for core in cores)
+        cores = [table.states[number].saved for table, number in zip(self._ranks, state.ranks, strict=True)]
+        token, start = cores[0].epoch.token + 1, min(core.snd_una for core in cores)
         switch = self._switch.number(self._make_switch(self.world, token))
         after = State(state.ranks, switch, 0, state.lost, state.repeated, state.restarts - 1)
         for rank in range(self.world.workers):
@@ -387,7 +465,7 @@ class Search:
         """Of each state of a core, the token."""
         if core == SWITCH:
             return [switch.token for switch in self._switch.states]
-        return [rank.engine.epoch.token for rank in self._ranks[core].states]
+        return [rank.saved.epoch.token for rank in self._ranks[core].states]
 
     # --- the way to a state, in words ---
 
