@@ -14,15 +14,15 @@ import numpy.typing as npt
 from inagg_wire.link import Link
 from inagg_wire.scale import FloatType
 
-from .completion import Work, make_pool
+from .codec.callbacks import MakeCodec
 from .config import Config, ConfigError
-from .counters import Counters
-from .core import MakeCodec
 from .core.reconcile import InnerGroup
 from .errors import AllReduceError
-from .fallback import Fallback
-from .network import Network
-from .signals import Deferred
+from .io.futures import Work, make_pool
+from .io.signals import Deferred
+from .membership.failover import Fallback
+from .membership.rejoin import Network
+from .stats import Counters
 from .task import Task, make_codec_task, make_max_task, make_task
 
 __all__ = ["AllReduce", "AllReduceError"]

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from inagg_wire.scale import FloatType
 
-from .completion import Work
-from .core import MakeCodec
+from .codec.callbacks import MakeCodec
+from .io.futures import Work
 
 FLOAT_TYPES = {t.dtype: t for t in FloatType if t is not FloatType.BFLOAT16}
 

@@ -78,7 +78,7 @@ def _worker(
         stack.callback(dist.destroy_process_group)
         state: Any = None
         if system != "gloo":
-            from inagg_host.pytorch import InaggState, inagg_hook
+            from inagg_host.torch import InaggState, inagg_hook
 
             state = stack.enter_context(InaggState(job="demo", **options))
         watch = Watch(system, options.get("format", "float32"), workers, state)

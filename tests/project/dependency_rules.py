@@ -10,8 +10,8 @@ used with numpy alone):
 - `inagg_switch` and `inagg_host` never import each other, and neither of them imports the testbed;
 - gRPC, protobuf and `inagg_proto`: only in files whose path inside the package has a part that begins with
   `control`;
-- torch: only in `inagg_host/pytorch/`, `inagg_host/compress*`, `inagg_host/kernels_gpu*`, and the testbed;
-- Triton, which torch brings for CUDA alone: only in `inagg_host/pytorch/gpu/`;
+- torch: only in `inagg_host/torch/`, `inagg_host/compress*`, `inagg_host/kernels_gpu*`, and the testbed;
+- Triton, which torch brings for CUDA alone: only in `inagg_host/torch/gpu/`;
 - scapy: only in the dissector and the testbed; whatever else an extra brings: only in the testbed;
 - nothing that pyproject.toml does not declare.
 """

@@ -38,7 +38,7 @@ BROKEN = [
     ("protos/inagg_proto/v1/control_pb2_grpc.py", "import numpy"),
     ("protos/inagg_proto/control.py", "import grpc_tools"),
     # the switch and the host never import each other, nor the testbed
-    ("switch/inagg_switch/model.py", "from inagg_host.engine import Engine"),
+    ("switch/inagg_switch/model.py", "from inagg_host.core import Engine"),
     ("switch/inagg_switch/control/server.py", "import inagg_host"),
     ("host/inagg_host/engine.py", "import inagg_switch as switch"),
     ("host/inagg_host/control/client.py", "from inagg_switch.control import server"),
@@ -52,11 +52,11 @@ BROKEN = [
     # torch in the host's PyTorch files, the compressors and the testbed only
     ("host/inagg_host/engine.py", "import torch"),
     ("host/inagg_host/kernels.py", "import torch.cuda"),
-    ("host/inagg_host/pytorch.py", "import torch"),
+    ("host/inagg_host/torch.py", "import torch"),
     ("host/inagg_host/engine/pytorch/x.py", "import torch"),
     ("switch/inagg_switch/pytorch/x.py", "import torch"),
     # Triton where the kernels in it are
-    ("host/inagg_host/pytorch/cuda.py", "import triton"),
+    ("host/inagg_host/torch/cuda.py", "import triton"),
     ("testbed/inagg_testbed/bench/kernels.py", "import triton.language as tl"),
     # scapy and the other extras
     ("host/inagg_host/transport.py", "import scapy.layers.inet"),
@@ -98,10 +98,10 @@ ALLOWED = [
     ("switch/inagg_switch/kernels.py", "import numba\nimport inagg_wire.noise"),
     ("switch/inagg_switch/control/server.py", "import grpc\nfrom inagg_proto.v1 import control_pb2"),
     ("host/inagg_host/control_client.py", "import grpc"),
-    ("host/inagg_host/pytorch/backend.py", "import torch.distributed\nfrom ..engine import Engine"),
+    ("host/inagg_host/torch/backend.py", "import torch.distributed\nfrom ..engine import Engine"),
     ("host/inagg_host/compress/tern.py", "import torch"),
     ("host/inagg_host/kernels_gpu.py", "import torch"),
-    ("host/inagg_host/pytorch/gpu/triton_kernels.py", "import triton"),
+    ("host/inagg_host/torch/gpu/triton_kernels.py", "import triton"),
     ("testbed/inagg_testbed/demo.py", "import torch, scapy.all, sklearn, pyroute2, inagg_switch, inagg_host"),
 ]
 

@@ -27,6 +27,7 @@ from .encoder import Natural, encode_run
 from .job import FRACTION_BITS, Job
 from .scales import largest_magnitudes, scale_bytes
 
+# fmt: off
 CODEC: Final = np.dtype(
     [
         (name, np.int64)
@@ -48,10 +49,11 @@ CODEC: Final = np.dtype(
             # Of the job and the type of the values.
             "fraction_bits", "lowest_scale", "dith8",
         )
-    ]  # fmt: skip
+    ]
     + [(f"{part}_{name}", np.int64) for part, kind in (("up", Natural), ("down", Result), ("own", Result))
        for name in kind._fields]
-)  # fmt: skip
+)
+# fmt: on
 """What the kernels read of an operation. ``up_...``, ``down_...`` and ``own_...`` are the fields of `Job.for_encode`,
 `Job.for_decode` and `Job.for_own`."""
 
@@ -211,9 +213,7 @@ def _scale(unsigned: Any, drafts: bool) -> Any:
                 c.up_seed, c.up_worker,
             )  # fmt: skip
             words = _carray(_pointer(c.words), 2 * padded(c.up_lanes), np.uint32)
-            draft_blocks(
-                job, values, first, number, count, c.shards, c.serial, _ring(c), _drafts(c), words, magnitudes
-            )
+            draft_blocks(job, values, first, number, count, c.shards, c.serial, _ring(c), _drafts(c), words, magnitudes)
         else:
             part = values[first * c.up_lanes : min((first + count) * c.up_lanes, c.elements)]
             largest_magnitudes(part, c.up_lanes, c.fraction_bits, magnitudes[first : first + count])

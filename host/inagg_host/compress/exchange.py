@@ -30,7 +30,7 @@ Gather = Callable[[bytes], list[bytes]]
 
 
 class Pending(Protocol):
-    """As `inagg_host.completion.Work`."""
+    """As `inagg_host.io.futures.Work`."""
 
     def result(self, timeout_s: float | None = None, /) -> npt.NDArray[Any]:
         """Wait."""

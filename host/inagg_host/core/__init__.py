@@ -2,9 +2,9 @@
 
 from .engine import Engine, Outgoing
 from .epoch import Epoch, OutOfGenerations, RanksDisagree, Refused, ShardLease
-from .operation import MakeCodec, Operation
+from .operation import Operation
 
 __all__ = [
-    "Engine", "Epoch", "MakeCodec", "Operation", "OutOfGenerations", "Outgoing", "RanksDisagree", "Refused",
+    "Engine", "Epoch", "Operation", "OutOfGenerations", "Outgoing", "RanksDisagree", "Refused",
     "ShardLease",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The worker's engine: tensors in, datagrams out, sums back into the caller's memory. Sans-IO.
 
 The protocol is compiled (`receive.on_batch`, `send.next_batch`) and works on records (`state`). This puts operations
-in, takes finished ones out, raises what went wrong, and begins new epochs. It knows neither sockets, clocks nor threads:
+in, takes finished ones out, raises what went wrong, and begins new epochs. It knows no sockets, clocks or threads:
 bytes and ``now`` come in, and batches to send, the next deadline and finished operations come out. Operations run in
 the order in which they are submitted, which must be the same on all ranks; so must their sizes, types and format.
 """
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host.codec import Job
+from inagg_host.codec.callbacks import MakeCodec
 from inagg_host.codec.calls import Room
 from inagg_wire.errors import Reason
 from inagg_wire.header import Header
@@ -27,11 +28,12 @@ from inagg_wire.slots import Lease
 
 from .epoch import Epoch, RanksDisagree, Refused
 from .headers import JOB_AT, TOKEN_AT
-from .operation import MakeCodec, Operation, address_of, begin_max, begin_sum
+from .operation import Operation, address_of, begin_max, begin_sum
 from .receive import NOTHING_ELSE, on_batch
 from .schedule import SIGNATURE_LANES, Phase, chunk_blocks, drafted_blocks, scales_per_block
 from .send import deadline, draft_ahead, exhausted, next_batch
 from .state import (
+    CODEC_FAILED,
     NO_MAXIMUM,
     OK,
     OPERATION,
@@ -249,9 +251,7 @@ class Engine:
         if error == SWITCH_REFUSES:
             raise Refused(Reason(reason), block)
         if error == OTHER_OP:
-            raise RanksDisagree(
-                f"another rank sends scales where this one sends values, or the reverse: {SAME_ORDER}"
-            )
+            raise RanksDisagree(f"another rank sends scales where this one sends values, or the reverse: {SAME_ORDER}")
         if error == OTHER_OPERATION:
             operation = next(o for o in self.operations if block < o.first_block + o.blocks)
             kind = "uint8" if operation.maxima else operation.job.float_type.name.lower()
@@ -259,6 +259,10 @@ class Engine:
                 f"another rank reduces something else than this one's {operation.values.size} elements of {kind} "
                 f"(divisor {operation.fields['divisor']}): {SAME_ORDER}"
             )
+        if error == CODEC_FAILED:
+            callbacks = next(o for o in self.operations if block < o.first_block + o.blocks).callbacks
+            cause = None if callbacks is None else callbacks.error
+            raise RuntimeError(f"the codec of a tensor failed: {cause}") from cause
         if error == NO_MAXIMUM:
             raise RuntimeError("the switch returned a smaller scale than this rank sent; it does not take maxima")
         raise RuntimeError(

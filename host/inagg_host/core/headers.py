@@ -1,4 +1,4 @@
-"""Headers: of datagrams that come from the switch, what they are to us; of those that go there, how they are written."""
+"""Headers: what datagrams from the switch are to us, and how those that go there are written."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def outcome(d: Any, st: State, shard: int) -> tuple[int, int]:
     if not 0 <= place < s.slots:
         return FOREIGN, 0
     row = st.rows[shard, place]
-    notice = d[KIND_AT] == NOTICE
-    if not (_is_notice(d, np.int64(row.op), job) if notice else d[KIND_AT] == RESULT and _is_result(d, job)):
+    notice, sent_op = d[KIND_AT] == NOTICE, int(row.op)
+    if not (_is_notice(d, sent_op, job) if notice else d[KIND_AT] == RESULT and _is_result(d, job)):
         return FOREIGN, 0
     block = s.snd_una + ((place - s.snd_una) & (s.slots - 1))  # the only one of the next 2P that has this slot
     if block >= s.snd_nxt or u32(d, GENERATION_AT) != 1 + (block // s.slots) % GENERATIONS:

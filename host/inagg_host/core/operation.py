@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from inagg_host import codec
-from inagg_host.codec.calls import Addresses, addresses, own_address
+from inagg_host.codec.callbacks import Callbacks, MakeCodec
+from inagg_host.codec.calls import addresses, own_address
 
 from .schedule import Item, Phase, as_records, chunk_blocks, item_records, plan, signature
 
@@ -19,17 +20,6 @@ Bytes = npt.NDArray[np.uint8]
 Records = npt.NDArray[np.void]
 
 _SERIALS = count()
-
-
-class Codec(Protocol):
-    """The kernels of one operation whose values are not in the host's memory, such as a GPU's."""
-
-    addresses: Addresses
-    """As `inagg_host.codec.calls.addresses`."""
-
-
-MakeCodec = Callable[[codec.Job, int], Codec]
-"""What makes one, when it is told the job and how many value blocks share a block of scales."""
 
 
 @dataclass(eq=False)
@@ -61,7 +51,8 @@ class Operation:
     signature: Bytes
     contributed: npt.NDArray[Any] | None = None
     maxima: bool = False
-    codec: Codec | None = None
+    callbacks: Callbacks | None = None
+    """The kernels, if the values are not in the host's memory."""
     invalid_codes: int = 0
     """When it is finished."""
     serial: int = field(default_factory=_SERIALS.__next__)
@@ -112,10 +103,10 @@ def begin_sum(
         raise ValueError(f"room for {contributed.size} contributed values, where there are {values.size}")
     chunk = chunk_blocks(job.lanes, scale_lanes)
     fields = {"divisor": divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts, "decode_own": 0}
-    kernels, made = None, None
+    callbacks = None
     if make_codec is not None:
-        made = make_codec(job, chunk)
-        kernels = made.addresses
+        callbacks = Callbacks(make_codec(job, chunk))
+        kernels = callbacks.addresses
         fields["drafting"] = 0
     else:
         for name, array in (("values", values), ("out", out), ("contributed", contributed)):
@@ -132,7 +123,7 @@ def begin_sum(
         values, out, job, plan(*shape), item_records(*shape), chunk, first_block, now,
         np.zeros((3, blocks), np.uint8), np.empty(blocks, np.uint64),
         np.zeros((len(Phase), -(-blocks // chunk)), np.uint8), fields,
-        signature(values.size, job.float_type, divisor, tag), contributed, codec=made,
+        signature(values.size, job.float_type, divisor, tag), contributed, callbacks=callbacks,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from inagg_host.codec.callbacks import RAISED
 from inagg_host.codec.calls import array_at, bytes_at, call
 from inagg_wire.compiled import inline, jit
 from inagg_wire.errors import Reason
@@ -14,6 +15,7 @@ from .headers import HEADER, KIND_AT, NOTICE, REASON_AT, outcome, u16
 from .recovery import end_round_trip, mark_overtaken
 from .schedule import ITEM, SIGNATURE_LANES, Phase
 from .state import (
+    CODEC_FAILED,
     FRESH,
     NO_MAXIMUM,
     OK,
@@ -163,7 +165,11 @@ def take(st: State, shard: int, data: Array, size: int, begin: int, end: int) ->
             after += 1
         o.data, o.data_bytes = data.ctypes.data, len(data)
         offset = item.first - o.first_block - item.start + shard
-        o.invalid_codes += call(o.decode, o.address, size, begin, after, offset)
+        invalid = call(o.decode, o.address, size, begin, after, offset)
+        if invalid == RAISED:
+            fail(st, CODEC_FAILED, number, 0)
+            return after
+        o.invalid_codes += invalid
     else:
         payload = data[st.places[begin] * size + HEADER : (st.places[begin] + 1) * size]
         error = _take_scales(st.job[0].signature, o, item, payload)

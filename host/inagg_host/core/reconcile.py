@@ -1,8 +1,8 @@
 """After the network has broken: bring all ranks to the same set of finished blocks, so that they can go on without it.
 
 Ranks may differ by up to P blocks on each shard, and an in-place all-reduce has overwritten the values of blocks whose
-results came. So a rank keeps its last results (`State.kept`), and those that others lack are passed on. Then every block is
-finished on all ranks or on none, and of those on none all ranks still have their values.
+results came. So a rank keeps its last results (`State.kept`), and those that others lack are passed on. Then every
+block is finished on all ranks or on none, and of those on none all ranks still have their values.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ def expire(st: State, shard: int, now: float) -> None:
         return
     s.backoff += 1
     s.timer_s = now
-    marked, last = 0, np.int64(-1)
+    marked = 0
+    last: Any = -1
     for block in range(s.snd_una, s.snd_nxt):
         row = st.rows[shard, block & (s.slots - 1)]
         if not row.acked:

@@ -1,4 +1,4 @@
-"""What goes: what is lost, then what an earlier epoch sent, then the next blocks, written where their datagrams stand."""
+"""What goes: what is lost, then what an earlier epoch sent, then the next blocks, written where they are sent from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from inagg_host.codec.callbacks import RAISED
 from inagg_host.codec.calls import NOT_YET, bytes_at, call, magnitudes_at
 from inagg_host.codec.encoder import ALL_GOOD
 from inagg_host.codec.scales import refine_bytes
@@ -16,7 +17,7 @@ from .headers import HEADER, write_header
 from .receive import FAILED, REFINE, SCALE, VALUES, copy, fail, items_of, ready_of
 from .recovery import expire, expires_s
 from .schedule import SIGNATURE_LANES
-from .state import OK, OPERATIONS, TOO_LARGE, State
+from .state import CODEC_FAILED, OK, OPERATIONS, TOO_LARGE, State
 
 Array = Any
 SUM, MAX = int(Op.SUM), int(Op.MAX)
@@ -196,6 +197,9 @@ def _send_values(st: State, o: Any, item: Any, now: float) -> int:
         bad = call(o.encode, o.address, first + i, number + i, mine, row)
         if bad == NOT_YET:
             return 0
+        if bad == RAISED:
+            fail(st, CODEC_FAILED, number + i, 0)
+            return FAILED
         if bad != ALL_GOOD:
             fail(st, TOO_LARGE, first + i + bad * shards, 0)
             return FAILED
@@ -218,8 +222,9 @@ def _send_scales(st: State, o: Any, item: Any, number: int, now: float) -> int:
         agreed = bytes_at(o.agreed + item.first, item.blocks)
         refine_bytes(magnitudes, agreed, o.dith8 != 0, o.lowest_scale, payload[: item.blocks])
     else:
-        if o.scaled < item.first + item.blocks:
-            _find_scales(st, o, item.first + item.blocks - o.scaled)
+        missing = item.first + item.blocks - o.scaled
+        if missing > 0 and not _find_scales(st, o, missing):
+            return FAILED
         copy(payload, bytes_at(o.own + item.first, item.blocks), item.blocks)
     for i in range(item.blocks, len(payload)):
         payload[i] = 0
@@ -260,13 +265,17 @@ def _go_on(st: State, o: Any, item: Any, count: int) -> None:
 
 
 @jit
-def _find_scales(st: State, o: Any, count: int) -> None:
-    """Find the scales of the next ``count`` blocks of values that have none, all of one chunk, and draft them."""
+def _find_scales(st: State, o: Any, count: int) -> bool:
+    """Find the scales of the next ``count`` blocks of values that have none, all of one chunk, and draft them; False if
+    that failed."""
     items = items_of(o)
     at = _unscaled(o, items)
     number = o.first_block + items[at].start + o.scaled - items[at].first
-    call(o.scale, o.address, o.scaled, count, number, 0)
+    if call(o.scale, o.address, o.scaled, count, number, 0) == RAISED:
+        fail(st, CODEC_FAILED, number, 0)
+        return False
     o.scaled += count
+    return True
 
 
 @inline
@@ -284,9 +293,10 @@ def draft_ahead(st: State) -> bool:
     rings have no room for them. For a rank that would else only wait."""
     job, shards = st.job[0], len(st.shards)
     at = job.sending
-    while at < job.loaded and st.operations[at & (OPERATIONS - 1)].scaled == st.operations[at & (OPERATIONS - 1)].blocks:
-        at += 1
     o = st.operations[at & (OPERATIONS - 1)]
+    while at < job.loaded and o.scaled == o.blocks:
+        at += 1
+        o = st.operations[at & (OPERATIONS - 1)]
     if at == job.loaded or not o.drafting:
         return False
     items = items_of(o)
@@ -295,9 +305,7 @@ def draft_ahead(st: State) -> bool:
     most, count = min(item.count - done, BATCHES_AHEAD * job.batch * shards), 0
     while count < most and _has_room(st, o.first_block + item.start + done + count):
         count += 1
-    if count > 0:
-        _find_scales(st, o, count)
-    return bool(count > 0)
+    return bool(count > 0 and _find_scales(st, o, count))
 
 
 @inline

@@ -26,13 +26,14 @@ assert RESULTS_MOST * HEADER_BYTES > MAX_BATCH_BYTES
 OPERATIONS: Final = 64
 """How many operations are in the records at a time, a power of two; further ones wait in Python."""
 
-(OK, SWITCH_REFUSES, OTHER_OP, OTHER_OPERATION, NO_MAXIMUM, TOO_LARGE) = range(6)
+OK, SWITCH_REFUSES, OTHER_OP, OTHER_OPERATION, NO_MAXIMUM, TOO_LARGE, CODEC_FAILED = range(7)
 """Why a job cannot go on, see ``error``: nothing is wrong; the switch refused a block, for a reason; it said that
 others send another kind of block; another rank has another operation; a scale came back that is less than the own one;
-values exceed the scale that was agreed on."""
+values exceed the scale that was agreed on; the codec of values that are not in the host's memory failed."""
 
 _BY_OP = [(name, np.int64, OPS) for name in ("size", "encoding", "result_size", "result_encoding", "result_lanes")]
 
+# fmt: off
 JOB: Final = np.dtype(
     [
         (name, np.int64)
@@ -51,7 +52,7 @@ JOB: Final = np.dtype(
             # the reason.
             "error", "error_block", "error_reason",
         )
-    ]  # fmt: skip
+    ]
     + _BY_OP
     + [("header", np.uint8, (OPS, HEADER_BYTES))],
     align=True,
@@ -81,7 +82,7 @@ SHARD: Final = np.dtype(
             # RFC 6298: how many samples, and how often the timer has expired since the last one.
             "samples", "backoff",
         )
-    ]  # fmt: skip
+    ]
     + [
         (name, np.float64)
         for name in (
@@ -91,7 +92,7 @@ SHARD: Final = np.dtype(
             # The shortest of all: the path without queues and without waiting for others.
             "rtt_min_s",
         )
-    ]  # fmt: skip
+    ]
     + [("counts", np.int64, len(OUTCOMES))],
     align=True,
 )
@@ -133,12 +134,13 @@ OPERATION: Final = np.dtype(
             "encode", "decode", "scale", "decode_own",
             "invalid_codes",
         )
-    ]  # fmt: skip
+    ]
     + [("signature", np.uint8, 8)],
 )
 """One tensor on its way, or bytes whose maxima are asked for. It begins with the fields of `CODEC`, as kernels are
 given its address."""
 
+# fmt: on
 PIECE: Final = np.dtype([(name, np.int64) for name in ("start", "count", "size", "shard")])
 """Datagrams to send: ``count`` of ``size`` bytes, back to back from ``start`` on in `State.memory`."""
 

@@ -18,8 +18,8 @@ from inagg_host.core.receive import FINISHED as OPERATION_FINISHED
 from inagg_host.core.receive import on_batch
 from inagg_host.core.send import deadline, draft_ahead, exhausted, next_batch
 from inagg_host.core.state import State
-from inagg_host.counters import Counters
-from inagg_host.phases import Phase
+from inagg_host.io.phases import Phase
+from inagg_host.stats import Counters
 from inagg_wire.compiled import inline, jit
 from inagg_wire.formats import JobFormat
 from inagg_wire.link import Address, Batch, Link, UdpLink

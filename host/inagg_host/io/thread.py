@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 from inagg_host.core import Engine, Operation, OutOfGenerations
 from inagg_host.core.state import FOREIGN, REPEATED
-from inagg_host.counters import Counters, Totals
-from inagg_host.phases import Phase, Stopwatch, tracing
-from inagg_host.signals import Deferred
+from inagg_host.io.phases import Phase, Stopwatch, tracing
+from inagg_host.io.signals import Deferred
+from inagg_host.stats import Counters, Totals
 from inagg_wire.link import Batch, Link
 
 from .loop import Loop

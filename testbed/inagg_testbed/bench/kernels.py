@@ -22,8 +22,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_host import kernels as host
-from inagg_host.kernels import Job
+from inagg_host import codec as host
+from inagg_host.codec import Job
 from inagg_wire.formats import FORMATS, JobFormat, job_format
 from inagg_wire.layout import HEADER_BYTES, Op
 from inagg_wire.payload import pack

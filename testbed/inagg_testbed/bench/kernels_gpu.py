@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inagg_host import kernels as host
-from inagg_host.kernels import Job
+from inagg_host import codec as host
+from inagg_host.codec import Job
 from inagg_wire.formats import JobFormat
 from inagg_wire.scale import FloatType
 
@@ -57,8 +57,8 @@ def subjects(job: Job, values: Any, device: torch.device) -> Iterator[tuple[str,
     """By name: the floats that a kernel goes over, and the kernel, for a tensor on the device."""
     import torch
 
-    from inagg_host.pytorch.gpu import kernels_for
-    from inagg_host.pytorch.gpu.table import FLOATS, make_table
+    from inagg_host.torch.gpu import kernels_for
+    from inagg_host.torch.gpu.table import FLOATS, make_table
 
     kernels = kernels_for(device)
     dtype = getattr(torch, job.float_type.name.lower())

@@ -69,7 +69,7 @@ def _rank(connection: Connection, rank: int, workers: int, options: dict[str, An
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
-    from inagg_host.pytorch import InaggState, inagg_hook
+    from inagg_host.torch import InaggState, inagg_hook
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -131,8 +131,8 @@ def _worker(
     import torch
     import torch.distributed as dist
 
-    from inagg_host.counters import Counters
-    from inagg_host.pytorch import InaggState, inagg_hook
+    from inagg_host.stats import Counters
+    from inagg_host.torch import InaggState, inagg_hook
 
     torch.set_num_threads(1)
     with ExitStack() as stack:

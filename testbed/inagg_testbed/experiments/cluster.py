@@ -17,7 +17,7 @@ from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Aggregation, Compressor, Floats
 from inagg_host.compress.exchange import Exchange
 from inagg_host.compress.memory import Memories
-from inagg_host.engine.plan import chunk_blocks
+from inagg_host.core.schedule import chunk_blocks
 from inagg_wire import formats
 from inagg_wire.layout import Encoding, datagram_bytes
 from inagg_wire.link import FaultLink, Faults, Link

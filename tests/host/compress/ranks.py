@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from tests.host.recovery.groups import Meeting
+from tests.host.membership.groups import Meeting
 
 from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Compressor, Floats

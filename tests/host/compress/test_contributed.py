@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.host.engine.cluster import Cluster
-from tests.host.kernels.reference import agree, blocks_of, encode_all, make_job, random_values
+from tests.host.codec.reference import agree, blocks_of, encode_all, make_job, random_values
+from tests.host.core.cluster import Cluster
 
-from inagg_host import kernels
-from inagg_host.engine import RanksDisagree
+from inagg_host import codec
+from inagg_host.core import RanksDisagree
 from inagg_host.task import make_max_task, make_task
 from inagg_wire import payload, scale
 from inagg_wire.formats import FORMATS
@@ -35,7 +35,7 @@ def test_contributions_are_decoded_exactly(name: str, float_type: FloatType) -> 
     scales, refinements = agree(job, values)
     _, datagrams = encode_all(job, values, scales, refinements)
     got, every = np.full_like(values, np.nan), np.arange(len(datagrams))
-    kernels.decode_own(job, datagrams, every, got, every, scales, refinements)
+    codec.decode_own(job, datagrams, every, got, every, scales, refinements)
     for i, block in enumerate(blocks_of(job, got)):
         codes = payload.unpack(job.format.up, datagrams[i, HEADER_BYTES:].tobytes())[: block.size]
         top = job.format.levels(3)
@@ -51,7 +51,7 @@ def test_contributions_to_a_block_that_is_nan_elsewhere_are_nan() -> None:
     values, every = np.ones(64, np.float32), np.arange(1)
     scales = np.array([scale.SCALE_NONFINITE], np.uint8)
     _, datagrams = encode_all(job, values, scales, np.zeros_like(scales))
-    kernels.decode_own(job, datagrams, every, values, every, scales, np.zeros_like(scales))
+    codec.decode_own(job, datagrams, every, values, every, scales, np.zeros_like(scales))
     assert np.isnan(values).all()
 
 

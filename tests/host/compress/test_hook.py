@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pytest
 import torch
 import torch.distributed as dist
-from tests.host.pytorch.ranks import digest, equal
-from tests.host.pytorch.test_ddp import SMALL_BUCKETS_MB, backward
-from tests.host.pytorch.world import World
+from tests.host.torch.ranks import digest, equal
+from tests.host.torch.test_ddp import SMALL_BUCKETS_MB, backward
+from tests.host.torch.world import World
 from torch.nn.parallel import DistributedDataParallel
 
 from inagg_host.compress import Bound, Compressor, Contraction, Floats, Key
 from inagg_host.compress.feedback import MEMORY
 from inagg_host.config import ConfigError
-from inagg_host.pytorch import InaggState, inagg_hook
+from inagg_host.torch import InaggState, inagg_hook
 from inagg_testbed.training import make_model
 
 EVERY: list[tuple[str, str | None, set[str]]] = [

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from tests.host.compress.test_hook import train
-from tests.host.pytorch.ranks import equal
-from tests.host.pytorch.world import World
+from tests.host.torch.ranks import equal
+from tests.host.torch.world import World
 from torch.nn.parallel import DistributedDataParallel
 
 from inagg_host.compress import Contraction, Key, names, parse
-from inagg_host.pytorch import InaggState, inagg_hook
+from inagg_host.torch import InaggState, inagg_hook
 from inagg_testbed.training import make_model
 
 README = Path(__file__).parents[3] / "host/inagg_host/compress/README.md"

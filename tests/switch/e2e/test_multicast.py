@@ -13,9 +13,9 @@ import pytest
 from tests.switch.e2e.running import Array, Rank, Run, Switch, gradients, inagg, until, wait_for_slots
 
 from inagg_host.allreduce import AllReduce
-from inagg_host.control.session import Session
-from inagg_host.engine import Epoch
-from inagg_host.pump import Pump
+from inagg_host.core import Epoch
+from inagg_host.io.loop import Pump
+from inagg_host.membership.session import Session
 from inagg_switch.control.client import ControlClient
 from inagg_wire.link import Batch, FaultLink, Faults, Group, GroupLink, Link, UdpLink
 

@@ -1,0 +1,87 @@
+"""What the transport is doing at a time: counted in seconds, and shown to a profiler that asks for it.
+
+No torch here: `inagg_host.torch.tracing` is who hands over its profiler's ranges, when it is imported.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from enum import Enum
+
+from inagg_host.stats import Counters
+
+
+class Phase(Enum):
+    """The value is the name of the range in a trace."""
+
+    ENCODE = "inagg::encode"
+    """Finding scales and encoding."""
+    NETWORK = "inagg::network"
+    """In system calls that send and receive."""
+    DECODE = "inagg::decode"
+    IDLE = "inagg::idle"
+    """Waiting for the network or for other ranks."""
+
+
+Tracer = Callable[[str], AbstractContextManager[object] | None]
+
+_tracers: list[Tracer] = []
+
+
+def trace_with(tracer: Tracer) -> None:
+    """Have ``tracer`` called with the name of each phase that begins; the range that it returns lasts as long as the
+    phase. None: nobody records. It replaces the one before."""
+    _tracers[:] = [tracer]
+
+
+def tracing() -> bool:
+    """Whether a range would be recorded now."""
+    return bool(_tracers) and _tracers[0](Phase.NETWORK.value) is not None
+
+
+class Ranges:
+    """One phase at a time, for a profiler. Not thread-safe: for whoever holds the transport's turn."""
+
+    def __init__(self) -> None:
+        self._phase: Phase | None = None
+        self._range: AbstractContextManager[object] | None = None
+
+    def begin(self, phase: Phase | None) -> None:
+        """End the phase that is on, and begin another (None: none)."""
+        if phase is self._phase:
+            return
+        self._phase = phase
+        if self._range is not None:
+            self._range.__exit__(None, None, None)
+            self._range = None
+        if _tracers and phase is not None:
+            self._range = _tracers[0](phase.value)
+            if self._range is not None:
+                self._range.__enter__()
+
+
+class Stopwatch:
+    """One phase at a time, counted in seconds and shown to a profiler. Not thread-safe, as `Ranges`."""
+
+    def __init__(self, counters: Counters, clock: Callable[[], float] = time.monotonic) -> None:
+        self.ranges = Ranges()
+        self._counters, self._clock = counters, clock
+        self._phase: Phase | None = None
+        self._since_s = 0.0
+
+    def begin(self, phase: Phase | None) -> float:
+        """End the phase that is on, and begin another (None: none). The time."""
+        now_s = self.lap()
+        self._phase = phase
+        self.ranges.begin(phase)
+        return now_s
+
+    def lap(self) -> float:
+        """Count the phase that is on so far. The time."""
+        now_s = self._clock()
+        if self._phase is not None:
+            self._counters.add_phase(self._phase.name.lower(), now_s - self._since_s)
+        self._since_s = now_s
+        return now_s

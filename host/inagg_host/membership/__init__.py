@@ -1,0 +1,1 @@
+"""Being part of a job: joining, joining again, going on without the switch."""

@@ -1,0 +1,300 @@
+"""Going on without the switch: what the network left unfinished, and what comes after, on the inner group.
+
+All ranks do the same steps in the same order on the inner group, on a thread of their own. First they tell each other
+what they are left with, and bring what was begun to the same state (`engine.salvage`). Then, before each task, they
+agree by one small sum whether all of them are back in the network.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from inagg_host.core import RanksDisagree
+from inagg_host.core.reconcile import InnerGroup, salvage, unfinished
+from inagg_host.errors import AllReduceError
+from inagg_host.stats import Counters
+from inagg_host.task import Task
+from inagg_wire.scale import FloatType
+
+from .rejoin import Network
+
+log = logging.getLogger("inagg")
+
+RETRY_S = 1.0
+"""How long to wait between two attempts to come back to the network."""
+
+CLOSE_S = 5.0
+"""How long `Fallback.close` waits for what the inner group is doing. Gloo cannot be interrupted."""
+
+Mask = npt.NDArray[np.bool_] | None
+"""Which elements of a task have no sums yet; None: none has."""
+Pending = tuple[Task, Mask]
+_ALL: Final[Mask] = None
+
+REASON = "switch-unavailable"
+"""The reason code in the log and in `Counters.inner`."""
+
+
+class Left(IntEnum):
+    """What a rank is left with when it falls back: the first thing that the ranks tell each other."""
+
+    NOTHING = 0  # it was not in the network
+    NETWORK = 1  # results of a network that broke
+    DISAGREEMENT = 2  # that all ranks reduce the same is not true, and no group can sum that
+
+
+class Fallback:
+    """Does tasks on ``group`` until all ranks are back in the network, then hands the rest to it.
+
+    ``join`` makes a new `Network`, or raises `AllReduceError`, soon after the event that it is given is set. When all
+    ranks have one, ``back`` is called with it and with the tasks that it has to do before those in `drain`.
+    ``finish`` completes a task. Should the inner group fail too, so does every task, with both reasons.
+    """
+
+    def __init__(
+        self,
+        group: InnerGroup,
+        rank: int,
+        ranks: int,
+        counters: Counters,
+        join: Callable[[threading.Event], Network],
+        back: Callable[[Network, list[Task]], None],
+        finish: Callable[[Task, AllReduceError | None], None],
+    ) -> None:
+        self._group, self._rank, self._ranks, self._counters = group, rank, ranks, counters
+        self._join, self._back, self._finish = join, back, finish
+        self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._why = ""
+        self._lock = threading.Lock()
+        self._left: deque[Pending] = deque()
+        """What the network had taken on and is not done, oldest first. Of the fallback's thread."""
+        self._doing: Task | None = None
+        self._abandoned = False
+        """Closed while the inner group was at work: nothing is written or finished any more."""
+        self._closed = threading.Event()
+        self._stop = threading.Event()
+        """Not to come back to the network."""
+        self._network: Network | None = None
+        self._thread = threading.Thread(target=self._run, name="inagg-fallback", daemon=True)
+        self._return: threading.Thread | None = None
+
+    def start(self, broken: Network | None, tasks: list[Task], why: Exception) -> None:
+        """Begin, with what ``broken`` left; None: there never was a network."""
+        self._why = str(why)
+        log.error("[%s] rank %d goes on without the switch, on the inner group: %s", REASON, self._rank, why)
+        self._left.extend((task, _ALL) for task in tasks)
+        self._broken = broken
+        self._state = Left.NETWORK if broken is not None else Left.NOTHING
+        if isinstance(why.__cause__, RanksDisagree):
+            self._state = Left.DISAGREEMENT
+        self._thread.start()
+
+    def submit(self, task: Task) -> None:
+        """Do a task, after those before it. For any thread."""
+        self._queue.put(task)
+
+    def drain(self) -> list[Task]:
+        """Take back the tasks that are not begun."""
+        tasks = []
+        while not self._queue.empty():
+            if (task := self._queue.get()) is not None:
+                tasks.append(task)
+        return tasks
+
+    def close(self) -> None:
+        """Stop after the task that is being done, or after `CLOSE_S`; what is not done fails."""
+        self._closed.set()
+        self._stop_returning()
+        self._queue.put(None)
+        if self._thread is threading.current_thread() or not self._thread.is_alive():
+            return
+        self._thread.join(CLOSE_S)
+        if not self._thread.is_alive():
+            return
+        with self._lock:
+            self._abandoned = True
+            tasks = [*([self._doing] if self._doing else []), *(task for task, _ in self._left), *self.drain()]
+            self._left.clear()
+            self._queue.put(None)  # the first one is among what was drained
+        log.warning("rank %d: closed while the inner group still waits for another rank", self._rank)
+        for task in tasks:
+            self._finish(task, _closed())
+
+    # --- on the fallback's thread ---
+
+    def _run(self) -> None:
+        failure: AllReduceError | None = None
+        try:
+            self._begin()
+        except Exception as error:  # of the inner group, whatever it is: the tasks must not wait for ever
+            failure = self._no_way(error)
+        while True:
+            task, pending = self._left.popleft() if self._left else (self._queue.get(), _ALL)
+            if task is None:
+                return
+            self._doing = task
+            if self._closed.is_set():
+                failure = failure or _closed()
+            if failure is not None:
+                self._end(task, failure)
+                continue
+            try:
+                # A task that is done in part is so on all ranks; the others may be done by whoever can.
+                if pending is None and self._all_back():
+                    self._hand_over(task)
+                    return
+                self._reduce(task, pending)
+            except Exception as error:
+                failure = self._no_way(error)
+                self._end(task, failure)
+
+    def _begin(self) -> None:
+        """Tell each other what is left, and make the best of it."""
+        answers = self._group.gather(bytes([self._state]) + self._why.encode())
+        for answer in answers:
+            if answer[0] == Left.DISAGREEMENT:
+                raise AllReduceError(answer[1:].decode())
+        # If one was not in the network, nothing was summed there.
+        if self._broken is not None and all(answer[0] == Left.NETWORK for answer in answers):
+            self._salvage(self._broken)
+        self._start_return()
+
+    def _salvage(self, broken: Network) -> None:
+        """Finish what the network had begun as far as other ranks have the results; note what of it is pending."""
+        engine = broken.engine
+        for _ in salvage(engine, self._group):
+            self._end(self._left.popleft()[0], None)
+        for i, (operation, blocks) in enumerate(unfinished(engine)):  # in the order in which they began, as ``_left``
+            task = self._left[i][0]
+            assert task.values.size == operation.values.size
+            if not blocks.all():
+                self._left[i] = task, np.repeat(blocks, engine.epoch.lanes)[: task.values.size]
+
+    def _reduce(self, task: Task, pending: Mask) -> None:
+        """Sum the ``pending`` elements of a task on the inner group."""
+        if task.float_type is None:
+            self._take_maxima(task)
+            return
+        where = slice(None) if pending is None else pending
+        sums = _widen(task.values.reshape(-1)[where], task.float_type)
+        if sums.size:
+            self._group.all_reduce(sums)
+        if task.divisor != 1:
+            sums /= task.divisor
+        with self._lock:
+            if not self._abandoned:
+                if task.contributed is not None:  # before the target, which may be the values
+                    task.contributed.reshape(-1)[where] = task.values.reshape(-1)[where]
+                task.target.reshape(-1)[where] = _narrow(sums, task.float_type)
+        self._done(task)
+
+    def _take_maxima(self, task: Task) -> None:
+        """The maxima of bytes."""
+        rows = [np.frombuffer(row, np.uint8) for row in self._group.gather(task.values.tobytes())]
+        with self._lock:
+            if not self._abandoned:
+                task.target.reshape(-1)[:] = np.max(rows, axis=0)
+        self._done(task)
+
+    def _done(self, task: Task) -> None:
+        self._counters.inner[REASON] = self._counters.inner.get(REASON, 0) + 1
+        self._end(task, None)
+
+    def _end(self, task: Task, failure: AllReduceError | None) -> None:
+        with self._lock:
+            self._doing = None
+            if self._abandoned:
+                return
+        self._finish(task, failure)
+
+    def _no_way(self, error: Exception) -> AllReduceError:
+        """The inner group failed too: why neither way can be gone."""
+        self._stop_returning()
+        if isinstance(error, AllReduceError):
+            return error
+        failure = AllReduceError(f"{self._why}; and the inner group cannot be used either: {error}")
+        failure.__cause__ = error
+        return failure
+
+    # --- coming back ---
+
+    def _all_back(self) -> bool:
+        """Whether all ranks have a network that works; agreed on, so the same on all."""
+        with self._lock:
+            broken = self._network if self._network is not None and self._network.failure is not None else None
+            if broken is not None:
+                self._network = None
+        if broken is not None:
+            broken.close()
+            self._start_return()
+        ready = np.array([self._network is not None], np.float32)
+        self._group.all_reduce(ready)
+        return int(ready[0]) == self._ranks
+
+    def _hand_over(self, task: Task) -> None:
+        with self._lock:
+            network, self._network = self._network, None
+        if network is None:  # closed meanwhile
+            self._end(task, _closed())
+            return
+        carried = self._counters.inner.get(REASON, 0)
+        log.warning("[%s] over: rank %d is back in the network; %d sums so far went to the inner group", REASON,
+                    self._rank, carried)  # fmt: skip
+        self._back(network, [task, *(task for task, _ in self._left)])
+
+    def _start_return(self) -> None:
+        self._return = threading.Thread(target=self._come_back, name="inagg-return", daemon=True)
+        self._return.start()
+
+    def _stop_returning(self) -> None:
+        self._stop.set()
+        with self._lock:
+            network, self._network = self._network, None
+        if network is not None:
+            network.close()
+        if self._return is not None:
+            self._return.join()
+
+    def _come_back(self) -> None:
+        while not self._stop.wait(RETRY_S):
+            try:
+                network = self._join(self._stop)
+            except AllReduceError as error:
+                log.debug("not back yet: %s", error)
+                continue
+            with self._lock:
+                if not self._stop.is_set():
+                    self._network = network
+                    return
+            network.close()
+            return
+
+
+def _closed() -> AllReduceError:
+    return AllReduceError("closed before the sums were there")
+
+
+def _widen(values: npt.NDArray[Any], float_type: FloatType) -> npt.NDArray[Any]:
+    """A copy, as a type that the inner group sums: float32 for the narrow ones."""
+    if float_type is FloatType.BFLOAT16:
+        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values.astype(np.float64 if float_type is FloatType.FLOAT64 else np.float32)
+
+
+def _narrow(sums: npt.NDArray[Any], float_type: FloatType) -> npt.NDArray[Any]:
+    """Rounded to nearest even."""
+    if float_type is not FloatType.BFLOAT16:
+        with np.errstate(over="ignore"):
+            return sums.astype(float_type.dtype)
+    bits = sums.view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(sums), 0x7FC0, rounded).astype(np.uint16)

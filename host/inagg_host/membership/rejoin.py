@@ -1,0 +1,284 @@
+"""One rank's membership of one job, kept up: joined, reduced, joined again when an epoch ends, until it is over."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from inagg_host import codec
+from inagg_host.config import Config
+from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, Refused
+from inagg_host.errors import AllReduceError
+from inagg_host.io import loop
+from inagg_host.io.signals import Deferred
+from inagg_host.io.thread import Transport
+from inagg_host.stats import Counters, OperationCounters, Totals
+from inagg_host.task import Task
+from inagg_wire.compiled import one_at_a_time
+from inagg_wire.errors import Reason
+from inagg_wire.formats import job_format
+from inagg_wire.link import Group, GroupLink, Link, UdpLink
+from inagg_wire.scale import FloatType
+
+from .session import Loss, Session, SessionError
+
+log = logging.getLogger("inagg")
+
+REJOINS_MAX = 8
+"""New epochs one after the other, without a result between them, before a rank gives up."""
+
+DEADLINES_EVERY_S = 0.2
+
+STALE_EPOCH = frozenset({Reason.WRONG_TOKEN, Reason.UNKNOWN_JOB})
+"""Refusals that a new epoch mends; the others mean that rank and switch do not agree what the job is."""
+
+
+class Network:
+    """The way through the switch. Made when all ranks have joined; ends with `close`, or breaks, once and for good.
+
+    ``finished`` is called with each task that has its sums, on the transport's thread. ``broken`` is called once, with
+    this and why, on a thread of its own; the tasks that are then unfinished come out of `close`. Raises
+    `AllReduceError`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        counters: Counters,
+        finished: Callable[[Task], None],
+        broken: Callable[[Network, AllReduceError], None],
+        wrap_link: Callable[[Link], Link] | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """``stop``: when it is set, joining fails, though other ranks may still come."""
+        self.config = config
+        self._counters, self._finished, self._broken = counters, finished, broken
+        self._tasks: dict[Operation, Task] = {}  # of the transport's thread; in order
+        self._begun: dict[Operation, Totals] = {}  # likewise: what had been done when they were
+        self._late: list[Task] = []  # begun when it was over
+        self._lock = threading.Lock()
+        self._over = False
+        self.failure: AllReduceError | None = None
+        """Why it has broken, if it has."""
+        self._rejoining = False
+        self._in_vain = 0
+        self._closed = threading.Event()
+        self._started = threading.Event()  # there is a transport, or there will be none
+        self._session = Session(config, self._on_loss, stop)
+        self._groups: GroupLink | None = None
+        self._listens = False  # whether this rank can take results from a group, as far as it knows
+        link: Link | None = None
+        try:
+            link = udp = UdpLink((self._session.local_host(), 0))
+            if ":" not in udp.address[0]:
+                link = self._groups = GroupLink(udp)
+                self._listens = True
+            if wrap_link is not None:
+                link = wrap_link(link)
+            self._address = link.address
+            # Before the others can wait for this rank: on a new machine it compiles for some seconds.
+            fmt = job_format(config.format)
+            lanes = fmt.min_lanes  # what is compiled is the same for all
+            with one_at_a_time():
+                codec.warm_up(codec.Job(fmt, config.workers, config.rank, lanes, 0, FloatType.FLOAT32))
+                loop.warm_up(fmt, config.workers, config.rank, lanes, FloatType.FLOAT32)
+            epoch = self._join()
+        except BaseException as error:
+            self._over = True
+            self._started.set()
+            self._session.close("failed to start")
+            if link is not None:
+                link.close()
+            if isinstance(error, SessionError | OSError):
+                raise AllReduceError(str(error)) from error
+            raise
+        self._counters.epochs += 1
+        self.engine = Engine(epoch, keep_results=config.policy == "fallback")
+        # One socket serves all shards, whose datagrams come from different addresses.
+        self._transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
+        threading.Thread(target=self._watch_deadlines, name="inagg-deadlines", daemon=True).start()
+        self._started.set()
+        self._check()
+
+    def _check(self) -> None:
+        """Raise why it has broken, if it has while it was being made."""
+        if self.failure is not None:
+            self.close()
+            raise self.failure
+
+    def _join(self) -> Epoch:
+        """Join for the first time."""
+        epoch = self._session.join([self._address], multicast=self._listens)
+        if (why := self._listen(epoch)) is None:
+            return epoch
+        self._rejoining = True  # that the epoch ends is no news
+        resume = self._session.resume(epoch, [0] * len(epoch.shards), why)
+        epoch = self._session.join([self._address], resume)
+        self._rejoining = False
+        return epoch
+
+    def _listen(self, epoch: Epoch) -> str | None:
+        """Listen to the groups of an epoch, before anything is sent in it; why not, if that fails: then this rank must
+        join again, and say that it cannot."""
+        if self._groups is None:
+            return None
+        try:
+            self._groups.listen([Group(s.group, s.address) for s in epoch.shards if s.group is not None])
+        except (OSError, ValueError) as error:
+            self._listens = False
+            log.info(
+                "rank %d: cannot listen to multicast, so the switch is to send to each rank: %s", epoch.rank, error
+            )
+            return f"rank {epoch.rank} cannot listen to multicast: {error}"
+        return None
+
+    def submit(self, task: Task) -> None:
+        """Begin a task. For any thread; tasks begin in the order of the calls."""
+        self._transport.post(lambda: self._begin(task))
+
+    def submit_and_drive(self, task: Task, signals: Deferred) -> Callable[[], None]:
+        """Begin a task; what to call then, to help with the work until it is done, or a signal comes. Both where
+        handlers are put off."""
+        if self._transport.take(lambda: self._begin(task)):
+            return lambda: self._transport.drive(task.work.done, signals)
+        return lambda: None
+
+    def update_counters(self) -> None:
+        """Bring the counters up to date."""
+        done = threading.Event()
+
+        def update() -> None:
+            self._transport.update_counters()
+            done.set()
+
+        if not self._closed.is_set():
+            self._transport.post(update)
+            done.wait(1.0)
+
+    def close(self, reason: str = "", end: bool = False) -> list[Task]:
+        """Leave the job (``end``: end it for all ranks) and stop; the tasks that are unfinished, in order."""
+        with self._lock:
+            self._over = True
+        self._closed.set()
+        self._session.close(reason, end)
+        self._transport.close()
+        unfinished = [*self._tasks.values(), *self._late]
+        self._tasks.clear()
+        self._begun.clear()
+        self._late.clear()
+        return unfinished
+
+    # --- on the transport's thread ---
+
+    def _begin(self, task: Task) -> None:
+        if self._over:
+            self._late.append(task)
+            return
+        values, now = task.values.reshape(-1), time.monotonic()
+        out = values if task.target is task.values else task.target.reshape(-1)  # in place: one array to look at
+        if task.float_type is None:
+            operation = self.engine.submit_max(values, out, now)
+        else:
+            contributed = None if task.contributed is None else task.contributed.reshape(-1)
+            operation = self.engine.submit(values, out, task.float_type, now, task.divisor, contributed, task.codec)
+        self._tasks[operation] = task
+        self._begun[operation] = self._transport.totals()
+
+    def _on_finished(self, operation: Operation) -> None:
+        self._in_vain = 0
+        self._counters.operations += 1
+        self._counters.elements += operation.values.size
+        task = self._tasks.pop(operation)
+        task.work.counters = OperationCounters(
+            operation.values.size,
+            time.monotonic() - operation.submitted_s,
+            float(self.engine.state.shards["srtt_s"].max()),
+            self._transport.totals().since(self._begun.pop(operation)),
+        )
+        self._finished(task)
+
+    def _on_error(self, error: Exception) -> None:
+        stale = isinstance(error, Refused) and error.reason in STALE_EPOCH
+        if stale or isinstance(error, OutOfGenerations):
+            self._on_loss(Loss(str(error)))
+        else:
+            self._break(AllReduceError(str(error)), error)
+
+    # --- when things go wrong ---
+
+    def _on_loss(self, loss: Loss) -> None:
+        """The epoch is over: join again, or give up. On any thread."""
+        with self._lock:
+            if self._over:
+                return
+            final = loss.final or self._in_vain >= REJOINS_MAX
+            if self._rejoining and not final:
+                return
+            self._rejoining = True
+        if final:
+            self._break(AllReduceError(f"job {self.config.job!r} is over: {loss.cause}"))
+        else:
+            threading.Thread(target=self._rejoin, args=(loss,), name="inagg-rejoin", daemon=True).start()
+
+    def _rejoin(self, loss: Loss) -> None:
+        self._started.wait()  # the epoch may end as soon as it has begun
+        if self._over:
+            return
+        log.warning("rank %d: %s; joining again", self.config.rank, loss.cause)
+        self._in_vain += 1
+        ready = threading.Event()
+        positions: list[int] = []
+
+        def stop() -> None:
+            self._transport.pause()
+            positions.extend(self.engine.positions)
+            ready.set()
+
+        self._transport.post(stop)
+        ready.wait()
+        resume = self._session.resume(self.engine.epoch, positions, loss.cause)
+        try:
+            epoch = self._session.join([self._address], resume, multicast=self._listens)
+        except SessionError as error:
+            self._break(AllReduceError(f"{loss.cause}; and a new epoch could not begin: {error}"), error)
+            return
+        with self._lock:
+            self._rejoining = False
+        blocks = [shard.resume_block for shard in epoch.shards]
+        log.warning("rank %d: epoch %d begins, from block %s", self.config.rank, epoch.number, blocks)
+        self._transport.post(lambda: self._resume(epoch))
+
+    def _resume(self, epoch: Epoch) -> None:
+        try:
+            self.engine.resume(epoch, time.monotonic())
+        except ValueError as error:
+            self._break(AllReduceError(str(error)), error)
+            return
+        self._counters.epochs += 1
+        if (why := self._listen(epoch)) is not None:
+            self._on_loss(Loss(why))
+            return
+        self._transport.proceed()
+
+    def _break(self, failure: AllReduceError, cause: Exception | None = None) -> None:
+        """It is over, for a reason."""
+        failure.__cause__ = cause
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+            self.failure = failure
+        log.warning("rank %d: %s", self.config.rank, failure)
+        if self._started.is_set():
+            self._transport.post(self._transport.pause)
+        # On a thread of its own: who hears of it closes this, which ends the thread that calls.
+        threading.Thread(target=self._broken, args=(self, failure), name="inagg-broken", daemon=True).start()
+
+    def _watch_deadlines(self) -> None:
+        while not self._closed.wait(DEADLINES_EVERY_S):
+            oldest = next(iter(list(self._tasks)), None)
+            if oldest is not None and time.monotonic() - oldest.submitted_s > self.config.timeout_s:
+                self._break(AllReduceError(f"no result within {self.config.timeout_s:g} s. {self._session.why()}"))
+                return

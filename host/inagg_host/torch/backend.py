@@ -1,0 +1,184 @@
+"""The torch.distributed backend "inagg": a process group that sums floats in the network.
+
+SUM and AVG of floating tensors that are not small go to the switch, in all-reduce and reduce-scatter; everything else
+goes to an inner C++ group and is counted by reason.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed import ReduceOp
+
+from inagg_host.stats import Counters
+
+from .forwarding import ForwardingGroup, eager
+from .inner import ArrayGroup, make_inner
+from .job import GroupJob, agree_by
+from .options import Options
+from .work import JoinedWork
+
+BACKEND = "inagg"
+
+
+class InaggGroup(ForwardingGroup):
+    """A process group of the backend "inagg". Made by `init_process_group` and `new_group`."""
+
+    def __init__(
+        self, store: Store, rank: int, workers: int, timeout: timedelta, label: str = "group",
+        options: dict[str, Any] | None = None, join: bool = True,
+    ) -> None:  # fmt: skip
+        """``join`` now, or when the first tensor needs the switch. Raises `ConfigError` or `AllReduceError`."""
+        inner = make_inner(PrefixStore("inagg/", store), rank, workers, timeout)
+
+        def spare(name: str) -> ArrayGroup:
+            return ArrayGroup(PrefixStore(f"{name}/", store), rank, workers, timeout)
+
+        self.job = GroupJob(options or {}, rank, workers, timeout, label, agree_by(inner), spare)
+        super().__init__(inner, self.job.inner, rank, workers)
+        if join and workers > 1:
+            try:
+                self.job.join()
+            except BaseException:
+                self.inner.shutdown()
+                raise
+
+    # --- sums ---
+
+    @eager
+    def allreduce(self, *args: Any, **kwargs: Any) -> dist.Work:
+        """See `torch.distributed.all_reduce`. Also takes what the overloads of the C++ class take."""
+        tensors, op = _arguments(("tensors", "op"), args, kwargs)
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        why_not = "not-one-tensor" if len(tensors) != 1 else self.job.why_not(tensors[0], op)
+        if why_not is None:
+            return self.job.sum(tensors[0], op)
+        self.counts[why_not] += 1
+        return self.inner.allreduce(*args, **kwargs)
+
+    @eager
+    def allreduce_coalesced(self, *args: Any, **kwargs: Any) -> dist.Work:
+        """See `torch.distributed.all_reduce_coalesced`. Each tensor goes where it would go alone."""
+        tensors, op = _arguments(("tensors", "op"), args, kwargs)
+        return self._split(
+            [self.job.why_not(tensor, op) for tensor in tensors],
+            lambda i: self.job.sum(tensors[i], op),
+            lambda rest: self.inner.allreduce_coalesced([tensors[i] for i in rest], *args[1:], **kwargs),
+            tensors,
+        )
+
+    @eager
+    def reduce_scatter_single(self, *args: Any, **kwargs: Any) -> dist.Work:
+        """See `torch.distributed.reduce_scatter_single`: what FSDP2 does with gradients."""
+        return self._reduce_scatter_single("reduce_scatter_single", args, kwargs)
+
+    @eager
+    def _reduce_scatter_base(self, *args: Any, **kwargs: Any) -> dist.Work:
+        return self._reduce_scatter_single("_reduce_scatter_base", args, kwargs)
+
+    def _reduce_scatter_single(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Work:
+        output, tensor, op = _arguments(("outputTensor", "inputTensor", "op"), args, kwargs)
+        why_not = self.job.why_not(tensor, op)
+        if why_not is None:
+            return self.job.sum_scattered(output, tensor, op)
+        self.counts[why_not] += 1
+        work: dist.Work = getattr(self.inner, name)(*args, **kwargs)
+        return work
+
+    @eager
+    def reduce_scatter_single_coalesced(self, *args: Any, **kwargs: Any) -> dist.Work:
+        """As several of `reduce_scatter_single`. Functional collectives come here, with lists of one."""
+        return self._reduce_scatter_coalesced("reduce_scatter_single_coalesced", args, kwargs)
+
+    @eager
+    def reduce_scatter_tensor_coalesced(self, *args: Any, **kwargs: Any) -> dist.Work:
+        """The name of `reduce_scatter_single_coalesced` before torch 2.13."""
+        return self._reduce_scatter_coalesced("reduce_scatter_tensor_coalesced", args, kwargs)
+
+    def _reduce_scatter_coalesced(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Work:
+        outputs, tensors, op = _arguments(("outputTensors", "inputTensors", "op"), args, kwargs)
+        inner = getattr(self.inner, name)
+        return self._split(
+            [self.job.why_not(tensor, op) for tensor in tensors],
+            lambda i: self.job.sum_scattered(outputs[i], tensors[i], op),
+            lambda rest: inner([outputs[i] for i in rest], [tensors[i] for i in rest], *args[2:], **kwargs),
+            outputs,
+        )
+
+    def _split(
+        self,
+        why_not: Sequence[str | None],
+        carry: Callable[[int], dist.Work],
+        forward: Callable[[list[int]], dist.Work],
+        tensors: list[torch.Tensor],
+    ) -> dist.Work:
+        """Have those without a reason carried one by one, and the rest forwarded in one go."""
+        rest = [i for i, reason in enumerate(why_not) if reason is not None]
+        self.counts.update(reason for reason in why_not if reason is not None)
+        if len(rest) == len(tensors):
+            return forward(rest)
+        works = [carry(i) for i, reason in enumerate(why_not) if reason is None]
+        return JoinedWork([*works, *([forward(rest)] if rest else [])], tensors)
+
+    # --- the group ---
+
+    @property
+    def counters(self) -> Counters:
+        """What this rank has done in this group, brought up to date."""
+        return self.job.counters
+
+    def getBackendName(self) -> str:  # noqa: N802  # C++ calls it
+        """The name under which the backend is registered."""
+        return BACKEND
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """For what the inner group does. An operation of the switch may take as long as was said at the start."""
+        self.inner.set_timeout(timeout)
+
+    def shutdown(self) -> None:
+        """Leave the job and end the inner group: `destroy_process_group` calls this."""
+        self.job.close()
+        self.inner.shutdown()
+
+    def abort(self) -> None:
+        """End the job for all ranks, and have fail what the inner group is doing."""
+        self.job.abort()
+        self.inner.abort()
+
+
+def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments of a reduction: tensors as named, then the `ReduceOp`, which may come inside of options."""
+    values = list(args[: len(names)])
+    for name in names[len(values) : -1]:
+        values.append(kwargs.get(name, kwargs.get("tensor")))  # one of the overloads has the singular
+    if len(values) < len(names):
+        values.append(kwargs.get("op", kwargs.get("opts")))
+    op = values[-1]
+    values[-1] = ReduceOp.SUM if op is None else getattr(op, "reduceOp", op)
+    return values
+
+
+def register() -> None:
+    """Make the backend known to torch.distributed. No error if called twice."""
+    # The workers of a DataLoader are forked and call no gRPC. Without this, gRPC logs a line for each of them.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def _create(given: Any, options: object) -> InaggGroup:
+    """What torch.distributed calls for a group; ``given`` is its `_DistributedBackendOptions`."""
+    # Beside Gloo or NCCL, or with options, a group of ours was asked for by name: that the switch is not there should
+    # be said at once. In a world of our own each new group is ours, and most never sum anything.
+    asked_for = options is not None or not dist.is_initialized() or dist.get_backend() != BACKEND
+    ranks = given.global_ranks_in_group
+    label = "world" if not ranks else "-".join(map(str, ranks))
+    if options is not None and not isinstance(options, Options):
+        raise TypeError(f"pg_options is a {type(options).__name__}: give inagg_host.torch.Options")
+    said = {} if options is None else options.options
+    return InaggGroup(given.store, given.group_rank, given.group_size, given.timeout, label, said, join=asked_for)

@@ -1,0 +1,171 @@
+"""Buckets of gradients through a compressor: what the hook does if one was chosen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+
+from inagg_host.compress import Compressor, Floats, parse
+from inagg_host.compress.exchange import Exchange, Gather, Sums
+from inagg_host.compress.memory import Memories
+from inagg_host.config import ConfigError
+from inagg_host.io.futures import Work, make_pool
+
+from .options import asked
+from .work import TensorWork
+
+Place = tuple[int, int, int]
+"""A parameter's number, and where its gradient begins and ends in a bucket."""
+
+
+def choose(compressor: str | Compressor | None) -> Compressor | None:
+    """The compressor that is meant. Raises `ConfigError` if there is none of that name, or with such options."""
+    try:
+        return parse(compressor) if isinstance(compressor, str) else compressor
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def with_format(compressor: Compressor | None, options: dict[str, Any]) -> dict[str, Any]:
+    """``options`` with a number format in which the switch can sum what ``compressor`` makes; raises `ConfigError` if
+    another was asked for."""
+    if compressor is None or not compressor.formats:
+        return options
+    given = asked("format", options)
+    if given is None:
+        return {**options, "format": compressor.formats[0]}
+    if given not in compressor.formats:
+        raise ConfigError(f"format {given!r}: {compressor} can be summed in {', '.join(compressor.formats)}")
+    return options
+
+
+class Compression:
+    """What is remembered of each parameter, and how often which was compressed. Can be pickled.
+
+    Parameters are numbered as they are first seen. The first time DDP has them all in one bucket (or, if it looks for
+    unused ones, in buckets that stay as they are), in an order that the model alone decides: so the numbers are the
+    same on all ranks and after a restart, and buckets that are cut anew change nothing.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.memories: Memories = {}
+        self._numbers: dict[torch.Tensor, int] = {}
+
+    def places(self, bucket: GradBucket) -> list[Place]:
+        """Which parameters a dense bucket has."""
+        start = bucket.buffer().storage_offset()
+        places = []
+        for number, gradient in zip(self._number(bucket), bucket.gradients(), strict=True):
+            at = int(gradient.storage_offset() - start)
+            places.append((number, at, at + gradient.numel()))
+        return places
+
+    def _number(self, bucket: GradBucket) -> list[int]:
+        return [self._numbers.setdefault(parameter, len(self._numbers)) for parameter in bucket.parameters()]
+
+    def release(self, bucket: GradBucket) -> None:
+        """Give back to the gradients of a bucket, which will not be compressed, what is remembered of them."""
+        for number, gradient in zip(self._number(bucket), bucket.gradients(), strict=True):
+            error = self.memories[number].release() if number in self.memories else None
+            if error is not None:
+                gradient += torch.from_numpy(error).to(gradient).as_strided(gradient.shape, gradient.stride())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"seed": self.seed, "memories": self.memories}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["seed"])  # type: ignore[misc]
+        self.memories = state["memories"]
+
+
+class Apart:
+    """Those parameters of a bucket that a process group averages exactly."""
+
+    def __init__(self, bucket: GradBucket, mask: Sequence[bool], group: dist.ProcessGroup) -> None:
+        """Begins. ``mask``: which of the bucket's parameters they are."""
+        self.mask = mask
+        self._gradients = [g for g, plain in zip(bucket.gradients(), mask, strict=True) if plain]
+        self._work: dist.Work | None = None
+        if self._gradients:
+            self._flat = torch.cat([gradient.reshape(-1) for gradient in self._gradients]).div_(group.size())
+            self._work = group.allreduce([self._flat])
+
+    def finish(self) -> None:
+        """Wait, and put the averages where the gradients are."""
+        if self._work is None:
+            return
+        self._work.wait()
+        start = 0
+        for gradient in self._gradients:
+            gradient.copy_(self._flat[start : start + gradient.numel()].view_as(gradient))
+            start += gradient.numel()
+
+
+class CompressedSums:
+    """One rank's compressed buckets on their way, one after the other, on threads of their own.
+
+    On one thread ranks agree on what they must and send; all of them have the same order there, which is that of the
+    calls. On another the sums are waited for.
+    """
+
+    def __init__(self, compression: Compression, sums: Sums, rank: int, workers: int, gather: Gather | None) -> None:
+        self._compression, self._workers = compression, workers
+        self._exchange = Exchange(sums, rank, workers, compression.seed, gather)
+        self._begin = ThreadPoolExecutor(1, thread_name_prefix="inagg-compress")
+        self._end = ThreadPoolExecutor(1, thread_name_prefix="inagg-decompress")
+        self._pool = make_pool()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """As `Exchange.counts`."""
+        return self._exchange.counts
+
+    def average(self, compressor: Compressor, bucket: GradBucket, apart: Apart) -> TensorWork:
+        """Average a bucket in place. Values of 16 bits are compressed as float32. ``apart`` are those parameters that
+        are averaged otherwise, and are waited for here."""
+        buffer, places = bucket.buffer(), self._compression.places(bucket)
+        places = [place for place, plain in zip(places, apart.mask, strict=True) if not plain]
+        work = Work()
+        wide = torch.float64 if buffer.dtype is torch.float64 else torch.float32
+        values = buffer.detach().to("cpu", wide).numpy()  # waits for a GPU, whose gradients these are
+
+        def begin() -> Callable[[], dict[int, Floats]]:
+            vectors = {number: values[start:end] for number, start, end in places}
+            return self._exchange.begin(compressor, vectors, self._compression.memories)
+
+        begun = self._begin.submit(begin)
+        self._end.submit(self._finish, begun, buffer, places, apart, work)
+        return TensorWork(work, [buffer])
+
+    def _finish(
+        self,
+        begun: Future[Callable[[], dict[int, Floats]]],
+        buffer: torch.Tensor,
+        places: list[Place],
+        apart: Apart,
+        work: Work,
+    ) -> None:
+        try:
+            totals = begun.result()()
+            for number, start, end in places:
+                buffer[start:end] = torch.from_numpy(totals[number]).div_(self._workers)
+            apart.finish()
+            if buffer.is_cuda:
+                torch.cuda.current_stream(buffer.device).synchronize()
+        except BaseException as error:  # whatever it is, it belongs to whoever waits
+            work.finish(error, self._pool)
+        else:
+            work.finish(np.empty(0), self._pool)  # it is the tensor that has the sums
+
+    def close(self) -> None:
+        """Stop. The job must have ended, so that nothing waits."""
+        for pool in (self._begin, self._end, self._pool):
+            pool.shutdown()

@@ -1,0 +1,202 @@
+"""A DDP communication hook: gradients are averaged in the network, beside a Gloo or NCCL world.
+
+No `from __future__ import annotations` here: DDP compares the hook's annotations as objects.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket, PrefixStore
+from torch.distributed import ReduceOp
+from torch.distributed.distributed_c10d import _get_default_store, default_pg_timeout
+
+from inagg_host.allreduce import AllReduce
+from inagg_host.compress import Aggregation, Compressor
+from inagg_host.stats import Counters
+
+from .compressed import Apart, CompressedSums, Compression, choose, with_format
+from .inner import ArrayGroup
+from .job import GroupJob
+from .options import asked
+from .tracing import span
+
+HOOK = "inagg::hook"
+
+
+class InaggState:
+    """The state of `inagg_hook`: a job on the switch, and a compressor if one was chosen.
+
+        model = DistributedDataParallel(model)
+        model.register_comm_hook(InaggState(switch="10.0.0.1:47100"), inagg_hook)
+
+    Without ``compressor`` gradients go as they are, in the job's number format. With one, such as
+    "ef+topk:k=0.01" (see `inagg_host.compress`), each parameter is compressed by itself; the format is then one in
+    which the switch can sum that, unless you choose another such. `use` takes another compressor or format.
+
+    It can be pickled into a checkpoint, and then holds what it was configured with, the secret excepted, and what the
+    compressor remembers; neither process group, job, sockets nor threads. What a compressor remembers is this rank's
+    own: each rank keeps its own checkpoint. A state that was restored uses the default group and has no parameters
+    apart, unless `process_group` and `plain` are set, and joins a job of its own with its first bucket. Rounding noise
+    of the formats depends on the job's seed and block numbers, which begin anew: of a given ``seed`` it thus repeats
+    what it was at the beginning, for other gradients. That of a compressor goes on.
+    """
+
+    def __init__(
+        self,
+        process_group: dist.ProcessGroup | None = None,
+        timeout: timedelta = default_pg_timeout,
+        compressor: str | Compressor | None = None,
+        plain: Iterable[torch.Tensor] = (),
+        **options: Any,
+    ) -> None:
+        """All ranks of ``process_group`` (None: of the default group) must do this at the same time. ``timeout``: how
+        long an operation may take. ``plain``: parameters that are not compressed but averaged exactly by the process
+        group, such as those of the last layer. ``options``: as `Options`. Raises `ConfigError` or `AllReduceError`.
+        """
+        self.plain = tuple(plain)
+        self.process_group, self.timeout, self.options = process_group, timeout, options
+        self.compressor = choose(compressor)
+        self._compression: Compression | None = None
+        self._forget()
+        self.job()
+
+    def _forget(self) -> None:
+        self._job: GroupJob | None = None
+        self._sums: CompressedSums | None = None
+        self._gather: ArrayGroup | None = None
+
+    def use(self, compressor: str | Compressor | None, **options: Any) -> None:
+        """From the next bucket on use another ``compressor`` (None: none), or another format or other ``options``.
+
+        All ranks must do this at the same time, between two steps. What is remembered of parameters goes on; if the new
+        compressor has no memory, it is added to their next gradients. Counters begin anew, but for what went to the
+        inner group. Raises as the constructor; bad options change nothing.
+        """
+        chosen, merged = choose(compressor), {**self.options, **options}
+        new = self._make_job(chosen, merged)
+        counts = self.counters.inner
+        dist.barrier(group=self.group())  # nobody leaves a job that another rank still needs
+        if self._job is not None:
+            self._job.close()
+        self._stop()
+        new.inner.update(counts)
+        self._job, self.compressor, self.options = new, chosen, merged
+        self.job()
+
+    def group(self) -> dist.ProcessGroup:
+        """The process group whose ranks share the gradients."""
+        group = dist.group.WORLD if self.process_group is None else self.process_group
+        assert group is not None, "call torch.distributed.init_process_group first"
+        return group
+
+    def job(self) -> GroupJob:
+        """The job, joined."""
+        if self._job is None:
+            self._job = self._make_job(self.compressor, self.options)
+        if self._job.workers > 1:
+            sums = self._job.join()
+            if self.compressor is not None and self._sums is None:
+                self._sums = self._make_sums(self.compressor, sums.arrays)
+        return self._job
+
+    def _make_job(self, compressor: Compressor | None, options: dict[str, Any]) -> GroupJob:
+        group, options = self.group(), with_format(compressor, options)
+        return GroupJob(options, group.rank(), group.size(), self.timeout, "ddp", self._agree, self._spare)
+
+    def _make_sums(self, compressor: Compressor, arrays: AllReduce) -> CompressedSums:
+        if self._compression is None:
+            seed = asked("seed", self.options)
+            self._compression = Compression(int(self._agree(str(secrets.randbits(32) if seed is None else seed)), 0))
+        if compressor.aggregation is Aggregation.GATHER and self._gather is None:
+            self._gather = self._spare(self._agree(f"gather/{secrets.token_hex(8)}"))
+        gather = None if self._gather is None else self._gather.gather
+        return CompressedSums(self._compression, arrays, self.group().rank(), self.group().size(), gather)
+
+    def _agree(self, text: str) -> str:
+        texts = [text]
+        dist.broadcast_object_list(texts, group=self.group(), group_src=0)
+        return texts[0]
+
+    def _spare(self, name: str) -> ArrayGroup:
+        group = self.group()
+        store = PrefixStore(f"{name}/", _get_default_store())
+        return ArrayGroup(store, group.rank(), group.size(), self.timeout)
+
+    @property
+    def counters(self) -> Counters:
+        """What this rank has done, brought up to date. Buckets that were gathered count as "gather"."""
+        counters = Counters() if self._job is None else self._job.counters
+        gathers = counters.inner.get("gather", 0) + self.compression_counts["gathers"]
+        return replace(counters, inner={**counters.inner, "gather": gathers}) if gathers else counters
+
+    @property
+    def compression_counts(self) -> Counter[str]:
+        """What the compressor in use has taken: "gathers", "gathered-bytes" of this rank, "max-rounds"."""
+        return Counter() if self._sums is None else self._sums.counts
+
+    def average(self, bucket: GradBucket) -> dist.Work:
+        """Begin to average a bucket in place: through the compressor, the switch, or the process group."""
+        tensor, job = bucket.buffer(), self.job()
+        why_not = job.why_not(tensor, ReduceOp.AVG)
+        if why_not is None and self.compressor is not None and self._sums is not None:
+            plain = {id(parameter) for parameter in self.plain}
+            mask = [id(parameter) in plain for parameter in bucket.parameters()]
+            if not all(mask):
+                if any(mask):
+                    job.inner["plain"] += 1
+                return self._sums.average(self.compressor, bucket, Apart(bucket, mask, self.group()))
+            why_not = "plain"
+        if self._compression is not None:
+            self._compression.release(bucket)
+        if why_not is None:
+            return job.sum(tensor, ReduceOp.AVG)
+        job.inner[why_not] += 1
+        return self.group().allreduce([tensor.div_(job.workers)])
+
+    def close(self) -> None:
+        """Leave the job; happens at the exit of the process otherwise. No error if called twice."""
+        if self._job is not None:
+            self._job.close()
+        self._stop()
+        if self._gather is not None:
+            self._gather.close()
+            self._gather = None
+
+    def _stop(self) -> None:
+        if self._sums is not None:
+            self._sums.close()
+            self._sums = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        options = {name: value for name, value in self.options.items() if name != "secret"}
+        state = {"timeout": self.timeout, "options": options}
+        if self.compressor is not None or self._compression is not None:
+            state |= {"compressor": self.compressor, "compression": self._compression}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.process_group, self.plain = None, ()
+        self.timeout, self.options = state["timeout"], state["options"]
+        self.compressor, self._compression = state.get("compressor"), state.get("compression")
+        self._forget()
+
+
+def inagg_hook(state: InaggState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average a bucket of gradients over all ranks, in place: see `InaggState`.
+
+    Buckets that the switch does not take (``min_bytes``, types other than floats) are averaged by the process group.
+    """
+    with span(HOOK):
+        return state.average(bucket).get_future().then(lambda done: done.value()[0])

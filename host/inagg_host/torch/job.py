@@ -1,0 +1,189 @@
+"""The job that one process group has on the switch: which tensors it carries, and the sums."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import secrets
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+from inagg_host.allreduce import AllReduceError
+from inagg_host.stats import Counters
+
+from .inner import ArrayGroup
+from .options import settle
+from .tensors import DEVICES, FLOAT_TYPES, TensorAllReduce
+from .work import TensorWork, failed
+
+NAME_CHARS_MAX = 64
+"""Of a job's name: `inagg.v1.JobSpec`."""
+
+
+class GroupJob:
+    """One process group's job. It is joined by `join`, or by the first tensor that needs it."""
+
+    def __init__(
+        self, given: dict[str, Any], rank: int, workers: int, timeout: timedelta, label: str,
+        agree: Callable[[str], str], spare: Callable[[str], ArrayGroup],
+    ) -> None:  # fmt: skip
+        """``label`` names the group for people. Two things that all ranks call at once: ``agree`` returns what rank 0
+        gave to it; ``spare`` makes the group that the policy "fallback" falls back to, and is told the job's unique
+        name. Raises `ConfigError`."""
+        settings = settle(given, rank, workers, timeout)
+        self.min_bytes, self.workers, self.rank = settings.min_bytes, workers, rank
+        self.inner: Counter[str] = Counter()
+        """Operations that went to the inner group, by reason."""
+        self._settings, self._label, self._agree, self._make_spare = settings, label, agree, spare
+        self._lock = threading.Lock()
+        self._sums: TensorAllReduce | None = None
+        self._spare: ArrayGroup | None = None
+        self._closed = False
+
+    # --- what goes where ---
+
+    def divisor(self, op: Any) -> int | None:
+        """By what to divide sums for ``op``; None if the switch does not do it."""
+        # The option on the left: ReduceOp compares with its own enumeration, the enumeration with nothing else.
+        if op == ReduceOp.SUM:
+            return 1
+        return self.workers if op == ReduceOp.AVG else None
+
+    def why_not(self, tensor: torch.Tensor, op: Any) -> str | None:
+        """Why ``tensor`` cannot be summed by the switch, or should not; None if it is to be. Equal on all ranks."""
+        if self.workers == 1:
+            return "one-rank"
+        if self.divisor(op) is None:
+            return f"op-{_name(op)}"
+        if tensor.layout is not torch.strided:
+            return "sparse"
+        if tensor.dtype not in FLOAT_TYPES:
+            return str(tensor.dtype).replace("torch.", "dtype-")
+        if tensor.device.type not in DEVICES:
+            return f"device-{tensor.device.type}"
+        # An empty tensor is below any threshold.
+        return "small" if tensor.nbytes < max(self.min_bytes, 1) else None
+
+    def sum(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> TensorWork:
+        """Sum or average in place; `why_not` has said None. The work raises `AllReduceError` if that cannot be."""
+        return self._submit(tensor, op)
+
+    def sum_scattered(self, output: torch.Tensor, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> TensorWork:
+        """Sum or average ``tensor`` and keep this rank's part in ``output``, the rank-th of equal parts.
+
+        The switch sends all sums to all ranks, so this costs what an all-reduce costs: one byte per float each way for
+        nat8, still less than the 4 (n - 1) / n of an exact reduce-scatter.
+        """
+        if tensor.numel() != output.numel() * self.workers or tensor.dtype != output.dtype:
+            raise ValueError(
+                f"output has {output.numel()} elements of {output.dtype}, input {tensor.numel()} of {tensor.dtype}: "
+                f"{self.workers} ranks need {self.workers} times as many"
+            )
+        sums = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        part = sums.view(-1)[self.rank * output.numel() : (self.rank + 1) * output.numel()].view(output.shape)
+
+        def keep() -> None:
+            output.copy_(part)
+            if output.is_cuda:
+                output.record_stream(torch.cuda.current_stream(output.device))
+
+        return self._submit(tensor, op, sums, keep, output)
+
+    def _submit(
+        self,
+        tensor: torch.Tensor,
+        op: Any,
+        out: torch.Tensor | None = None,
+        finish: Callable[[], None] | None = None,
+        result: torch.Tensor | None = None,
+    ) -> TensorWork:
+        try:
+            return self.join().submit(tensor, out, self.divisor(op) or 1, finish, result)
+        except AllReduceError as error:
+            return failed(error)
+
+    # --- the job ---
+
+    def join(self) -> TensorAllReduce:
+        """Join if that has not happened; waits for all ranks. Raises `AllReduceError` if it cannot."""
+        with self._lock:
+            if self._sums is None:
+                if self._closed:
+                    raise RuntimeError("the process group was destroyed")
+                # Two trainings may have groups of one name, and so may one that was started again: hence a number.
+                job = self._agree(_job_name(self._settings.job, self._label))
+                if self._settings.policy == "fallback":
+                    self._spare = self._make_spare(job)
+                self._sums = TensorAllReduce(inner=self._spare, job=job, **self._settings.options)
+                atexit.register(self._abandon)
+            return self._sums
+
+    @property
+    def counters(self) -> Counters:
+        """What this rank has done in this group, brought up to date."""
+        counters = Counters() if self._sums is None else self._sums.counters
+        return replace(counters, inner={**counters.inner, **self.inner})
+
+    def close(self) -> None:
+        """Leave the job. What is unfinished fails. No error if called twice.
+
+        While an exception is being handled, end the job for all ranks: they should not wait for this one.
+        """
+        self._close(sys.exception())
+
+    def abort(self) -> None:
+        """End the job for all ranks. No error if called twice."""
+        self._close(RuntimeError("its process group was aborted"))
+
+    def _abandon(self) -> None:
+        """The process ends, and nobody has destroyed the group."""
+        # An error is what the interpreter printed last. If a script just ends, others may still fetch their sums.
+        self._close(getattr(sys, "last_value", None))
+
+    def _close(self, error: BaseException | None) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed, sums = True, self._sums
+        atexit.unregister(self._abandon)
+        if sums is not None:
+            reason = "" if error is None else f"rank {self.rank} has failed: {type(error).__name__}: {error}"
+            sums.close(reason, end=error is not None)
+        if self._spare is not None:
+            self._spare.close()
+        if self._settings.summary:
+            job = "no job" if sums is None else f"job {sums.arrays.config.job}"
+            text = f"inagg: rank {self.rank} of {self.workers}, {job}\n{self.counters.summary()}"
+            print(text.replace("\n", "\n  "), file=sys.stderr, flush=True)
+
+
+def _job_name(base: str, label: str) -> str:
+    """A name that no other job has; what people need to recognise it comes first."""
+    unique = secrets.token_hex(8)
+    text = re.sub(r"[^A-Za-z0-9._:/-]", "_", f"{base}/{label}")
+    return f"{text[: NAME_CHARS_MAX - len(unique) - 1]}/{unique}"
+
+
+def _name(op: Any) -> str:
+    """The name of a `ReduceOp`, which may be a bare one of its enumeration."""
+    return next((name.lower() for name, known in ReduceOp.RedOpType.__members__.items() if op == known), "unknown")
+
+
+def agree_by(group: dist.ProcessGroup) -> Callable[[str], str]:
+    """An ``agree`` over a C++ process group with a CPU backend, which need not be known to torch.distributed."""
+
+    def agree(text: str) -> str:
+        letters = torch.tensor(list(text.encode().ljust(NAME_CHARS_MAX)), dtype=torch.uint8)
+        group.broadcast(letters, 0).wait()
+        return bytes(letters.tolist()).decode().rstrip()
+
+    return agree

@@ -1,0 +1,162 @@
+"""The plain all-reduce of tensors, without a process group: numpy views of CPU tensors, copies only where needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import numpy.typing as npt
+import torch
+
+from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.codec.callbacks import MakeCodec
+from inagg_host.io.futures import Work
+from inagg_host.stats import Counters
+from inagg_wire.scale import FloatType
+
+from .cuda import CudaStage
+from .tracing import SUBMIT, span
+from .work import TensorWork
+
+FLOAT_TYPES = {
+    torch.float16: FloatType.FLOAT16,
+    torch.bfloat16: FloatType.BFLOAT16,
+    torch.float32: FloatType.FLOAT32,
+    torch.float64: FloatType.FLOAT64,
+}
+"""What the switch can sum, and what the engine calls it."""
+
+DEVICES = ("cpu", "cuda")
+
+
+class TensorAllReduce:
+    """Sums tensors over all ranks of a job, in the network.
+
+        with TensorAllReduce(switch="10.0.0.1:47100", rank=0, workers=4) as all_reduce:
+            all_reduce(gradients)  # in place
+            work = all_reduce.submit(others, divisor=4)
+            ...
+            work.wait()
+
+    Takes the arguments of `inagg_host.allreduce.AllReduce`, or one that is there; either is closed by `close`. All
+    ranks must submit tensors of the same sizes and types in the same order. Methods may be called from any thread.
+    """
+
+    def __init__(self, arrays: AllReduce | None = None, **options: Any) -> None:
+        """Returns when all ranks have joined. Raises `ConfigError` or `AllReduceError`."""
+        self.arrays = AllReduce(**options) if arrays is None else arrays
+        self._stage: CudaStage | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __call__(self, tensor: torch.Tensor, out: torch.Tensor | None = None, divisor: int = 1) -> torch.Tensor:
+        """Sum ``tensor`` over all ranks, into ``out`` or in place, and return where. See `submit`."""
+        self.submit(tensor, out, divisor).wait()
+        return tensor if out is None else out
+
+    def submit(
+        self,
+        tensor: torch.Tensor,
+        out: torch.Tensor | None = None,
+        divisor: int = 1,
+        finish: Callable[[], None] | None = None,
+        result: torch.Tensor | None = None,
+    ) -> TensorWork:
+        """Begin to sum ``tensor`` (float16, bfloat16, float32 or float64, any strides; CPU or CUDA) into ``out`` or in
+        place; returns at once.
+
+        Neither may be touched until the work is done. ``divisor``: divide the sums by it, for a mean. ``finish`` is
+        called once when the sums are there, before the work is done; ``result``, if not the target, is then what the
+        work says that it has made. Raises ValueError for what cannot be summed,
+        `AllReduceError` if all is over.
+        """
+        target = tensor if out is None else out
+        if tensor.dtype not in FLOAT_TYPES or tensor.layout is not torch.strided or tensor.device.type not in DEVICES:
+            raise ValueError(
+                f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} cannot be summed in the network: give "
+                "a dense one of float16, bfloat16, float32 or float64 on CPU or CUDA"
+            )
+        if (target.shape, target.dtype, target.device) != (tensor.shape, tensor.dtype, tensor.device):
+            raise ValueError(f"out is {target.dtype} {tuple(target.shape)}, the values are {tensor.dtype} "
+                             f"{tuple(tensor.shape)}, or they are on different devices")  # fmt: skip
+        result = target if result is None else result
+        tensor, target = tensor.detach(), target.detach()
+        with span(SUBMIT), self._lock:
+            if self._closed:
+                raise AllReduceError("closed")
+            # Once a tensor has gone through the stage, which submits later, all must, to keep their order.
+            if self._stage is None and tensor.is_cuda:
+                self._stage = CudaStage(self)
+            if self._stage is not None:
+                return self._stage.submit(tensor, target, divisor, finish, result)
+            pending, finish = self.submit_cpu(tensor, target, divisor, finish)
+            return TensorWork(pending, [result], finish)
+
+    def submit_cpu(
+        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Callable[[], None] | None
+    ) -> tuple[Work, Callable[[], None] | None]:
+        """Submit a CPU tensor that was checked; the work, and what is to be called when its sums are there."""
+        if is_plain(target):
+            landing = target
+        else:
+            # As it lies in memory, a strided tensor could be summed too, but ranks may have different strides.
+            landing = torch.empty(target.shape, dtype=target.dtype)
+            finish = _after(lambda: target.copy_(landing), finish)
+        if not is_plain(tensor):
+            tensor = tensor.contiguous().resolve_neg()
+        work = self.arrays.submit(view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor)
+        return work, finish
+
+    def submit_codec(self, codec: MakeCodec, tensor: torch.Tensor, divisor: int) -> Work:
+        """Submit ``tensor``, which was checked and is where only ``codec`` can reach it."""
+        return self.arrays.submit_codec(codec, tensor.numel(), FLOAT_TYPES[tensor.dtype], divisor)
+
+    @property
+    def codec_lanes(self) -> int | None:
+        """Lanes of a block, for codecs; None where the policy needs the values in the host's memory."""
+        return self.arrays.lanes if self.arrays.config.policy == "raise" else None
+
+    @property
+    def counters(self) -> Counters:
+        """What this rank has done, brought up to date."""
+        return self.arrays.counters
+
+    def close(self, reason: str = "", end: bool = False) -> None:
+        """Leave the job, or ``end`` it for all ranks. What is unfinished fails. No error if called twice."""
+        with self._lock:
+            self._closed = True
+        self.arrays.close(reason, end)
+        if self._stage is not None:
+            self._stage.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the memory of ``tensor`` holds its elements in order, as they are."""
+    return tensor.is_contiguous() and not tensor.is_neg()
+
+
+def view(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """The same memory as an array; bfloat16, which numpy does not have, as uint16."""
+    if tensor.dtype is torch.bfloat16:
+        tensor = tensor.view(torch.uint16)
+    array: npt.NDArray[Any] = tensor.numpy()
+    return array
+
+
+def _after(first: Callable[[], object], then: Callable[[], None] | None) -> Callable[[], None]:
+    def both() -> None:
+        first()
+        if then is not None:
+            then()
+
+    return both

@@ -1,0 +1,50 @@
+"""Ranges in the traces of torch.profiler."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
+
+from torch.autograd import profiler
+from torch.autograd.profiler import record_function
+from torch.futures import Future
+
+from inagg_host.io.phases import trace_with
+
+T = TypeVar("T")
+
+ALL_REDUCE = "inagg::all_reduce"
+"""From the submission to the end, also while the submitting thread does other things."""
+SUBMIT = "inagg::submit"
+"""Handing a tensor to the transport's thread."""
+WAIT = "inagg::wait"
+"""A thread waits for sums."""
+
+
+def recording() -> bool:
+    """Whether there is a profiler; it need not record this thread."""
+    return profiler._is_profiler_enabled
+
+
+def span(name: str) -> AbstractContextManager[object]:
+    """A range as long as the block; free of charge if nobody records."""
+    return record_function(name) if recording() else nullcontext()
+
+
+def begin(name: str) -> record_function | None:
+    """Begin a range that `end_with` ends; None if nobody records."""
+    if not recording():
+        return None
+    started = record_function(name)
+    started.__enter__()  # type: ignore[no-untyped-call]
+    return started
+
+
+def end_with(started: record_function, future: Future[T]) -> Future[T]:
+    """End the range when ``future`` is done. The future that is returned is done right after."""
+    return started._call_end_callbacks_on_future(future)
+
+
+# A profiler records threads that it was started on and, with `torch.profiler._ExperimentalConfig(
+# profile_all_threads=True)`, all others: then the phases of the transport's thread are in the trace, too.
+trace_with(lambda name: record_function(name) if recording() else None)

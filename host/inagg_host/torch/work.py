@@ -1,0 +1,187 @@
+"""Work objects and futures as torch.distributed wants them, over the operations of the transport."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+from inagg_host.allreduce import AllReduceError
+
+from .tracing import ALL_REDUCE, WAIT, begin, end_with, span
+
+NO_TIMEOUT = timedelta(0)
+"""What c10d says for "as long as the group's timeout"."""
+
+
+class Pending(Protocol):
+    """Something that will be done: `inagg_host.io.futures.Work`, or a future of concurrent.futures."""
+
+    def done(self) -> bool:
+        """Whether it is over, well or not."""
+
+    def result(self, timeout: float | None = None, /) -> Any:
+        """Wait; raises what went wrong, or TimeoutError."""
+
+    def exception(self, timeout: float | None = None, /) -> BaseException | None:
+        """Wait; what went wrong, or None."""
+
+    def add_done_callback(self, call: Callable[[Any], None], /) -> None:
+        """Have ``call`` called when it is over, on a thread where it may block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Where the sums of a CUDA tensor arrive: they are there when ``stream`` has come to ``ready``."""
+
+    device: torch.device
+    stream: torch.cuda.Stream
+    ready: torch.cuda.Event
+
+
+class TensorWork(dist.Work):
+    """Tensors on their way through the switch. What waits on the host waits here; `get_future` is for the rest."""
+
+    def __init__(
+        self,
+        pending: Pending,
+        tensors: list[torch.Tensor],
+        finish: Callable[[], None] | None = None,
+        arrival: Arrival | None = None,
+    ) -> None:
+        """``finish`` is called once when the sums are there, by whoever comes first."""
+        super().__init__()
+        self._pending, self._tensors, self._finish, self._arrival = pending, tensors, finish, arrival
+        self._lock = threading.Lock()
+        self._future: Future[list[torch.Tensor]] | None = None
+        self._range = begin(ALL_REDUCE)
+        if self._range is not None:
+            self.get_future()  # it ends the range
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Wait for the sums. Raises what went wrong, and RuntimeError after ``timeout`` (then it goes on)."""
+        with span(WAIT):
+            try:
+                self._pending.result(timeout.total_seconds() if timeout else None)
+            except TimeoutError:
+                raise AllReduceError(f"no result within the {timeout.total_seconds():g} s of wait") from None
+            self._finish_once()
+            self.synchronize()
+        return True
+
+    def get_future(self) -> Future[Any]:
+        """A future of the list of tensors."""
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            arrival = self._arrival
+            raw: Future[Any] = Future() if arrival is None else Future(devices=[arrival.device])
+            # An exception that a future was given by set_exception ends the process when DDP's reducer meets it. One
+            # that a callback raised does not.
+            self._future = raw.then(lambda done: done.value())
+            if self._range is not None:
+                self._future = end_with(self._range, self._future)
+            future = self._future
+        self._pending.add_done_callback(lambda _: self._complete(raw))
+        return future
+
+    def _complete(self, raw: Future[Any]) -> None:
+        try:
+            self._pending.result()
+            self._finish_once()
+        except Exception as error:  # it belongs to whoever waits for the future
+            raw.set_exception(error)
+            return
+        # A future that knows a device lets streams wait for what is on the current one now.
+        with nullcontext() if self._arrival is None else torch.cuda.stream(self._arrival.stream):
+            raw.set_result(self._tensors)
+
+    def _finish_once(self) -> None:
+        with self._lock:
+            finish, self._finish = self._finish, None
+            if finish is not None:
+                finish()
+
+    def synchronize(self) -> None:
+        """Make the current stream wait for the sums, where there are streams."""
+        if self._arrival is not None:
+            torch.cuda.current_stream(self._arrival.device).wait_event(self._arrival.ready)
+
+    def is_completed(self) -> bool:
+        """Whether it is over, well or not."""
+        return self._pending.done()
+
+    def is_success(self) -> bool:
+        """Whether the sums are there."""
+        return self._pending.done() and self._pending.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """What went wrong, if it is over."""
+        return self._pending.exception() if self._pending.done() else None
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors that hold the sums, when they are there."""
+        self.wait()
+        return self._tensors
+
+
+def failed(error: Exception) -> TensorWork:
+    """A work that has failed. DDP's reducer survives an error in a future, not one that is raised at once."""
+    pending: concurrent.futures.Future[None] = concurrent.futures.Future()
+    pending.set_exception(error)
+    return TensorWork(pending, [])
+
+
+class JoinedWork(dist.Work):
+    """Several works as one, the result of a coalesced operation."""
+
+    def __init__(self, works: Sequence[dist.Work], tensors: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._works, self._tensors = list(works), tensors
+        self._future: Future[Any] | None = None
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Wait for all of them. Raises what went wrong with one."""
+        return all([work.wait(timeout) for work in self._works])
+
+    def get_future(self) -> Future[Any]:
+        """A future of the list of all tensors."""
+        if self._future is None:
+            done = torch.futures.collect_all([work.get_future() for work in self._works])
+            self._future = done.then(lambda all_of_them: self._take(all_of_them.value()))
+        return self._future
+
+    def _take(self, futures: list[Future[Any]]) -> list[torch.Tensor]:
+        for future in futures:
+            future.value()
+        return self._tensors
+
+    def synchronize(self) -> None:
+        """Make the current stream wait for all of them."""
+        for work in self._works:
+            work.synchronize()
+
+    def is_completed(self) -> bool:
+        """Whether all are over."""
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        """Whether all went well."""
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> Any:
+        """What went wrong with the first that failed, of those that are over."""
+        return next((e for work in self._works if (e := work.exception()) is not None), None)
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors, when all are there."""
+        self.wait()
+        return self._tensors

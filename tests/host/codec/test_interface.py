@@ -1,0 +1,234 @@
+"""What the package promises beside the bits: what it refuses, threads, flush-to-zero, the golden contributions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.host.codec.reference import (
+    agree,
+    assert_encodes_as_reference,
+    bits,
+    blocks_of,
+    decode_all,
+    encode_all,
+    expected_values,
+    make_job,
+    random_result,
+    random_values,
+)
+from tests.vectors.load import Vector, label, vectors
+
+from inagg_host import codec as kernels
+from inagg_host.codec import Job
+from inagg_wire.errors import AdmissionError
+from inagg_wire.formats import FORMATS, job_format
+from inagg_wire.layout import HEADER_BYTES, Op
+from inagg_wire.scale import SCALE_BIAS, FloatType, Unit, unit
+
+JOB = make_job("nat8", FloatType.FLOAT32, lanes=8)
+ONE = np.zeros(1, np.int64)
+
+
+def encode(job: Job = JOB, **changed: Any) -> int:
+    arguments: dict[str, Any] = {
+        "values": np.ones(20, np.float32),
+        "blocks": ONE,
+        "numbers": ONE,
+        "scales": np.full(3, 120, np.uint8),
+        "refinements": None,
+        "datagrams": np.zeros((2, job.datagram_bytes), np.uint8),
+        "rows": ONE,
+    }
+    return kernels.encode(job, **(arguments | changed))
+
+
+def decode(job: Job = JOB, **changed: Any) -> int:
+    arguments: dict[str, Any] = {
+        "datagrams": np.zeros((2, job.result_bytes), np.uint8),
+        "rows": ONE,
+        "values": np.ones(20, np.float32),
+        "blocks": ONE,
+        "scales": np.full(3, 120, np.uint8),
+        "refinements": None,
+    }
+    return kernels.decode(job, **(arguments | changed))
+
+
+def test_what_is_right() -> None:
+    assert encode() == kernels.ALL_GOOD
+    assert decode() == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"values": np.ones(20, np.float64)},
+        {"values": np.ones((4, 5), np.float32)},
+        {"values": np.ones(40, np.float32)[::2]},
+        {"values": np.zeros(81, np.uint8)[1:].view(np.float32)},
+        {"values": np.ones(20, ">f4")},
+        {"scales": np.full(2, 120, np.uint8)},
+        {"scales": np.full(3, 120, np.int64)},
+        {"datagrams": np.zeros((2, 31), np.uint8)},
+        {"datagrams": np.zeros(64, np.uint8)},
+        {"datagrams": np.zeros((2, 64), np.uint8)[:, ::2]},
+        {"datagrams": np.zeros((2, 32), np.int8)},
+        {"rows": np.zeros(1, np.int32)},
+        {"blocks": np.zeros(4, np.int64)[::2]},
+    ],
+    ids=lambda c: " ".join(c),
+)
+def test_other_arrays_are_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"values|row|fewer"):
+        encode(**changed)
+    with pytest.raises(ValueError, match=r"values|row|fewer"):
+        decode(**changed)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"blocks": ONE + 3}, {"blocks": ONE - 1}, {"rows": ONE + 2}, {"rows": ONE - 1}, {"rows": np.zeros(2, np.int64)}],
+    ids=str,
+)
+def test_what_is_not_there_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(IndexError):
+        encode(**changed)
+    with pytest.raises(IndexError):
+        decode(**changed)
+
+
+def test_a_refined_format_needs_refinements() -> None:
+    with pytest.raises(ValueError, match="dith8"):
+        encode(make_job("dith8", FloatType.FLOAT32, lanes=8))
+
+
+def test_results_do_not_go_to_read_only_memory() -> None:
+    values = np.ones(20, np.float32)
+    values.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        decode(values=values)
+
+
+def test_a_job_that_cannot_be() -> None:
+    nat8 = job_format("nat8")
+    with pytest.raises(AdmissionError):
+        Job(nat8, 33, 0, 8, 0, FloatType.FLOAT32)
+    with pytest.raises(AdmissionError):
+        Job(nat8, 2, 0, 12, 0, FloatType.FLOAT32)
+    with pytest.raises(ValueError, match="rank"):
+        Job(nat8, 2, 2, 8, 0, FloatType.FLOAT32)
+    with pytest.raises(ValueError, match="seed"):
+        Job(nat8, 2, 1, 8, 1 << 32, FloatType.FLOAT32)
+
+
+def test_a_job_knows_the_units_of_the_reference() -> None:
+    for name in FORMATS:
+        for workers in (1, 3, 32):
+            job = make_job(name, FloatType.FLOAT32, workers, lanes=32)
+            of_one = unit(job.format, workers, SCALE_BIAS, 5)
+            mantissa = 262 if job.refined else 1
+            assert of_one == Unit(mantissa, -job.for_encode.fraction_bits)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_warm_up_leaves_nothing_to_compile(name: str) -> None:
+    job = make_job(name, FloatType.FLOAT32)
+    kernels.warm_up(job)
+    compiled = len(kernels.encoder.encode.signatures), len(kernels.decoder.decode.signatures)
+    values = random_values(np.random.default_rng(9), 3 * job.lanes, FloatType.FLOAT32, 0.0)
+    scales, refinements = agree(job, values)
+    encode_all(job, values, scales, refinements)
+    payloads = np.zeros((3, job.result_bytes - HEADER_BYTES), np.uint8)
+    decode_all(job, payloads, values.size, scales, refinements)
+    assert compiled == (len(kernels.encoder.encode.signatures), len(kernels.decoder.decode.signatures))
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    job = make_job("nat4", FloatType.FLOAT32, lanes=1448)
+    values = [random_values(np.random.default_rng(i), 50 * job.lanes, FloatType.FLOAT32, -float(i)) for i in range(4)]
+    agreed = [agree(job, v) for v in values]
+    want = [encode_all(job, v, *a)[1] for v, a in zip(values, agreed, strict=True)]
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        for _ in range(20):
+            if (encode_all(job, values[i], *agreed[i])[1] != want[i]).any():
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@contextmanager
+def flush_to_zero() -> Iterator[None]:
+    torch = pytest.importorskip("torch", reason="nothing else here can set the processor's flush-to-zero mode")
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no flush-to-zero mode")
+    try:
+        smallest = np.array([1], np.uint32).view(np.float32)
+        assert smallest[0] * np.float32(1.0) == 0.0, "the mode is not on"
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("name", ["nat8", "tern", "dith8", "fix32"])
+@pytest.mark.parametrize("float_type", list(FloatType), ids=lambda t: t.name.lower())
+def test_flush_to_zero_changes_nothing(name: str, float_type: FloatType) -> None:
+    """Subnormals go in and come out, in a thread where float arithmetic has none."""
+    job = make_job(name, float_type, workers=2, lanes=64)
+    values = np.zeros(512, float_type.dtype)
+    bits(values)[:] = np.arange(1, 513)  # all subnormal, or (bfloat16) some
+    values[400:] = random_values(np.random.default_rng(10), 112, float_type, -13.0)
+    rows = np.stack([random_result(np.random.default_rng(i), job) for i in range(8)])
+    with flush_to_zero():
+        magnitudes = kernels.largest(job, values)
+        scales = kernels.scale_bytes(job, magnitudes)
+        refinements = np.zeros_like(scales)
+        if job.refined:
+            kernels.refine_bytes(job, magnitudes, scales, refinements)
+        bad, datagrams = encode_all(job, values, scales, refinements)
+        _, results = decode_all(job, rows, values.size, scales, refinements)
+    agreed = agree(job, values)
+    assert (scales == agreed[0]).all()
+    assert (refinements == agreed[1]).all()
+    assert bad == kernels.ALL_GOOD
+    assert_encodes_as_reference(job, values, scales, refinements)
+    assert (datagrams == encode_all(job, values, scales, refinements)[1]).all()
+    for i, block in enumerate(blocks_of(job, results)):
+        want = expected_values(job, rows[i], block.size, int(scales[i]), int(refinements[i]))
+        assert (bits(block) == bits(want)).all()
+
+
+SUMS = [v for v in vectors("contributions") if v["op"] == Op.SUM]
+
+
+@pytest.mark.parametrize("vector", SUMS, ids=label)
+def test_golden_contributions(vector: Vector) -> None:
+    float_type = FloatType[vector["float_type"].upper()]
+    values = np.array([int(v, 16) for v in vector["values"]], f"u{float_type.dtype.itemsize}").view(float_type.dtype)
+    job = make_job(vector["format"], float_type, vector["workers"], values.size, vector["seed"], rank=vector["worker"])
+    first = unit(job.format, job.workers, SCALE_BIAS)
+    assert first is not None
+    scale_byte = vector["unit"]["exponent"] - first.exponent + SCALE_BIAS if vector["unit"] else 255
+    refinement = vector["unit"]["mantissa"] - first.mantissa if vector["unit"] else 0
+    number = int(vector["block"], 16)
+    bad, datagrams = encode_all(
+        job,
+        values,
+        np.array([scale_byte], np.uint8),
+        np.array([refinement], np.uint8),
+        number - (1 << 64) if number >> 63 else number,
+    )
+    assert bad == kernels.ALL_GOOD
+    want = bytes.fromhex(vector["datagram"])
+    assert datagrams[0, HEADER_BYTES:].tobytes() == want[HEADER_BYTES:]

@@ -1,0 +1,57 @@
+"""Fixtures of the tests of transports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from inagg_host import codec
+from inagg_host.io.loop import warm_up
+from inagg_switch.aggregator import Aggregator
+from inagg_switch.pump import Pump
+from inagg_wire.formats import job_format
+from inagg_wire.link import UdpLink
+from inagg_wire.scale import FloatType
+
+from .rig import LANES, count_runs
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A 1 for each run of the compiled loop."""
+    return count_runs(monkeypatch)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No timer of the protocol runs out: what wakes a transport is what the test does."""
+    for name in ("RTO_MIN_S", "RTO_FIRST_S", "RTO_MAX_S"):
+        monkeypatch.setattr(f"inagg_host.core.rtt.{name}", 600.0)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _compiled() -> None:
+    """On a new machine that takes longer than a test waits."""
+    for fmt in ("nat8", "dith8", "fix32"):
+        for float_type in FloatType:
+            job = codec.Job(job_format(fmt), 1, 0, LANES, 0, float_type)
+            codec.warm_up(job)
+            warm_up(job.format, 1, 0, LANES, float_type)
+    with UdpLink() as link, ExitStack() as stack:
+        aggregator = Aggregator(2, 8, jobs=1)
+        for _ in aggregator.receive(np.zeros(1, np.uint8), 1, link.address, 0.0):
+            raise AssertionError("one byte is no datagram and has no answer")
+        bell = os.eventfd(1, os.EFD_CLOEXEC)
+        stack.callback(os.close, bell)
+        if (port := link.port()) is not None:
+            Pump(link, aggregator).run(port, bell)

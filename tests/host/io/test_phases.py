@@ -1,0 +1,69 @@
+"""What the transport is doing at a time: the seconds of each phase, and the ranges of a profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from inagg_host.io import phases
+from inagg_host.io.phases import Phase, Stopwatch, trace_with
+from inagg_host.stats import Counters, Totals
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Where ranges leave their names as they begin and end."""
+    seen: list[str] = []
+
+    @contextmanager
+    def span(name: str) -> Iterator[None]:
+        seen.append(f"+{name}")
+        yield
+        seen.append(f"-{name}")
+
+    monkeypatch.setattr(phases, "_tracers", [])
+    trace_with(span)
+    return seen
+
+
+def test_each_phase_counts_its_own_seconds() -> None:
+    times = iter([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
+    counters = Counters()
+    watch = Stopwatch(counters, lambda: next(times))
+    for phase in (Phase.NETWORK, Phase.DECODE, Phase.ENCODE, Phase.NETWORK, None, Phase.IDLE, Phase.ENCODE):
+        watch.begin(phase)
+    assert (counters.network_s, counters.decode_s, counters.encode_s) == (1.0 + 8.0, 2.0, 4.0)
+    assert counters.idle_s == 32.0
+
+
+def test_a_lap_counts_what_has_passed_once() -> None:
+    times = iter([1.0, 3.0, 6.0])
+    counters = Counters()
+    watch = Stopwatch(counters, lambda: next(times))
+    watch.begin(Phase.DECODE)
+    watch.lap()
+    assert counters.decode_s == 2.0
+    watch.begin(None)
+    assert counters.decode_s == 5.0
+
+
+def test_one_range_at_a_time(traced: list[str]) -> None:
+    watch = Stopwatch(Counters())
+    for phase in (Phase.NETWORK, Phase.ENCODE, None):
+        watch.begin(phase)
+    assert traced == ["+inagg::network", "-inagg::network", "+inagg::encode", "-inagg::encode"]
+
+
+def test_a_tracer_may_decline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phases, "_tracers", [])
+    trace_with(lambda name: None)
+    watch = Stopwatch(Counters())
+    watch.begin(Phase.NETWORK)
+    watch.begin(None)
+
+
+def test_totals_tell_what_came_after_others() -> None:
+    earlier, later = Totals(1, 2, 3, 4, 5, 0.5, 0.25, 1.0), Totals(11, 22, 33, 44, 55, 1.5, 2.25, 4.0)
+    assert later.since(earlier) == Totals(10, 20, 30, 40, 50, 1.0, 2.0, 3.0)

@@ -1,0 +1,59 @@
+"""torch.compile of a DDP module, and of functions with collectives."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from tests.host.torch.ranks import LARGE, Counted, digest, equal, world
+from tests.host.torch.test_ddp import backward
+from tests.host.torch.world import World
+from torch.nn.parallel import DistributedDataParallel
+
+from inagg_testbed.training import make_model
+
+
+def train_compiled(backend: str) -> tuple[list[str], int]:
+    """The digest of all gradients after each step, and what was carried."""
+    model = DistributedDataParallel(make_model(0))
+    compiled = torch.compile(model, backend=backend)
+    digests = []
+    with Counted() as counted:
+        for step in range(3):
+            model.zero_grad()
+            backward(compiled(torch.ones(8, 1, 8, 8) * (1 + step + dist.get_rank())).square().sum())
+            digests.append(digest(*(p.grad for p in model.parameters() if p.grad is not None)))
+    return digests, counted.carried
+
+
+def test_a_compiled_ddp_module(two: World) -> None:
+    digests, carried = equal(two.run(train_compiled, "aot_eager"))
+    assert len(set(digests)) == 3
+    assert carried >= 3
+
+
+@pytest.mark.slow
+def test_a_ddp_module_compiled_by_inductor(two: World) -> None:
+    digests, _ = equal(two.run(train_compiled, "inductor"))
+    assert len(set(digests)) == 3
+
+
+def compiled_function() -> tuple[list[float], int]:
+    def with_functional(x: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, functional.all_reduce(x * 2, "sum", world())) + 1
+
+    def in_place(x: torch.Tensor) -> torch.Tensor:
+        x = x * 2
+        dist.all_reduce(x)
+        return x + 1
+
+    with Counted() as counted:
+        results = [torch.compile(f, backend="aot_eager")(torch.ones(LARGE)) for f in (with_functional, in_place)]
+    return [float(result[0]) for result in results], counted.carried
+
+
+def test_collectives_inside_of_a_compiled_function(two: World) -> None:
+    assert equal(two.run(compiled_function)) == ([5.0, 5.0], 2)

@@ -1,0 +1,199 @@
+"""CUDA tensors: staged through pinned memory, beside the training stream; and what of that needs no GPU."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.host.torch.ranks import LARGE, digest, equal
+from tests.host.torch.world import World
+from torch._C._distributed_c10d import PrefixStore
+
+from inagg_host.allreduce import AllReduceError
+from inagg_host.torch import InaggState, TensorAllReduce, inagg_hook
+from inagg_host.torch.cuda import CudaStage
+from inagg_host.torch.inner import ArrayGroup
+
+
+def sum_through_stage(name: str) -> tuple[list[float], str]:
+    """CPU tensors take the way of CUDA tensors, once there was one of those: in order, futures and all."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
+        all_reduce._stage = CudaStage(all_reduce)
+        tensors = [torch.full((LARGE + i,), 2.0 ** (i % 4)) for i in range(10)]
+        works = [all_reduce.submit(tensor) for tensor in tensors]
+        chained = [work.get_future().then(lambda done: float(done.value()[0][0])) for work in works]
+        out = torch.zeros(200, 100)
+        all_reduce.submit(torch.ones(100, 200).t(), out, divisor=workers).wait()
+        values = [*torch.futures.wait_all(chained), float(out.min())]
+        noise = all_reduce(torch.randn(LARGE, generator=torch.Generator().manual_seed(rank)))
+    with pytest.raises(RuntimeError, match="closed"):
+        all_reduce.submit(torch.ones(LARGE)).wait()
+    return values, digest(noise)
+
+
+def test_the_stage_keeps_the_order(two: World) -> None:
+    values, _ = equal(two.run(sum_through_stage, f"stage-{os.getpid()}"))
+    assert values == [2.0 * 2.0 ** (i % 4) for i in range(10)] + [1.0]
+
+
+def sum_both_ways(name: str, fmt: str, policy: str, device: str = "cpu") -> tuple[list[str], list[str]]:
+    """Digests of sums of CPU tensors, and of the same on ``device`` through the stage: same seed, slots and noise."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    store = PrefixStore(f"{name}/", dist.distributed_c10d._get_default_store())
+
+    def sums(staged: bool, attempt: int) -> tuple[int, list[str]]:
+        inner = None
+        if policy == "fallback":
+            inner = ArrayGroup(
+                PrefixStore(f"{staged}-{attempt}/", store), rank, workers, dist.distributed_c10d.default_pg_timeout
+            )
+        options: dict[str, Any] = {
+            "job": f"{name}-{staged}-{attempt}",
+            "format": fmt,
+            "seed": 5,
+            "window": 64,
+            "policy": policy,
+            "inner": inner,
+        }
+        with TensorAllReduce(rank=rank, workers=workers, **options) as all_reduce:
+            network = all_reduce.arrays._network
+            assert network is not None
+            base = network.engine.epoch.shards[0].lease.base
+            if staged and device == "cpu":
+                all_reduce._stage = CudaStage(all_reduce, frozenset({"cpu"}))
+            here = torch.device(device if staged else "cpu")
+            generator = torch.Generator().manual_seed(rank)
+            found = []
+            for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+                large = torch.randn(300, 3000, generator=generator).to(dtype).to(here)
+                large[5, 7] = float("nan")
+                out = torch.empty(3000, 300, dtype=dtype, device=here).t()
+                all_reduce.submit(large, out, divisor=workers).wait()
+                other = torch.randn(7000, generator=generator).to(dtype).to(here)
+                works = [all_reduce.submit(part) for part in (large.t()[:100], other)]
+                for work in works:
+                    work.get_future().wait()
+                found += [digest(part.cpu()) for part in (out, large.t()[:100], other)]
+        if inner is not None:
+            inner.close()
+        dist.barrier()
+        return base, found
+
+    # The noise depends on the slots, and the first job may not have given its own back when the second one begins.
+    for attempt in range(10):
+        (usual_base, usual), (staged_base, staged) = sums(False, attempt), sums(True, attempt)
+        if usual_base == staged_base:
+            return usual, staged
+    raise AssertionError("the jobs never had the same slots")
+
+
+@pytest.mark.parametrize("fmt", ["nat8", "dith8", "fix32"])
+def test_a_tensor_that_is_encoded_where_it_is_has_the_same_sums(two: World, fmt: str) -> None:
+    usual, staged = equal(two.run(sum_both_ways, f"ways-{fmt}-{os.getpid()}", fmt, "raise"))
+    assert staged == usual
+
+
+def test_a_tensor_that_is_staged_for_the_fallback_has_the_same_sums(two: World) -> None:
+    usual, staged = equal(two.run(sum_both_ways, f"ways-fallback-{os.getpid()}", "nat8", "fallback"))
+    assert staged == usual
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("fmt", "policy"), [("nat8", "raise"), ("dith8", "raise"), ("nat8", "fallback")])
+def test_sums_of_gpu_tensors_have_the_bits_of_those_of_cpu_tensors(two: World, fmt: str, policy: str) -> None:
+    name = f"gpu-{fmt}-{policy}-{os.getpid()}"
+    usual, on_gpu = equal(two.run(sum_both_ways, name, fmt, policy, "cuda"))
+    assert on_gpu == usual
+
+
+def fail_through_stage(name: str) -> str:
+    """What comes of a tensor that is on its way when all is closed."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    all_reduce = TensorAllReduce(rank=rank, workers=workers, job=name)
+    all_reduce._stage = CudaStage(all_reduce, frozenset({"cpu"}))
+    dist.barrier()
+    told = ""
+    if rank == 0:
+        work = all_reduce.submit(torch.ones(LARGE))
+        threading.Timer(0.2, all_reduce.close).start()
+        try:
+            work.wait()
+        except AllReduceError as error:
+            told = str(error)
+    dist.barrier()
+    all_reduce.close()
+    return told
+
+
+def test_what_is_on_its_way_through_the_stage_fails_when_it_is_closed(two: World) -> None:
+    told = two.run(fail_through_stage, f"closed-{os.getpid()}")
+    assert told[0] == "closed before the sums were there"
+
+
+def sum_on_gpu() -> tuple[list[float], str]:
+    """Both ranks on one GPU: in place, strided, chained, scattered, and a CPU tensor after them."""
+    device = torch.device("cuda", 0)
+    large = torch.ones(LARGE, device=device)
+    work = dist.all_reduce(large, async_op=True)
+    work.wait()
+    doubled = large * 2  # on the current stream, after the sums have arrived
+    strided = torch.ones(300, 200, device=device).t()
+    dist.all_reduce(strided)
+    future = dist.all_reduce(torch.full((LARGE,), 4.0, device=device), async_op=True).get_future()
+    chained = future.then(lambda done: done.value()[0] + 1).wait()
+    part = torch.zeros(LARGE, device=device)
+    dist.reduce_scatter_single(part, torch.ones(2 * LARGE, device=device))
+    after = torch.ones(LARGE)
+    dist.all_reduce(after)
+    results = [doubled, strided, chained, part, after]
+    return [float(x.min().cpu()) for x in results], digest(*(x.cpu() for x in results))
+
+
+@pytest.mark.gpu
+def test_cuda_tensors_are_summed(two: World) -> None:
+    values, _ = equal(two.run(sum_on_gpu))
+    assert values == [4.0, 2.0, 9.0, 2.0, 2.0]
+
+
+def train_on_gpu() -> str:
+    device = torch.device("cuda", 0)
+    with InaggState(min_bytes=0) as state:
+        layers = [torch.nn.Linear(512, 512) for _ in range(4)]
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers).to(device), bucket_cap_mb=1.0)
+        model.register_comm_hook(state, inagg_hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(5):
+            optimizer.zero_grad()
+            model(torch.full((8, 512), 1.0 + step + dist.get_rank(), device=device)).square().mean().backward()
+            optimizer.step()
+        return digest(*(p.cpu() for p in model.parameters()))
+
+
+@pytest.mark.gpu
+def test_ddp_on_a_gpu_has_the_same_parameters_on_all_ranks(beside: World) -> None:
+    equal(beside.run(train_on_gpu))
+
+
+def launch_without_waiting() -> bool:
+    """Whether submitting returns while the stream is still busy, for half a second, with what comes before."""
+    device = torch.device("cuda", 0)
+    values = torch.ones(1 << 20, device=device)
+    dist.all_reduce(values)
+    torch.cuda.synchronize(device)
+    torch.cuda._sleep(1_000_000_000)  # type: ignore[no-untyped-call]  # cycles
+    busy_until = torch.cuda.current_stream(device).record_event()
+    work = dist.all_reduce(values, async_op=True)
+    submitted_while_busy = not busy_until.query()
+    work.wait()
+    torch.cuda.synchronize(device)
+    return submitted_while_busy
+
+
+@pytest.mark.gpu
+def test_submitting_does_not_wait_for_the_stream(two: World) -> None:
+    assert two.run(launch_without_waiting) == [True, True]

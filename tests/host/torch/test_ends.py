@@ -1,0 +1,224 @@
+"""How training ends, well or not: nothing hangs, nothing is left, and the switch knows."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.host.torch.ranks import LARGE
+from tests.host.torch.world import World
+
+from inagg_host.allreduce import AllReduceError
+from inagg_host.torch import Options
+from inagg_host.torch.inner import ArrayGroup
+from inagg_host.torch.job import GroupJob
+from inagg_switch.control.client import ControlClient
+
+REPOSITORY = Path(__file__).parents[3]
+SCRIPT = REPOSITORY / "tests" / "host" / "pytorch" / "script.py"
+PATIENCE_S = 60.0
+INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
+
+
+@dataclass
+class Rank:
+    """A process of the script."""
+
+    process: subprocess.Popen[str]
+
+    def until(self, words: str) -> str:
+        """Read lines until one has ``words``; that one."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if words in line:
+                return line
+        raise AssertionError(f"ended without saying {words!r}: {self.end()}")
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end: exit code, the rest of stdout, stderr."""
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, out, err
+
+
+@contextmanager
+def running(*command: str, **environment: str) -> Iterator[Rank]:
+    """A process that is killed if the test fails."""
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=REPOSITORY, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield Rank(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def two_ranks(switch: str, mode: str, **environment: str) -> Iterator[list[Rank]]:
+    """Ranks 0 and 1 of the script."""
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    shared = {
+        "INAGG_SWITCH": switch, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True", **environment,
+    }  # fmt: skip
+    with (
+        running(str(SCRIPT), mode, RANK="0", **shared) as first,
+        running(str(SCRIPT), mode, RANK="1", **shared) as second,
+    ):
+        yield [first, second]
+
+
+def jobs(switch: str) -> list[str]:
+    """Names of the jobs that run."""
+    with ControlClient(switch) as client:
+        return [job.spec.name for job in client.list().jobs]
+
+
+def gone(switch: str, before: list[str]) -> bool:
+    """Whether all jobs that are not among ``before`` end soon."""
+    give_up_s = time.monotonic() + 10
+    while set(jobs(switch)) - set(before):
+        if time.monotonic() > give_up_s:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+# --- well ---
+
+
+def test_torchrun_trains_and_leaves_nothing(switch: str) -> None:
+    before = jobs(switch)
+    arguments = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT), "train")
+    with running(*arguments, INAGG_SWITCH=switch, INAGG_SUMMARY="1") as launcher:
+        code, out, err = launcher.end()
+    assert code == 0, err
+    results = sorted(line.partition(" ends with ")[2] for line in out.splitlines())
+    assert len(results) == 2
+    assert results[0] == results[1]
+    assert float(results[0].split()[-1]) > 0.9
+    assert err.count("tensors") == err.count("through the inner group") == 2, err
+    assert set(jobs(switch)) <= set(before)
+
+
+def threads_and_files() -> tuple[list[str], list[str]]:
+    """Of this process: names of threads (of Python and of others), and what its file descriptors are."""
+    gc.collect()
+    tasks = [(Path("/proc/self/task") / task / "comm").read_text().strip() for task in os.listdir("/proc/self/task")]
+    names = sorted([thread.name for thread in threading.enumerate()] + tasks)
+    files = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            files.append(os.readlink(f"/proc/self/fd/{descriptor}").partition(":")[0])
+        except FileNotFoundError:
+            continue  # that of the listing itself
+    return names, sorted(files)
+
+
+def come_and_go(times: int) -> list[tuple[list[str], list[str]]]:
+    """What there is after each time that a group was made, used and destroyed."""
+    found = []
+    for _ in range(times):
+        group = dist.new_group(backend="inagg", pg_options=Options(window=16))
+        work = dist.all_reduce(torch.ones(LARGE), group=group, async_op=True)
+        work.get_future().then(lambda done: done.value()).wait()
+        dist.all_reduce(torch.ones(1), group=group)
+        dist.barrier(group)
+        dist.destroy_process_group(group)
+        del group, work
+        dist.barrier()
+        found.append(threads_and_files())
+    return found
+
+
+def test_a_destroyed_group_leaves_no_thread_and_no_socket(beside: World) -> None:
+    """The first one starts what gRPC and Gloo keep for the process."""
+    for found in beside.run(come_and_go, 5):
+        threads, files = zip(*found, strict=True)
+        assert not [name for name in threads[-1] if name.startswith("inagg")]
+        assert len(threads[-1]) <= len(threads[1]), (threads[1], threads[-1])
+        assert len(files[-1]) <= len(files[1]), (files[1], files[-1])
+
+
+# --- not so well ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["raise", "finally"])
+def test_an_error_on_one_rank_is_raised_on_the_others_and_names_it(switch: str, mode: str) -> None:
+    """Also if the group is destroyed while the error passes by."""
+    before = jobs(switch)
+    with two_ranks(switch, mode) as (other, failing):
+        told = other.until("was told")
+        assert "rank 1" in told
+        assert "UserError: a mistake of the user" in told
+        assert other.end()[0] == 1
+        code, _, err = failing.end()
+        assert code == 1
+        assert "UserError" in err
+        assert "Exception ignored" not in err
+    assert gone(switch, before)
+
+
+def test_an_error_with_sums_in_flight_is_raised_on_the_other_ranks(switch: str) -> None:
+    with two_ranks(switch, "pending") as (other, failing):
+        assert "with something in flight" in other.until("was told")
+        code, out, err = failing.end()
+        assert code == 1
+        assert "never comes here" not in out
+        assert "Exception ignored" not in err, err
+
+
+@pytest.mark.slow
+def test_a_killed_rank_is_noticed_within_the_groups_timeout(switch: str) -> None:
+    with two_ranks(switch, "kill", GROUP_TIMEOUT_S="6") as (other, killed):
+        assert killed.end()[0] == -signal.SIGKILL
+        start_s = time.monotonic()
+        assert "rank 1" in other.until("was told")
+        assert time.monotonic() - start_s < 12
+        assert other.end()[0] == 1
+
+
+@pytest.mark.slow  # on a busy machine torch may take the signal late, and then the ranks end with their time limit
+def test_ctrl_c_ends_all_ranks_and_their_job(switch: str) -> None:
+    """Rank 1 is computing (asleep, here), rank 0 waits for it inside of a backward pass."""
+    before = jobs(switch)
+    with two_ranks(switch, "sleep") as ranks:
+        for rank in ranks:
+            rank.until("has trained")
+        time.sleep(0.5)
+        for rank in ranks:
+            rank.process.send_signal(signal.SIGINT)
+        ends = [rank.end() for rank in ranks]
+    for code, _, err in ends:
+        assert code in INTERRUPTED, err
+        assert "KeyboardInterrupt" in err
+        assert "Exception ignored" not in err, err
+    assert gone(switch, before)
+
+
+def test_no_switch_is_said_at_once_and_by_name() -> None:
+    def never(text: str) -> ArrayGroup:
+        raise AssertionError(text)
+
+    limit = timedelta(seconds=0.5)
+    job = GroupJob({"switch": "127.0.0.1:9"}, 0, 2, limit, "world", lambda text: text, never)
+    with pytest.raises(AllReduceError, match=r"cannot reach the switch at 127\.0\.0\.1:9: is `inagg switch` running"):
+        job.join()
+    with pytest.raises(AllReduceError, match="cannot reach"):
+        job.sum(torch.ones(LARGE)).wait()
+    job.close()

@@ -1,0 +1,131 @@
+"""The DDP communication hook, beside a Gloo world."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tests.host.torch.ranks import digest, equal
+from tests.host.torch.test_ddp import SMALL_BUCKETS_MB, backward
+from tests.host.torch.world import World
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
+from torch.nn.parallel import DistributedDataParallel
+
+from inagg_host.torch import InaggState, inagg_hook
+from inagg_testbed.training import Plan, load_digits, make_model, train
+
+
+def hooked(state: InaggState) -> DistributedDataParallel:
+    model = DistributedDataParallel(make_model(dist.get_rank()), bucket_cap_mb=SMALL_BUCKETS_MB)
+    model.register_comm_hook(state, inagg_hook)
+    return model
+
+
+def train_with_hook() -> tuple[list[str], int, dict[str, int]]:
+    """The digest of all parameters after each step, and what the state has counted."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    with InaggState() as state:
+        model, digests = hooked(state), list[str]()
+        train(model, load_digits()[0], Plan(1), rank, workers, lambda *_: digests.append(digest(*model.parameters())))
+        return digests, state.counters.operations, state.counters.inner
+
+
+def test_parameters_are_the_same_on_all_ranks_at_every_step(beside: World) -> None:
+    digests, carried, inner = equal(beside.run(train_with_hook))
+    assert len(set(digests)) == 21
+    assert carried >= 2 * 21 - 1
+    assert inner == {}
+
+
+def average(min_bytes: int) -> tuple[list[float], dict[str, int]]:
+    """Gradients that are 1 on rank 0 and 3 on rank 1."""
+    with InaggState(min_bytes=min_bytes, format="fix32") as state:
+        model = DistributedDataParallel(torch.nn.Linear(100, 1, bias=False))
+        model.register_comm_hook(state, inagg_hook)
+        backward(model(torch.ones(1, 100) * (1 + 2 * dist.get_rank())).sum())
+        gradient = next(model.parameters()).grad
+        assert gradient is not None
+        return gradient[0, :3].tolist(), state.counters.inner
+
+
+def test_the_hook_divides_by_the_number_of_ranks(beside: World) -> None:
+    assert equal(beside.run(average, 0)) == ([2.0, 2.0, 2.0], {})
+
+
+def test_small_buckets_are_averaged_by_the_process_group(beside: World) -> None:
+    assert equal(beside.run(average, 1 << 20)) == ([2.0, 2.0, 2.0], {"small": 1})
+
+
+def scale_losses() -> tuple[list[str], list[float]]:
+    """float16 gradients and a loss scaler; in step 2 the loss of rank 1 overflows."""
+    rank = dist.get_rank()
+    with InaggState() as state:
+        model = DistributedDataParallel(make_model(0))
+        model.register_comm_hook(state, fp16_compress_wrapper(inagg_hook))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        digests, scales = [], []
+        for step in range(5):
+            optimizer.zero_grad()
+            loss = model(torch.ones(8, 1, 8, 8) * (1 + rank)).square().mean()
+            backward(scaler.scale(loss * (1e6 if step == 2 and rank == 1 else 1.0)))
+            scaler.step(optimizer)
+            scaler.update()
+            digests.append(digest(*model.parameters()))
+            scales.append(scaler.get_scale())
+    return digests, scales
+
+
+def test_a_loss_scaler_skips_the_same_steps_on_all_ranks(beside: World) -> None:
+    digests, scales = equal(beside.run(scale_losses))
+    assert scales == [1024.0, 1024.0, 512.0, 512.0, 512.0]
+    assert digests[2] == digests[1]
+    assert len(set(digests)) == 4
+
+
+# --- the state in a checkpoint ---
+
+
+def checkpoint() -> dict[str, Any]:
+    """Train, save state and model, restore both and go on."""
+    with InaggState(format="tern", secret="open sesame", timeout=timedelta(seconds=50)) as state:
+        model = hooked(state)
+        backward(model(torch.ones(8, 1, 8, 8)).square().sum())
+        saved = io.BytesIO()
+        torch.save({"model": model.module.state_dict(), "state": state}, saved)
+    saved.seek(0)
+    content = torch.load(saved, weights_only=False)
+    restored = content["state"]
+    with restored:
+        before = restored.counters.operations
+        model = hooked(restored)
+        model.module.load_state_dict(content["model"])
+        backward(model(torch.ones(8, 1, 8, 8)).square().sum())
+        return {
+            "format": restored.job()._settings.options["format"],
+            "timeout_s": restored.timeout.total_seconds(),
+            "options": restored.options,
+            "operations": (before, restored.counters.operations),
+            "gradients": digest(*(p.grad for p in model.parameters() if p.grad is not None)),
+        }
+
+
+def test_a_restored_state_joins_a_new_job_as_it_was_configured(beside: World) -> None:
+    restored = equal(beside.run(checkpoint))
+    assert restored["format"] == "tern"
+    assert restored["timeout_s"] == 50
+    assert restored["options"] == {"format": "tern"}, "and without the secret"
+    assert restored["operations"] == (0, 1)
+
+
+def pickled_size() -> int:
+    with InaggState() as state:
+        return len(pickle.dumps(state))
+
+
+def test_nothing_but_settings_is_pickled(beside: World) -> None:
+    assert max(beside.run(pickled_size)) < 300

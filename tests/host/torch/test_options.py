@@ -1,0 +1,114 @@
+"""Arguments, `configure` and the environment: which one counts, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from inagg_host.config import ConfigError
+from inagg_host.torch.options import DEFAULT_MIN_BYTES, Options, Settings, configure, settle
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for variable in ("INAGG_SWITCH", "INAGG_JOB", "INAGG_MIN_BYTES", "INAGG_TIMEOUT", "INAGG_SUMMARY", "INAGG_FORMAT"):
+        monkeypatch.delenv(variable, raising=False)
+    yield
+    configure()
+
+
+def settled(timeout: timedelta = MINUTE, **given: Any) -> Settings:
+    return settle({"switch": "a:1", **given}, 1, 2, timeout)
+
+
+def test_rank_and_workers_are_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "7")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    settings = settled()
+    assert (settings.options["rank"], settings.options["workers"]) == (1, 2)
+
+
+def test_arguments_win_over_configure_and_that_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INAGG_SWITCH", "environment:1")
+    monkeypatch.setenv("INAGG_MIN_BYTES", "111")
+    assert settle({}, 0, 2, MINUTE).min_bytes == 111
+    configure(switch="configured:1", min_bytes=222)
+    assert settle({}, 0, 2, MINUTE).options["switch"] == "configured:1"
+    assert settle({}, 0, 2, MINUTE).min_bytes == 222
+    settings = settle({"switch": "given:1", "min_bytes": 333}, 0, 2, MINUTE)
+    assert (settings.options["switch"], settings.min_bytes) == ("given:1", 333)
+
+
+def test_an_argument_of_none_is_not_given() -> None:
+    configure(switch="configured:1")
+    assert settle({"switch": None}, 0, 2, MINUTE).options["switch"] == "configured:1"
+
+
+def test_configure_replaces_what_was_configured() -> None:
+    configure(switch="a:1", min_bytes=1)
+    configure(switch="a:1")
+    assert settle({}, 0, 2, MINUTE).min_bytes == DEFAULT_MIN_BYTES
+
+
+def test_no_switch_is_an_error_that_names_the_variable() -> None:
+    with pytest.raises(ConfigError, match="INAGG_SWITCH"):
+        settle({}, 0, 2, MINUTE)
+
+
+def test_the_groups_timeout_is_how_long_an_operation_may_take() -> None:
+    assert settled(timedelta(minutes=30)).options["timeout_s"] == 1800
+
+
+@pytest.mark.parametrize(("asked", "gets"), [(10.0, 10.0), (100.0, 60.0)])
+def test_an_operation_may_be_given_less_time_but_not_more(asked: float, gets: float) -> None:
+    assert settled(MINUTE, timeout_s=asked).options["timeout_s"] == gets
+
+
+def test_the_environments_timeout_counts_if_it_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INAGG_TIMEOUT", "5")
+    assert settled().options["timeout_s"] == 5
+
+
+def test_no_wait_is_longer_than_the_groups_timeout() -> None:
+    options = settled(timedelta(seconds=3)).options
+    assert (options["join_timeout_s"], options["reconnect_s"]) == (3, 3)
+
+
+def test_the_job_is_named_after_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settled().job == "torch"
+    monkeypatch.setenv("INAGG_JOB", "mine")
+    assert settled().job == "mine"
+    assert settled(job="other").job == "other"
+    assert "job" not in settled(job="other").options
+
+
+def test_a_summary_is_asked_for_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not settled().summary
+    monkeypatch.setenv("INAGG_SUMMARY", "1")
+    assert settled().summary
+
+
+@pytest.mark.parametrize("variable", ["INAGG_MIN_BYTES", "INAGG_SUMMARY"])
+def test_what_is_no_number_is_refused(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "many")
+    with pytest.raises(ConfigError, match=variable):
+        settled()
+
+
+@pytest.mark.parametrize(
+    "given", [{"min_bytes": -1}, {"rank": 0}, {"workers": 2}, {"fromat": "nat8"}, {"format": "nat9"}], ids=str
+)
+def test_options_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # ConfigError, or that of an unknown format
+        settled(**given)
+
+
+def test_options_of_a_group_are_kept_as_given() -> None:
+    options = Options(format="tern", min_bytes=0)
+    assert options.options == {"format": "tern", "min_bytes": 0}
+    assert options.backend == "inagg"

@@ -1,0 +1,89 @@
+"""What the switch carries and what the inner group does, and under which reason."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import torch
+from torch.distributed import ReduceOp
+
+from inagg_host.torch.inner import ArrayGroup
+from inagg_host.torch.job import NAME_CHARS_MAX, GroupJob, _job_name
+
+
+def make_job(workers: int = 2, min_bytes: int = 100) -> GroupJob:
+    """A job that nobody joins."""
+
+    def never(text: str) -> ArrayGroup:
+        raise AssertionError(text)
+
+    given = {"switch": "127.0.0.1:1", "min_bytes": min_bytes}
+    return GroupJob(given, 0, workers, timedelta(seconds=1), "world", lambda text: text, never)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("op", [ReduceOp.SUM, ReduceOp.AVG])
+def test_sums_and_means_of_floats_are_carried(dtype: torch.dtype, op: ReduceOp) -> None:
+    assert make_job().why_not(torch.ones(100, dtype=dtype), op) is None
+
+
+@pytest.mark.parametrize(
+    ("tensor", "reason"),
+    [
+        (torch.ones(100, dtype=torch.int32), "dtype-int32"),
+        (torch.ones(100, dtype=torch.bool), "dtype-bool"),
+        (torch.ones(100, dtype=torch.complex64), "dtype-complex64"),
+        (torch.ones(24), "small"),
+        (torch.ones(0), "small"),
+        (torch.ones(100).to_sparse(), "sparse"),
+        (torch.ones(100, device="meta"), "device-meta"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_other_tensors_are_not(tensor: torch.Tensor, reason: str) -> None:
+    assert make_job().why_not(tensor, ReduceOp.SUM) == reason
+
+
+@pytest.mark.parametrize("op", ["MAX", "MIN", "PRODUCT", "BAND"])
+def test_other_reductions_are_not(op: str) -> None:
+    assert make_job().why_not(torch.ones(100), getattr(ReduceOp, op)) == f"op-{op.lower()}"
+
+
+def test_a_premultiplied_sum_is_not() -> None:
+    op = torch.distributed._make_nccl_premul_sum(0.5)  # type: ignore[attr-defined]
+    assert make_job().why_not(torch.ones(100), op) == "op-premul_sum"
+
+
+def test_the_threshold_is_in_bytes() -> None:
+    job = make_job(min_bytes=100)
+    assert job.why_not(torch.ones(25), ReduceOp.SUM) is None
+    assert job.why_not(torch.ones(25, dtype=torch.float16), ReduceOp.SUM) == "small"
+
+
+def test_without_a_threshold_only_the_empty_tensor_is_small() -> None:
+    job = make_job(min_bytes=0)
+    assert job.why_not(torch.ones(1), ReduceOp.SUM) is None
+    assert job.why_not(torch.ones(0), ReduceOp.SUM) == "small"
+
+
+def test_a_group_of_one_needs_no_switch() -> None:
+    assert make_job(workers=1).why_not(torch.ones(100), ReduceOp.SUM) == "one-rank"
+
+
+@pytest.mark.parametrize("label", ["world", "0-1-2", "-".join(map(str, range(32))), "näme with spaces"])
+def test_a_jobs_name_is_one_that_a_switch_takes(label: str) -> None:
+    name = _job_name("torch", label)
+    assert len(name) <= NAME_CHARS_MAX
+    assert all((letter.isalnum() and letter.isascii()) or letter in "._:/-" for letter in name)
+
+
+def test_no_two_jobs_have_one_name() -> None:
+    assert len({_job_name("torch", "world") for _ in range(100)}) == 100
+
+
+def test_a_job_that_was_never_joined_can_be_closed() -> None:
+    job = make_job()
+    job.close()
+    job.close()
+    assert job.counters.operations == 0

@@ -1,0 +1,63 @@
+"""FSDP2, HSDP and DTensor on the backend "inagg": gradients through the switch, parameters through the inner group."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from tests.host.torch.ranks import Counted, digest, equal
+from tests.host.torch.world import World
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+from inagg_testbed.training import Plan, load_digits, make_model, train
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    assert isinstance(tensor, DTensor)
+    return tensor.full_tensor()
+
+
+def train_sharded(replicas: int) -> tuple[list[str], list[float], int, dict[str, int]]:
+    """FSDP2 on the digits (with replicas: HSDP): full parameters after some steps, the losses, what was carried."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (replicas, workers // replicas), mesh_dim_names=("replicate", "shard"))
+    model: nn.Module = make_model(0)
+    for module in (model.hidden, model):
+        assert isinstance(module, nn.Module)
+        fully_shard(module, mesh=mesh if replicas > 1 else mesh["shard"])
+    assert isinstance(model, FSDPModule)
+    digests: list[str] = []
+    losses: list[float] = []
+
+    def look(step: int, loss: float) -> None:
+        losses.append(loss)
+        if step % 7 == 0:
+            digests.append(digest(*(full(p) for p in model.parameters())))
+
+    with Counted() as counted:
+        train(model, load_digits()[0], Plan(2), rank, workers, look)
+    return digests, [sum(losses[:5]) / 5, sum(losses[-5:]) / 5], counted.carried, counted.inner
+
+
+def test_fsdp2_scatters_gradients_over_the_switch_and_gathers_parameters_exactly(two: World) -> None:
+    results = two.run(train_sharded, 1)
+    digests, _, carried, inner = equal([(d, None, c, i) for d, _, c, i in results])
+    assert len(set(digests)) == 6
+    assert all(losses[1] < losses[0] for _, losses, _, _ in results)
+    assert carried >= 2 * 42, "the gradients of two parts of the model in each step"
+    assert inner["all_gather_single"] >= 2 * 42
+
+
+def use_dtensors() -> list[float]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    rows = distribute_tensor(torch.ones(4, 20_000), mesh, [Shard(0)])
+    partial = DTensor.from_local(torch.ones(20_000), mesh, [Partial()])
+    whole = partial.redistribute(placements=[Replicate()]).to_local()
+    part = partial.redistribute(placements=[Shard(0)]).to_local()
+    return [float(full(rows.sum(0))[0]), float(whole[-1]), float(part[-1]), float(part.numel())]
+
+
+def test_dtensors_are_summed_by_the_switch(two: World) -> None:
+    assert equal(two.run(use_dtensors)) == [4.0, 2.0, 2.0, 10_000.0]

@@ -1,0 +1,74 @@
+"""The plain all-reduce of tensors, without a process group."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.host.torch.ranks import LARGE, digest, equal
+from tests.host.torch.world import World
+
+from inagg_host.torch import TensorAllReduce
+from inagg_host.torch.tensors import is_plain, view
+
+
+def sum_plainly(name: str) -> tuple[list[float], str]:
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
+        values = torch.ones(LARGE)
+        returned = all_reduce(values)
+        out = torch.zeros(100, 100)
+        all_reduce(torch.full((100, 100), 4.0).t(), out=out.t(), divisor=workers)
+        tiny = all_reduce(torch.tensor(2.0, dtype=torch.bfloat16))
+        empty = all_reduce(torch.ones(0))
+        assert returned is values
+        assert empty.numel() == 0
+        noise = all_reduce(torch.randn(LARGE, generator=torch.Generator().manual_seed(rank)))
+        return [float(values[-1]), float(out.min()), float(out.max()), float(tiny)], digest(noise)
+
+
+def test_tensors_are_summed_in_place_or_elsewhere(two: World) -> None:
+    values, _ = equal(two.run(sum_plainly, f"plain-{os.getpid()}"))
+    assert values == [2.0, 4.0, 4.0, 4.0]
+
+
+def refuse(name: str) -> list[str]:
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    texts = []
+    with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
+        for tensor, out in (
+            (torch.ones(3, dtype=torch.int32), None),
+            (torch.ones(3).to_sparse(), None),
+            (torch.ones(3), torch.ones(4)),
+            (torch.ones(3), torch.ones(3, dtype=torch.float64)),
+        ):
+            with pytest.raises(ValueError, match=r"cannot be summed|out is") as caught:
+                all_reduce.submit(tensor, out)
+            texts.append(str(caught.value))
+    with pytest.raises(RuntimeError, match="closed"):
+        all_reduce.submit(torch.ones(3))
+    return texts
+
+
+def test_what_cannot_be_summed_is_refused_at_once(two: World) -> None:
+    texts = equal(two.run(refuse, f"refuse-{os.getpid()}"))
+    assert "torch.int32" in texts[0]
+    assert "sparse" in texts[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_a_view_is_the_same_memory(dtype: torch.dtype) -> None:
+    tensor = torch.ones(6, dtype=dtype)
+    array = view(tensor)
+    array[0] = 0
+    assert tensor[0] == 0
+    assert array.ctypes.data == tensor.data_ptr()
+    assert array.dtype.itemsize == tensor.itemsize
+
+
+def test_strided_and_lazily_negated_tensors_are_not_plain() -> None:
+    assert is_plain(torch.ones(3, 2))
+    assert not is_plain(torch.ones(3, 2).t())
+    assert not is_plain(torch.ones(3, dtype=torch.complex64).conj().imag)
