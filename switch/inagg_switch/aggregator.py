@@ -11,7 +11,7 @@ import numpy.typing as npt
 from inagg_wire.errors import Reason
 from inagg_wire.formats import WORKERS_MAX
 from inagg_wire.layout import HEADER_BYTES, Encoding, Op
-from inagg_wire.link.port import key_of
+from inagg_wire.link.port import Port, key_of, register
 from inagg_wire.slots import Lease
 
 from .driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
@@ -184,14 +184,19 @@ class Aggregator:
                 yield Send(self._out.buffer[at : at + count * each], each, to)
                 at += count * each
 
+    def register(self, port: Port) -> None:
+        """Have compiled loops send to all ranks through ``port``."""
+        for source in self._ranks:
+            register(port, source)
+
     @property
     def tables(self) -> Tables:
         """All of the state, for a compiled loop that does what `receive` does. Valid until a job comes or goes."""
         if self._peers is None:
-            sources = {key: ranks for source, ranks in self._ranks.items() if (key := _key_of(source)) is not None}
+            sources = {key_of(source): ranks for source, ranks in self._ranks.items()}
             for row, binding in enumerate(self._by_row):
                 if binding is not None:
-                    keys = [_key_of(worker) or 0 for worker in binding.workers]
+                    keys = [key_of(worker) for worker in binding.workers]
                     self._address[row, : len(keys)] = keys
                     self._group[row] = 0 if binding.group is None else key_of(binding.group)
             self._peers = make_peers(sources, len(self._by_row), self._address, self._group)
@@ -260,11 +265,6 @@ class Aggregator:
             )
             for slot in oldest
         ]
-
-
-def _key_of(address: Address) -> int | None:
-    """`key_of` an address, None of IPv6: no datagram of that family comes or goes where keys are used."""
-    return None if ":" in address[0] else key_of(address)
 
 
 def _overlap(a: Lease, b: Lease) -> bool:

@@ -157,6 +157,7 @@ class Pump:
     def run(self, port: Port, commands: int) -> None:
         """Serve until there may be something to read from ``commands``, a descriptor. No datagram is in hand then, so
         jobs may come and go. Raises OSError as `Link.receive` and `Link.send`."""
+        self._aggregator.register(port)
         while True:
             why = serve(port, self._place, self._aggregator.tables, commands)
             if why == COMMAND:
@@ -164,18 +165,18 @@ class Pump:
             if why == RECEIVE_FAILED:
                 self._link.receive_failed(int(port.words[ERRNO]))
             elif why == UNSENT:
-                self._send()
+                self._send(port)
             else:
                 self._link.port()
 
-    def _send(self) -> None:
+    def _send(self, port: Port) -> None:
         """Have the link send what the loop could not: it knows whether to try again."""
         place, t = self._place, self._aggregator.tables
         run = t.out.runs[place[RUN]]
         rank = place[TO] if run["worker"] < 0 else run["worker"]
         start, length, count = place[AT], run["count"] * run["size"], int(run["count"])
         group = t.peers.group[run["row"]] if run["worker"] < 0 else 0
-        peer = address_of(group or t.peers.address[run["row"], rank])
+        peer = address_of(int(group or t.peers.address[run["row"], rank]), port)
         self.unsent += count - self._link.send(Batch(t.out.buffer[start : start + length], int(run["size"]), peer))
         place[TO] += 1
         t.flow[DATAGRAMS_OUT] += count

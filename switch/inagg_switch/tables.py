@@ -99,7 +99,7 @@ class Out(NamedTuple):
 
 
 class Peers(NamedTuple):
-    """Where datagrams come from and go to; addresses of IPv4, as `inagg_wire.link.port.key_of` writes them."""
+    """Where datagrams come from and go to; addresses as `inagg_wire.link.port.key_of` writes them."""
 
     keys: Any
     """int64, a power of two of places: sources; see `inagg_switch.pump.row_of`."""

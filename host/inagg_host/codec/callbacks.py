@@ -92,11 +92,13 @@ class Callbacks:
 
 
 def _record(address: int) -> Any:
-    return np.frombuffer((ctypes.c_char * CODEC.itemsize).from_address(address), CODEC)[0]
+    memory: Any = (ctypes.c_char * CODEC.itemsize).from_address(address)
+    return np.frombuffer(memory, CODEC)[0]
 
 
 def _bytes(address: Any, count: int) -> Bytes:
-    return np.frombuffer((ctypes.c_uint8 * count).from_address(int(address)), np.uint8)
+    memory: Any = (ctypes.c_uint8 * count).from_address(int(address))
+    return np.frombuffer(memory, np.uint8)
 
 
 def _agreed(c: Any) -> tuple[Bytes, Bytes]:

@@ -24,7 +24,7 @@ from inagg_wire.compiled import inline, jit
 from inagg_wire.formats import JobFormat
 from inagg_wire.link import Address, Batch, Link, UdpLink
 from inagg_wire.link.native import AGAIN, FAILED, NO_FATES, clock, give_way, receive, send, wait
-from inagg_wire.link.port import ERRNO, PEER, SIZE, Port, key_of
+from inagg_wire.link.port import ERRNO, PEER, SIZE, Port, register
 from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
 
@@ -61,7 +61,7 @@ def _begin(loop: Any, phase: int) -> None:
 
 @jit
 def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
-    """Receive and send until something else is to be done; why. ``peers``: int64, (shards,), `key_of` their addresses;
+    """Receive and send until something else is to be done; why. ``peers``: int64, (shards,), keys of their addresses;
     ``loop``: `LOOP`, (1,); ``wake``: a descriptor that is readable when there is other work."""
     lp = loop[0]
     finished = False
@@ -202,7 +202,7 @@ class Loop:
         record["trace"] = self._callback_address if traced else 0
         for phase in Phase:
             record[phase.name.lower()] = 0.0
-        peers = np.array([key_of(address) for address in shards], np.int64)
+        peers = np.array([register(port, address) for address in shards], np.int64)
         why = serve(port, state, peers, self._record, wake)
         if traced:
             self._trace(None)

@@ -18,9 +18,11 @@ import numpy as np
 from numba import types
 from numba.core.types import ExternalFunction
 
-from inagg_wire.compiled import jit
+from inagg_wire.compiled import inline, jit
 from inagg_wire.link.base import MAX_BATCH_BYTES
 from inagg_wire.link.port import (
+    AF_INET,
+    AF_INET6,
     BYTES_IN,
     BYTES_OUT,
     CALLS_IN,
@@ -41,17 +43,24 @@ from inagg_wire.link.port import (
     HEARD,
     LOST,
     MESSAGE,
+    MIX_1,
+    MIX_2,
     NAME,
+    NAME6_BYTES,
+    NAME_WORDS,
+    NAMES,
     PEER,
     POLLED,
     READY,
     RECEIVING,
+    SECRET,
     SEGMENT,
     SENDING,
     SIZE,
     TO,
     TRUNCATED,
     VECTOR,
+    place_of,
 )
 from inagg_wire.link.sockopt import SOL_UDP, UDP_GRO, UDP_SEGMENT
 
@@ -69,6 +78,7 @@ _memmove: Any = ExternalFunction("memmove", types.uintp(types.uintp, types.uintp
 _clock_gettime: Any = ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 _sched_yield: Any = ExternalFunction("sched_yield", types.int32())
 _pointer: Any = types.CPointer
+_place_of: Any = inline(place_of)
 _errno: Any = ExternalFunction("__errno_location", _pointer(types.int32)())
 
 AGAIN, FAILED, DISCARDED, NO_FATES = -1, -2, -3, -4
@@ -113,7 +123,7 @@ def receive_from(port: Any, descriptor: int) -> Any:
     words, data = port.words, port.buffer
     if words[FATED] and words[FATE_AT + RECEIVING] + MOST_DATAGRAMS > FATES:
         return NO_FATES
-    words[MESSAGE + 1], words[MESSAGE + 5], words[MESSAGE + 6] = 16, CONTROL_BYTES, 0
+    words[MESSAGE + 1], words[MESSAGE + 5], words[MESSAGE + 6] = 8 * (CONTROL - NAME), CONTROL_BYTES, 0
     words[VECTOR + 1] = MAX_BATCH_BYTES
     got = _recvmsg(np.int32(descriptor), words.ctypes.data + 8 * MESSAGE, MSG_DONTWAIT)
     if got < 0:
@@ -130,7 +140,7 @@ def receive_from(port: Any, descriptor: int) -> Any:
     count = (got + size - 1) // size
     words[DATAGRAMS_IN] += count
     words[BYTES_IN] += got
-    words[SIZE], words[PEER] = size, words[NAME]
+    words[SIZE], words[PEER] = size, key_of_name(words)
     if words[FATED]:
         if count > MOST_DATAGRAMS:
             words[TRUNCATED] += 1
@@ -139,6 +149,37 @@ def receive_from(port: Any, descriptor: int) -> Any:
         if got == 0:
             return DISCARDED
     return got
+
+
+@jit
+def key_of_name(words: Any) -> Any:
+    """`inagg_wire.link.port.key_of` the sender."""
+    if words[NAME] & 0xFFFF == AF_INET:
+        return words[NAME]
+    x = mixed(np.uint64(words[SECRET]) ^ np.uint64(words[NAME] & 0xFFFFFFFF))  # without flow information
+    x = mixed(x ^ np.uint64(words[NAME + 1]))
+    x = mixed(x ^ np.uint64(words[NAME + 2]))
+    x = mixed(x ^ np.uint64(words[NAME + 3] & 0xFFFFFFFF))
+    return np.int64(x & np.uint64(0xFFFFFFFFFFFF0000)) | AF_INET6
+
+
+@jit
+def mixed(z: Any) -> Any:
+    """`inagg_wire.link.port.mixed`."""
+    z = np.uint64((z ^ (z >> np.uint64(30))) * np.uint64(MIX_1))
+    z = np.uint64((z ^ (z >> np.uint64(27))) * np.uint64(MIX_2))
+    return np.uint64(z ^ (z >> np.uint64(31)))
+
+
+@jit
+def name_at(port: Any, key: int) -> Any:
+    """The address in memory of the IPv6 address that has a key; 0 if none was registered."""
+    at = _place_of(key)
+    while port.names[at, 0] != 0:
+        if port.names[at, 0] == key:
+            return port.names.ctypes.data + 8 * (at * NAME_WORDS + 1)
+        at = (at + 1) & (NAMES - 1)
+    return 0
 
 
 @jit
@@ -194,8 +235,11 @@ def send(port: Any, data: Array, length: int, size: int, peer: int) -> Any:
             return FAILED
         words[SEGMENT] = size
     words[TO], words[TO + 1] = peer, 0
+    name, name_bytes = words.ctypes.data + 8 * TO, 16
+    if peer & 0xFFFF == AF_INET6:
+        name, name_bytes = name_at(port, peer), NAME6_BYTES  # where there is none the kernel says EDESTADDRREQ
     words[CALLS_OUT] += 1
-    if _sendto(fd, start, sent, MSG_DONTWAIT, words.ctypes.data + 8 * TO, 16) < 0:
+    if _sendto(fd, start, sent, MSG_DONTWAIT, name, name_bytes if name != 0 else 0) < 0:
         words[ERRNO] = _errno()[0]
         words[FATE_AT + SENDING] -= length // size * words[FATED]
         return FAILED

@@ -8,10 +8,13 @@ network, the loop leaves to the link's own methods.
 
 from __future__ import annotations
 
+import secrets
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
-from ipaddress import IPv4Address
-from typing import Any, NamedTuple
+from ipaddress import IPv4Address, IPv6Address
+from socket import if_nametoindex
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +34,8 @@ VECTOR, NAME, CONTROL, TO, CLOCK = 24, 26, 30, 36, 38
 """struct iovec, sockaddr of the sender, control message, sockaddr of the destination, struct timespec."""
 HEARD = 40
 """How many sockets there are to be received from."""
+SECRET = 41
+"""What goes into the keys of IPv6 addresses (`key_of`)."""
 WORDS = 48
 CONTROL_BYTES = 8 * (TO - CONTROL)
 
@@ -40,9 +45,18 @@ one more for what else is waited for."""
 SOCKETS_MOST = 65
 """The link's own, and one for each shard of a switch that multicasts."""
 
+NAMES = 1 << 16
+"""Rows of `Port.names`, a power of two."""
+NAME_WORDS, NAME6_BYTES = 5, 28
+"""Of a row: the key, then struct sockaddr_in6."""
+
 SENDING, RECEIVING = 0, 1
 FATES = 16384
 """Fates of each direction that are drawn ahead."""
+AF_INET, AF_INET6 = 2, 10
+MIX_1, MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_MASK: Final = (1 << 64) - 1
+_SECRET: Final = secrets.randbits(64)
 LOST, CORRUPTED, DUPLICATED, REORDERED = 1, 2, 4, 8
 """Bits of a fate."""
 
@@ -60,19 +74,22 @@ class Port(NamedTuple):
     """uint8, (2, `FATES`): what happens to the next datagrams of each direction; `FaultModel` draws them."""
     sockets: Any
     """int64, (3, `SOCKETS_MOST` + 1): those to be received from."""
+    names: Any
+    """int64, (`NAMES`, `NAME_WORDS`): IPv6 addresses to send to, by their keys, with linear probing; see `register`."""
 
 
 def make_port(descriptor: int) -> Port:
-    """For a non-blocking UDP socket of IPv4 on which `UDP_GRO` is set and `UDP_SEGMENT` is 0."""
+    """For a non-blocking UDP socket on which `UDP_GRO` is set and `UDP_SEGMENT` is 0."""
     words, buffer = np.zeros(WORDS, np.int64), np.zeros(MAX_BATCH_BYTES, np.uint8)
-    words[FD] = descriptor
+    words[FD], words[SECRET] = descriptor, _signed(_SECRET)
     at = words.ctypes.data
     words[MESSAGE + 0] = at + 8 * NAME
     words[MESSAGE + 2], words[MESSAGE + 3] = at + 8 * VECTOR, 1
     words[MESSAGE + 4] = at + 8 * CONTROL
     words[VECTOR] = buffer.ctypes.data
     scratch, fates = np.zeros(MAX_BATCH_BYTES, np.uint8), np.zeros((2, FATES), np.uint8)
-    port = Port(words, buffer, scratch, fates, np.zeros((3, SOCKETS_MOST + 1), np.int64))
+    names = np.zeros((NAMES, NAME_WORDS), np.int64)  # memory is taken when it is written
+    port = Port(words, buffer, scratch, fates, np.zeros((3, SOCKETS_MOST + 1), np.int64), names)
     hear(port, [descriptor])
     return port
 
@@ -84,20 +101,79 @@ def hear(port: Port, descriptors: Sequence[int]) -> None:
     port.sockets[READY] = 1
 
 
+def register(port: Port, address: Address) -> int:
+    """The key of ``address``, to which compiled loops can send from now on. ValueError: no such address, or there are
+    `NAMES` of IPv6 already."""
+    key = key_of(address)
+    if key & 0xFFFF == AF_INET6:
+        at = place_of(key)
+        for _ in range(NAMES):
+            row = port.names[at]
+            if row[0] in (0, key):
+                row[0], row[1:] = key, np.frombuffer(_sockaddr_in6(address), np.int64)
+                return key
+            at = (at + 1) & (NAMES - 1)
+        raise ValueError(f"a socket sends to {NAMES} addresses of IPv6 at most")
+    return key
+
+
+def place_of(key: int) -> int:
+    """Where `Port.names` has a key, unless others were there first."""
+    return (key >> 16) & (NAMES - 1)
+
+
 @lru_cache(4096)
 def key_of(address: Address) -> int:
-    """An IPv4 address and port as one word: the first eight bytes of its sockaddr_in (ip(7)), as the machine reads
-    them. ValueError: no IPv4 address, or no such port."""
+    """An address and port as one word, of which the lowest 16 bits are the family.
+
+    Of IPv4 that is the first eight bytes of its sockaddr_in (ip(7)), as the machine reads them. Of IPv6 it is 48 bits
+    of a hash of its sockaddr_in6 with a secret of this process: who does not know that cannot make an address that has
+    another's key. ValueError: no literal address, or no such port.
+    """
     host, port = canonical(address)
-    return int(np.frombuffer(_FAMILY + port.to_bytes(2, "big") + IPv4Address(host).packed, np.int64)[0])
+    if ":" not in host:
+        return int(np.frombuffer(_family(AF_INET) + port.to_bytes(2, "big") + IPv4Address(host).packed, np.int64)[0])
+    x = _SECRET
+    for word in np.frombuffer(_sockaddr_in6((host, port)), np.uint64).tolist():
+        x = mixed(x ^ word)
+    return _signed(x & ~0xFFFF | AF_INET6)
 
 
-def address_of(key: int) -> Address:
-    """The other way."""
+def mixed(z: int) -> int:
+    """The finalizer of splitmix64, of 64 bits; `native` has it, too."""
+    z = (z ^ (z >> 30)) * MIX_1 & _MASK
+    z = (z ^ (z >> 27)) * MIX_2 & _MASK
+    return z ^ (z >> 31)
+
+
+def _sockaddr_in6(address: Address) -> bytes:
+    """Filled up to whole words (ipv6(7)); without flow information."""
+    host, port = address
+    host, _, zone = host.partition("%")
+    scope = 0 if not zone else int(zone) if zone.isdigit() else if_nametoindex(zone)
+    name = _family(AF_INET6) + port.to_bytes(2, "big") + bytes(4) + IPv6Address(host).packed
+    return name + np.array([scope, 0], np.uint32).tobytes()
+
+
+def address_of(key: int, port: Port | None = None) -> Address:
+    """The other way; of IPv6, if it was `register`ed with ``port``. Raises KeyError if not."""
     raw = np.array([key], np.int64).tobytes()
-    return str(IPv4Address(raw[4:8])), int.from_bytes(raw[2:4], "big")
+    if key & 0xFFFF == AF_INET:
+        return str(IPv4Address(raw[4:8])), int.from_bytes(raw[2:4], "big")
+    found = np.zeros((0, NAME_WORDS), np.int64) if port is None else port.names[port.names[:, 0] == key]
+    if not len(found):
+        raise KeyError(f"{key} is the key of no address that is known")
+    name = found[0, 1:].tobytes()
+    scope = int.from_bytes(name[24:28], sys.byteorder)
+    return str(IPv6Address(name[8:24])) + (f"%{scope}" if scope else ""), int.from_bytes(name[2:4], "big")
 
 
-_FAMILY = np.array([2], np.uint16).tobytes()  # AF_INET
+def _family(number: int) -> bytes:
+    return np.array([number], np.uint16).tobytes()
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word
+
 
 Words = NDArray[np.int64]

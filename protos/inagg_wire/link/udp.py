@@ -131,8 +131,8 @@ class UdpLink(Link):
         return self._address
 
     def port(self) -> ports.Port | None:
-        """None for IPv6, if connected, and where an offload is missing or a route refuses it."""
-        usable = self.gso and self.gro and self._socket.family == socket.AF_INET and self._peer is None
+        """None if connected, and where an offload is missing or a route refuses it."""
+        usable = self.gso and self.gro and self._peer is None
         if not usable or self._plain_only or not _LIKE_NATIVE:
             return None
         self._port.sockets[ports.READY] = 1

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from inagg_wire.link import Address, Link, UdpLink, datagrams_per_call, native
-from inagg_wire.link.port import SIZE, Port, key_of
+from inagg_wire.link.port import SIZE, Port, register
 
 
 def lends() -> bool:
@@ -27,7 +27,7 @@ def port_of(link: Link) -> Port:
 
 def send(link: Link, data: NDArray[np.uint8], size: int, peer: Address) -> int:
     """One call; what it says."""
-    return int(native.send(port_of(link), data, data.size, size, key_of(peer)))
+    return int(native.send(port_of(link), data, data.size, size, register(port_of(link), peer)))
 
 
 def send_all(link: Link, data: NDArray[np.uint8], size: int, peer: Address) -> None:

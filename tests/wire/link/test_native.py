@@ -24,17 +24,25 @@ from inagg_wire.link.port import ERRNO, PEER, SEGMENT, SIZE, key_of
 pytestmark = needs_port
 
 IP_PKTINFO, IP_RECVTTL, IP_RECVTOS = 8, 12, 13  # ip(7)
-SIZES = [1, 2, 24, 25, 999, 1472, 1473, 65_507]
+LARGEST = 65_487
+"""Bytes of a datagram that fits into one packet of the loopback interface, also of IPv6."""
+SIZES = [1, 2, 24, 25, 999, 1472, 1473, LARGEST]
+only_ipv4 = pytest.mark.parametrize("host", ["127.0.0.1"])
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def host(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
-def sender(stack: ExitStack) -> UdpLink:
-    return stack.enter_context(UdpLink())
+def sender(stack: ExitStack, host: str) -> UdpLink:
+    return stack.enter_context(UdpLink((host, 0)))
 
 
 @pytest.fixture
-def receiver(stack: ExitStack) -> UdpLink:
-    return stack.enter_context(UdpLink())
+def receiver(stack: ExitStack, host: str) -> UdpLink:
+    return stack.enter_context(UdpLink((host, 0)))
 
 
 @pytest.fixture
@@ -50,7 +58,7 @@ def bell() -> Iterator[int]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_what_a_loop_sends_arrives(sender: UdpLink, receiver: UdpLink, size: int) -> None:
-    data = np.resize(numbered(90, 1472), 90 * size if size < 65_507 else size)
+    data = np.resize(numbered(90, 1472), 90 * size if size < LARGEST else size)
     send_all(sender, data, size, receiver.address)
     batches = collect(receiver, data.size // size)
     assert np.concatenate([batch.data for batch in batches]).tobytes() == data.tobytes()
@@ -59,7 +67,7 @@ def test_what_a_loop_sends_arrives(sender: UdpLink, receiver: UdpLink, size: int
 
 @pytest.mark.parametrize("size", SIZES)
 def test_what_a_link_sends_a_loop_receives(sender: UdpLink, receiver: UdpLink, size: int) -> None:
-    data = np.resize(numbered(90, 1472), 90 * size if size < 65_507 else size)
+    data = np.resize(numbered(90, 1472), 90 * size if size < LARGEST else size)
     sender.send(Batch(data, size, receiver.address))
     assert receive_all(receiver) == rows([Batch(data, size, sender.address)])
 
@@ -125,7 +133,19 @@ def test_both_ways_of_receiving_can_be_mixed(sender: UdpLink, receiver: UdpLink)
     assert got == rows([Batch(numbered(30, 100), 100, sender.address)])
 
 
+@only_ipv4
+def test_the_largest_datagram_of_ipv4_arrives(sender: UdpLink, receiver: UdpLink) -> None:
+    data = np.resize(numbered(90, 1472), 65_507)
+    send_all(sender, data, 65_507, receiver.address)
+    assert rows(collect(receiver, 1)) == [data.tobytes()]
+
+
 # --- what goes wrong ---
+
+
+def test_who_is_no_registered_peer_of_ipv6_gets_nothing(sender: UdpLink) -> None:
+    assert native.send(port_of(sender), numbered(1, 100), 100, 100, key_of(("::1", 9))) == native.FAILED
+    assert port_of(sender).words[ERRNO] == errno.EDESTADDRREQ
 
 
 def test_where_nothing_is_there_a_loop_is_told_so(receiver: UdpLink) -> None:
@@ -141,6 +161,7 @@ def test_an_empty_datagram_is_discarded(sender: UdpLink, receiver: UdpLink) -> N
     assert (receiver.counters.empty, receiver.counters.datagrams_in) == (1, 2)
 
 
+@only_ipv4
 def test_a_batch_of_unknown_size_is_discarded(sender: UdpLink, receiver: UdpLink) -> None:
     """As when the kernel has more to tell than there is room for."""
     for option in (IP_PKTINFO, IP_RECVTTL, IP_RECVTOS):
@@ -150,6 +171,7 @@ def test_a_batch_of_unknown_size_is_discarded(sender: UdpLink, receiver: UdpLink
     assert (receiver.counters.truncated, receiver.counters.datagrams_in) == (1, 0)
 
 
+@only_ipv4
 @pytest.mark.parametrize(
     ("peer", "size", "number"),
     [
@@ -169,8 +191,8 @@ def test_what_the_kernel_refuses_is_not_sent(
     assert rows(collect(receiver, 1)) == [numbered(1, 100).tobytes()]
 
 
-def test_nobody_there_is_no_error(sender: UdpLink) -> None:
-    with UdpLink() as gone:
+def test_nobody_there_is_no_error(sender: UdpLink, host: str) -> None:
+    with UdpLink((host, 0)) as gone:
         address = gone.address
     for _ in range(2):
         send_all(sender, numbered(2, 100), 100, address)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.link.loopback import numbered
-from tests.wire.link.loops import needs_port
+from tests.wire.link.loops import needs_port, port_of
 
 from inagg_wire.link import Batch, MemoryNetwork, UdpLink
-from inagg_wire.link.port import address_of, key_of
+from inagg_wire.link.port import AF_INET6, address_of, key_of, register
 
 addresses = st.tuples(st.ip_addresses(v=4).map(str), st.integers(0, 65_535))
 
@@ -32,9 +32,33 @@ def test_a_key_is_what_the_kernel_calls_the_address(address: tuple[str, int]) ->
     assert key_of(address).to_bytes(8, sys.byteorder, signed=True) == sockaddr_in
 
 
-@pytest.mark.parametrize("host", ["::1", "1.2.3", "1.2.3.4.5", "256.1.1.1", "localhost", ""])
-def test_what_is_no_ipv4_address_has_no_key(host: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # what int() and bytes() say is good enough for what never comes
+addresses6 = st.tuples(st.ip_addresses(v=6).map(str), st.integers(0, 65_535))
+
+
+@needs_port
+@given(st.lists(addresses6, min_size=1, max_size=5))
+def test_a_port_knows_the_ipv6_addresses_that_it_was_told(some: list[tuple[str, int]]) -> None:
+    with UdpLink() as link:
+        keys = [register(port_of(link), address) for address in some]
+        assert [address_of(key, port_of(link)) for key in keys] == some
+        assert keys == [key_of(address) for address in some]
+
+
+@given(st.lists(addresses6, min_size=2, max_size=5, unique=True))
+def test_ipv6_addresses_have_keys_of_their_own(some: list[tuple[str, int]]) -> None:
+    keys = {key_of(address) for address in some}
+    assert len(keys) == len(some)
+    assert all(key & 0xFFFF == AF_INET6 for key in keys)
+
+
+def test_an_ipv6_address_that_nobody_registered_is_not_known() -> None:
+    with pytest.raises(KeyError, match="no address that is known"):
+        address_of(key_of(("2001:db8::7", 9)))
+
+
+@pytest.mark.parametrize("host", ["1.2.3", "1.2.3.4.5", "256.1.1.1", "localhost", "", "1::2::3"])
+def test_what_is_no_literal_address_has_no_key(host: str) -> None:
+    with pytest.raises(ValueError, match="IPv4 or IPv6"):
         key_of((host, 1))
 
 
@@ -45,10 +69,6 @@ def test_what_is_no_ipv4_address_has_no_key(host: str) -> None:
 def test_a_link_lends_the_same_port_each_time(stack: ExitStack) -> None:
     link = stack.enter_context(UdpLink())
     assert link.port() is link.port() is not None
-
-
-def test_ipv6_has_no_port(stack: ExitStack) -> None:
-    assert stack.enter_context(UdpLink(("::1", 0))).port() is None
 
 
 def test_a_connected_link_has_no_port(stack: ExitStack) -> None:
