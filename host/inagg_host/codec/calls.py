@@ -91,13 +91,14 @@ def array_at(dtype: Any) -> Any:
     """What makes, in compiled code, an array of so many of ``dtype`` of the memory at an address; it needs no run-time
     of Numba's, as `carray` does."""
     array = types.Array(numba.from_dtype(np.dtype(dtype)), 1, "C")
+    populate: Any = populate_array
 
     def make(_context: Any, _address: Any, _count: Any) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             made = context.make_array(array)(context, builder)
             itemsize = context.get_constant(types.intp, np.dtype(dtype).itemsize)
             data = builder.inttoptr(args[0], made.data.type)
-            populate_array(made, data, [args[1]], [itemsize], itemsize, None)
+            populate(made, data, [args[1]], [itemsize], itemsize, None)
             return made._getvalue()
 
         return array(types.int64, types.int64), generate

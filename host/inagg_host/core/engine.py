@@ -26,6 +26,7 @@ from inagg_wire.link import datagrams_per_call
 from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
 
+from . import recovery
 from .epoch import Epoch, RanksDisagree, Refused
 from .headers import JOB_AT, TOKEN_AT
 from .operation import Operation, address_of, begin_max, begin_sum
@@ -79,6 +80,8 @@ class Engine:
         job["batch"] = datagrams_per_call(max(sizes[Op.SUM], result_bytes[Op.SUM]))
         job["signature"] = SIGNATURE_LANES if scale_lanes > SIGNATURE_LANES else 0
         job["needs"] = Phase.REFINE if fmt.refined else Phase.SCALE
+        for name in ("rto_min_s", "rto_max_s", "rto_first_s"):
+            job[name] = getattr(recovery, name.upper())
         for op in Op:
             job["size"][op], job["encoding"][op] = sizes[op], fmt.encoding(op)
             job["result_encoding"][op], job["result_lanes"][op] = results[op]

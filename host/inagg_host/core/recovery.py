@@ -50,18 +50,18 @@ def sample_rtt(s: Any, rtt_s: float) -> None:
 
 
 @jit
-def rto_s(s: Any) -> float:
+def rto_s(job: Any, s: Any) -> float:
     """How long after the last progress the timer of a shard runs out."""
-    rto_s = RTO_FIRST_S
+    rto_s = job.rto_first_s
     if s.samples != 0:
-        rto_s = max(RTO_MIN_S, s.srtt_s + max(GRANULARITY_S, 4 * s.rttvar_s))
-    return float(min(rto_s * 2.0 ** min(s.backoff, BACKOFF_MOST), RTO_MAX_S))
+        rto_s = max(job.rto_min_s, s.srtt_s + max(GRANULARITY_S, 4 * s.rttvar_s))
+    return float(min(rto_s * 2.0 ** min(s.backoff, BACKOFF_MOST), job.rto_max_s))
 
 
 @jit
-def expires_s(s: Any) -> float:
+def expires_s(job: Any, s: Any) -> float:
     """When the timer of a shard runs out; infinity while nothing is out, and so none runs."""
-    return float(s.timer_s + rto_s(s)) if s.snd_una != s.snd_nxt else np.inf
+    return float(s.timer_s + rto_s(job, s)) if s.snd_una != s.snd_nxt else np.inf
 
 
 @jit
@@ -122,7 +122,7 @@ def expire(st: State, shard: int, now: float) -> None:
     others are lost (a probe as in RFC 8985, section 7). For the others may wait for a slow rank.
     """
     s, most = st.shards[shard], st.job[0].batch
-    if now < expires_s(s):
+    if now < expires_s(st.job[0], s):
         return
     s.backoff += 1
     s.timer_s = now

@@ -62,7 +62,7 @@ def deadline(st: State) -> float:
     """When to call `next_batch` though nothing has come; infinity while nothing is out."""
     when_s = np.inf
     for shard in range(len(st.shards)):
-        when_s = min(when_s, expires_s(st.shards[shard]))
+        when_s = min(when_s, expires_s(st.job[0], st.shards[shard]))
     return float(when_s)
 
 

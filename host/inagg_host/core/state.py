@@ -53,6 +53,8 @@ JOB: Final = np.dtype(
             "error", "error_block", "error_reason",
         )
     ]
+    # Bounds of the timers, see `recovery`.
+    + [(name, np.float64) for name in ("rto_min_s", "rto_max_s", "rto_first_s")]
     + _BY_OP
     + [("header", np.uint8, (OPS, HEADER_BYTES))],
     align=True,

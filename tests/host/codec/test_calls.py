@@ -1,4 +1,4 @@
-"""Kernels by address: the same bytes as `kernels.encode` and `kernels.decode`, for the blocks of one shard of several."""
+"""Kernels by address: the same bytes as `codec.encode` and `codec.decode`, for the blocks of one shard of several."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Call:
         self.arrays |= {
             "agreed": scales, "refinement": refinements, "own": np.zeros_like(scales),
             "magnitudes": np.zeros(scales.size, np.uint64), "contributed": np.zeros_like(values),
-            "ring": np.zeros((rows, job.datagram_bytes), np.uint8), "data": np.zeros(COUNT * job.result_bytes, np.uint8),
+            "ring": np.zeros((rows, job.datagram_bytes), np.uint8),
+            "data": np.zeros(COUNT * job.result_bytes, np.uint8),
             "places": np.zeros(COUNT, np.int64), "numbers": np.zeros(COUNT, np.int64),
         }  # fmt: skip
         self.record = np.zeros(1, CODEC)

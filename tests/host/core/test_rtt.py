@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from inagg_host.core.recovery import RTO_FIRST_S, RTO_MAX_S, RTO_MIN_S, rto_s, sample_rtt
-from inagg_host.core.state import make_state
+from inagg_host.core.state import JOB, make_state
 
 
 def estimate(*samples_s: float) -> Any:
@@ -23,15 +24,21 @@ def expired(shard: Any, times: int = 1) -> Any:
     return shard
 
 
+def timeout_s(shard: Any) -> float:
+    job = np.zeros(1, JOB)[0]
+    job["rto_min_s"], job["rto_max_s"], job["rto_first_s"] = RTO_MIN_S, RTO_MAX_S, RTO_FIRST_S
+    return float(rto_s(job, shard))
+
+
 def test_before_the_first_sample_the_timeout_is_a_constant() -> None:
-    assert rto_s(estimate()) == RTO_FIRST_S
+    assert timeout_s(estimate()) == RTO_FIRST_S
 
 
 def test_the_first_sample_is_the_estimate_and_half_of_it_the_variation() -> None:
     """(2.2): SRTT = R, RTTVAR = R / 2, RTO = SRTT + 4 RTTVAR."""
     rtt = estimate(0.04)
     assert (rtt["srtt_s"], rtt["rttvar_s"]) == (0.04, 0.02)
-    assert rto_s(rtt) == pytest.approx(0.12)
+    assert timeout_s(rtt) == pytest.approx(0.12)
 
 
 def test_later_samples_are_smoothed_by_an_eighth_and_a_quarter() -> None:
@@ -41,15 +48,15 @@ def test_later_samples_are_smoothed_by_an_eighth_and_a_quarter() -> None:
     assert [rtt["srtt_s"], rtt["rttvar_s"]] == pytest.approx([0.01125, 0.00625])
     sample_rtt(rtt, 0.006)
     assert [rtt["srtt_s"], rtt["rttvar_s"]] == pytest.approx([0.01059375, 0.006])
-    assert rto_s(rtt) == pytest.approx(0.01059375 + 4 * 0.006)
+    assert timeout_s(rtt) == pytest.approx(0.01059375 + 4 * 0.006)
 
 
 def test_the_timeout_has_a_least() -> None:
-    assert rto_s(estimate(1e-6, 1e-6)) == RTO_MIN_S
+    assert timeout_s(estimate(1e-6, 1e-6)) == RTO_MIN_S
 
 
 def test_the_timeout_has_a_most() -> None:
-    assert rto_s(estimate(20.0)) == RTO_MAX_S
+    assert timeout_s(estimate(20.0)) == RTO_MAX_S
 
 
 def test_the_timeout_doubles_each_time_it_runs_out() -> None:
@@ -57,7 +64,7 @@ def test_the_timeout_doubles_each_time_it_runs_out() -> None:
     rtt = estimate(0.01)
     timeouts_s = []
     for _ in range(8):
-        timeouts_s.append(rto_s(rtt))
+        timeouts_s.append(timeout_s(rtt))
         expired(rtt)
     assert timeouts_s == pytest.approx([0.03, 0.06, 0.12, 0.24, *[RTO_MAX_S] * 4])
 
@@ -65,7 +72,7 @@ def test_the_timeout_doubles_each_time_it_runs_out() -> None:
 def test_no_number_of_expirations_overflows() -> None:
     rtt = estimate(0.01)
     expired(rtt, 10**9)
-    assert rto_s(rtt) == RTO_MAX_S
+    assert timeout_s(rtt) == RTO_MAX_S
 
 
 def test_a_sample_ends_the_backing_off() -> None:

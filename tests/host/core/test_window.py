@@ -184,7 +184,7 @@ def test_a_result_starts_the_timer_anew() -> None:
     sent = cluster.send(0)
     cluster.now += RTO_MIN_S * 0.5
     cluster.take(cluster.aggregate(sent[:1]))
-    assert cluster.engines[0].deadline == cluster.now + rto_s(window)
+    assert cluster.engines[0].deadline == cluster.now + rto_s(cluster.engines[0].state.job[0], window)
 
 
 def test_each_time_that_it_runs_out_the_timer_takes_twice_as_long() -> None:

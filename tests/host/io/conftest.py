@@ -34,9 +34,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No timer of the protocol runs out: what wakes a transport is what the test does."""
+    """No timer runs out in engines that are made from now on: what wakes a transport is what the test does."""
     for name in ("RTO_MIN_S", "RTO_FIRST_S", "RTO_MAX_S"):
-        monkeypatch.setattr(f"inagg_host.core.rtt.{name}", 600.0)
+        monkeypatch.setattr(f"inagg_host.core.recovery.{name}", 600.0)
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -16,8 +16,7 @@ import pytest
 from inagg_host import codec
 from inagg_host.core import Engine, Epoch, Operation, ShardLease
 from inagg_host.core.schedule import Phase
-from inagg_host.core.stream import Stream
-from inagg_host.io.loop import Pump
+from inagg_host.io.loop import Loop
 from inagg_host.io.thread import Transport
 from inagg_host.stats import Counters
 from inagg_switch.aggregator import Aggregator
@@ -209,27 +208,25 @@ def values(rank: int, elements: int, float_type: FloatType = FloatType.FLOAT32) 
 def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """From now on, a 1 for each run of the compiled loop, by whomever."""
     runs: list[int] = []
-    run = Pump.run
+    run = Loop.run
 
     def counted(*arguments: Any) -> Any:
         runs.append(1)
         return run(*arguments)
 
-    monkeypatch.setattr(Pump, "run", counted)
+    monkeypatch.setattr(Loop, "run", counted)
     return runs
 
 
 def begun(
     elements: int, lanes: int, slots: int, shards: int, first: int = 0, fmt: str = "nat8"
-) -> tuple[Engine, Operation, Stream]:
-    """An operation in place of so many elements, whose scales are agreed on, and the loop's part in it. ``first``: the
-    block that each shard begins with."""
+) -> tuple[Engine, Operation]:
+    """An engine, and its operation in place of so many elements, whose scales are agreed on. ``first``: the block that
+    each shard begins with."""
     leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, slots), first) for i in range(1, 1 + shards))
     engine = Engine(Epoch(1, 1, 1, job_format(fmt), 1, 0, lanes, 0, leases))
     mine = values(1, elements)
     operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
     operation.agreed[:] = codec.scale_bytes(operation.job, codec.largest(operation.job, mine))
     operation.ready[Phase.SCALE] = True
-    stream = engine.streaming.begin(np.zeros(1 << 16, np.uint8))
-    assert stream is not None
-    return engine, operation, stream
+    return engine, operation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import ExitStack
 
@@ -10,53 +9,56 @@ import numpy as np
 import pytest
 
 from inagg_host import codec
-from inagg_host.core import stream as streams
-from inagg_host.core.filling import draft_ahead, fill
-from inagg_host.core.schedule import COUNT, PHASE, PLACE, Phase
-from inagg_host.core.stream import Stream
+from inagg_host.core import Engine, Operation
+from inagg_host.core.headers import HEADER
+from inagg_host.core.schedule import Phase
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import Op
 from inagg_wire.scale import FloatType
 
-from .rig import LANES, PATIENCE_S, World, begun, needs_port, values
-
-pytestmark = needs_port
+from .rig import LANES, PATIENCE_S, Array, World, begun, needs_port, values
 
 LARGE = 150 * LANES + 7
 """A tensor of three chunks."""
 
 
-def draft_all(stream: Stream, ahead: bool) -> None:
+def draft_all(engine: Engine, ahead: bool = True) -> None:
     """All that there is room for, if ``ahead``."""
-    while ahead and draft_ahead(stream):
+    while ahead and engine.draft_ahead():
         pass
+
+
+def scaled(engine: Engine) -> int:
+    """How many blocks of the first operation have their scales."""
+    return int(engine.state.operations["scaled"][0])
+
+
+def numbers_of_values(operation: Operation) -> Array:
+    """Blocks of values, by the operation's numbering."""
+    return np.concatenate([i.start + np.arange(i.count) for i in operation.items if i.phase == Phase.VALUES])
 
 
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_values_are_read_once(shards: int, ahead: bool) -> None:
     """When their scales are found. What becomes of them later plays no part, whatever their blocks' numbers are."""
-    engine, operation, stream = begun(LARGE, LANES, 512, shards, 777)
+    engine, operation = begun(LARGE, LANES, 512, shards, 777)
     mine, original = operation.values, operation.values.copy()
-    sent, size, count = [], engine.size[Op.SUM], 1
-    while count > 0:
-        draft_all(stream, ahead)
-        item = stream.sending.items[min(stream.n[streams.ITEM], len(operation.items) - 1)]
-        count = fill(stream, 0.0)
-        mine[: stream.n[streams.SCALED] * LANES] = 0
-        if item[PHASE] == Phase.SCALE:
-            continue
-        for start, length, _ in stream.pieces[: stream.n[streams.PIECES] if count else 0].tolist():
-            rows = stream.memory.ring.reshape(-1)[start : start + length].reshape(-1, size)
-            sent += [bytes(row[streams.HEADER :]) for row in rows]
-    assert count == 0
-    table = operation.table[operation.table[:, PHASE] == Phase.VALUES]
-    numbers = np.concatenate([item[PLACE] + np.arange(item[COUNT]) for item in table])
-    want = np.zeros((len(numbers), engine.size[Op.SUM]), np.uint8)
+    sent: list[bytes] = []
+    while True:
+        draft_all(engine, ahead)
+        if not (batch := engine.next_batch(0.0)):
+            break
+        mine[: scaled(engine) * LANES] = 0
+        shard, block = batch[0].shard, engine.state.shards["snd_nxt"][batch[0].shard] - 1
+        if engine.state.rows["op"][shard, block % 512] == Op.SUM:
+            sent += [bytes(row[HEADER:]) for out in batch for row in out.data.reshape(-1, out.size)]
+    numbers = numbers_of_values(operation) + operation.first_block
+    want = np.zeros((len(numbers), int(engine.state.job["size"][0, Op.SUM])), np.uint8)
     blocks = np.arange(len(numbers))
     codec.encode(operation.job, original, blocks, numbers, operation.agreed, None, want, blocks)
     assert len(sent) == len(numbers)
-    assert sorted(sent) == sorted(bytes(row[streams.HEADER :]) for row in want)
+    assert sorted(sent) == sorted(bytes(row[HEADER:]) for row in want)
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -64,25 +66,21 @@ def test_values_are_read_once(shards: int, ahead: bool) -> None:
 def test_drafts_leave_what_may_be_sent_again(shards: int, ahead: bool) -> None:
     """The datagrams of the last blocks, as many as there are slots, stand in the ring while later ones are drafted."""
     slots = 8
-    engine, operation, stream = begun(500 * 8, 8, slots, shards, 777)
+    engine, operation = begun(500 * 8, 8, slots, shards, 777)
     sent: list[list[bytes]] = [[] for _ in range(shards)]
-    while stream.n[streams.SENDS]:
-        op = Op.SUM if stream.sending.items[stream.n[streams.ITEM], PHASE] == Phase.VALUES else Op.MAX
-        size = engine.size[op]
-        assert fill(stream, 0.0) > 0
-        draft_all(stream, ahead)
-        for start, length, shard in stream.pieces[: stream.n[streams.PIECES]].tolist():
-            piece = stream.memory.ring.reshape(-1)[start : start + length].tobytes()
-            sent[shard] += [piece[at : at + size] for at in range(0, length, size)]
-        for shard, (of_shard, ring) in enumerate(zip(sent, stream.memory.ring, strict=True)):
-            end = int(stream.w[shard, streams.NEXT])
+    records = engine.state.shards
+    while batch := engine.next_batch(0.0):
+        for out in batch:
+            sent[out.shard] += [bytes(datagram) for datagram in out.data.reshape(-1, out.size)]
+        draft_all(engine, ahead)
+        for record, of_shard, ring in zip(records, sent, engine.rings, strict=True):
+            end, last = int(record["snd_nxt"]), of_shard[-slots:]
             assert end == 777 + len(of_shard)
-            last = of_shard[-slots:]
             assert [
                 bytes(ring[block % len(ring), : len(d)])
                 for block, d in zip(range(end - len(last), end), last, strict=True)
             ] == last
-        stream.w[:, streams.LOW], stream.w[:, streams.FLIGHT] = stream.w[:, streams.NEXT], 0  # all results come
+        records["snd_una"], records["flight"] = records["snd_nxt"], 0  # all results come
     assert sum(map(len, sent)) == operation.blocks
 
 
@@ -90,37 +88,47 @@ def test_drafts_take_all_the_room_that_there_is() -> None:
     """Here a chunk has 8 blocks, as many as a block of scales has room for. As many rows of the ring as there are slots
     are for what may be sent again. Blocks 0 and 1 are scales, blocks 10, 19 and so on, too."""
     slots = 8
-    _, operation, stream = begun(500 * 8, 8, slots, 1)
-    rows = stream.memory.ring.shape[1]
-    draft_all(stream, ahead=True)
-    table = operation.table[operation.table[:, PHASE] == Phase.VALUES]
-    numbers = np.concatenate([item[PLACE] + np.arange(item[COUNT]) for item in table])
-    assert stream.n[streams.SCALED] == (numbers < rows - slots).sum() > 8 * 2
-    fill(stream, 0.0)
-    draft_all(stream, ahead=True)
-    assert stream.n[streams.SCALED] == (numbers < rows - slots + stream.w[0, streams.NEXT]).sum()
+    engine, operation = begun(500 * 8, 8, slots, 1)
+    rows, numbers = engine.rings.shape[1], numbers_of_values(operation)
+    draft_all(engine)
+    assert scaled(engine) == (numbers < rows - slots).sum() > 8 * 2
+    engine.next_batch(0.0)
+    draft_all(engine)
+    assert scaled(engine) == (numbers < rows - slots + engine.state.shards["snd_nxt"][0]).sum()
+
+
+def test_drafts_go_on_into_the_next_operation() -> None:
+    """While the first one waits for its last results."""
+    engine, first = begun(3 * LANES, LANES, 512, 1)
+    later = values(2, 3 * LANES)
+    engine.submit(later, later, FloatType.FLOAT32, 0.0)
+    for _ in engine.outgoing(0.0):
+        pass
+    draft_all(engine)
+    assert engine.state.operations["scaled"][:2].tolist() == [3, 3]
+    assert engine.operations[0] is first
 
 
 @pytest.mark.parametrize("fmt", sorted(set(FORMATS) - {"nat8"}))
 def test_other_formats_than_nat8_have_no_drafts(fmt: str) -> None:
-    _, _, stream = begun(LARGE, LANES, 512, 1, fmt=fmt)
-    assert not draft_ahead(stream)
-    assert stream.n[streams.SCALED] == 0
+    engine, _ = begun(LARGE, LANES, 512, 1, fmt=fmt)
+    assert not engine.draft_ahead()
+    assert scaled(engine) == 0
 
 
-def test_the_engine_takes_scales_that_the_loop_has_found() -> None:
-    engine, operation, stream = begun(LARGE, LANES, 512, 1)
-    draft_all(stream, ahead=True)
-    engine.streaming.end(stream)
-    assert operation.scaled == operation.job.blocks(LARGE)
-    own = operation.own.tobytes()
+def test_scales_are_those_of_the_values_when_they_were_drafted() -> None:
+    engine, operation = begun(LARGE, LANES, 512, 1)
+    draft_all(engine)
+    assert scaled(engine) == operation.job.blocks(LARGE)
+    own = operation.bytes_of[0].tobytes()
     operation.values[:] = 0
-    scales = next(engine.outgoing(0.0)).data[streams.HEADER :]
+    scales = next(engine.outgoing(0.0)).data[HEADER:]
     chunk = operation.items[0].blocks
     assert scales[:chunk].tobytes() == own[:chunk]
-    assert operation.own.tobytes() == own
+    assert operation.bytes_of[0].tobytes() == own
 
 
+@needs_port
 def test_a_rank_that_waits_for_the_others_drafts(stack: ExitStack, runs: list[int]) -> None:
     """And the sums are what they are without that."""
     arrays = [[values(rank, LARGE)] for rank in range(2)]
@@ -128,13 +136,10 @@ def test_a_rank_that_waits_for_the_others_drafts(stack: ExitStack, runs: list[in
     world = World(stack)
     early, late = world.ranks
     early.submit(arrays[0][0])
-    operation, give_up_s = None, time.monotonic() + PATIENCE_S
-    while operation is None or operation.scaled < len(operation.own):
+    give_up_s = time.monotonic() + PATIENCE_S
+    while scaled(early.engine) < -(-LARGE // LANES):
         assert time.monotonic() < give_up_s, "it waits and drafts nothing"
-        seen = threading.Event()
-        early.transport.post(seen.set)  # what the loop has done is known when it has ended
-        assert seen.wait(PATIENCE_S)
-        operation = early.engine.operations[0] if early.engine.operations else None
+        time.sleep(0.001)
     late.submit(arrays[1][0])
     world.wait(1)
     assert arrays[0][0].tobytes() == arrays[1][0].tobytes() == calm

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inagg_host import phases
-from inagg_host.core import stream as streams
-from inagg_host.core.filling import again, fill
-from inagg_host.io.phases import trace_with
+from inagg_host.core.recovery import mark_overtaken
+from inagg_host.io import phases
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import Op
 from inagg_wire.link import FaultLink, Faults, Link
@@ -150,24 +148,25 @@ def test_losses_change_no_bit(stack: ExitStack, runs: list[int], loss: float, fm
 @pytest.mark.parametrize("limit", [1, 4, 100])
 def test_lost_scales_are_sent_again_by_the_loop_as_values_are(limit: int) -> None:
     """In their order, batch by batch of one size."""
-    engine, _, stream = begun(300 * 2048, 2048, 512, 1)
-    while fill(stream, 0.0) > 0:
+    engine, _ = begun(300 * 2048, 2048, 512, 1)
+    for _ in engine.outgoing(0.0):
         pass
-    ring, sizes, window = stream.memory.ring[0], stream.memory.sizes[0], stream.w[0]
-    out = int(window[streams.NEXT])
-    scales = np.flatnonzero(sizes[:out] == engine.size[Op.MAX])
-    assert scales.tolist() == [0, 1]
+    ring, rows, shard = engine.rings[0], engine.state.rows[0], engine.state.shards[0]
+    out = int(shard["snd_nxt"])
+    assert np.flatnonzero(rows["op"][:out] == Op.MAX).tolist() == [0, 1]
     lost = [0, 1, 5, 6, 7, out - 20]
-    stream.memory.done[0, :out] = True
-    stream.memory.done[0, lost] = False
-    window[streams.HIGHEST] = out - 1
-    sent, gather = [], np.zeros(1 << 16, np.uint8)
-    while (batch := again(stream, 0, gather, limit))[0] > 0:
-        count, size = batch
-        assert count <= limit
-        sent += [bytes(row) for row in gather[: count * size].reshape(count, size)]
-    assert sent == [bytes(ring[block, : sizes[block]]) for block in lost]
-    assert window[streams.RESENT] == window[streams.OVERTAKEN] == len(lost)
+    rows["acked"][:out] = True
+    rows["acked"][lost] = False
+    shard["highest"] = out - 1
+    engine.state.job["batch"] = limit
+    mark_overtaken(engine.state, 0)
+    sent = []
+    while shard["lost"]:
+        (batch,) = engine.next_batch(0.0)
+        assert batch.data.size <= limit * batch.size
+        sent += [bytes(row) for row in batch.data.reshape(-1, batch.size)]
+    assert sent == [bytes(ring[block, : rows["size"][block]]) for block in lost]
+    assert shard["retransmitted"] == shard["overtaken"] == len(lost)
 
 
 # --- what else must be as without the loop ---
@@ -179,7 +178,7 @@ def test_results_are_kept_for_those_who_may_lack_them(stack: ExitStack, runs: li
     for wrap in (as_it_is, portless):
         world = World(stack, wrap=wrap, keep_results=True, shards=shards)
         world.sum([[values(rank, LARGE), values(rank, 33)] for rank in range(2)], [FloatType.FLOAT32] * 2)
-        kept.append([[kept.ring.tobytes() for kept in rank.engine.kept] for rank in world.ranks])
+        kept.append([rank.engine.state.kept.tobytes() for rank in world.ranks])
         assert kept[-1][0] == kept[-1][1]
     assert kept[0] == kept[1]
     assert runs
@@ -275,14 +274,12 @@ def test_counters_tell_the_same(stack: ExitStack, patient: None, shards: int) ->
     assert told[0][4:] == (0, 0, 0)
 
 
-# --- when the loop is not used ---
-
-
+@pytest.mark.parametrize("wrap", [as_it_is, portless])
 @pytest.mark.parametrize("records", [True, False])
 def test_whoever_records_sees_the_phases(
-    stack: ExitStack, runs: list[int], monkeypatch: pytest.MonkeyPatch, records: bool
+    stack: ExitStack, runs: list[int], monkeypatch: pytest.MonkeyPatch, records: bool, wrap: Any
 ) -> None:
-    """In the loop there would be none; a tracer that does not record now is no reason to leave it."""
+    """One at a time; of the loop as without it."""
     monkeypatch.setattr(phases, "_tracers", [])
     seen: list[str] = []
 
@@ -292,7 +289,8 @@ def test_whoever_records_sees_the_phases(
         seen.append(name)
         return ExitStack()
 
-    trace_with(trace)
-    World(stack).sum([[values(rank, LARGE)] for rank in range(2)], [FloatType.FLOAT32])
-    assert bool(runs) == (not records)
-    assert set(seen) == ({phase.value for phase in phases.Phase} if records else set())
+    phases.trace_with(trace)
+    World(stack, wrap=wrap).sum([[values(rank, LARGE)] for rank in range(2)], [FloatType.FLOAT32])
+    assert bool(runs) == (wrap is as_it_is)
+    busy = {phase.value for phase in phases.Phase} - {phases.Phase.IDLE.value}
+    assert set(seen) - {phases.Phase.IDLE.value} == (busy if records else set())

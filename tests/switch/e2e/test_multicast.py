@@ -14,7 +14,7 @@ from tests.switch.e2e.running import Array, Rank, Run, Switch, gradients, inagg,
 
 from inagg_host.allreduce import AllReduce
 from inagg_host.core import Epoch
-from inagg_host.io.loop import Pump
+from inagg_host.io.loop import Loop
 from inagg_host.membership.session import Session
 from inagg_switch.control.client import ControlClient
 from inagg_wire.link import Batch, FaultLink, Faults, Group, GroupLink, Link, UdpLink
@@ -97,15 +97,15 @@ def test_each_of_several_shards_multicasts_in_the_loop_and_without_it(
     start: Callable[..., Switch], listening: list[list[Group]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switch, arrays = start("--shards", "3"), gradients(2, SIZES, 2)
-    runs: list[Pump] = []  # but for those that only compile it
-    run = Pump.run
+    runs: list[Loop] = []  # but for those that only compile it
+    run = Loop.run
 
-    def counted(pump: Pump, *arguments: Any) -> Any:
+    def counted(pump: Loop, *arguments: Any) -> Any:
         if isinstance(pump._link, GroupLink):
             runs.append(pump)
         return run(pump, *arguments)
 
-    monkeypatch.setattr(Pump, "run", counted)
+    monkeypatch.setattr(Loop, "run", counted)
     in_loop = sums(switch, arrays)
     assert bool(runs) == lends()
     runs.clear()
