@@ -9,8 +9,8 @@ used with numpy alone):
 - `inagg_proto` imports gRPC and protobuf besides, `inagg_wire`, and in `generate.py` the generator;
 - `inagg_switch` and `inagg_host` never import each other, and neither of them imports the testbed;
 - gRPC, protobuf and `inagg_proto`: only in files whose path inside the package has a part that begins with
-  `control`;
-- torch: only in `inagg_host/torch/`, `inagg_host/compress*`, `inagg_host/kernels_gpu*`, and the testbed;
+  `control`, and in `inagg_host/membership/`;
+- torch: only in `inagg_host/torch/`, `inagg_host/compress/`, and the testbed;
 - Triton, which torch brings for CUDA alone: only in `inagg_host/torch/gpu/`;
 - scapy: only in the dissector and the testbed; whatever else an extra brings: only in the testbed;
 - nothing that pyproject.toml does not declare.
@@ -89,7 +89,9 @@ def imported_modules(path: PurePosixPath, source: str) -> Iterator[tuple[int, st
                 yield node.lineno, module
 
 
-def may_use_grpc(inside: tuple[str, ...]) -> bool:
+def may_use_grpc(package: str, inside: tuple[str, ...]) -> bool:
+    if package == "inagg_host":
+        return _folder(inside) == "membership"
     return any(part.startswith("control") for part in inside)
 
 
@@ -98,7 +100,12 @@ def may_use_torch(package: str, inside: tuple[str, ...]) -> bool:
         return True
     if package != "inagg_host":
         return False
-    return (inside[0] == "pytorch" and len(inside) > 1) or inside[0].startswith(("compress", "kernels_gpu"))
+    return _folder(inside) in ("torch", "compress")
+
+
+def _folder(inside: tuple[str, ...]) -> str:
+    """The first folder inside the package, empty for a file that is in none."""
+    return inside[0] if len(inside) > 1 else ""
 
 
 def broken_rule(package: str, inside: tuple[str, ...], module: str) -> str | None:
@@ -124,13 +131,13 @@ def broken_rule(package: str, inside: tuple[str, ...], module: str) -> str | Non
         return "the switch and the host never import each other"
     if module == "inagg_testbed":
         return "only the testbed imports the testbed"
-    if module in GRPC | {"inagg_proto"} and not may_use_grpc(inside):
-        return "gRPC only in control modules (a part of the path begins with 'control')"
+    if module in GRPC | {"inagg_proto"} and not may_use_grpc(package, inside):
+        return "gRPC only in control modules (a part of the path begins with 'control'), and in the host's membership/"
     if module == "torch" and not may_use_torch(package, inside):
-        return "torch only in the host's pytorch/, compress* and kernels_gpu*, and in the testbed"
+        return "torch only in the host's torch/ and compress/, and in the testbed"
     if module == "triton":
-        in_gpu = package == "inagg_host" and inside[:2] == ("pytorch", "gpu")
-        return None if in_gpu else "Triton only in the host's pytorch/gpu/"
+        in_gpu = package == "inagg_host" and inside[:2] == ("torch", "gpu")
+        return None if in_gpu else "Triton only in the host's torch/gpu/"
     if module in EXTRAS - {"torch"} and package != "inagg_testbed":
         return "what an extra brings is for the testbed only (scapy: for the dissector too)"
     return None

@@ -10,6 +10,7 @@ from inagg_host.codec.callbacks import RAISED
 from inagg_host.codec.calls import array_at, bytes_at, call
 from inagg_wire.compiled import inline, jit
 from inagg_wire.errors import Reason
+from inagg_wire.layout import Op
 
 from .headers import HEADER, KIND_AT, NOTICE, REASON_AT, outcome, u16
 from .recovery import end_round_trip, mark_overtaken
@@ -29,7 +30,7 @@ from .state import (
 
 Array = Any
 SCALE, REFINE, VALUES = (int(phase) for phase in Phase)
-WRONG_OP = int(Reason.WRONG_OP)
+MAX, WRONG_OP = int(Op.MAX), int(Reason.WRONG_OP)
 
 NOTHING_ELSE, FINISHED, FAILED = 0, 1, -1
 """What `on_batch` gives."""
@@ -171,7 +172,8 @@ def take(st: State, shard: int, data: Array, size: int, begin: int, end: int) ->
             return after
         o.invalid_codes += invalid
     else:
-        payload = data[st.places[begin] * size + HEADER : (st.places[begin] + 1) * size]
+        at = st.places[begin] * size  # what `reconcile` passes has rows that are longer than a block of scales
+        payload = data[at + HEADER : at + st.job[0].result_size[MAX]]
         error = _take_scales(st.job[0].signature, o, item, payload)
         if error != OK:
             fail(st, error, number, place)

@@ -217,7 +217,7 @@ def test_a_rank_may_submit_later_than_the_others() -> None:
 
 
 def test_values_that_change_during_the_sum_are_noticed_when_they_outgrow_the_scale() -> None:
-    cluster = Cluster(1, "nat4", window=1, lanes=8)  # of nat8 the codes are drafted when scales are found
+    cluster = Cluster(1, "nat4", window=1, lanes=16)  # of nat8 the codes are drafted when scales are found
     values = np.ones(8, np.float32)
     cluster.engines[0].submit(values, np.zeros(8, np.float32), FloatType.FLOAT32, cluster.now)
     cluster.take(cluster.aggregate(cluster.send(0)))

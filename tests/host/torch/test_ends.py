@@ -28,7 +28,7 @@ from inagg_host.torch.job import GroupJob
 from inagg_switch.control.client import ControlClient
 
 REPOSITORY = Path(__file__).parents[3]
-SCRIPT = REPOSITORY / "tests" / "host" / "pytorch" / "script.py"
+SCRIPT = REPOSITORY / "tests" / "host" / "torch" / "script.py"
 PATIENCE_S = 60.0
 INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
 
