@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
+import zlib
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -18,7 +20,7 @@ from .codec.callbacks import MakeCodec
 from .config import Config, ConfigError
 from .core.reconcile import InnerGroup
 from .errors import AllReduceError
-from .io.futures import Work, make_pool
+from .io.futures import Completer, Work
 from .io.signals import Deferred
 from .membership.failover import Fallback
 from .membership.rejoin import Network
@@ -60,26 +62,38 @@ class AllReduce:
             )
         self._inner, self._wrap_link = inner, wrap_link
         self._counters = Counters()
-        self._pool = make_pool()
+        self._completer = Completer()
         self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._begun = 0
         self._failure: AllReduceError | None = None
         self._closed = False
         self._network: Network | None = None
         self._fallback: Fallback | None = None
         try:
-            self._network = self._join()
+            network = self._join()
         except AllReduceError as error:
             if self.config.policy == "raise":
-                self._pool.shutdown()
+                self._completer.shutdown()
                 raise
             self._fall_back(None, [], error)
         except BaseException:
-            self._pool.shutdown()
+            self._completer.shutdown()
             raise
+        else:
+            self._use(network)
         atexit.register(self.close)
 
     def _join(self, stop: threading.Event | None = None) -> Network:
-        return Network(self.config, self._counters, self._on_finished, self._on_broken, self._wrap_link, stop)
+        return Network(self.config, self._counters, self._finish, self._on_broken, self._wrap_link, stop)
+
+    def _use(self, network: Network) -> None:
+        """Have ``network`` do what is submitted from now on."""
+        with self._lock:
+            self._network = network
+            failure = network.failure
+        if failure is not None:  # it broke before it was in use, when nobody listened
+            self._on_broken(network, failure)
 
     # --- use ---
 
@@ -97,19 +111,25 @@ class AllReduce:
         float_type: FloatType | None = None,
         divisor: int = 1,
         contributed: npt.NDArray[Any] | None = None,
+        tag: int = 0,
     ) -> Work:
         """Begin to sum ``values``, an array of any shape, into ``out`` or in place; returns at once.
 
         Both must be contiguous, and must not be touched until the work is done. ``float_type`` is needed for bfloat16
         alone, whose bits come as uint16. ``divisor``: divide the sums by it, for a mean. ``contributed``, an array of
         its own like ``values``, gets what this rank adds to the sum: what the codes stand for that it sends, so what
-        error feedback has to subtract. Raises ValueError for what cannot be summed, `AllReduceError` if all is over.
+        error feedback has to subtract. ``tag``, 32 bits: what the caller knows it by on all ranks. Where ranks submit
+        in different orders, it tells arrays of one size apart, and all ranks get an error in place of sums of other
+        arrays. Raises ValueError for what cannot be summed, `AllReduceError` if all is over.
         """
         task = make_task(values, out, float_type, divisor, contributed)
+        task.tag = tag
         self._begin(task, lambda network: network.submit(task))
         return task.work
 
-    def submit_codec(self, codec: MakeCodec, elements: int, float_type: FloatType, divisor: int = 1) -> Work:
+    def submit_codec(
+        self, codec: MakeCodec, elements: int, float_type: FloatType, divisor: int = 1, tag: int = 0
+    ) -> Work:
         """Begin to sum ``elements`` values that are not in the host's memory, such as a GPU's: see `engine.Codec`.
 
         Needs the policy "raise": the inner group could not sum them. Otherwise as `submit`.
@@ -117,6 +137,7 @@ class AllReduce:
         if self.config.policy != "raise":
             raise ValueError(f"with the policy {self.config.policy!r} values must be in the host's memory")
         task = make_codec_task(codec, elements, float_type, divisor)
+        task.tag = tag
         self._begin(task, lambda network: network.submit(task))
         return task.work
 
@@ -131,9 +152,14 @@ class AllReduce:
 
     def _begin(self, task: Task, submit: Callable[[Network], T]) -> T | Callable[[], None]:
         """``submit`` the task to the network if there is one, and return what that does."""
+        if os.getpid() != self._process:
+            raise AllReduceError("this process was forked from one that has joined: only that one is a rank of the job")
         with self._lock:
             if self._failure is not None:
                 raise self._failure
+            # Where an operation could not begin on one rank alone, the next one is not to be taken for it.
+            task.tag = zlib.crc32(task.tag.to_bytes(4, "big"), self._begun)
+            self._begun = self._begun + 1 & 0xFFFFFFFF
             if not task.values.size:
                 self._finish(task, None)
             elif self._fallback is not None:
@@ -152,12 +178,15 @@ class AllReduce:
     def counters(self) -> Counters:
         """What this rank has done, brought up to date."""
         network = self._network
-        if network is not None:
+        if network is not None and os.getpid() == self._process:
             network.update_counters()
         return self._counters
 
     def close(self, reason: str = "", end: bool = False) -> None:
-        """Leave the job, or ``end`` it for all ranks. What is unfinished fails. No error if called twice."""
+        """Leave the job, or ``end`` it for all ranks. What is unfinished fails. No error if called twice; nothing
+        happens in a process that was forked from the rank's."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if self._closed:
                 return
@@ -170,7 +199,7 @@ class AllReduce:
         if network is not None:
             for task in network.close(reason, end):
                 self._finish(task, self._failure)
-        self._pool.shutdown()
+        self._completer.shutdown()
 
     def __enter__(self) -> Self:
         return self
@@ -182,12 +211,9 @@ class AllReduce:
 
     # --- called back ---
 
-    def _on_finished(self, task: Task) -> None:
-        self._finish(task, None)
-
     def _finish(self, task: Task, failure: AllReduceError | None) -> None:
         self._counters.failed += failure is not None
-        task.work.finish(failure or task.target, self._pool)
+        task.work.finish(failure or task.target, self._completer)
 
     def _on_broken(self, network: Network, failure: AllReduceError) -> None:
         """A network has broken: end the job, so that the other ranks hear of it, and act by the policy."""
@@ -218,13 +244,10 @@ class AllReduce:
             tasks = [*tasks, *(fallback.drain() if fallback else [])]
             closed = self._closed
             if not closed:
-                self._network = network
                 for task in tasks:
                     network.submit(task)
-            failure = network.failure
+                self._use(network)
         if closed:
             network.close()
             for task in tasks:
                 self._finish(task, self._failure)
-        elif failure is not None:  # it broke before it was in use, when nobody listened
-            self._on_broken(network, failure)

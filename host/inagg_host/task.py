@@ -30,6 +30,8 @@ class Task:
     contributed: npt.NDArray[Any] | None = None
     codec: MakeCodec | None = None
     """What encodes and decodes the values, if they are elsewhere: then the arrays only tell how many there are."""
+    tag: int = 0
+    """32 bits, the same on all ranks: it tells tasks apart that are alike otherwise."""
     work: Work = field(default_factory=Work)
 
 

@@ -47,6 +47,7 @@ class Sums(Protocol):
         float_type: FloatType | None = None,
         divisor: int = 1,
         contributed: npt.NDArray[Any] | None = None,
+        tag: int = 0,
     ) -> Pending:
         """Begin to sum."""
         ...
@@ -139,7 +140,7 @@ class Exchange:
         ]
         values = np.concatenate(numbers) if len(numbers) > 1 else np.ascontiguousarray(numbers[0])
         own = np.empty_like(values) if _remembers(compressor) else None
-        work = self._sums.submit(values, np.empty_like(values), contributed=own)
+        work = self._sums.submit(values, np.empty_like(values), contributed=own, tag=vectors[0].number)
         bounds = np.cumsum([0, *(part.size for part in numbers)])
 
         def finish() -> dict[int, Floats]:

@@ -1,21 +1,139 @@
-"""Futures of operations, completed on threads where callbacks may block.
+"""Futures of operations, completed in the order of the operations, on threads where callbacks may block.
 
-What users chain to a future runs on the thread that completes it. On the transport's thread it would stop the
-network, and something that waits for another operation would wait for ever.
+What users chain to a future runs on the thread that completes it. On the transport's thread it would stop the network.
+And what submits further operations there must do so in the same order on all ranks: so callbacks begin in the order in
+which operations are done, which is the same everywhere, and one begins when those before it have ended or wait for
+something (as PowerSGD's do, for an operation of their own, which might else be completed behind them, that is, never).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 import numpy.typing as npt
 
 from inagg_host.stats import OperationCounters
 
-THREADS = 4
+WAITS_AFTER_S = 0.005
+"""A callback that takes longer counts as waiting. That it waits for a `Work` is known at once; what else it waits for,
+such as a future of torch, cannot be seen."""
+
+
+class Completer:
+    """Calls what is submitted, in that order, on threads of its own: as many as wait for something at the same time."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Callable[[], None]] = deque()
+        self._news = threading.Condition()
+        self._running: _Run | None = None  # what began last, unless it has ended or waits
+        self._spare = 0  # threads that wait for something to do
+        self._closed = False
+        self._threads: set[threading.Thread] = set()
+
+    def submit(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called soon. RuntimeError: it is closed, or the interpreter is ending and has no threads."""
+        with self._news:
+            if self._closed:
+                raise RuntimeError("it is closed")
+            self._need_spare()
+            self._queue.append(call)
+            self._news.notify()
+
+    def shutdown(self) -> None:
+        """Return when all is called that was submitted, but for what calls this."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+            threads = list(self._threads)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _need_spare(self) -> None:
+        if self._spare == 0:
+            thread = threading.Thread(target=self._serve, name="inagg-completion", daemon=True)
+            thread.start()
+            self._threads.add(thread)
+            self._spare += 1
+
+    def _serve(self) -> None:
+        with self._news:
+            try:
+                while (call := self._next()) is not None:
+                    self._run(call)
+            finally:
+                self._spare -= 1
+                self._threads.discard(threading.current_thread())
+
+    def _run(self, call: Callable[[], None]) -> None:
+        run = self._running = _Run(self)
+        self._spare -= 1
+        if self._queue:  # someone must look after what comes next, should this one wait
+            self._need_spare()
+        self._news.release()
+        try:
+            with run:
+                call()
+        finally:
+            self._news.acquire()
+            self._ends(run)
+            self._spare += 1
+
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for something that may begin; None: there will be nothing."""
+        while True:
+            if self._queue:
+                left_s = 0.0 if self._running is None else self._running.since_s + WAITS_AFTER_S - time.monotonic()
+                if left_s <= 0:
+                    return self._queue.popleft()
+                self._news.wait(left_s)
+            elif self._closed or self._spare > 1:
+                return None
+            else:
+                self._news.wait()
+
+    def _ends(self, run: _Run) -> None:
+        """With the lock: ``run`` has ended, or waits."""
+        if self._running is run:
+            self._running = None
+            self._news.notify()
+
+    def waits(self, run: _Run) -> None:
+        """``run`` waits for something: the next may begin."""
+        with self._news:
+            if self._queue:
+                self._need_spare()
+            self._ends(run)
+
+
+class _Run:
+    """One call of a `Completer`, while it runs."""
+
+    here = threading.local()
+
+    def __init__(self, completer: Completer) -> None:
+        self.completer, self.since_s = completer, time.monotonic()
+
+    def __enter__(self) -> None:
+        self.here.run = self
+
+    def __exit__(self, *exception: object) -> None:
+        self.here.run = None
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Around what waits for a `Work`: if a callback of another does, it is not to hold up those after it."""
+    run: _Run | None = getattr(_Run.here, "run", None)
+    if run is not None:
+        run.completer.waits(run)
+    yield
 
 
 class Work:
@@ -35,27 +153,30 @@ class Work:
 
     def result(self, timeout_s: float | None = None) -> npt.NDArray[Any]:
         """The sums, when they are there. Raises what went wrong, or TimeoutError (and it goes on)."""
-        return self._future.result(timeout_s)
+        with waiting():
+            return self._future.result(timeout_s)
 
     def exception(self, timeout_s: float | None = None) -> BaseException | None:
         """What went wrong, or None if the sums are there."""
-        return self._future.exception(timeout_s)
+        with waiting():
+            return self._future.exception(timeout_s)
 
     def add_done_callback(self, call: Callable[[Work], None]) -> None:
-        """Have ``call`` called with this when it is done, on a thread where it may block."""
+        """Have ``call`` called with this when it is done, after what is chained to operations before it, on a thread
+        where it may block."""
         with self._lock:
             self._chained = True
         self._future.add_done_callback(lambda _: call(self))
 
-    def finish(self, result: npt.NDArray[Any] | BaseException, pool: ThreadPoolExecutor) -> None:
-        """Complete it: here, if that only wakes who waits for it, else on ``pool``."""
+    def finish(self, result: npt.NDArray[Any] | BaseException, completer: Completer) -> None:
+        """Complete it: here, if that only wakes who waits for it, else on a thread of ``completer``."""
         with self._lock:
             if not self._chained:
                 self._set(result)
                 return
         try:
-            pool.submit(self._set, result)
-        except RuntimeError:  # the interpreter is ending and has stopped the pool, before it calls what atexit knows
+            completer.submit(lambda: self._set(result))
+        except RuntimeError:  # the interpreter is ending, and starts no threads
             self._set(result)
 
     def _set(self, result: npt.NDArray[Any] | BaseException) -> None:
@@ -63,8 +184,3 @@ class Work:
             self._future.set_exception(result)
         else:
             self._future.set_result(result)
-
-
-def make_pool() -> ThreadPoolExecutor:
-    """Threads to complete works on; what is chained to one may wait for another."""
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="inagg-completion")

@@ -50,8 +50,16 @@ class Deferred:
             except BaseException:  # of a handler that is back: so must be the others
                 self._put_back()
                 raise
-            for number, frame in self.came:
+            self._call(list(self.came))
+
+    def _call(self, came: list[tuple[int, FrameType | None]]) -> None:
+        """Call the handlers of all that came. What a later one raises has what an earlier one raised as its context."""
+        if came:
+            (number, frame), *rest = came
+            try:
                 self._handlers[number](number, frame)
+            finally:
+                self._call(rest)
 
     def _put_back(self) -> None:
         self._over = True

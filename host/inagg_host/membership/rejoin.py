@@ -38,16 +38,16 @@ STALE_EPOCH = frozenset({Reason.WRONG_TOKEN, Reason.UNKNOWN_JOB})
 class Network:
     """The way through the switch. Made when all ranks have joined; ends with `close`, or breaks, once and for good.
 
-    ``finished`` is called with each task that has its sums, on the transport's thread. ``broken`` is called once, with
-    this and why, on a thread of its own; the tasks that are then unfinished come out of `close`. Raises
-    `AllReduceError`.
+    ``finished`` is called on the transport's thread with each task that has its sums, and None, or that could not
+    begin, and why. ``broken`` is called once, with this and why, on a thread of its own; the tasks that are then
+    unfinished come out of `close`. Raises `AllReduceError`.
     """
 
     def __init__(
         self,
         config: Config,
         counters: Counters,
-        finished: Callable[[Task], None],
+        finished: Callable[[Task, AllReduceError | None], None],
         broken: Callable[[Network, AllReduceError], None],
         wrap_link: Callable[[Link], Link] | None = None,
         stop: threading.Event | None = None,
@@ -178,11 +178,19 @@ class Network:
             return
         values, now = task.values.reshape(-1), time.monotonic()
         out = values if task.target is task.values else task.target.reshape(-1)  # in place: one array to look at
-        if task.float_type is None:
-            operation = self.engine.submit_max(values, out, now)
-        else:
-            contributed = None if task.contributed is None else task.contributed.reshape(-1)
-            operation = self.engine.submit(values, out, task.float_type, now, task.divisor, contributed, task.codec)
+        try:
+            if task.float_type is None:
+                operation = self.engine.submit_max(values, out, now, task.tag)
+            else:
+                contributed = None if task.contributed is None else task.contributed.reshape(-1)
+                operation = self.engine.submit(
+                    values, out, task.float_type, now, task.divisor, contributed, task.codec, task.tag
+                )
+        except Exception as error:  # of the caller's codec, perhaps: it is this task's alone
+            failure = AllReduceError(f"an array of {values.size} elements of {values.dtype} cannot be summed: {error}")
+            failure.__cause__ = error
+            self._finished(task, failure)
+            return
         self._tasks[operation] = task
         self._begun[operation] = self._transport.totals()
 
@@ -197,7 +205,7 @@ class Network:
             float(self.engine.state.shards["srtt_s"].max()),
             self._transport.totals().since(self._begun.pop(operation)),
         )
-        self._finished(task)
+        self._finished(task, None)
 
     def _on_error(self, error: Exception) -> None:
         stale = isinstance(error, Refused) and error.reason in STALE_EPOCH
@@ -241,7 +249,7 @@ class Network:
         resume = self._session.resume(self.engine.epoch, positions, loss.cause)
         try:
             epoch = self._session.join([self._address], resume, multicast=self._listens)
-        except SessionError as error:
+        except Exception as error:  # whatever it is: those who wait must hear of it
             self._break(AllReduceError(f"{loss.cause}; and a new epoch could not begin: {error}"), error)
             return
         with self._lock:

@@ -124,7 +124,7 @@ class Session:
                 raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
             if self._stop.is_set() or self._closed.wait(RETRY_S):
                 raise SessionError("closed while joining", grpc.StatusCode.CANCELLED)
-        epoch = self._read_epoch(reply)
+        epoch = self._read_epoch(reply, give_up_s)
         # What a switch chose stays, also where another one takes its place: blocks are kept in this size.
         self._lanes, self._window = reply.spec.lanes, reply.spec.window
         with self._lock:
@@ -158,11 +158,11 @@ class Session:
         ]
         return pb.Resume(epoch=epoch.number, seed=epoch.seed, shards=shards, reason=reason[:200])
 
-    def _read_epoch(self, reply: pb.JoinResponse) -> Epoch:
+    def _read_epoch(self, reply: pb.JoinResponse, give_up_s: float) -> Epoch:
         host, _ = _split(self._config.switch)
         shards = tuple(
             ShardLease(
-                (_literal(s.lease.address.host or host), s.lease.address.port),
+                (self._literal(s.lease.address.host or host, give_up_s), s.lease.address.port),
                 Lease(s.lease.base, s.lease.slots),
                 s.resume_block,
                 (s.group.host, s.group.port) if s.HasField("group") else None,
@@ -174,6 +174,15 @@ class Session:
             reply.epoch, reply.job, reply.token, job_format(spec.format), spec.workers, self._config.rank, spec.lanes,
             spec.seed, shards,
         )  # fmt: skip
+
+    def _literal(self, host: str, give_up_s: float) -> str:
+        """``host`` as a literal address, since links take no names. Names are asked for again until ``give_up_s``."""
+        while True:
+            try:
+                return str(_resolve(host.strip("[]"), 0)[4][0])
+            except OSError as error:
+                if time.monotonic() > give_up_s or self._stop.is_set() or self._closed.wait(RETRY_S):
+                    raise SessionError(f"the switch's host {host}: {error}", grpc.StatusCode.UNAVAILABLE) from error
 
     # --- while it runs ---
 
@@ -299,8 +308,3 @@ def _split(switch: str) -> tuple[str, int]:
 def _resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     return found[0]  # type: ignore[return-value]
-
-
-def _literal(host: str) -> str:
-    """``host`` as a literal address: links take no names."""
-    return str(_resolve(host.strip("[]"), 0)[4][0])

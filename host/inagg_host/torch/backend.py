@@ -66,10 +66,11 @@ class InaggGroup(ForwardingGroup):
     def allreduce_coalesced(self, *args: Any, **kwargs: Any) -> dist.Work:
         """See `torch.distributed.all_reduce_coalesced`. Each tensor goes where it would go alone."""
         tensors, op = _arguments(("tensors", "op"), args, kwargs)
+        args, kwargs = args[1:], _without(kwargs, "tensors")
         return self._split(
             [self.job.why_not(tensor, op) for tensor in tensors],
             lambda i: self.job.sum(tensors[i], op),
-            lambda rest: self.inner.allreduce_coalesced([tensors[i] for i in rest], *args[1:], **kwargs),
+            lambda rest: self.inner.allreduce_coalesced([tensors[i] for i in rest], *args, **kwargs),
             tensors,
         )
 
@@ -103,11 +104,11 @@ class InaggGroup(ForwardingGroup):
 
     def _reduce_scatter_coalesced(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Work:
         outputs, tensors, op = _arguments(("outputTensors", "inputTensors", "op"), args, kwargs)
-        inner = getattr(self.inner, name)
+        inner, args, kwargs = getattr(self.inner, name), args[2:], _without(kwargs, "outputTensors", "inputTensors")
         return self._split(
             [self.job.why_not(tensor, op) for tensor in tensors],
             lambda i: self.job.sum_scattered(outputs[i], tensors[i], op),
-            lambda rest: inner([outputs[i] for i in rest], [tensors[i] for i in rest], *args[2:], **kwargs),
+            lambda rest: inner([outputs[i] for i in rest], [tensors[i] for i in rest], *args, **kwargs),
             outputs,
         )
 
@@ -162,6 +163,10 @@ def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, 
     op = values[-1]
     values[-1] = ReduceOp.SUM if op is None else getattr(op, "reduceOp", op)
     return values
+
+
+def _without(kwargs: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if name not in names}
 
 
 def register() -> None:

@@ -16,7 +16,7 @@ from inagg_host.compress import Compressor, Floats, parse
 from inagg_host.compress.exchange import Exchange, Gather, Sums
 from inagg_host.compress.memory import Memories
 from inagg_host.config import ConfigError
-from inagg_host.io.futures import Work, make_pool
+from inagg_host.io.futures import Completer, Work
 
 from .options import asked
 from .work import TensorWork
@@ -121,7 +121,7 @@ class CompressedSums:
         self._exchange = Exchange(sums, rank, workers, compression.seed, gather)
         self._begin = ThreadPoolExecutor(1, thread_name_prefix="inagg-compress")
         self._end = ThreadPoolExecutor(1, thread_name_prefix="inagg-decompress")
-        self._pool = make_pool()
+        self._completer = Completer()
 
     @property
     def counts(self) -> Counter[str]:
@@ -161,11 +161,11 @@ class CompressedSums:
             if buffer.is_cuda:
                 torch.cuda.current_stream(buffer.device).synchronize()
         except BaseException as error:  # whatever it is, it belongs to whoever waits
-            work.finish(error, self._pool)
+            work.finish(error, self._completer)
         else:
-            work.finish(np.empty(0), self._pool)  # it is the tensor that has the sums
+            work.finish(np.empty(0), self._completer)  # it is the tensor that has the sums
 
     def close(self) -> None:
         """Stop. The job must have ended, so that nothing waits."""
-        for pool in (self._begin, self._end, self._pool):
+        for pool in (self._begin, self._end, self._completer):
             pool.shutdown()

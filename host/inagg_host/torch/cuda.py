@@ -36,10 +36,10 @@ _Event: Callable[..., torch.cuda.Event] = torch.cuda.Event  # torch types the cl
 class Sums(Protocol):
     """What the stage submits to: `TensorAllReduce`."""
 
-    def submit_cpu(self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish) -> tuple[Work, Finish]:
+    def submit_cpu(self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish, tag: int) -> tuple[Work, Finish]:
         """Submit a tensor of the CPU; the work, and what is to be called when its sums are there."""
 
-    def submit_codec(self, codec: MakeCodec, tensor: Tensor, divisor: int) -> Work:
+    def submit_codec(self, codec: MakeCodec, tensor: Tensor, divisor: int, tag: int) -> Work:
         """Submit what ``codec`` knows of ``tensor``."""
 
     @property
@@ -67,12 +67,16 @@ class CudaStage:
         self._thread = threading.Thread(target=self._run, name="inagg-stage", daemon=True)
         self._thread.start()
 
-    def submit(self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish, result: Tensor) -> TensorWork:
+    def submit(
+        self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish, result: Tensor, tag: int
+    ) -> TensorWork:
         """As `TensorAllReduce.submit`, of tensors that were checked; ``finish`` may launch kernels."""
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()
         if tensor.device.type not in self._devices:
-            self._queue.put(lambda: self._sum(lambda: self._sums.submit_cpu(tensor, target, divisor, finish), done))
+            self._queue.put(
+                lambda: self._sum(lambda: self._sums.submit_cpu(tensor, target, divisor, finish, tag), done)
+            )
             return TensorWork(done, [result])
         device = tensor.device
         if device not in self._lanes:
@@ -96,16 +100,16 @@ class CudaStage:
 
         lanes = self._sums.codec_lanes
         if lanes is None:
-            begin = self._stage(tensor, target, divisor, used, arrive)
+            begin = self._stage(tensor, target, divisor, used, arrive, tag)
         else:
-            begin = self._encode(tensor, target, divisor, lanes, used, arrive)
+            begin = self._encode(tensor, target, divisor, lanes, used, arrive, tag)
         self._queue.put(lambda: self._sum(begin, done))
         arrival = None if ready is None or up.stream is None else Arrival(device, up.stream, ready)
         return TensorWork(done, [result], arrival=arrival)
 
     def _stage(
         self, tensor: Tensor, target: Tensor, divisor: int, used: Lanes,
-        arrive: Callable[[Finish], Callable[[], None]],
+        arrive: Callable[[Finish], Callable[[], None]], tag: int,
     ) -> Begin:  # fmt: skip
         """Copy the tensor down, sum it there, and copy the sums up."""
         used.look.after_current()
@@ -120,13 +124,13 @@ class CudaStage:
 
         def begin() -> tuple[Work, Finish]:
             wait()
-            return self._sums.submit_cpu(there, there, divisor, arrive(copy))
+            return self._sums.submit_cpu(there, there, divisor, arrive(copy), tag)
 
         return begin
 
     def _encode(
         self, tensor: Tensor, target: Tensor, divisor: int, lanes: int, used: Lanes,
-        arrive: Callable[[Finish], Callable[[], None]],
+        arrive: Callable[[Finish], Callable[[], None]], tag: int,
     ) -> Begin:  # fmt: skip
         """Encode and decode on the device."""
         plain = target.is_contiguous() and not target.is_neg()
@@ -141,7 +145,7 @@ class CudaStage:
 
         def begin() -> tuple[Work, Finish]:
             wait()
-            return self._sums.submit_codec(codec.bind, tensor, divisor), arrive(None if plain else copy)
+            return self._sums.submit_codec(codec.bind, tensor, divisor, tag), arrive(None if plain else copy)
 
         return begin
 

@@ -79,6 +79,12 @@ class ForwardingGroup(ProcessGroup):
         """``counts`` is where operations are counted, by their names."""
         super().__init__(rank, workers)  # type: ignore[call-arg]  # the stubs know the other constructor only
         self.inner, self.counts = inner, counts
+        # What torch asks of the C++ part of a group, such as the name under which it records operations, is the default
+        # backend's to answer: from torch 2.15 on `init_process_group` fails where there is none.
+        for device in inner._device_types:
+            backend = inner._get_backend(device)
+            self._register_backend(device, getattr(ProcessGroup.BackendType, backend.name().upper()), backend)
+        self._set_default_backend(ProcessGroup.BackendType.GLOO)
         self._name: Any = ""  # a GroupName, once torch has given it
         self._desc = ""
 

@@ -155,7 +155,7 @@ class InaggState:
         if self._compression is not None:
             self._compression.release(bucket)
         if why_not is None:
-            return job.sum(tensor, ReduceOp.AVG)
+            return job.sum(tensor, ReduceOp.AVG, bucket.index())
         job.inner[why_not] += 1
         return self.group().allreduce([tensor.div_(job.workers)])
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import os
 import re
 import secrets
 import sys
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,6 +47,7 @@ class GroupJob:
         """Operations that went to the inner group, by reason."""
         self._settings, self._label, self._agree, self._make_spare = settings, label, agree, spare
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._sums: TensorAllReduce | None = None
         self._spare: ArrayGroup | None = None
         self._closed = False
@@ -73,9 +76,10 @@ class GroupJob:
         # An empty tensor is below any threshold.
         return "small" if tensor.nbytes < max(self.min_bytes, 1) else None
 
-    def sum(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> TensorWork:
-        """Sum or average in place; `why_not` has said None. The work raises `AllReduceError` if that cannot be."""
-        return self._submit(tensor, op)
+    def sum(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM, number: int = 0) -> TensorWork:
+        """Sum or average in place; `why_not` has said None. The work raises `AllReduceError` if that cannot be.
+        ``number``: what tells it from others of the same shape, the same on all ranks."""
+        return self._submit(tensor, op, number=number)
 
     def sum_scattered(self, output: torch.Tensor, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> TensorWork:
         """Sum or average ``tensor`` and keep this rank's part in ``output``, the rank-th of equal parts.
@@ -96,7 +100,7 @@ class GroupJob:
             if output.is_cuda:
                 output.record_stream(torch.cuda.current_stream(output.device))
 
-        return self._submit(tensor, op, sums, keep, output)
+        return self._submit(tensor, op, sums, keep, output, number=1)  # and no all-reduce of the same shape
 
     def _submit(
         self,
@@ -105,9 +109,11 @@ class GroupJob:
         out: torch.Tensor | None = None,
         finish: Callable[[], None] | None = None,
         result: torch.Tensor | None = None,
+        number: int = 0,
     ) -> TensorWork:
+        tag = zlib.crc32(f"{tuple(tensor.shape)} {number}".encode())
         try:
-            return self.join().submit(tensor, out, self.divisor(op) or 1, finish, result)
+            return self.join().submit(tensor, out, self.divisor(op) or 1, finish, result, tag)
         except AllReduceError as error:
             return failed(error)
 
@@ -150,6 +156,8 @@ class GroupJob:
         self._close(getattr(sys, "last_value", None))
 
     def _close(self, error: BaseException | None) -> None:
+        if os.getpid() != self._process:  # forked: it is the other process that is a rank
+            return
         with self._lock:
             if self._closed:
                 return

@@ -63,13 +63,14 @@ class TensorAllReduce:
         divisor: int = 1,
         finish: Callable[[], None] | None = None,
         result: torch.Tensor | None = None,
+        tag: int = 0,
     ) -> TensorWork:
         """Begin to sum ``tensor`` (float16, bfloat16, float32 or float64, any strides; CPU or CUDA) into ``out`` or in
         place; returns at once.
 
         Neither may be touched until the work is done. ``divisor``: divide the sums by it, for a mean. ``finish`` is
         called once when the sums are there, before the work is done; ``result``, if not the target, is then what the
-        work says that it has made. Raises ValueError for what cannot be summed,
+        work says that it has made. ``tag``: as of `AllReduce.submit`. Raises ValueError for what cannot be summed,
         `AllReduceError` if all is over.
         """
         target = tensor if out is None else out
@@ -90,12 +91,12 @@ class TensorAllReduce:
             if self._stage is None and tensor.is_cuda:
                 self._stage = CudaStage(self)
             if self._stage is not None:
-                return self._stage.submit(tensor, target, divisor, finish, result)
-            pending, finish = self.submit_cpu(tensor, target, divisor, finish)
+                return self._stage.submit(tensor, target, divisor, finish, result, tag)
+            pending, finish = self.submit_cpu(tensor, target, divisor, finish, tag)
             return TensorWork(pending, [result], finish)
 
     def submit_cpu(
-        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Callable[[], None] | None
+        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Callable[[], None] | None, tag: int
     ) -> tuple[Work, Callable[[], None] | None]:
         """Submit a CPU tensor that was checked; the work, and what is to be called when its sums are there."""
         if is_plain(target):
@@ -106,12 +107,12 @@ class TensorAllReduce:
             finish = _after(lambda: target.copy_(landing), finish)
         if not is_plain(tensor):
             tensor = tensor.contiguous().resolve_neg()
-        work = self.arrays.submit(view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor)
+        work = self.arrays.submit(view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor, tag=tag)
         return work, finish
 
-    def submit_codec(self, codec: MakeCodec, tensor: torch.Tensor, divisor: int) -> Work:
+    def submit_codec(self, codec: MakeCodec, tensor: torch.Tensor, divisor: int, tag: int) -> Work:
         """Submit ``tensor``, which was checked and is where only ``codec`` can reach it."""
-        return self.arrays.submit_codec(codec, tensor.numel(), FLOAT_TYPES[tensor.dtype], divisor)
+        return self.arrays.submit_codec(codec, tensor.numel(), FLOAT_TYPES[tensor.dtype], divisor, tag)
 
     @property
     def codec_lanes(self) -> int | None:

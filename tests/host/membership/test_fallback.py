@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from inagg_host.core import RanksDisagree
 from inagg_host.core.reconcile import unfinished
 from inagg_host.errors import AllReduceError
-from inagg_host.io.futures import make_pool
+from inagg_host.io.futures import Completer
 from inagg_host.membership import failover as module
 from inagg_host.membership.failover import REASON, Fallback, _narrow, _widen
 from inagg_host.membership.rejoin import Network
@@ -81,7 +81,7 @@ def ranks(
     left: Callable[[int], tuple[Network | None, list[Task], Exception]] = lambda rank: (None, [], WHY),
 ) -> Iterator[list[Rank]]:
     """Fallbacks of all ranks, that have begun with what ``left`` says."""
-    pool = make_pool()
+    pool = Completer()
     made: list[Rank] = []
     for rank, group in enumerate(groups):
 
@@ -361,7 +361,7 @@ def test_closing_does_not_wait_for_an_inner_group_that_is_stuck(monkeypatch: pyt
     monkeypatch.setattr(module, "CLOSE_S", 0.05)
     meeting = Meeting(2)
     mine, other = meeting.groups()
-    pool = make_pool()
+    pool = Completer()
     fallback = Fallback(
         mine,
         0,
