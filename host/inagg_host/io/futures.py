@@ -50,10 +50,7 @@ class Completer:
         with self._news:
             self._closed = True
             self._news.notify_all()
-            threads = list(self._threads)
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join()
+            self._news.wait_for(lambda: not self._threads - {threading.current_thread()})
 
     def _need_spare(self) -> None:
         if self._spare == 0:
@@ -70,6 +67,7 @@ class Completer:
             finally:
                 self._spare -= 1
                 self._threads.discard(threading.current_thread())
+                self._news.notify_all()
 
     def _run(self, call: Callable[[], None]) -> None:
         run = self._running = _Run(self)

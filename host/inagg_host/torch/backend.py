@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,8 +20,8 @@ from torch.distributed import ReduceOp
 from inagg_host.stats import Counters
 
 from .forwarding import ForwardingGroup, eager
-from .inner import ArrayGroup, make_inner
-from .job import GroupJob, agree_by
+from .inner import ArrayGroup, gather, make_inner
+from .job import GroupJob
 from .options import Options
 from .work import JoinedWork
 
@@ -40,7 +41,7 @@ class InaggGroup(ForwardingGroup):
         def spare(name: str) -> ArrayGroup:
             return ArrayGroup(PrefixStore(f"{name}/", store), rank, workers, timeout)
 
-        self.job = GroupJob(options or {}, rank, workers, timeout, label, agree_by(inner), spare)
+        self.job = GroupJob(options or {}, rank, workers, timeout, label, partial(gather, inner), spare)
         super().__init__(inner, self.job.inner, rank, workers)
         if join and workers > 1:
             try:

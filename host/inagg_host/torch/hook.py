@@ -107,7 +107,7 @@ class InaggState:
 
     def _make_job(self, compressor: Compressor | None, options: dict[str, Any]) -> GroupJob:
         group, options = self.group(), with_format(compressor, options)
-        return GroupJob(options, group.rank(), group.size(), self.timeout, "ddp", self._agree, self._spare)
+        return GroupJob(options, group.rank(), group.size(), self.timeout, "ddp", self._collect, self._spare)
 
     def _make_sums(self, compressor: Compressor, arrays: AllReduce) -> CompressedSums:
         if self._compression is None:
@@ -118,10 +118,14 @@ class InaggState:
         gather = None if self._gather is None else self._gather.gather
         return CompressedSums(self._compression, arrays, self.group().rank(), self.group().size(), gather)
 
+    def _collect(self, data: bytes) -> list[bytes]:
+        everyone = [b""] * self.group().size()
+        dist.all_gather_object(everyone, data, group=self.group())
+        return everyone
+
     def _agree(self, text: str) -> str:
-        texts = [text]
-        dist.broadcast_object_list(texts, group=self.group(), group_src=0)
-        return texts[0]
+        """What rank 0 says."""
+        return self._collect(text.encode())[0].decode()
 
     def _spare(self, name: str) -> ArrayGroup:
         group = self.group()

@@ -37,6 +37,20 @@ def make_inner(store: Store, rank: int, workers: int, timeout: timedelta, cuda: 
     return inner
 
 
+def gather(group: ProcessGroup, data: bytes) -> list[bytes]:
+    """Every rank's bytes, of any length, in the order of ranks. ``group`` need not be known to torch.distributed."""
+    mine = torch.tensor([len(data)])
+    sizes = [torch.empty_like(mine) for _ in range(group.size())]
+    group.allgather([sizes], [mine]).wait()
+    longest = max(int(size) for size in sizes)
+    padded = torch.zeros(longest, dtype=torch.uint8)
+    padded[: len(data)] = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
+    parts = [torch.empty_like(padded) for _ in range(group.size())]
+    if longest:
+        group.allgather([parts], [padded]).wait()
+    return [part.numpy()[: int(size)].tobytes() for part, size in zip(parts, sizes, strict=True)]
+
+
 class ArrayGroup:
     """Blocking collectives of arrays: `inagg_host.core.reconcile.InnerGroup`, for the policy "fallback".
 
@@ -46,20 +60,10 @@ class ArrayGroup:
     def __init__(self, store: Store, rank: int, workers: int, timeout: timedelta) -> None:
         """As `make_inner`."""
         self._group = make_inner(store, rank, workers, timeout, cuda=False)
-        self._workers = workers
 
     def gather(self, data: bytes) -> list[bytes]:
         """Every rank's bytes, of any length, in the order of ranks."""
-        mine = torch.tensor([len(data)])
-        sizes = [torch.empty_like(mine) for _ in range(self._workers)]
-        self._group.allgather([sizes], [mine]).wait()
-        longest = max(int(size) for size in sizes)
-        padded = torch.zeros(longest, dtype=torch.uint8)
-        padded[: len(data)] = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
-        parts = [torch.empty_like(padded) for _ in range(self._workers)]
-        if longest:
-            self._group.allgather([parts], [padded]).wait()
-        return [part.numpy()[: int(size)].tobytes() for part, size in zip(parts, sizes, strict=True)]
+        return gather(self._group, data)
 
     def broadcast(self, data: Bytes, source: int) -> None:
         """Rank ``source``'s 1-D uint8 array to all, in place; of the same size on all."""

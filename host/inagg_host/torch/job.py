@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import re
 import secrets
@@ -16,14 +17,14 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed import ReduceOp
 
 from inagg_host.allreduce import AllReduceError
+from inagg_host.config import ConfigError
 from inagg_host.stats import Counters
 
 from .inner import ArrayGroup
-from .options import settle
+from .options import Settings, settle
 from .tensors import DEVICES, FLOAT_TYPES, TensorAllReduce
 from .work import TensorWork, failed
 
@@ -36,16 +37,16 @@ class GroupJob:
 
     def __init__(
         self, given: dict[str, Any], rank: int, workers: int, timeout: timedelta, label: str,
-        agree: Callable[[str], str], spare: Callable[[str], ArrayGroup],
+        gather: Callable[[bytes], list[bytes]], spare: Callable[[str], ArrayGroup],
     ) -> None:  # fmt: skip
-        """``label`` names the group for people. Two things that all ranks call at once: ``agree`` returns what rank 0
-        gave to it; ``spare`` makes the group that the policy "fallback" falls back to, and is told the job's unique
-        name. Raises `ConfigError`."""
-        settings = settle(given, rank, workers, timeout)
+        """``label`` names the group for people. Two things that all ranks call at once: ``gather`` returns what each
+        rank gave to it; ``spare`` makes the group that the policy "fallback" falls back to, and is told the job's
+        unique name. All ranks must make this at once. Raises `ConfigError`, on all ranks if on one."""
+        settings = _settle_alike(lambda: settle(given, rank, workers, timeout), gather if workers > 1 else None)
         self.min_bytes, self.workers, self.rank = settings.min_bytes, workers, rank
         self.inner: Counter[str] = Counter()
         """Operations that went to the inner group, by reason."""
-        self._settings, self._label, self._agree, self._make_spare = settings, label, agree, spare
+        self._settings, self._label, self._gather, self._make_spare = settings, label, gather, spare
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._sums: TensorAllReduce | None = None
@@ -126,7 +127,7 @@ class GroupJob:
                 if self._closed:
                     raise RuntimeError("the process group was destroyed")
                 # Two trainings may have groups of one name, and so may one that was started again: hence a number.
-                job = self._agree(_job_name(self._settings.job, self._label))
+                job = self._gather(_job_name(self._settings.job, self._label).encode())[0].decode()
                 if self._settings.policy == "fallback":
                     self._spare = self._make_spare(job)
                 self._sums = TensorAllReduce(inner=self._spare, job=job, **self._settings.options)
@@ -186,12 +187,24 @@ def _name(op: Any) -> str:
     return next((name.lower() for name, known in ReduceOp.RedOpType.__members__.items() if op == known), "unknown")
 
 
-def agree_by(group: dist.ProcessGroup) -> Callable[[str], str]:
-    """An ``agree`` over a C++ process group with a CPU backend, which need not be known to torch.distributed."""
-
-    def agree(text: str) -> str:
-        letters = torch.tensor(list(text.encode().ljust(NAME_CHARS_MAX)), dtype=torch.uint8)
-        group.broadcast(letters, 0).wait()
-        return bytes(letters.tolist()).decode().rstrip()
-
-    return agree
+def _settle_alike(settle: Callable[[], Settings], gather: Callable[[bytes], list[bytes]] | None) -> Settings:
+    """What ``settle`` gives, if that is alike on all ranks where it must be: which tensors go through the switch, and
+    how. Else, and if it fails on one of them, all of them get a `ConfigError`: none is left to wait for the others."""
+    settings, said, error = None, {}, None
+    try:
+        settings = settle()
+        said = settings.common
+    except ConfigError as wrong:
+        said, error = {"error": str(wrong)}, wrong
+    everyone = [said] if gather is None else [json.loads(text) for text in gather(json.dumps(said).encode())]
+    if settings is None:
+        raise error or AssertionError
+    for rank, of_rank in enumerate(everyone):
+        if "error" in of_rank:
+            raise ConfigError(f"rank {rank}: {of_rank['error']}")
+        for name, value in of_rank.items():
+            if value != everyone[0][name]:
+                raise ConfigError(
+                    f"rank {rank} has {name} {value!r} and rank 0 {everyone[0][name]!r}: give all ranks the same"
+                )
+    return settings

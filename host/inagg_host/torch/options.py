@@ -61,6 +61,8 @@ class Settings:
     """`Config.policy`."""
     job: str
     """What the job's name begins with. Environment: INAGG_JOB; "torch" if not given."""
+    common: dict[str, Any]
+    """What must be the same on all ranks, by name."""
 
 
 def settle(given: dict[str, Any], rank: int, workers: int, timeout: timedelta) -> Settings:
@@ -89,7 +91,9 @@ def settle(given: dict[str, Any], rank: int, workers: int, timeout: timedelta) -
         "join_timeout_s": min(config.join_timeout_s, limit_s),
         "reconnect_s": min(config.reconnect_s, limit_s),
     }
-    return Settings(min_bytes, bool(_int("INAGG_SUMMARY", 0)), options, config.policy, job)
+    common = {name: getattr(config, name) for name in ("format", "lanes", "window", "seed", "policy")}
+    summary = bool(_int("INAGG_SUMMARY", 0))
+    return Settings(min_bytes, summary, options, config.policy, job, {"min_bytes": min_bytes, **common})
 
 
 def _int(variable: str, default: int) -> int:

@@ -143,6 +143,26 @@ def test_a_handler_is_called_at_the_end_with_what_was_interrupted() -> None:
     assert calls == [(signal.SIGALRM, "test_a_handler_is_called_at_the_end_with_what_was_interrupted")] * 2
 
 
+def test_what_one_handler_raises_keeps_no_other_from_being_called() -> None:
+    calls: list[int] = []
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        calls.append(number)
+        raise Interrupted(len(calls))
+
+    def raise_both() -> None:
+        with Deferred():
+            signal.raise_signal(signal.SIGALRM)
+            signal.raise_signal(signal.SIGALRM)
+
+    set_handler(handler)
+    with pytest.raises(Interrupted) as raised:
+        raise_both()
+    assert calls == [signal.SIGALRM] * 2
+    assert raised.value.args == (2,)
+    assert isinstance(raised.value.__context__, Interrupted)
+
+
 def test_a_signal_wakes_whoever_waits() -> None:
     set_handler(lambda number, frame: None)
     woken: list[bool] = []

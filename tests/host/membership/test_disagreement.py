@@ -59,5 +59,59 @@ def test_arrays_that_do_not_match_are_an_error_on_every_rank(
     assert "no error" not in heard
 
 
+def test_arrays_of_one_size_in_another_order_are_an_error_on_every_rank(switch: SwitchProcess) -> None:
+    """If the caller tells them apart. Else they would be summed crosswise."""
+
+    def run(rank: int) -> list[str]:
+        heard = []
+        options: dict[str, Any] = {"switch": switch.control, "job": "order", "timeout_s": 20.0}
+        with AllReduce(rank=rank, workers=2, **options) as all_reduce:
+            tags = [3, 4] if rank == 0 else [4, 3]
+            for work in [all_reduce.submit(np.ones(999, np.float32), tag=tag) for tag in tags]:
+                try:
+                    work.result()
+                except AllReduceError as error:
+                    heard.append(str(error))
+        return heard
+
+    with ThreadPoolExecutor(2) as pool:
+        for heard in pool.map(run, range(2)):
+            assert len(heard) == 2
+            assert "order" in heard[0] or "rank" in heard[0], heard
+
+
+def test_what_cannot_begin_fails_alone(switch: SwitchProcess) -> None:
+    """By name; before and after it all is summed. For a rank alone, since others would wait for it."""
+    odd = np.zeros(4 * 10 + 1, np.uint8)[1:].view(np.float32)  # numpy takes what is not aligned; kernels do not
+    assert not odd.flags.aligned
+    options: dict[str, Any] = {"switch": switch.control, "job": "odd", "timeout_s": 20.0}
+    with AllReduce(rank=0, workers=1, **options) as all_reduce:
+        before, after = np.ones(999, np.float32), np.ones(999, np.float32)
+        works = [all_reduce.submit(array) for array in (before, odd, after)]
+        works[0].result()
+        with pytest.raises(AllReduceError, match="10 elements of float32 cannot be summed"):
+            works[1].result()
+        works[2].result()
+        assert all_reduce.counters.failed == 1
+    assert (before == 1).all()
+    assert (after == 1).all()
+
+
+def test_an_operation_that_one_rank_could_not_begin_is_not_taken_for_the_next_one(switch: SwitchProcess) -> None:
+    def run(rank: int) -> str:
+        odd = np.zeros(4 * 999 + 1, np.uint8)[1:].view(np.float32)
+        options: dict[str, Any] = {"switch": switch.control, "job": "skipped", "timeout_s": 20.0}
+        with AllReduce(rank=rank, workers=2, **options) as all_reduce:
+            first = all_reduce.submit(odd if rank == 0 else np.ones(999, np.float32))
+            second = all_reduce.submit(np.ones(999, np.float32))
+            errors = [work.exception() for work in (first, second)]
+            assert all(isinstance(error, AllReduceError) for error in errors), errors
+            return str(errors[1])
+
+    with ThreadPoolExecutor(2) as pool:
+        heard = list(pool.map(run, range(2)))
+    assert any("another rank reduces something else" in text for text in heard), heard
+
+
 def test_arrays_that_match_are_summed(switch: SwitchProcess) -> None:
     assert reduce_on_each_rank(switch, [np.ones(999, np.float32)] * 2) == ["no error"] * 2

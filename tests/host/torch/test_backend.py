@@ -125,6 +125,16 @@ def test_the_group_says_what_it_is(two: World) -> None:
     assert equal(two.run(about_the_group)) == ("inagg", "inagg", "inagg", True, "default_pg", ["cpu"])
 
 
+def name_for_cpp() -> bool:
+    """What the C++ class says, which torch 2.15 asks when it records operations."""
+    name: Any = dist.ProcessGroup.group_name
+    return bool(name.fget(world()) == world().group_name)
+
+
+def test_cpp_knows_the_name_of_the_group(two: World) -> None:
+    assert equal(two.run(name_for_cpp))
+
+
 def split() -> str:
     with pytest.raises(NotImplementedError) as caught:
         world().split_group([0, 1])

@@ -216,7 +216,7 @@ def test_no_switch_is_said_at_once_and_by_name() -> None:
         raise AssertionError(text)
 
     limit = timedelta(seconds=0.5)
-    job = GroupJob({"switch": "127.0.0.1:9"}, 0, 2, limit, "world", lambda text: text, never)
+    job = GroupJob({"switch": "127.0.0.1:9"}, 0, 2, limit, "world", lambda data: [data] * 2, never)
     with pytest.raises(AllReduceError, match=r"cannot reach the switch at 127\.0\.0\.1:9: is `inagg switch` running"):
         job.join()
     with pytest.raises(AllReduceError, match="cannot reach"):

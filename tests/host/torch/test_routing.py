@@ -19,7 +19,7 @@ def make_job(workers: int = 2, min_bytes: int = 100) -> GroupJob:
         raise AssertionError(text)
 
     given = {"switch": "127.0.0.1:1", "min_bytes": min_bytes}
-    return GroupJob(given, 0, workers, timedelta(seconds=1), "world", lambda text: text, never)
+    return GroupJob(given, 0, workers, timedelta(seconds=1), "world", lambda data: [data] * workers, never)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

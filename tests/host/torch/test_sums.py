@@ -159,6 +159,23 @@ def coalesced() -> tuple[list[float], int, dict[str, int]]:
     return [float(tensor[-1]) for tensor in tensors], counted.carried, counted.inner
 
 
+def coalesced_by_keyword() -> list[float]:
+    """As the C++ class names its arguments; one goes to the switch, one to the inner group."""
+    both = [torch.ones(LARGE), torch.ones(3)]
+    world().allreduce_coalesced(tensors=both, opts=dist.AllreduceCoalescedOptions()).wait()
+    parts = [torch.zeros(LARGE), torch.zeros(3)]
+    whole = [torch.ones(2 * LARGE), torch.ones(6)]
+    world()._reduce_scatter_coalesced(
+        "reduce_scatter_tensor_coalesced" if hasattr(dist.ProcessGroup, "reduce_scatter_tensor_coalesced")
+        else "reduce_scatter_single_coalesced", (), {"outputTensors": parts, "inputTensors": whole},
+    ).wait()  # fmt: skip
+    return [float(tensor[-1]) for tensor in both + parts]
+
+
+def test_coalesced_tensors_may_be_given_by_keyword(two: World) -> None:
+    assert equal(two.run(coalesced_by_keyword)) == [2.0] * 4
+
+
 def test_of_coalesced_tensors_each_goes_where_it_would_alone(two: World) -> None:
     assert equal(two.run(coalesced)) == ([4.0] * 4, 4, {"small": 4})
 

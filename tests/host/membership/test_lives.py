@@ -1,0 +1,149 @@
+"""What else may happen in the life of a rank: it breaks before it is used, cannot join again, or is forked."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inagg_host import allreduce
+from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.membership import session
+from inagg_host.membership.rejoin import Network
+from inagg_host.membership.session import Loss
+from inagg_testbed.switch_process import SwitchProcess
+
+from .processes import start_switch
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def switch() -> Iterator[SwitchProcess]:
+    with start_switch() as switch:
+        yield switch
+
+
+def test_a_network_that_breaks_before_it_is_used_fails_what_comes(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = threading.Event()
+
+    class Brief(Network):
+        """It breaks when it is made, and says so before its maker has it."""
+
+        def __init__(self, *arguments: Any) -> None:
+            config, counters, finished, broken, *others = arguments
+
+            def tell(network: Network, failure: AllReduceError) -> None:
+                broken(network, failure)
+                told.set()
+
+            super().__init__(config, counters, finished, tell, *others)
+            self._break(AllReduceError("it broke at once"))
+            assert told.wait(PATIENCE_S)
+
+    monkeypatch.setattr(allreduce, "Network", Brief)
+    with (
+        AllReduce(switch=switch.control, rank=0, workers=1, job="brief") as all_reduce,
+        pytest.raises(AllReduceError, match="it broke at once"),
+    ):
+        all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_a_name_that_cannot_be_resolved_for_a_while_is_asked_for_again(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch, lasts: bool
+) -> None:
+    """When a rank joins again. Where it lasts, that is an error, and soon."""
+    resolve, failing = session._resolve, threading.Event()
+
+    def flaky(host: str, port: int) -> Any:
+        if failing.is_set():
+            if not lasts:
+                failing.clear()
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return resolve(host, port)
+
+    monkeypatch.setattr(session, "_resolve", flaky)
+    options: dict[str, Any] = {"switch": switch.control, "job": f"names-{lasts}", "reconnect_s": 0.5}
+    with AllReduce(rank=0, workers=1, **options) as all_reduce:
+        network = all_reduce._network
+        assert network is not None
+        failing.set()
+        network._on_loss(Loss("for a test"))
+        work = all_reduce.submit(np.ones(100, np.float32))
+        if lasts:
+            with pytest.raises(AllReduceError, match=r"a new epoch could not begin: .*name resolution"):
+                work.result(PATIENCE_S)
+        else:
+            assert (work.result(PATIENCE_S) == 1).all()
+
+
+def test_whatever_is_raised_while_joining_again_is_an_error_of_what_waits(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="again") as all_reduce:
+        network = all_reduce._network
+        assert network is not None
+
+        def fail(*_: Any, **__: Any) -> Any:
+            raise OSError("no more files")
+
+        monkeypatch.setattr(network._session, "join", fail)
+        network._on_loss(Loss("for a test"))
+        with pytest.raises(AllReduceError, match="no more files"):
+            all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S)
+
+
+def in_a_child(call: Any) -> int:
+    """Call it in a process that is forked, which then ends as Python does; its exit code."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            call()
+            code = 0
+        finally:
+            os._exit(code)
+    give_up_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < give_up_s:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    raise AssertionError("the child hangs")
+
+
+def test_a_forked_process_neither_leaves_nor_ends_the_job(switch: SwitchProcess) -> None:
+    """With whatever it does at its end."""
+    ready, go_on = threading.Barrier(2), threading.Barrier(2)
+
+    def run(rank: int) -> float:
+        with AllReduce(switch=switch.control, rank=rank, workers=2, job="forks") as all_reduce:
+            all_reduce(np.ones(100, np.float32))
+            ready.wait(PATIENCE_S)
+            if rank == 0:
+
+                def end() -> None:
+                    with pytest.raises(AllReduceError, match="forked"):
+                        all_reduce.submit(np.ones(100, np.float32))
+                    all_reduce.close("it has failed", end=True)
+                    all_reduce.close()
+                    assert all_reduce.counters.operations == 1
+
+                assert in_a_child(end) == 0
+            go_on.wait(PATIENCE_S)
+            return float(all_reduce(np.ones(100, np.float32))[0])
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [2.0, 2.0]
