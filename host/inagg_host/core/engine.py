@@ -95,6 +95,7 @@ class Engine:
         self.operations: deque[Operation] = deque()
         """Unfinished, oldest first."""
         self._loaded = 0  # how many of them have a record
+        self._records_at = address_of(self.state.operations)
         self._next_block = int(
             min(record["snd_nxt"] * shards + i for i, record in enumerate(self.state.shards))
         )  # of the next operation
@@ -182,7 +183,7 @@ class Engine:
             at = int(self._job["loaded"]) & (OPERATIONS - 1)
             records = self.state.operations
             records[at : at + 1] = self._room(operation.job.float_type)[1]
-            operation.describe(records[at], address_of(records) + at * records.itemsize)
+            operation.describe(records[at], self._records_at + at * records.itemsize)
             self._job["loaded"] += 1
             self._loaded += 1
 

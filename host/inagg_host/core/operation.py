@@ -146,5 +146,5 @@ def begin_max(
 
 def address_of(array: Any) -> int:
     """Of its first byte."""
-    address: int = array.__array_interface__["data"][0]
+    address: int = array.ctypes.data  # its array interface would describe each field of a record first
     return address

@@ -57,7 +57,6 @@ def chunk_blocks(lanes: int, scale_lanes: int) -> int:
     return min(scales_per_block(scale_lanes), CHUNK_ELEMENTS // lanes)
 
 
-@lru_cache(1024)
 def signature(elements: int, float_type: FloatType | None, divisor: int, tag: int) -> npt.NDArray[np.uint8]:
     """Four bytes that tell operations apart, then what they lack to 255. ``float_type`` None: maxima of bytes.
     ``tag``: 32 bits of the caller's, for what is alike otherwise. It is not to be changed.
@@ -65,9 +64,12 @@ def signature(elements: int, float_type: FloatType | None, divisor: int, tag: in
     The switch takes the maximum over all ranks of each byte. If a rank has another operation, some byte differs, and
     then its maximum and that of its complement add up to more than 255.
     """
-    kinds = [*FloatType, None]
-    digest = zlib.crc32(pack(">QbII", elements, kinds.index(float_type), divisor, tag)).to_bytes(4, "big")
-    return np.array([*digest, *(255 - byte for byte in digest)], np.uint8)
+    kind = _KINDS.index(float_type)
+    digest = zlib.crc32(pack(">QbII", elements, kind, divisor, tag))
+    return np.frombuffer(pack(">II", digest, digest ^ 0xFFFFFFFF), np.uint8)
+
+
+_KINDS = [*FloatType, None]
 
 
 class Phase(IntEnum):

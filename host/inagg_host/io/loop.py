@@ -36,11 +36,10 @@ came for a while, or a signal did; a piece was not sent; more fates are to be dr
 generations have run out."""
 
 LOOP = np.dtype(
-    [(name, np.int64) for name in ("piece", "pieces", "strangers", "trace")]
-    + [(phase.name.lower(), np.float64) for phase in Phase]
+    [(name, np.int64) for name in ("piece", "pieces", "strangers", "trace")] + [("phases", np.float64, len(Phase))]
 )
 """``piece`` of ``pieces`` is to be sent next; datagrams that came from somewhere else than a shard; the address of what
-is told of each phase that begins, 0 if nobody is; seconds of each phase."""
+is told of each phase that begins, 0 if nobody is; the seconds of each phase."""
 ENCODE, NETWORK, DECODE, IDLE = range(4)
 assert [phase.name for phase in Phase] == ["ENCODE", "NETWORK", "DECODE", "IDLE"]
 
@@ -70,14 +69,14 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
         _begin(lp, NETWORK)
         got = receive(port)
         before, now = now, clock(port)
-        lp.network += now - before
+        lp.phases[NETWORK] += now - before
         if got != AGAIN:
             heard = now
         if got > 0:
             _begin(lp, DECODE)
             news = _take(port, st, peers, lp, got, now)
             before, now = now, clock(port)
-            lp.decode += now - before
+            lp.phases[DECODE] += now - before
             if news == JOB_FAILED:
                 return ERROR
             finished = finished or news == OPERATION_FINISHED
@@ -89,7 +88,7 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
         while True:
             count = next_batch(st, now)
             before, now = now, clock(port)
-            lp.encode += now - before
+            lp.phases[ENCODE] += now - before
             if count < 0:
                 return ERROR
             if count == 0:
@@ -100,7 +99,7 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
                 return UNSENT
             _begin(lp, ENCODE)
             before, now = now, clock(port)
-            lp.network += now - before
+            lp.phases[NETWORK] += now - before
         if finished:  # what this makes room for has been sent: so the others need not wait for Python
             return FINISHED
         if got == AGAIN:
@@ -111,14 +110,14 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
                 continue
             if draft_ahead(st):
                 before, now = now, clock(port)
-                lp.encode += now - before
+                lp.phases[ENCODE] += now - before
             elif now - heard >= LINGER_S:
                 _begin(lp, IDLE)
                 # Where nothing is out no timer runs; the job's time limit and a new epoch ring ``wake``.
                 timeout_ns: Any = np.int64(left_s * 1e9) if left_s < np.inf else -1
                 ready = wait(port, wake, timeout_ns)
                 before, now = now, clock(port)
-                lp.idle += now - before
+                lp.phases[IDLE] += now - before
                 if ready & 2:
                     return WOKEN
                 if ready == 0:
@@ -126,7 +125,7 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
                 continue
             give_way(port)
             before, now = now, clock(port)
-            lp.idle += now - before
+            lp.phases[IDLE] += now - before
         if now - looked > LOOK_EVERY_S:
             looked = now
             if wait(port, wake, 0) & 2:
@@ -184,6 +183,9 @@ class Loop:
 
         self._callback = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)(begin)
         self._callback_address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+        self._port: Port | None = None
+        self._shards: Sequence[Address] = ()
+        self._peers = np.zeros(0, np.int64)
         self.woken = False
         """Whether the last run ended since the descriptor was readable."""
 
@@ -200,14 +202,17 @@ class Loop:
         """
         record, state = self._record[0], self._engine.state
         record["trace"] = self._callback_address if traced else 0
-        for phase in Phase:
-            record[phase.name.lower()] = 0.0
-        peers = np.array([register(port, address) for address in shards], np.int64)
-        why = serve(port, state, peers, self._record, wake)
+        if port is not self._port or shards is not self._shards:
+            self._port, self._shards = port, shards
+            self._peers = np.array([register(port, address) for address in shards], np.int64)
+        why = serve(port, state, self._peers, self._record, wake)
         if traced:
             self._trace(None)
-        for phase in Phase:
-            self._counters.add_phase(phase.name.lower(), float(record[phase.name.lower()]))
+        c = self._counters
+        encode_s, network_s, decode_s, idle_s = record["phases"].tolist()
+        c.encode_s, c.network_s = c.encode_s + encode_s, c.network_s + network_s
+        c.decode_s, c.idle_s = c.decode_s + decode_s, c.idle_s + idle_s
+        record["phases"] = 0.0
         self.woken = why == WOKEN
         if why == ERROR:
             self._engine.check()
