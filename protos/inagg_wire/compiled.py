@@ -3,15 +3,14 @@ not, so only what is compiled imports this."""
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import types
 from numba.extending import intrinsic
+
+from . import compiling  # noqa: F401  # finds where compiled code can be kept
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -30,13 +29,16 @@ def inline(function: Function) -> Function:
     return cast(Function, _once(numba.njit(**_OPTIONS, inline="always")(function)))
 
 
+_unliteral: Any = types.unliteral  # without types
+
+
 def _once(dispatcher: Any) -> Any:
     """Compile it once for all integers, not anew for each constant that compiled code calls it with: that is a sixth of
     what there is to compile."""
     template = dispatcher.get_call_template
 
     def for_types(args: Any, kws: Any) -> Any:
-        return template([types.unliteral(arg) for arg in args], {k: types.unliteral(v) for k, v in kws.items()})
+        return template([_unliteral(arg) for arg in args], {k: _unliteral(v) for k, v in kws.items()})
 
     dispatcher.get_call_template = for_types
     return dispatcher
@@ -63,14 +65,3 @@ def _shift_left(_context: Any, value: Any, by: Any) -> Any:
 
 shift_right: Any = intrinsic(_shift_right)
 shift_left: Any = intrinsic(_shift_left)
-
-
-@contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """While processes start together and need the same loops, one compiles them, and the others wait for it and load
-    them from the cache: with few processors that is several times as fast. The lock is on this file, so nothing is
-    left behind; where files cannot be locked (some network file systems), each compiles for itself."""
-    with Path(__file__).open("rb") as lock:
-        with suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

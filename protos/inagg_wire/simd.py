@@ -14,6 +14,8 @@ from typing import Any, Final
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_jitable, register_model
 
+from . import compiling  # noqa: F401  # finds where compiled code can be kept
+
 LANES: Final = 8
 
 ir: Any = vars(cgutils)["ir"]  # llvmlite.ir

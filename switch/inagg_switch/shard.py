@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from inagg_wire.compiled import one_at_a_time
+from inagg_wire.compiling import Unit, compile_all, telling
 from inagg_wire.errors import Reason
 from inagg_wire.formats import FORMATS, WORKERS_MAX
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
@@ -100,6 +100,13 @@ class Started:
     """The prefix of the groups that it multicasts results to; None: it sends them to each rank."""
 
 
+@dataclass(frozen=True, slots=True)
+class Compiling:
+    """What a shard says before it serves: it lives, and has compiled so many functions."""
+
+    functions: int
+
+
 class Wires:
     """A shard's socket, and what was put around it: the capture inside, then faults, the recording outside.
 
@@ -181,7 +188,8 @@ def _capture(link: Link, path: Path, size_bytes: int) -> CaptureLink:
 def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     """The child process: a data plane until the pipe closes, also when the parent dies.
 
-    The first message to the parent is `Started` or a `DriverError`; then ``(number, command, arguments...)`` is
+    The first messages to the parent are any number of `Compiling`, then `Started` or a `DriverError`; then
+    ``(number, command, arguments...)`` is
     answered with ``(number, result)``, where the result may be a `DriverError`.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
@@ -217,8 +225,8 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     }
     with wires.link:
         try:
-            with one_at_a_time():
-                _warm_up(config)
+            with telling(lambda count: pipe.send(Compiling(count))):
+                compile_all(units())
             pipe.send(wires.started())
             plane.run(pipe, lambda: _execute(commands, pipe))
         except (BrokenPipeError, ConnectionResetError):
@@ -255,10 +263,14 @@ def _execute(commands: dict[str, Callable[..., Any]], pipe: Connection) -> bool:
     return True
 
 
-def _warm_up(config: SoftwareConfig) -> None:
-    """Have the kernels compiled or loaded before the first datagram comes."""
+def units() -> list[Unit]:
+    """What is to be compiled, or loaded, before the first datagram comes."""
+    return [Unit(__file__, _warm_up)]
+
+
+def _warm_up() -> None:
     empty = Aggregator(2, 8, jobs=1)
-    for _ in empty.receive(np.zeros(1, np.uint8), 1, (config.host, 1), 0.0):
+    for _ in empty.receive(np.zeros(1, np.uint8), 1, ("127.0.0.1", 1), 0.0):
         raise AssertionError("one byte is no datagram and has no answer")
     with UdpLink() as link:
         if (port := link.port()) is not None:

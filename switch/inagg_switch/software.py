@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import signal
 import time
@@ -10,16 +11,19 @@ from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from inagg_wire.compiling import Progress
 from inagg_wire.formats import FORMATS, WORKERS_MAX
 from inagg_wire.link import canonical
 
 from .driver import Binding, Counters, DriverError, Limits, Shard, SlotWait
-from .shard import PARENTS_SIGNALS, SoftwareConfig, Started, serve
+from .shard import PARENTS_SIGNALS, Compiling, SoftwareConfig, Started, serve
+
+log = logging.getLogger("inagg")
 
 __all__ = ["SoftwareConfig", "SoftwareDriver", "Started"]
 
 START_S = 120.0
-"""How long a shard may take to start: the first start on a machine compiles the kernels."""
+"""How long a shard may say nothing before it serves. While it compiles, it says so."""
 ANSWER_S = 10.0
 STOP_S = 5.0
 
@@ -109,7 +113,10 @@ class _ShardProcess:
 
     def started(self) -> Started:
         """Wait until the shard serves; what it says of itself."""
-        started: Started = self._receive(time.monotonic() + START_S, START_S)
+        progress = Progress(log.info, f"shard {self._index}'s loops")
+        while isinstance(message := self._receive(time.monotonic() + START_S, START_S), Compiling):
+            progress(message.functions)
+        started: Started = message
         self._serves = True
         return started
 

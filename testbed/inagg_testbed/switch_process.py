@@ -8,11 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+import click
+
 from .logged_process import LoggedProcess
 from .topology.base import Node
 from .topology.launch import launcher
 
-START_LIMIT_S = 120.0  # the first start on a machine compiles the kernels
+START_LIMIT_S = 120.0
+"""How long it may say nothing before it serves: the first start on a machine compiles, and says so."""
 
 COMMAND = (sys.executable, "-c", "import sys; from inagg_testbed.cli import main; sys.exit(main())")
 """`inagg`, by the Python that runs this, whatever is on the PATH."""
@@ -48,8 +51,16 @@ class SwitchProcess(LoggedProcess):
         self.data: str = f"{found['shards'][0]['host']}:{found['shards'][0]['port']}"
 
     def _await(self, ready: Path) -> None:
-        deadline_s = time.monotonic() + START_LIMIT_S
+        deadline_s, heard = time.monotonic() + START_LIMIT_S, 0
         while not ready.exists():
-            if self.process.poll() is not None or time.monotonic() > deadline_s:
+            if self.process.poll() is not None:
                 raise RuntimeError(f"the switch did not start:\n{self.printed()}")
+            if time.monotonic() > deadline_s:
+                words = self.printed() or "(nothing)"
+                raise RuntimeError(f"the switch has said nothing new for {START_LIMIT_S:.0f} s. It said:\n{words}")
+            if len(words := self.printed()) != heard:
+                for line in words[heard:].splitlines():
+                    if "compiling" in line:
+                        click.echo(line, err=True)
+                deadline_s, heard = time.monotonic() + START_LIMIT_S, len(words)
             time.sleep(0.01)

@@ -7,8 +7,8 @@ A tensor is a flat array; its block i is the elements from i * lanes on, the las
 *number* in the job's stream too, which seeds its rounding noise. `encode` and `decode` take arrays that name, per
 datagram, the block and the row of the buffer, so that a batch may be any set of blocks and the buffer a ring.
 
-The first call for a family of formats and a size of float compiles, for a second or so, and the result is cached on
-disk: `warm_up` does it ahead.
+The first call for a family of formats and a size of float compiles, for some seconds, and the result is cached on disk:
+what loops call is compiled ahead (`inagg_host.warmup`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inagg_wire.scale import FloatType
-
-from . import calls, decoder, encoder
+from . import decoder, encoder
 from . import scales as _scales
 from .encoder import ALL_GOOD
 from .job import FRACTION_BITS, Job
 
 __all__ = [
-    "ALL_GOOD", "Job", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes", "warm_up",
+    "ALL_GOOD", "Job", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes",
 ]  # fmt: skip
 
 Bytes = npt.NDArray[np.uint8]
@@ -208,20 +206,3 @@ def _check(
 def _check_row(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
     if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
         raise ValueError(f"{array.dtype} of shape {array.shape}, where one contiguous row of {dtype} is needed")
-
-
-def warm_up(job: Job) -> None:
-    """Compile all kernels for ``job``, or load them from the cache, so that no later call has to."""
-    values = np.ones(job.lanes, job.float_type.dtype)
-    if job.float_type is FloatType.BFLOAT16:
-        values[:] = 0x3F80
-    magnitudes = largest(job, values)
-    scales = scale_bytes(job, magnitudes)
-    refinements = np.zeros_like(scales)
-    if job.refined:
-        refine_bytes(job, magnitudes, scales, refinements)
-    first = np.zeros(1, np.int64)
-    sent, received = (np.zeros((1, size), np.uint8) for size in (job.datagram_bytes, job.result_bytes))
-    encode(job, values, first, first, scales, refinements, sent, first)
-    decode(job, received, first, values, first, scales, refinements)
-    calls.addresses(job)

@@ -21,11 +21,10 @@ from inagg_host.core.state import State
 from inagg_host.io.phases import Phase
 from inagg_host.stats import Counters
 from inagg_wire.compiled import inline, jit
-from inagg_wire.formats import JobFormat
+from inagg_wire.formats import job_format
 from inagg_wire.link import Address, Batch, Link, UdpLink
 from inagg_wire.link.native import AGAIN, FAILED, NO_FATES, clock, give_way, receive, send, wait
 from inagg_wire.link.port import ERRNO, PEER, SIZE, Port, register
-from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
 
 Array = Any
@@ -226,16 +225,18 @@ class Loop:
         return self._engine.finished()
 
 
-def warm_up(fmt: JobFormat, workers: int, rank: int, lanes: int, float_type: FloatType) -> None:
-    """Compile the loop for a job's values, or load it from the cache, so that no all-reduce has to wait for it."""
+def warm_up() -> None:
+    """Compile the loop, or load it from the cache, so that no all-reduce has to wait for it. It is the same for all
+    formats, and here it takes maxima, for which there are no kernels to compile."""
+    fmt = job_format("nat8")
     with UdpLink() as link:
         port = link.port()
         if port is None:
             return
         shard = ShardLease(link.address, Lease(0, 4))
-        engine = Engine(Epoch(1, 1, 1, fmt, workers, rank, lanes, 0, (shard,)))
-        values = np.zeros(1, float_type.dtype)
-        engine.submit(values, values, float_type, 0.0)
+        engine = Engine(Epoch(1, 1, 1, fmt, 1, 0, fmt.min_lanes, 0, (shard,)))
+        values = np.zeros(1, np.uint8)
+        engine.submit_max(values, values, 0.0)
         wake = os.eventfd(1, os.EFD_CLOEXEC)  # there is other work: so it returns at once
         Loop(engine, link, Counters(), lambda phase: None).run(port, [link.address], wake, False)
         os.close(wake)

@@ -7,20 +7,18 @@ import threading
 import time
 from collections.abc import Callable
 
-from inagg_host import codec
+from inagg_host import warmup
 from inagg_host.config import Config
 from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, Refused
 from inagg_host.errors import AllReduceError
-from inagg_host.io import loop
 from inagg_host.io.signals import Deferred
 from inagg_host.io.thread import Transport
 from inagg_host.stats import Counters, OperationCounters, Totals
 from inagg_host.task import Task
-from inagg_wire.compiled import one_at_a_time
+from inagg_wire.compiling import Progress, compile_all, telling
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 from inagg_wire.link import Group, GroupLink, Link, UdpLink
-from inagg_wire.scale import FloatType
 
 from .session import Loss, Session, SessionError
 
@@ -78,12 +76,9 @@ class Network:
             if wrap_link is not None:
                 link = wrap_link(link)
             self._address = link.address
-            # Before the others can wait for this rank: on a new machine it compiles for some seconds.
-            fmt = job_format(config.format)
-            lanes = fmt.min_lanes  # what is compiled is the same for all
-            with one_at_a_time():
-                codec.warm_up(codec.Job(fmt, config.workers, config.rank, lanes, 0, FloatType.FLOAT32))
-                loop.warm_up(fmt, config.workers, config.rank, lanes, FloatType.FLOAT32)
+            # Before the others can wait for this rank: on a new machine it compiles.
+            with telling(Progress(log.warning, f"rank {config.rank}'s loops")):
+                compile_all(warmup.units(job_format(config.format)), config.rank)
             epoch = self._join()
         except BaseException as error:
             self._over = True

@@ -72,7 +72,6 @@ def make_values(elements: int, float_type: FloatType) -> NDArray[Any]:
 
 def subjects(job: Job, values: NDArray[Any], batch_datagrams: int) -> Iterator[Subject]:
     """The three kernels of a job over ``values``, compiled."""
-    host.warm_up(job)
     magnitudes = host.largest(job, values)
     scales = host.scale_bytes(job, magnitudes)
     refinements = np.zeros_like(scales)

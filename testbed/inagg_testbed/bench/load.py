@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Barrier
@@ -20,6 +21,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from inagg_wire.compiling import telling
 from inagg_wire.link import Address, Batch, Link, UdpLink
 
 from ..topology.launch import die_with_parent
@@ -111,6 +113,16 @@ def common_barrier(parties: int) -> Barrier:
     return _spawn.Barrier(parties)
 
 
+class Sign(Enum):
+    """Messages of children of which only they themselves know."""
+
+    COMPILING = "compiling"
+
+
+COMPILING = Sign.COMPILING
+"""It lives, and compiles: whoever waits is to be patient."""
+
+
 class Child:
     """A spawned process that runs `main(connection, *args)`, with a pipe to talk over; it ends when that is closed."""
 
@@ -129,7 +141,14 @@ class Child:
         self._connection.send(message)
 
     def receive(self, limit_s: float) -> Any:
-        """The child's next message. RuntimeError: it failed, and how. TimeoutError: nothing within `limit_s`."""
+        """The child's next message. RuntimeError: it failed, and how. TimeoutError: nothing within `limit_s`, not even
+        that it compiles."""
+        while (message := self._hear(limit_s)) is COMPILING:
+            pass
+        return message
+
+    def _hear(self, limit_s: float) -> Any:
+        """As `receive`; or `COMPILING`."""
         if not self._connection.poll(limit_s):
             raise TimeoutError(f"{self.name} said nothing within {limit_s} s")
         try:
@@ -165,7 +184,8 @@ class Child:
 
 
 def receive_all(children: Sequence[Child], limit_s: float) -> list[Any]:
-    """The next message of each, within ``limit_s`` in all. As `Child.receive`, of the first that fails, whatever others
+    """The next message of each, within ``limit_s`` in all, and as much again whenever one says that it compiles. As
+    `Child.receive`, of the first that fails, whatever others
     wait for: it may be that one."""
     deadline_s = time.monotonic() + limit_s
     silent = {child.fileno(): at for at, child in enumerate(children)}
@@ -176,8 +196,11 @@ def receive_all(children: Sequence[Child], limit_s: float) -> list[Any]:
             names = ", ".join(children[at].name for at in silent.values())
             raise TimeoutError(f"{names} said nothing within {limit_s} s")
         for descriptor in [d for d in silent if d in heard]:
-            at = silent.pop(descriptor)
-            messages[at] = children[at].receive(0)
+            message = children[silent[descriptor]]._hear(0)
+            if message is COMPILING:
+                deadline_s = time.monotonic() + limit_s
+            else:
+                messages[silent.pop(descriptor)] = message
     return messages
 
 
@@ -211,7 +234,8 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 def _run_child(main: Callable[..., None], connection: Connection, *args: object) -> None:
     die_with_parent(os.getppid())  # else one that computes would find out much later
     try:
-        main(connection, *args)
+        with telling(lambda _: connection.send((None, COMPILING))):
+            main(connection, *args)
     except (EOFError, BrokenPipeError):
         return  # the parent is gone, or wants us gone
     except BaseException:

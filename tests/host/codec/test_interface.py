@@ -135,19 +135,6 @@ def test_a_job_knows_the_units_of_the_reference() -> None:
             assert of_one == Unit(mantissa, -job.for_encode.fraction_bits)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_warm_up_leaves_nothing_to_compile(name: str) -> None:
-    job = make_job(name, FloatType.FLOAT32)
-    kernels.warm_up(job)
-    compiled = len(kernels.encoder.encode.signatures), len(kernels.decoder.decode.signatures)
-    values = random_values(np.random.default_rng(9), 3 * job.lanes, FloatType.FLOAT32, 0.0)
-    scales, refinements = agree(job, values)
-    encode_all(job, values, scales, refinements)
-    payloads = np.zeros((3, job.result_bytes - HEADER_BYTES), np.uint8)
-    decode_all(job, payloads, values.size, scales, refinements)
-    assert compiled == (len(kernels.encoder.encode.signatures), len(kernels.decoder.decode.signatures))
-
-
 def test_threads_do_not_disturb_each_other() -> None:
     job = make_job("nat4", FloatType.FLOAT32, lanes=1448)
     values = [random_values(np.random.default_rng(i), 50 * job.lanes, FloatType.FLOAT32, -float(i)) for i in range(4)]

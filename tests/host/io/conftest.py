@@ -9,15 +9,14 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from inagg_host import codec
-from inagg_host.io.loop import warm_up
+from inagg_host import warmup
 from inagg_switch.aggregator import Aggregator
 from inagg_switch.pump import Pump
+from inagg_wire.compiling import compile_all
 from inagg_wire.formats import job_format
 from inagg_wire.link import UdpLink
-from inagg_wire.scale import FloatType
 
-from .rig import LANES, count_runs
+from .rig import count_runs
 
 
 @pytest.fixture
@@ -43,10 +42,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def _compiled() -> None:
     """On a new machine that takes longer than a test waits."""
     for fmt in ("nat8", "dith8", "fix32"):
-        for float_type in FloatType:
-            job = codec.Job(job_format(fmt), 1, 0, LANES, 0, float_type)
-            codec.warm_up(job)
-            warm_up(job.format, 1, 0, LANES, float_type)
+        compile_all(warmup.units(job_format(fmt)))
     with UdpLink() as link, ExitStack() as stack:
         aggregator = Aggregator(2, 8, jobs=1)
         for _ in aggregator.receive(np.zeros(1, np.uint8), 1, link.address, 0.0):

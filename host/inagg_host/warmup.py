@@ -1,0 +1,34 @@
+"""What a worker's loops and kernels are compiled to, before any operation needs it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from inagg_wire.compiling import Unit
+from inagg_wire.formats import JobFormat
+from inagg_wire.scale import FloatType
+
+from .codec import calls, encoder, encoder_loops
+from .codec import job as jobs
+from .io import loop
+
+_SOURCES = {
+    FloatType.FLOAT32: calls.__file__,
+    FloatType.FLOAT64: encoder.__file__,
+    FloatType.FLOAT16: encoder_loops.__file__,  # bfloat16 has the same
+}
+
+
+def units(fmt: JobFormat) -> list[Unit]:
+    """All that a job of that format may need, whatever its tensors are."""
+    workers, lanes = 1, fmt.min_lanes  # what is compiled is the same for all numbers
+
+    def kernels(float_type: FloatType) -> None:
+        job = jobs.Job(fmt, workers, 0, lanes, 0, float_type)
+        calls.addresses(job)
+        calls.own_address(job)
+
+    return [
+        Unit(loop.__file__, loop.warm_up),
+        *(Unit(source, partial(kernels, float_type)) for float_type, source in _SOURCES.items()),
+    ]

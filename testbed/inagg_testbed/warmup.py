@@ -1,0 +1,62 @@
+"""`inagg warmup`: compile ahead what first starts compile, for images of containers and shared installations."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+import click
+import numba
+from rich.console import Console
+
+from inagg_host import warmup as host
+from inagg_switch import shard as switch
+from inagg_wire.compiling import compile_all, telling
+from inagg_wire.formats import FORMATS, job_format
+
+from .bench.load import Child, crew, receive_all
+
+LIMIT_S = 120.0
+"""A process that says for so long not even that it compiles is given up."""
+
+
+@click.command()
+@click.option(
+    "--format", "formats", multiple=True, type=click.Choice(sorted(FORMATS)),
+    help="Compile the workers' kernels of these formats (repeatable).  [default: all]",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def warmup(formats: tuple[str, ...], as_json: bool) -> None:
+    """Compile all loops and kernels for this machine, now.
+
+    Else the first switch and the first job do that, which takes them about half a minute. What is compiled is kept in
+    the installed package, or in NUMBA_CACHE_DIR: run this as the user who may write there, on a machine with the same
+    kind of processor.
+    """
+    began_s = time.monotonic()
+    console = Console(stderr=True)
+    parts = [(), *((name,) for name in formats or sorted(FORMATS))]
+    with crew() as children, console.status("compiling, once: the loops of switch and workers"):
+        processes = min(os.cpu_count() or 1, len(parts))
+        children += [Child(f"compiler {i}", _compile, i, parts[i::processes]) for i in range(processes)]
+        functions = sum(receive_all(children, LIMIT_S))
+    taken_s = time.monotonic() - began_s
+    settings: Any = numba.config
+    kept = settings.CACHE_DIR or "the installed package"
+    if as_json:
+        click.echo(json.dumps({"functions": functions, "seconds": round(taken_s, 1), "cache": kept}))
+    elif functions:
+        click.echo(f"compiled {functions} functions in {taken_s:.0f} s; they are kept in {kept}")
+    else:
+        click.echo(f"all was compiled before; it is kept in {kept}")
+
+
+def _compile(connection: Any, turn: int, parts: list[tuple[str, ...]]) -> None:
+    """In a child: the switch for an empty part, kernels of a format for another. Sends how many functions it were."""
+    counts = [0]
+    with telling(counts.append):
+        for part in parts:
+            compile_all([u for name in part for u in host.units(job_format(name))] if part else switch.units(), turn)
+    connection.send((None, counts[-1]))
