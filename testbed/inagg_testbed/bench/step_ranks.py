@@ -86,10 +86,14 @@ class StepRun:
 class _Bucket:
     """What `inagg_hook` needs of a torch.distributed.GradBucket, which cannot be made from Python."""
 
+    number: int
     tensor: torch.Tensor
 
     def buffer(self) -> torch.Tensor:
         return self.tensor
+
+    def index(self) -> int:
+        return self.number
 
 
 def cpu_times() -> tuple[int, int]:
@@ -158,9 +162,11 @@ def _worker(
                 buffers.extend(noise.repeat(-(-elements // NOISE_ELEMENTS))[:elements] for elements in sizes)
             state = states.get(system)
 
-            def reduce(tensor: torch.Tensor, state: InaggState | None = state) -> torch.futures.Future[Any]:
+            def reduce(
+                number: int, tensor: torch.Tensor, state: InaggState | None = state
+            ) -> torch.futures.Future[Any]:
                 if state is not None:
-                    return inagg_hook(state, cast("GradBucket", _Bucket(tensor)))
+                    return inagg_hook(state, cast("GradBucket", _Bucket(number, tensor)))
                 work = dist.all_reduce(tensor.div_(workers), async_op=True)
                 assert work is not None
                 future: torch.futures.Future[Any] = work.get_future()
@@ -174,9 +180,9 @@ def _worker(
                 start_s = time.perf_counter()
                 _sleep_until(start_s + compute.forward_s)
                 pending = []
-                for tensor, (_, ready_s) in zip(buffers, compute.buckets, strict=True):
+                for number, (tensor, (_, ready_s)) in enumerate(zip(buffers, compute.buckets, strict=True)):
                     _sleep_until(start_s + compute.forward_s + ready_s)
-                    pending.append(reduce(tensor))
+                    pending.append(reduce(number, tensor))
                 _sleep_until(start_s + compute.seconds)
                 for future in pending:
                     future.wait()

@@ -195,6 +195,8 @@ class Simulation:
                 self._tell(f"rank {rank.number} sends {self.watch.name(out.shard, out.data, out.size)}")
             for at_s, data in self.up.carry(out.data, out.size, self.now, rank.number):
                 self._at(at_s, self._to_switch, out.shard, data, out.size, rank.number)
+        if self.rng.random() < 0.3:
+            engine.draft_ahead()
         if engine.deadline is not None:
             self._wake_at(rank, engine.deadline)
         if engine.exhausted:
