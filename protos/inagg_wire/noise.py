@@ -111,6 +111,29 @@ def switch_word(seed: int, slot: int, generation: int, group: int) -> int:
     return zlib.crc32(pack(">IIIH", seed, slot, generation, group))
 
 
+_POLYNOMIAL: Final = 0xEDB88320
+"""Of CRC-32, its bits in the order in which they enter."""
+
+
+def seed_for_lease(seed: int, base: int) -> int:
+    """The seed with which slot ``base`` + i has the noise that slot i has with ``seed``, for every generation and
+    group: so what a job's noise is does not depend on where its lease lies.
+
+    ``base`` is that of a lease, a multiple of its size, which is a power of two; so ``base`` + i is ``base`` XOR i.
+
+    Proof. A CRC is affine over GF(2): what XORs ``base`` to the slot XORs L(``base``) to the CRC, whatever the rest of
+    the input is; what XORs x to the seed XORs M(x). Both words go through the same register, the seed's 32 bits before
+    the slot's. So M(x) = L(S(x)), where S shifts 32 zero bits into the register after x; and x = S**-1(``base``)
+    cancels the base, for M(x) XOR L(``base``) = 0. S has an inverse since the polynomial has a constant term: of a
+    register after a shift, the top bit tells whether the polynomial was XORed, and so what the register was before.
+    Words enter byte by byte, the first byte first and its low bit first: hence the bytes in the other order.
+    """
+    register = int.from_bytes(base.to_bytes(4, "big"), "little")
+    for _ in range(32):
+        register = (register ^ _POLYNOMIAL) << 1 | 1 if register >> 31 else register << 1
+    return seed ^ int.from_bytes(register.to_bytes(4, "little"), "big")
+
+
 @lru_cache
 def group_table(lanes: int) -> Words:
     """What to XOR to the word of group 0 to get that of each group: uint32, one per group of 4 lanes, read-only.

@@ -23,8 +23,8 @@ class Binding:
     """All that a switch must know of one job in one epoch, on one shard.
 
     ``workers[rank]`` is the address from which that rank's datagrams come and to which results go.
-    ``seed``: 32 bits, of the switch's rounding noise. The values are valid together: `inagg_wire.formats.admit`
-    and `inagg_wire.slots.Lease` have been asked.
+    ``seed``: 32 bits, of the switch's rounding noise in these slots (`inagg_wire.noise.seed_for_lease`). The values are
+    valid together: `inagg_wire.formats.admit` and `inagg_wire.slots.Lease` have been asked.
     """
 
     job: int

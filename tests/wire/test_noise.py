@@ -14,7 +14,16 @@ from tests.wire.exact import Words
 
 from inagg_wire import noise
 from inagg_wire.layout import GENERATION_MAX, LANE_COUNT_MAX, SLOT_COUNT_MAX
-from inagg_wire.noise import BlockKey, block_key, group_table, hashes, host_words, switch_word, switch_words
+from inagg_wire.noise import (
+    BlockKey,
+    block_key,
+    group_table,
+    hashes,
+    host_words,
+    seed_for_lease,
+    switch_word,
+    switch_words,
+)
 
 MASK = 0xFFFFFFFF
 u32 = st.integers(0, MASK)
@@ -320,3 +329,20 @@ def test_switch_noise_is_evenly_spread() -> None:
 def test_groups_and_blocks_of_the_switch_differ() -> None:
     words = switch_matrix()
     assert np.unique(words).size == words.size
+
+
+@given(u32, st.integers(1, 20), st.integers(0, SLOT_COUNT_MAX), st.integers(0, SLOT_COUNT_MAX), u32, st.integers(0, 1))
+def test_the_noise_of_a_lease_does_not_depend_on_where_it_lies(
+    seed: int, log_slots: int, base: int, i: int, generation: int, group: int
+) -> None:
+    slots = 1 << log_slots
+    base, i = base // slots * slots, i % slots
+    moved = seed_for_lease(seed, base)
+    assert switch_word(moved, base + i, generation, group) == switch_word(seed, i, generation, group)
+
+
+def test_leases_have_seeds_of_their_own() -> None:
+    """One to one: as the proof says."""
+    bases = [1 << i for i in range(32)]
+    assert rank([seed_for_lease(0, base) for base in bases]) == 32
+    assert seed_for_lease(7, 0) == 7

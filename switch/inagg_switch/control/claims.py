@@ -1,7 +1,8 @@
 """Whether a process may be the rank that it claims, and whether what it brings fits its job and the other ranks.
 
 Results must have the same bits as in a run that was never disturbed. The switch's noise is a function of seed, slot
-and generation, so seed and slots must be what they were. And every block from the smallest that any rank needs must
+of the lease and generation, and datagrams that may be sent again have slots in them; so seed and slots must be what
+they were. And every block from the smallest that any rank needs must
 still be at hand with every rank: see `check_together`.
 """
 

@@ -130,7 +130,7 @@ class Engine:
 
     async def leave(self, name: str, rank: int, member: int, *, end: bool, reason: str) -> Job:
         """See `Registry.leave`. If the job ends by it, its slots are free when this returns (if the switch does its
-        part): so a job that the same script begins next can have the same, and with its seed the same noise."""
+        part): so a job that the same script begins next has room."""
         job = self.registry.leave(self.now(), name, rank, member, end=end, reason=reason)
         self.pump()
         give_up_at = self.now() + ROOM_WAIT_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inagg_wire.noise import seed_for_lease
 from inagg_wire.slots import Lease
 
 from ..driver import Address, Binding
@@ -25,7 +26,8 @@ def prepare(
     """The epoch after ``last_epoch`` of job number ``job``; ``claims`` has all ranks in order.
 
     Its number is above any that a rank brings: a switch that restarted has forgotten those. All ranks send from the
-    smallest block that any of them still needs. ``groups``: where each shard may multicast the results to; it does if
+    smallest block that any of them still needs. Bindings have the ``seed`` that gives the same noise wherever the lease
+    lies. ``groups``: where each shard may multicast the results to; it does if
     all ranks can listen.
     """
     listening = all(claim.multicast for claim in claims)
@@ -37,7 +39,7 @@ def prepare(
             format=spec.format,
             lanes=spec.lanes,
             lease=lease,
-            seed=seed,
+            seed=seed_for_lease(seed, lease.base),
             workers=tuple(claim.addresses[shard] for claim in claims),
             group=groups[shard] if listening else None,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.switch.control.world import RecordingDriver, World, resume, spec
+from tests.switch.control.world import RecordingDriver, World, job_seed, resume, spec
 
 from inagg_switch.control import events as ev
 from inagg_switch.control.errors import Code, ControlError
@@ -129,7 +129,7 @@ def test_an_epoch_that_the_job_has_not_had_is_refused() -> None:
     world = World()
     epoch = world.join_all()
     lease = epoch.bindings[0].lease
-    brought = Resume(7, epoch.bindings[0].seed, (Position(lease, 0),))
+    brought = Resume(7, job_seed(epoch), (Position(lease, 0),))
     with pytest.raises(ControlError, match="brings epoch 7, and the job has only had 1"):
         world.join(0, brings=brought)
     assert world.job().state is JobState.RUNNING
@@ -148,7 +148,7 @@ def test_an_epoch_that_the_job_has_not_had_is_refused() -> None:
 def test_what_is_not_of_this_job_is_refused_and_changes_nothing(change: dict[str, object], words: str) -> None:
     world = World()
     epoch = world.join_all()
-    values = {"epoch": 1, "seed": epoch.bindings[0].seed, "shards": (Position(epoch.bindings[0].lease, 4),)}
+    values = {"epoch": 1, "seed": job_seed(epoch), "shards": (Position(epoch.bindings[0].lease, 4),)}
     with pytest.raises(ControlError, match=words):
         world.join(0, brings=Resume(**{**values, **change}))  # type: ignore[arg-type]
     assert world.job().state is JobState.RUNNING
@@ -210,7 +210,7 @@ def test_ranks_that_bring_different_slots_are_not_of_one_run() -> None:
     first = world.join_all()
     world.restart()
     world.join(0, brings=resume(first, 4))
-    other = Resume(1, first.bindings[0].seed, (Position(Lease(64, 32), 4),))
+    other = Resume(1, job_seed(first), (Position(Lease(64, 32), 4),))
     with pytest.raises(ControlError, match="it had slots from 64 on shard 0, and the job has them from 0"):
         world.join(1, brings=other)
 

@@ -22,6 +22,7 @@ from inagg_switch.driver import (
     SlotWait,
 )
 from inagg_wire.formats import FORMATS
+from inagg_wire.noise import seed_for_lease
 
 LIMITS = Limits(formats=frozenset(FORMATS), workers=32, lanes=1448, datagram_bytes=1472, slots=1024)
 
@@ -100,7 +101,13 @@ def resume(epoch: ev.Epoch, *next_blocks: int, reason: str = "") -> Resume:
     positions = tuple(
         Position(binding.lease, block) for binding, block in zip(epoch.bindings, next_blocks, strict=True)
     )
-    return Resume(epoch.epoch, epoch.bindings[0].seed, positions, reason)
+    return Resume(epoch.epoch, job_seed(epoch), positions, reason)
+
+
+def job_seed(epoch: ev.Epoch) -> int:
+    """The job's, from that of its binding, which differs by what its base makes of it."""
+    binding = epoch.bindings[0]
+    return seed_for_lease(binding.seed, binding.lease.base)
 
 
 class World:
