@@ -11,26 +11,25 @@ import numpy.typing as npt
 from inagg_wire.errors import Reason
 from inagg_wire.formats import WORKERS_MAX
 from inagg_wire.layout import HEADER_BYTES, Encoding, Op
-from inagg_wire.link.port import Port, key_of, register
+from inagg_wire.link.port import Port, key_of
 from inagg_wire.slots import Lease
 
 from .driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
 from .held import HELD_WORKERS
 from .kernels import absorb
-from .receive import RUN_BYTES, receive
+from .peers import Sources, row_of
+from .receive import RUN_BYTES, take_batch
 from .tables import (
     BYTES_IN,
     BYTES_OUT,
     DATAGRAMS_IN,
     DATAGRAMS_OUT,
     NOTICES,
-    Peers,
     Tables,
     make_counts,
     make_jobs,
     make_noise,
     make_out,
-    make_peers,
     make_slots,
 )
 
@@ -73,11 +72,7 @@ class Aggregator:
         self._free_rows = list(range(jobs - 1, -1, -1))
         self._by_row: list[Binding | None] = [None] * jobs
         self._most_workers = [0] * jobs
-        self._ranks: dict[Address, npt.NDArray[np.int8]] = {}
-        self._stranger = np.full(jobs, -1, np.int8)
-        self._address = np.zeros((jobs, WORKERS_MAX), np.int64)
-        self._group = np.zeros(jobs, np.int64)
-        self._peers: Peers | None = None
+        self._sources = Sources(jobs)
         self._flow = np.zeros(4, np.int64)
 
     # --- jobs ---
@@ -88,14 +83,13 @@ class Aggregator:
         old = self._bindings.get(binding.job)
         row = int(self._jobs.row[binding.job]) if old else self._free_rows.pop()
         if old:
-            self._forget_sources(old, row)
+            self._sources.unbind(row, old)
         else:
             self._counts.jobs[row] = 0
             self._most_workers[row] = 0
         self._most_workers[row] = max(self._most_workers[row], len(binding.workers))
         self._bindings[binding.job] = self._by_row[row] = binding
-        for rank, source in enumerate(binding.workers):
-            self._ranks.setdefault(source, self._stranger.copy())[row] = rank
+        self._sources.bind(row, binding)
         n, lease, bound = len(binding.workers), binding.lease, self._jobs.table[row]
         bound["token"], bound["seed"], bound["full"] = binding.token, binding.seed, binding.full
         bound["workers"] = n
@@ -117,7 +111,6 @@ class Aggregator:
         self._slots.free[leased] = np.arange(lease.base, lease.base + lease.slots)
         bound["free"] = lease.slots
         self._jobs.row[binding.job] = row
-        self._peers = None
 
     def unbind(self, job: int) -> None:
         """Drop the job's further datagrams and forget its counters. No error if there is no such job."""
@@ -126,10 +119,9 @@ class Aggregator:
             return
         row = int(self._jobs.row[job])
         self._jobs.row[job] = -1
-        self._forget_sources(binding, row)
+        self._sources.unbind(row, binding)
         self._by_row[row] = None
         self._free_rows.append(row)
-        self._peers = None
 
     def _check(self, binding: Binding) -> None:
         slots, lanes = len(self._slots.tag), self._lanes
@@ -148,12 +140,6 @@ class Aggregator:
         if not self._free_rows and binding.job not in self._bindings:
             raise DriverError(f"this switch serves {len(self._by_row)} jobs at a time, and has as many")
 
-    def _forget_sources(self, binding: Binding, row: int) -> None:
-        for source in binding.workers:
-            self._ranks[source][row] = -1
-            if (self._ranks[source] < 0).all():
-                del self._ranks[source]
-
     # --- datagrams ---
 
     def receive(self, data: Bytes, size: int, source: Address, now: float) -> Iterator[Send]:
@@ -165,42 +151,26 @@ class Aggregator:
         """
         if size < 1 or data.size % size:
             raise ValueError(f"{data.size} bytes are no whole number of datagrams of {size} bytes")
-        total = data.size // size
-        self._flow[DATAGRAMS_IN] += total
-        self._flow[BYTES_IN] += data.size
-        ranks = self._ranks.get(source, self._stranger)
+        t, total = self.tables, data.size // size
+        row = int(row_of(t.peers.keys, t.peers.rows, key_of(source)))
         now, taken = float(now), 0  # the kernel would be compiled again for an integer
         while taken < total:
-            taken, runs = receive(
-                data, size, taken, now, ranks, self._jobs, self._slots, self._counts, self._noise, self._out
-            )
+            taken, runs = take_batch(data, size, taken, now, row, t, t.out)
             at = 0
-            for row, worker, each, count in self._out.runs[:runs].tolist():
-                binding = self._by_row[row]
-                assert binding is not None  # the kernel answers only for bound jobs
-                to = binding.everyone if worker < 0 else (binding.workers[worker],)
-                self._flow[DATAGRAMS_OUT] += count * len(to)
-                self._flow[BYTES_OUT] += count * each * len(to)
-                yield Send(self._out.buffer[at : at + count * each], each, to)
+            for i, (_, _, each, count, copies) in enumerate(t.out.runs[:runs].tolist()):
+                to = tuple(self._sources.name(key) for key in t.out.to[i, :copies].tolist())
+                yield Send(t.out.buffer[at : at + count * each], each, to)
                 at += count * each
 
     def register(self, port: Port) -> None:
         """Have compiled loops send to all ranks through ``port``."""
-        for source in self._ranks:
-            register(port, source)
+        self._sources.register(port)
 
     @property
     def tables(self) -> Tables:
         """All of the state, for a compiled loop that does what `receive` does. Valid until a job comes or goes."""
-        if self._peers is None:
-            sources = {key_of(source): ranks for source, ranks in self._ranks.items()}
-            for row, binding in enumerate(self._by_row):
-                if binding is not None:
-                    keys = [key_of(worker) for worker in binding.workers]
-                    self._address[row, : len(keys)] = keys
-                    self._group[row] = 0 if binding.group is None else key_of(binding.group)
-            self._peers = make_peers(sources, len(self._by_row), self._address, self._group)
-        return Tables(self._jobs, self._slots, self._counts, self._noise, self._out, self._peers, self._flow)
+        peers = self._sources.peers
+        return Tables(self._jobs, self._slots, self._counts, self._noise, self._out, peers, self._flow)
 
     # --- what an operator sees ---
 

@@ -6,11 +6,9 @@ and goes on where the loop stopped.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from inagg_wire.compiled import inline, jit
+from inagg_wire.compiled import jit
 from inagg_wire.link import Batch, Link
 from inagg_wire.link.native import AGAIN, FAILED, NO_FATES, clock, send, wait
 from inagg_wire.link.native import receive as receive_batch
@@ -18,8 +16,9 @@ from inagg_wire.link.port import ERRNO, PEER, SIZE, Port, address_of
 
 from .aggregator import Aggregator
 from .kernels import Array
-from .receive import receive
-from .tables import BYTES_IN, BYTES_OUT, DATAGRAMS_IN, DATAGRAMS_OUT, Out, Tables, place_of
+from .peers import row_of
+from .receive import take_batch
+from .tables import Out, Tables
 
 COMMAND, RECEIVE_FAILED, UNSENT, DRAW = range(4)
 """Why `serve` returned: something is to be read from the commands; a call to receive failed; so did one to send; more
@@ -30,7 +29,7 @@ TAKEN, TOTAL, START, BYTES, REST, SOURCE = range(6)
 each; the size of a last one that is shorter, and comes after them; the source's row in `Peers.ranks`."""
 RUN, RUNS, AT, TO = range(6, 10)
 """Of what is to be sent, see `Out`: the run that is being sent, and how many there are; where it starts in the buffer;
-the destination that comes next."""
+which of its destinations comes next."""
 FILLED = 10
 """Bytes in the buffer of `Out`."""
 PLACES = 11
@@ -39,38 +38,18 @@ LOOK_EVERY_S = 0.001
 """How long commands may wait while datagrams keep coming: to look for one costs a system call."""
 
 
-_place_of = inline(place_of)
-
-
-@jit
-def row_of(keys: Array, rows: Array, key: int) -> Any:
-    """The row of a source in `Peers.ranks`; 0, in which there is no rank, if it is not there. Linear probing."""
-    mask = len(keys) - 1
-    at = _place_of(key, len(keys))
-    while rows[at] != 0:
-        if keys[at] == key:
-            return np.int64(rows[at])
-        at = (at + 1) & mask
-    return np.int64(0)
-
-
 @jit
 def send_runs(port: Port, place: Array, t: Tables) -> int:
     """Send what is in ``t.out`` and not sent yet. 0, or what `send` says if it fails."""
     while place[RUN] < place[RUNS]:
         run = t.out.runs[place[RUN]]
-        length, group = run.count * run.size, t.peers.group[run.row] if run.worker < 0 else 0
-        copies = t.jobs.table[run.row].workers if run.worker < 0 and group == 0 else 1
-        while place[TO] < copies:
-            peer = group
-            if group == 0:
-                peer = t.peers.address[run.row, place[TO] if run.worker < 0 else run.worker]
+        length = run.count * run.size
+        while place[TO] < run.copies:
+            peer = t.out.to[place[RUN], place[TO]]
             why: int = send(port, t.out.buffer[place[AT] :], length, run.size, peer)
             if why != 0:
                 return why
             place[TO] += 1
-            t.flow[DATAGRAMS_OUT] += run.count
-            t.flow[BYTES_OUT] += length
         place[AT] += length
         place[RUN] += 1
         place[TO] = 0
@@ -82,15 +61,11 @@ def take(port: Port, place: Array, now: float, t: Tables) -> None:
     """Take the datagrams of the batch, as far as there is room in ``t.out`` for what they cause."""
     start, size, before, runs = place[START], place[BYTES], place[TAKEN], place[RUNS]
     data = port.buffer[start : start + place[TOTAL] * size]
-    out = Out(t.out.buffer[place[FILLED] :], t.out.runs[runs:])
-    taken, more = receive(
-        data, size, before, now, t.peers.ranks[place[SOURCE]], t.jobs, t.slots, t.counts, t.noise, out
-    )
+    out = Out(t.out.buffer[place[FILLED] :], t.out.runs[runs:], t.out.to[runs:])
+    taken, more = take_batch(data, size, before, now, place[SOURCE], t, out)
     place[TAKEN], place[RUNS] = taken, runs + more
     for run in out.runs[:more]:
         place[FILLED] += run.count * run.size
-    t.flow[DATAGRAMS_IN] += taken - before
-    t.flow[BYTES_IN] += (taken - before) * size
 
 
 @jit
@@ -173,11 +148,7 @@ class Pump:
         """Have the link send what the loop could not: it knows whether to try again."""
         place, t = self._place, self._aggregator.tables
         run = t.out.runs[place[RUN]]
-        rank = place[TO] if run["worker"] < 0 else run["worker"]
         start, length, count = place[AT], run["count"] * run["size"], int(run["count"])
-        group = t.peers.group[run["row"]] if run["worker"] < 0 else 0
-        peer = address_of(int(group or t.peers.address[run["row"], rank]), port)
+        peer = address_of(int(t.out.to[place[RUN], place[TO]]), port)
         self.unsent += count - self._link.send(Batch(t.out.buffer[start : start + length], int(run["size"]), peer))
         place[TO] += 1
-        t.flow[DATAGRAMS_OUT] += count
-        t.flow[BYTES_OUT] += length

@@ -14,7 +14,19 @@ from inagg_wire.layout import HEADER_BYTES, UDP_PAYLOAD_BYTES_MAX
 
 from .held import HELD_WORKERS, emit_held, hold_nat4, hold_nat8, range_of_levels, unpack_nat4
 from .kernels import NAT8, Array, absorb, add_nat8, emit
-from .tables import NOTICES, Counts, Jobs, Noise, Out, Slots
+from .tables import (
+    BYTES_IN,
+    BYTES_OUT,
+    DATAGRAMS_IN,
+    DATAGRAMS_OUT,
+    NOTICES,
+    Counts,
+    Jobs,
+    Noise,
+    Out,
+    Slots,
+    Tables,
+)
 from .validation import (
     DUPLICATE,
     FORMAT_AT,
@@ -238,3 +250,25 @@ def receive(
             last.row, last.worker, last.size, last.count = row, to, bytes_out, 0
         last.count += 1
     return total, run + 1
+
+
+@jit
+def take_batch(data: Array, size: int, first: int, now: float, source: int, t: Tables, out: Out) -> tuple[int, int]:
+    """`receive`, from the source that has row ``source`` of `Peers.ranks`; and where what is in ``out`` goes."""
+    taken, runs = receive(data, size, first, now, t.peers.ranks[source], t.jobs, t.slots, t.counts, t.noise, out)
+    t.flow[DATAGRAMS_IN] += taken - first
+    t.flow[BYTES_IN] += (taken - first) * size
+    for i in range(runs):
+        run, to = out.runs[i], out.to[i]
+        run.copies = 1
+        if run.worker >= 0:
+            to[0] = t.peers.address[run.row, run.worker]
+        elif t.peers.group[run.row] != 0:
+            to[0] = t.peers.group[run.row]
+        else:
+            run.copies = t.jobs.table[run.row].workers
+            for rank in range(run.copies):
+                to[rank] = t.peers.address[run.row, rank]
+        t.flow[DATAGRAMS_OUT] += run.count * run.copies
+        t.flow[BYTES_OUT] += run.count * run.copies * run.size
+    return taken, runs

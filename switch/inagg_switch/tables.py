@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,8 @@ from inagg_wire.errors import Reason
 from inagg_wire.formats import WORKERS_MAX
 from inagg_wire.layout import Op
 from inagg_wire.noise import GROUP_LANES, group_table
+
+from .peers import Peers
 
 OPS = max(Op) + 1
 NOTICES = max(Reason) + 1
@@ -67,8 +68,9 @@ COUNT = np.dtype(
 )
 """Counters of a job; those of workers by rank."""
 
-RUN = np.dtype([("row", np.int64), ("worker", np.int64), ("size", np.int64), ("count", np.int64)])
-"""Datagrams of equal ``size`` and destination: the job's row, and the rank to send to, or -1 for all of its ranks."""
+RUN = np.dtype([(name, np.int64) for name in ("row", "worker", "size", "count", "copies")])
+"""Datagrams of equal ``size`` and destination: the job's row, and the rank to send to, or -1 for all of its ranks; to
+how many addresses they go."""
 
 # Records and not an array for each column, since Numba takes a tenth of a microsecond for every array that it is given.
 
@@ -92,25 +94,12 @@ class Counts(NamedTuple):
 
 
 class Out(NamedTuple):
-    """Datagrams to send: ``buffer`` (uint8) holds them back to back, in ``runs`` (`RUN`)."""
+    """Datagrams to send: ``buffer`` (uint8) holds them back to back, in ``runs`` (`RUN`); ``to``: int64, (runs,
+    `WORKERS_MAX`), where each of them goes."""
 
     buffer: Any
     runs: Any
-
-
-class Peers(NamedTuple):
-    """Where datagrams come from and go to; addresses as `inagg_wire.link.port.key_of` writes them."""
-
-    keys: Any
-    """int64, a power of two of places: sources; see `inagg_switch.pump.row_of`."""
-    rows: Any
-    """int32: the row of each in ``ranks``; 0 where there is none."""
-    ranks: Any
-    """int8, (sources + 1, jobs): the rank that a source has in the job of a row, or -1. Row 0 is of no source."""
-    address: Any
-    """int64, (jobs, workers): the addresses of the ranks of the job of a row."""
-    group: Any
-    """int64, by row: the multicast group of the job's results for all ranks; 0: they go to each rank."""
+    to: Any
 
 
 class Noise(NamedTuple):
@@ -174,23 +163,6 @@ def make_counts(rows: int) -> Counts:
     return Counts(np.zeros(NOTICES + 1, np.int64), np.zeros(rows, COUNT))
 
 
-def make_peers(ranks: Mapping[int, Any], jobs: int, address: Any, group: Any) -> Peers:
-    """``ranks``: the ranks of each source, int8, by row of the job; ``address`` and ``group``: see `Peers`."""
-    places = 1 << (4 * len(ranks) + 4).bit_length()
-    keys, rows = np.zeros(places, np.int64), np.zeros(places, np.int32)
-    for row, key in enumerate(ranks, 1):
-        at = place_of(key, places)
-        while rows[at]:
-            at = (at + 1) % places
-        keys[at], rows[at] = key, row
-    return Peers(keys, rows, np.stack([np.full(jobs, -1, np.int8), *ranks.values()]), address, group)
-
-
-def place_of(key: int, places: int) -> int:
-    """Where to look for a source first, among so many places: by port and address."""
-    return (key >> 16 ^ key >> 32) & (places - 1)
-
-
 def make_out(size_bytes: int, runs: int) -> Out:
     """Room for ``size_bytes`` of datagrams in at most ``runs`` runs."""
-    return Out(np.zeros(size_bytes, np.uint8), np.zeros(runs, RUN))
+    return Out(np.zeros(size_bytes, np.uint8), np.zeros(runs, RUN), np.zeros((runs, WORKERS_MAX), np.int64))

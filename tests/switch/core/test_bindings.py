@@ -146,8 +146,8 @@ REFUSED = {
 
 
 def whole_state(aggregator: Aggregator) -> bytes:
-    arrays = [*aggregator._slots, *aggregator._jobs, *aggregator._counts]
-    sources = repr(sorted((source, ranks.tolist()) for source, ranks in aggregator._ranks.items()))
+    arrays = [*aggregator._slots, *aggregator._jobs, *aggregator._counts, *aggregator._sources.peers]
+    sources = repr(sorted(aggregator._sources.names))
     return b"".join(array.tobytes() for array in arrays) + f"{sources}{aggregator.counters()}".encode()
 
 
@@ -210,7 +210,7 @@ def test_a_switch_has_a_power_of_two_of_slots(slots: int) -> None:
 def test_a_thousand_jobs_one_after_another_leave_nothing_behind() -> None:
     aggregator, names = Aggregator(64, 64, 4), sorted(FORMATS)
     attributes = {name: len(value) for name, value in vars(aggregator).items() if isinstance(value, Sized)}
-    assert {"_bindings", "_ranks", "_free_rows", "_by_row"} <= set(attributes)
+    assert {"_bindings", "_free_rows", "_by_row"} <= set(attributes)
     for number in range(1000):
         fmt, n, base = names[number % len(names)], 1 + number % 32, 4 * (number % 16)
         binding = make_binding(number + 1, fmt, n, lanes=32, base=base, token=number + 1)
@@ -223,7 +223,7 @@ def test_a_thousand_jobs_one_after_another_leave_nothing_behind() -> None:
         assert outputs == [Output(result_of(binding, 0), binding.workers)]
         aggregator.unbind(binding.job)
     assert {name: len(value) for name, value in vars(aggregator).items() if isinstance(value, Sized)} == attributes
-    assert aggregator._ranks == {}
+    assert aggregator._sources.names == set()
     assert sorted(aggregator._free_rows) == [0, 1, 2, 3]
     assert aggregator._by_row == [None] * 4
     assert (aggregator._jobs.row == -1).all()
@@ -239,7 +239,7 @@ def test_a_source_is_known_as_long_as_any_of_its_jobs_lives() -> None:
         for living in jobs[index:]:
             complete(pair, living, index)
         pair.unbind(binding.job)
-        assert bool(pair.aggregator._ranks) == (index < 2)
+        assert bool(pair.aggregator._sources.names) == (index < 2)
 
 
 def test_jobs_that_are_bound_over_and_over_stay_apart() -> None:

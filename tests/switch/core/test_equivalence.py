@@ -174,7 +174,7 @@ class Equivalence(RuleBasedStateMachine):
     def teardown(self) -> None:
         for job in list(self.pair.bindings):
             self.pair.unbind(job)
-        assert self.pair.aggregator._ranks == {}
+        assert self.pair.aggregator._sources.names == set()
 
 
 TestEquivalence: Any = Equivalence.TestCase

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from ipaddress import IPv4Address
 
 import numpy as np
 import pytest
@@ -12,8 +13,7 @@ from hypothesis import strategies as st
 
 from inagg_switch import aggregator as module
 from inagg_switch.dataplane import DataPlane
-from inagg_switch.pump import row_of
-from inagg_switch.tables import make_peers
+from inagg_switch.peers import Sources, row_of
 from inagg_wire.layout import Op
 from inagg_wire.link import FaultLink, Faults
 from inagg_wire.link.port import key_of
@@ -134,16 +134,32 @@ def colliding(address: int, to: int) -> int:
 keys = st.builds(colliding, st.integers(0, (1 << 32) - 1), st.sampled_from([0, 1, 7, 0xFFFF]))
 
 
-@given(bound=st.lists(keys, unique=True, max_size=40), others=st.lists(keys, max_size=40))
-def test_each_source_has_its_row_though_their_places_collide(bound: list[int], others: list[int]) -> None:
-    ranks = {key: np.full(4, row % 128, np.int8) for row, key in enumerate(bound)}
-    peers = make_peers(ranks, 4, np.zeros((4, 32), np.int64), np.zeros(4, np.int64))
-    for row, key in enumerate(bound, 1):
-        assert row_of(peers.keys, peers.rows, key) == row
-        assert peers.ranks[row].tolist() == ranks[key].tolist()
-    for key in set(others) - set(bound):
-        assert row_of(peers.keys, peers.rows, key) == 0
-    assert (peers.ranks[0] == -1).all()
+def address_of_key(key: int) -> tuple[str, int]:
+    raw = np.array([key], np.int64).tobytes()
+    return str(IPv4Address(raw[4:8])), int.from_bytes(raw[2:4], "big")
+
+
+@given(st.lists(st.tuples(keys, st.booleans()), max_size=200))
+def test_each_source_has_its_row_though_their_places_collide_and_others_come_and_go(
+    steps: list[tuple[int, bool]],
+) -> None:
+    """The table grows, and has no gaps when something is taken out of it."""
+    jobs, sources, bound = 1 << 8, Sources(1 << 8), dict[int, int]()
+    for key, comes in steps:
+        if comes and key not in bound and len(bound) < jobs:
+            row = min(set(range(jobs)) - set(bound.values()))
+            sources.bind(row, make_binding(1, "nat8", 1, workers=(address_of_key(key),)))
+            bound[key] = row
+        elif not comes and bound:
+            key, row = bound.popitem() if key not in bound else (key, bound.pop(key))
+            sources.unbind(row, make_binding(1, "nat8", 1, workers=(address_of_key(key),)))
+            assert row_of(sources.peers.keys, sources.peers.rows, key) == 0
+        for key, row in bound.items():
+            ranks = sources.peers.ranks[row_of(sources.peers.keys, sources.peers.rows, key)]
+            assert np.flatnonzero(ranks >= 0).tolist() == [row]
+            assert sources.peers.address[row, 0] == key
+    assert sources.names == {address_of_key(key) for key in bound}
+    assert (sources.peers.ranks[0] == -1).all()
 
 
 def test_a_source_of_another_port_or_host_is_another(rig: Rig) -> None:
