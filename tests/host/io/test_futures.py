@@ -22,8 +22,9 @@ def one_after_the_other(*calls: Any) -> None:
         call()
 
 
-def test_callbacks_come_in_the_order_of_completion() -> None:
+def test_callbacks_come_in_the_order_of_completion(monkeypatch: pytest.MonkeyPatch) -> None:
     """One by one: what each of them submits comes before what the next one does."""
+    monkeypatch.setattr(futures, "WAITS_AFTER_S", PATIENCE_S)
     completer, calls = Completer(), list[tuple[str, int]]()
 
     def call(number: int, _work: Work) -> None:

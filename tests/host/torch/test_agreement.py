@@ -29,7 +29,7 @@ def begin(options: dict[str, list[Any]], hook: bool) -> str:
         if hook:
             InaggState(**mine).close()
         else:
-            dist.new_group(backend="inagg", pg_options=Options(**mine))
+            dist.destroy_process_group(dist.new_group(backend="inagg", pg_options=Options(**mine)))
     except ConfigError as error:
         return str(error)
     return "no error"
