@@ -99,10 +99,7 @@ class AllReduce:
 
     def __call__(self, values: npt.NDArray[Any], out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Sum ``values`` over all ranks, into ``out`` or in place, and return where. See `submit`."""
-        task = make_task(values, out, None, 1)
-        with Deferred() as signals:
-            self._begin(task, lambda network: network.submit_and_drive(task, signals))()
-        return task.work.result()
+        return self.submit(values, out, wait=True).result()
 
     def submit(
         self,
@@ -112,8 +109,10 @@ class AllReduce:
         divisor: int = 1,
         contributed: npt.NDArray[Any] | None = None,
         tag: int = 0,
+        wait: bool = False,
     ) -> Work:
-        """Begin to sum ``values``, an array of any shape, into ``out`` or in place; returns at once.
+        """Begin to sum ``values``, an array of any shape, into ``out`` or in place; returns at once, or, with ``wait``,
+        when it is done: then this thread may do the work, which for small arrays takes a third less time.
 
         Both must be contiguous, and must not be touched until the work is done. ``float_type`` is needed for bfloat16
         alone, whose bits come as uint16. ``divisor``: divide the sums by it, for a mean. ``contributed``, an array of
@@ -124,7 +123,12 @@ class AllReduce:
         """
         task = make_task(values, out, float_type, divisor, contributed)
         task.tag = tag
-        self._begin(task, lambda network: network.submit(task))
+        if wait:
+            with Deferred() as signals:
+                self._begin(task, lambda network: network.submit_and_drive(task, signals))()
+            task.work.exception()
+        else:
+            self._begin(task, lambda network: network.submit(task))
         return task.work
 
     def submit_codec(

@@ -155,16 +155,18 @@ class Progress:
         """``what`` is compiled."""
         self._say, self._what = say, what
         self._first = _counter.count
-        self._said_s: float | None = None
+        self._begun = False
+        self._said_s = time.monotonic()
 
     def __call__(self, count: int) -> None:
         now_s, done = time.monotonic(), count - self._first
-        if self._said_s is None:
-            self._said_s = now_s
+        if done and not self._begun:
+            self._begun, self._said_s = True, now_s
             self._say(f"compiling {self._what} for this machine, once: that takes about half a minute")
         elif now_s - self._said_s >= SAY_EVERY_S:
             self._said_s = now_s
-            self._say(f"compiling {self._what}: {done} functions so far")
+            what = f"{done} functions so far" if done else "another process does"
+            self._say(f"compiling {self._what}: {what}")
 
 
 find_cache()

@@ -179,6 +179,17 @@ def test_progress_is_said_at_the_beginning_and_now_and_then(monkeypatch: pytest.
         progress(begun + second)
     assert said == [
         "compiling rank 3's loops for this machine, once: that takes about half a minute",
-        "compiling rank 3's loops: 5 functions so far",
-        "compiling rank 3's loops: 10 functions so far",
+        "compiling rank 3's loops: 6 functions so far",
+        "compiling rank 3's loops: 11 functions so far",
     ]
+
+
+def test_who_only_waits_says_so_if_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that load what is in the cache take turns, too: of that nobody needs to hear."""
+    now_s, said = [100.0], list[str]()
+    monkeypatch.setattr("inagg_wire.compiling.time.monotonic", lambda: now_s[0])
+    progress = Progress(said.append, "rank 3's loops")
+    for second in range(8):
+        now_s[0] = 100.0 + second
+        progress(progress._first)
+    assert said == ["compiling rank 3's loops: another process does"]

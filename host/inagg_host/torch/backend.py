@@ -59,7 +59,7 @@ class InaggGroup(ForwardingGroup):
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         why_not = "not-one-tensor" if len(tensors) != 1 else self.job.why_not(tensors[0], op)
         if why_not is None:
-            return self.job.sum(tensors[0], op)
+            return self.job.sum(tensors[0], op, wait=_waits(*args, *kwargs.values()))
         self.counts[why_not] += 1
         return self.inner.allreduce(*args, **kwargs)
 
@@ -164,6 +164,11 @@ def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, 
     op = values[-1]
     values[-1] = ReduceOp.SUM if op is None else getattr(op, "reduceOp", op)
     return values
+
+
+def _waits(*arguments: Any) -> bool:
+    """Whether the caller waits for the result at once, as their options say."""
+    return not all(getattr(argument, "asyncOp", True) for argument in arguments)
 
 
 def _without(kwargs: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -77,10 +77,10 @@ class GroupJob:
         # An empty tensor is below any threshold.
         return "small" if tensor.nbytes < max(self.min_bytes, 1) else None
 
-    def sum(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM, number: int = 0) -> TensorWork:
+    def sum(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM, number: int = 0, wait: bool = False) -> TensorWork:
         """Sum or average in place; `why_not` has said None. The work raises `AllReduceError` if that cannot be.
-        ``number``: what tells it from others of the same shape, the same on all ranks."""
-        return self._submit(tensor, op, number=number)
+        ``number``: what tells it from others of the same shape, the same on all ranks. ``wait``: the caller will."""
+        return self._submit(tensor, op, number=number, wait=wait)
 
     def sum_scattered(self, output: torch.Tensor, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> TensorWork:
         """Sum or average ``tensor`` and keep this rank's part in ``output``, the rank-th of equal parts.
@@ -111,10 +111,11 @@ class GroupJob:
         finish: Callable[[], None] | None = None,
         result: torch.Tensor | None = None,
         number: int = 0,
+        wait: bool = False,
     ) -> TensorWork:
         tag = zlib.crc32(f"{tuple(tensor.shape)} {number}".encode())
         try:
-            return self.join().submit(tensor, out, self.divisor(op) or 1, finish, result, tag)
+            return self.join().submit(tensor, out, self.divisor(op) or 1, finish, result, tag, wait)
         except AllReduceError as error:
             return failed(error)
 

@@ -64,14 +64,15 @@ class TensorAllReduce:
         finish: Callable[[], None] | None = None,
         result: torch.Tensor | None = None,
         tag: int = 0,
+        wait: bool = False,
     ) -> TensorWork:
         """Begin to sum ``tensor`` (float16, bfloat16, float32 or float64, any strides; CPU or CUDA) into ``out`` or in
         place; returns at once.
 
         Neither may be touched until the work is done. ``divisor``: divide the sums by it, for a mean. ``finish`` is
         called once when the sums are there, before the work is done; ``result``, if not the target, is then what the
-        work says that it has made. ``tag``: as of `AllReduce.submit`. Raises ValueError for what cannot be summed,
-        `AllReduceError` if all is over.
+        work says that it has made. ``tag`` and ``wait``: as of `AllReduce.submit`. Raises ValueError for what cannot be
+        summed, `AllReduceError` if all is over.
         """
         target = tensor if out is None else out
         if tensor.dtype not in FLOAT_TYPES or tensor.layout is not torch.strided or tensor.device.type not in DEVICES:
@@ -84,20 +85,22 @@ class TensorAllReduce:
                              f"{tuple(tensor.shape)}, or they are on different devices")  # fmt: skip
         result = target if result is None else result
         tensor, target = tensor.detach(), target.detach()
-        with span(SUBMIT), self._lock:
-            if self._closed:
-                raise AllReduceError("closed")
-            # Once a tensor has gone through the stage, which submits later, all must, to keep their order.
-            if self._stage is None and tensor.is_cuda:
-                self._stage = CudaStage(self)
-            if self._stage is not None:
-                return self._stage.submit(tensor, target, divisor, finish, result, tag)
-            pending, finish = self.submit_cpu(tensor, target, divisor, finish, tag)
+        with span(SUBMIT):
+            with self._lock:
+                if self._closed:
+                    raise AllReduceError("closed")
+                # Once a tensor has gone through the stage, which submits later, all must, to keep their order.
+                if self._stage is None and tensor.is_cuda:
+                    self._stage = CudaStage(self)
+                if self._stage is not None:
+                    return self._stage.submit(tensor, target, divisor, finish, result, tag)
+            pending, finish = self.submit_cpu(tensor, target, divisor, finish, tag, wait)
             return TensorWork(pending, [result], finish)
 
     def submit_cpu(
-        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Callable[[], None] | None, tag: int
-    ) -> tuple[Work, Callable[[], None] | None]:
+        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Callable[[], None] | None, tag: int,
+        wait: bool = False,
+    ) -> tuple[Work, Callable[[], None] | None]:  # fmt: skip
         """Submit a CPU tensor that was checked; the work, and what is to be called when its sums are there."""
         if is_plain(target):
             landing = target
@@ -107,7 +110,7 @@ class TensorAllReduce:
             finish = _after(lambda: target.copy_(landing), finish)
         if not is_plain(tensor):
             tensor = tensor.contiguous().resolve_neg()
-        work = self.arrays.submit(view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor, tag=tag)
+        work = self.arrays.submit(view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor, tag=tag, wait=wait)
         return work, finish
 
     def submit_codec(self, codec: MakeCodec, tensor: torch.Tensor, divisor: int, tag: int) -> Work:
