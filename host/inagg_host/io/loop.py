@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from inagg_host.core.send import deadline, draft_ahead, exhausted, next_batch
 from inagg_host.core.state import State
 from inagg_host.io.phases import Phase
 from inagg_host.stats import Counters
-from inagg_wire.compiled import inline, jit
+from inagg_wire.compiled import jit
 from inagg_wire.formats import job_format
 from inagg_wire.link import Address, Batch, Link, UdpLink
 from inagg_wire.link.native import AGAIN, FAILED, NO_FATES, clock, give_way, receive, send, wait
@@ -35,10 +36,11 @@ came for a while, or a signal did; a piece was not sent; more fates are to be dr
 generations have run out."""
 
 LOOP = np.dtype(
-    [(name, np.int64) for name in ("piece", "pieces", "strangers", "trace")] + [("phases", np.float64, len(Phase))]
+    [(name, np.int64) for name in ("piece", "pieces", "strangers", "trace")]
+    + [("told_s", np.float64), ("phases", np.float64, len(Phase)), ("shown", np.float64, len(Phase))]
 )
-"""``piece`` of ``pieces`` is to be sent next; datagrams that came from somewhere else than a shard; the address of what
-is told of each phase that begins, 0 if nobody is; the seconds of each phase."""
+"""``piece`` of ``pieces`` is to be sent next; datagrams that came from somewhere else than a shard; what
+is told which phase to show, 0 if nobody is, and when it was told last; seconds of each phase, measured and shown."""
 ENCODE, NETWORK, DECODE, IDLE = range(4)
 assert [phase.name for phase in Phase] == ["ENCODE", "NETWORK", "DECODE", "IDLE"]
 
@@ -51,10 +53,24 @@ woken onto a processor that is taken while another one is free. (Measured on two
 time than with nothing; 64 MiB, where ranks that wait draft, in the same.)"""
 
 
-@inline
-def _begin(loop: Any, phase: int) -> None:
-    if loop.trace != 0:
-        call(loop.trace, phase, 0, 0, 0, 0)
+SHOWN_S = 0.001
+"""How long a profiler is shown a phase at least. Tens of thousands begin in a second, and to begin a range takes ten
+microseconds: a profiler that is shown each of them halves the rate. So what is shown is the phase that lags most behind
+what the loop has measured, and the sums agree."""
+
+
+@jit
+def _show(lp: Any, now: float) -> None:
+    """If there is a profiler, and it is time, show it a phase."""
+    if lp.trace == 0 or now - lp.told_s < SHOWN_S:
+        return
+    most = 0
+    for phase in range(len(lp.phases)):
+        if lp.phases[phase] - lp.shown[phase] > lp.phases[most] - lp.shown[most]:
+            most = phase
+    call(lp.trace, most, 0, 0, 0, 0)
+    lp.shown[most] += now - lp.told_s
+    lp.told_s = now
 
 
 @jit
@@ -65,14 +81,13 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
     finished = False
     now = looked = heard = clock(port)
     while True:
-        _begin(lp, NETWORK)
+        _show(lp, now)
         got = receive(port)
         before, now = now, clock(port)
         lp.phases[NETWORK] += now - before
         if got != AGAIN:
             heard = now
         if got > 0:
-            _begin(lp, DECODE)
             news = _take(port, st, peers, lp, got, now)
             before, now = now, clock(port)
             lp.phases[DECODE] += now - before
@@ -83,7 +98,6 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
             return RECEIVE_FAILED
         elif got == NO_FATES:
             return DRAW
-        _begin(lp, ENCODE)
         while True:
             count = next_batch(st, now)
             before, now = now, clock(port)
@@ -92,11 +106,9 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
                 return ERROR
             if count == 0:
                 break
-            _begin(lp, NETWORK)
             lp.piece, lp.pieces = 0, count
             if not send_pieces(port, st, peers, lp):
                 return UNSENT
-            _begin(lp, ENCODE)
             before, now = now, clock(port)
             lp.phases[NETWORK] += now - before
         if finished:  # what this makes room for has been sent: so the others need not wait for Python
@@ -111,7 +123,6 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
                 before, now = now, clock(port)
                 lp.phases[ENCODE] += now - before
             elif now - heard >= LINGER_S:
-                _begin(lp, IDLE)
                 # Where nothing is out no timer runs; the job's time limit and a new epoch ring ``wake``.
                 timeout_ns: Any = np.int64(left_s * 1e9) if left_s < np.inf else -1
                 ready = wait(port, wake, timeout_ns)
@@ -171,7 +182,7 @@ class Loop:
     """Runs `serve` for ``engine`` over ``link``."""
 
     def __init__(self, engine: Engine, link: Link, counters: Counters, trace: Callable[[Phase | None], None]) -> None:
-        """``trace`` is called when a phase begins, if that is asked for (None: outside of the loop)."""
+        """``trace`` is called with a phase to show, now and then, if that is asked for (None: outside of the loop)."""
         self._engine, self._link, self._counters, self._trace = engine, link, counters, trace
         self._record = np.zeros(1, LOOP)
         phases = (*Phase,)
@@ -200,13 +211,14 @@ class Loop:
         whether to tell ``trace`` of phases. Raises what the engine raises, and OSError as the link.
         """
         record, state = self._record[0], self._engine.state
-        record["trace"] = self._callback_address if traced else 0
+        record["trace"], record["told_s"] = self._callback_address if traced else 0, time.monotonic()
         if port is not self._port or shards is not self._shards:
             self._port, self._shards = port, shards
             self._peers = np.array([register(port, address) for address in shards], np.int64)
         why = serve(port, state, self._peers, self._record, wake)
         if traced:
             self._trace(None)
+            record["shown"] -= record["phases"]  # what is still to be shown next time
         c = self._counters
         encode_s, network_s, decode_s, idle_s = record["phases"].tolist()
         c.encode_s, c.network_s = c.encode_s + encode_s, c.network_s + network_s

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_BATCH
+
 if TYPE_CHECKING:
     from inagg_wire.link.port import Port
 
@@ -218,12 +220,12 @@ def count_datagrams(data: NDArray[np.uint8], size: int) -> int:
 
 
 def datagrams_per_call(size: int) -> int:
-    """Most datagrams of `size` bytes that one system call sends: 64, and no more payload than one IPv4 packet.
+    """Most datagrams of `size` bytes that one system call sends: 64, and no more than stay in one piece.
 
     44 for the 1472 bytes that fill a 1500-byte frame.
     """
     check_size(size)
-    return min(MAX_BATCH_DATAGRAMS, MAX_DATAGRAM_BYTES // size)
+    return min(MAX_BATCH_DATAGRAMS, max(UDP_PAYLOAD_BYTES_BATCH // size, 1))
 
 
 def split(batch: Batch) -> Iterator[Batch]:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from types import TracebackType
@@ -25,6 +25,7 @@ from inagg_wire.formats import job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.link import FaultLink, Faults
 
+from ..switch_process import SwitchProcess
 from ..topology import Node, inside, open_topology, start_target, target_entry
 from .links import share_of_link, worker_bytes
 from .load import Child, common_barrier, crew, receive_all
@@ -38,6 +39,8 @@ TURNS = 10
 LOSSLESS = "inagg-lossless"
 """What the system is called that loses nothing, where the other does."""
 RUNS_MIN, RUNS_MAX = 5, 200
+WAYS = ("contributed", "ipv6", "profiler")
+"""Other ways to do the same: each rank is told what it has contributed; over IPv6; while torch's profiler records."""
 
 
 def _worker(
@@ -49,6 +52,8 @@ def _worker(
     against: bool,
     store: str,
     loss: float,
+    ways: Sequence[str],
+    switch6: str,
     environment: dict[str, str],
     barrier: Barrier,
 ) -> None:
@@ -69,30 +74,52 @@ def _worker(
         if loss:
             calm = AllReduce(rank=rank, workers=workers, **{**options, "job": LOSSLESS})
             networks[LOSSLESS] = stack.enter_context(calm)
+        if "ipv6" in ways:
+            other = AllReduce(rank=rank, workers=workers, **{**options, "switch": switch6})
+            networks[_name("ipv6")] = stack.enter_context(other)
         systems.update(networks)
+        own = np.zeros(0, np.float32)
+        if "contributed" in ways:
+            systems[_name("contributed")] = lambda x: all_reduce.submit(x, contributed=own, wait=True).result()
+        if "profiler" in ways:
+            systems[_name("profiler")] = all_reduce
         connection.send((None, None))
         values = buffer = np.zeros(0, np.float32)
         while True:
             system, elements, runs = connection.recv()
             if elements != values.size:
                 values = np.random.default_rng(rank).standard_normal(elements, np.float32)
-                buffer = np.empty_like(values)
+                buffer, own = np.empty_like(values), np.zeros_like(values)
             reduce, seconds, counted = systems[system], [], networks.get(system, all_reduce)
             barrier.wait()
             before, carried_before = counted.counters.as_dict(), worker_bytes(node, workers)
-            for _ in range(runs):
-                np.copyto(buffer, values)  # an in-place sum of sums would grow without bound
-                barrier.wait()
-                start_s = time.perf_counter()
-                reduce(buffer)
-                seconds.append(time.perf_counter() - start_s)
-                barrier.wait()  # what this rank does next would take processors from the ranks that are not done
+            with _profiler() if system == _name("profiler") else nullcontext():
+                for _ in range(runs):
+                    np.copyto(buffer, values)  # an in-place sum of sums would grow without bound
+                    barrier.wait()
+                    start_s = time.perf_counter()
+                    reduce(buffer)
+                    seconds.append(time.perf_counter() - start_s)
+                    barrier.wait()  # what this rank does next would take processors from ranks that are not done
             after, carried = counted.counters.as_dict(), worker_bytes(node, workers)
             barrier.wait()
             up, down = ((after[k] - before[k]) / runs for k in ("bytes_out", "bytes_in"))
             if system == "gloo":
                 up, down = ((c - b) / runs for c, b in zip(carried, carried_before, strict=True))
             connection.send((None, (seconds, up, down)))
+
+
+def _name(way: str) -> str:
+    """What the system is called that does it in another way."""
+    return f"inagg {way}"
+
+
+def _profiler() -> AbstractContextManager[object]:
+    from torch.profiler import ProfilerActivity, profile
+
+    import inagg_host.torch  # noqa: F401  # shows what the transport does
+
+    return profile(activities=[ProfilerActivity.CPU])
 
 
 class Ranks:
@@ -109,6 +136,7 @@ class Ranks:
         link: str | None = None,
         target: str = "soft",
         switch_options: Sequence[str] = (),
+        ways: Sequence[str] = (),
         **options: Any,
     ) -> None:
         """``link``: the rate of each worker's link, in namespaces; None: over loopback. ``target``: which switch;
@@ -121,6 +149,10 @@ class Ranks:
             shard_options = ["--shards", str(shards)] if shards > 1 else []
             started = start_target(target, self.topology, [*shard_options, *switch_options])
             switch = self._stack.enter_context(started)
+            switch6 = ""
+            if "ipv6" in ways:
+                of_ipv6 = SwitchProcess(*shard_options, control="[::1]:0", data="[::1]:0")
+                switch6 = self._stack.enter_context(of_ipv6).control
             directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bench-"))
             options = {"switch": switch.control, "format": format_, **options}
             self._children = self._stack.enter_context(crew())
@@ -128,7 +160,7 @@ class Ranks:
             for rank in range(workers):
                 node = self.topology.workers[rank]
                 store, environment = f"{directory}/store", switch.environment
-                arguments = (node, rank, workers, options, against, store, loss, environment, barrier)
+                arguments = (node, rank, workers, options, against, store, loss, ways, switch6, environment, barrier)
                 self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
             receive_all(self._children, START_LIMIT_S)
         except BaseException:
@@ -160,14 +192,17 @@ def bench_allreduce(
     against: str | None,
     seconds: float = TARGET_S,
     loss: float = 0.0,
+    ways: Sequence[str] = (),
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
     """Lines of results: for each size one per system, and one that compares them. Systems take turns, run by run.
 
-    With ``loss``, the share of datagrams that workers lose in each direction, the same is measured without, too.
+    With ``loss``, the share of datagrams that workers lose in each direction, the same is measured without, too; and in
+    other ``ways``, of `WAYS`.
     """
-    systems = ["inagg", *([LOSSLESS] if loss else []), *([against] if against else [])]
-    with Ranks(workers, format_, against=against is not None, loss=loss, **options) as ranks:
+    others = [_name(way) for way in ways]
+    systems = ["inagg", *([LOSSLESS] if loss else []), *others, *([against] if against else [])]
+    with Ranks(workers, format_, against=against is not None, loss=loss, ways=ways, **options) as ranks:
         for size in sizes:
             elements = size // 4
             times: dict[str, list[float]] = {s: [] for s in systems}
@@ -205,10 +240,12 @@ def bench_allreduce(
                 if system == "inagg" and loss:
                     line["loss"] = loss
                 yield line
-            if against or loss:
+            if against or loss or ways:
                 line = {"bench": "allreduce", "workers": workers, "format": format_, "elements": elements}
                 if against:
                     line["ratio_to_gloo"] = medians[against] / medians["inagg"]
                 if loss:
                     line["ratio_to_lossless"] = medians[LOSSLESS] / medians["inagg"]
+                for way in ways:
+                    line[f"{way}_to_plain"] = medians["inagg"] / medians[_name(way)]
                 yield line

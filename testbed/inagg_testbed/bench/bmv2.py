@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from typing import Any
 
 import click
 from rich.console import Console
@@ -34,7 +35,7 @@ def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_jso
     for build in builds().values():
         if format_ not in build.formats or (lanes and build.lanes not in lanes):
             continue
-        options = {"lanes": build.lanes, "window": window}
+        options: dict[str, Any] = {"lanes": build.lanes, "window": window}
         with Ranks(
             workers,
             format_,

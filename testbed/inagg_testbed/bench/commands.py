@@ -134,6 +134,14 @@ def switch(
 @click.option("--window", type=int, help="Blocks in flight. [default: that of the library]")
 @click.option("--seconds", default=2.0, show_default=True, help="Time for each system and size, roughly.")
 @click.option("--loss", default=0.0, show_default=True, help="Fraction of datagrams to drop, each way, at the workers.")
+@click.option(
+    "--way",
+    "ways",
+    multiple=True,
+    type=click.Choice(["contributed", "ipv6", "profiler"]),
+    help="Measure this too, in turns (repeatable): each rank is told what it has contributed; over IPv6; while torch's "
+    "profiler records. The column is the rate, to that of the plain all-reduce.",
+)
 @link_option
 @click.option(
     "--target",
@@ -146,7 +154,8 @@ def switch(
 @json_option
 def allreduce(
     workers: Sequence[int], sizes: Sequence[int], names: Sequence[str], against: str | None, shards: int,
-    window: int | None, seconds: float, loss: float, link: str | None, target: str, report: Path | None, as_json: bool,
+    window: int | None, seconds: float, loss: float, ways: Sequence[str], link: str | None, target: str,
+    report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the all-reduce of a tensor, through a switch, over loopback or shaped links.
 
@@ -157,6 +166,8 @@ def allreduce(
     from .allreduce import bench_allreduce
 
     entry = target_entry(target)
+    if "ipv6" in ways and (link is not None or target != "soft"):
+        raise click.UsageError("--way ipv6 is over loopback, and for --target soft")
     if shards > 1 and not entry.ours:
         raise click.UsageError(f"--shards is not for --target {target}")
     if link is None and entry.needs_link:
@@ -167,8 +178,8 @@ def allreduce(
             switch_options = [] if target != "bmv2" else ["--program", program_for(name)]
             for n in workers:
                 yield from bench_allreduce(
-                    n, name, sizes, against=against, seconds=seconds, shards=shards, loss=loss, window=window,
-                    link=link, target=target, switch_options=switch_options,
+                    n, name, sizes, against=against, seconds=seconds, shards=shards, loss=loss, ways=ways,
+                    window=window, link=link, target=target, switch_options=switch_options,
                 )  # fmt: skip
 
     columns: list[Column] = [
@@ -181,6 +192,7 @@ def allreduce(
         ("bytes up", lambda r: f"{r['wire_bytes_up']:,}" if "median_s" in r else ""),
         ("share", lambda r: f"{r['share_of_link']:.1%}" if r.get("share_of_link") is not None else ""),
         ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
+        *((f"{way}", lambda r, key=f"{way}_to_plain": f"{r[key]:.2f}" if key in r else "") for way in ways),
         ("to lossless", lambda r: f"{r['ratio_to_lossless']:.2f}" if "ratio_to_lossless" in r else ""),
     ]
     over = "loopback" if link is None else "unshaped links" if link == UNSHAPED else f"links of {link}"

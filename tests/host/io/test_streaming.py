@@ -290,7 +290,8 @@ def test_whoever_records_sees_the_phases(
         return ExitStack()
 
     phases.trace_with(trace)
-    World(stack, wrap=wrap).sum([[values(rank, LARGE)] for rank in range(2)], [FloatType.FLOAT32])
+    arrays = [[values(rank, 100 * LARGE)] for rank in range(2)]
+    World(stack, wrap=wrap).sum(arrays, [FloatType.FLOAT32])
     assert bool(runs) == (wrap is as_it_is)
     busy = {phase.value for phase in phases.Phase} - {phases.Phase.IDLE.value}
     assert set(seen) - {phases.Phase.IDLE.value} == (busy if records else set())

@@ -42,7 +42,7 @@ def test_the_first_lines_say_what_runs_and_how_to_join(start: Callable[..., Swit
     for word in (
         switch.address,
         "2 shards of 8192 slots",
-        "13072 lanes",
+        "13064 lanes",
         "UDP offload",
         f"INAGG_SWITCH={switch.address}",
         "Ctrl-C",
