@@ -7,6 +7,7 @@ import os
 import threading
 import zlib
 from collections.abc import Callable
+from struct import pack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -162,7 +163,7 @@ class AllReduce:
             if self._failure is not None:
                 raise self._failure
             # Where an operation could not begin on one rank alone, the next one is not to be taken for it.
-            task.tag = zlib.crc32(task.tag.to_bytes(4, "big"), self._begun)
+            task.tag = zlib.crc32(pack(">II", self._begun, task.tag & 0xFFFFFFFF))
             self._begun = self._begun + 1 & 0xFFFFFFFF
             if not task.values.size:
                 self._finish(task, None)
