@@ -9,7 +9,7 @@ record that begins with the fields of `CODEC`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
 import numba
@@ -273,6 +273,11 @@ class Room:
                for part, kind in (("up", job.for_encode), ("down", job.for_decode), ("own", job.for_own))
                for name, value in kind._asdict().items()},
         }  # fmt: skip
+
+    @cached_property
+    def kernels(self) -> dict[str, int]:
+        """`addresses`, by name."""
+        return addresses(self.job)._asdict()
 
     def describe(self, operation: Any) -> None:
         """Write what is the same for all of its operations into the record of one (see `CODEC`)."""

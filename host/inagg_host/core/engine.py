@@ -91,11 +91,12 @@ class Engine:
             record["snd_max"] = record["first"] = shard.resume_block
             record["cwnd"] = shard.lease.window
         self._begin_epoch()
-        self._rooms: dict[FloatType, tuple[Room, npt.NDArray[np.void]]] = {}
+        self._rooms: dict[FloatType, tuple[Room, Bytes]] = {}
         self.operations: deque[Operation] = deque()
         """Unfinished, oldest first."""
         self._loaded = 0  # how many of them have a record
         self._records_at = address_of(self.state.operations)
+        self._record_bytes = self.state.operations.view(np.uint8).reshape(OPERATIONS, -1)  # numpy copies fields slowly
         self._next_block = int(
             min(record["snd_nxt"] * shards + i for i, record in enumerate(self.state.shards))
         )  # of the next operation
@@ -142,9 +143,9 @@ class Engine:
         and ``out`` only tell how many there are. ``tag``, 32 bits, must be the same on all ranks: it tells operations
         apart that are alike otherwise. Raises ValueError, and takes nothing, if they are empty or not alike.
         """
-        job, first = self._room(float_type)[0].job, self._next_block
+        room, first = self._room(float_type)[0], self._next_block
         return self._enqueue(
-            begin_sum(values, out, job, self._scale_lanes, first, now, divisor, contributed, codec, tag)
+            begin_sum(values, out, room, self._scale_lanes, first, now, divisor, contributed, codec, tag)
         )
 
     def submit_max(self, values: Bytes, out: Bytes, now: float, tag: int = 0) -> Operation:
@@ -155,8 +156,8 @@ class Engine:
         job, chunk = self._room(FloatType.FLOAT32)[0].job, scales_per_block(self._scale_lanes)
         return self._enqueue(begin_max(values, out, job, chunk, self._next_block, now, tag))
 
-    def _room(self, float_type: FloatType) -> tuple[Room, npt.NDArray[np.void]]:
-        """What the kernels need for a type, and a record that says so."""
+    def _room(self, float_type: FloatType) -> tuple[Room, Bytes]:
+        """What the kernels need for a type, and the bytes of a record that says so."""
         if float_type not in self._rooms:
             e, st, job = self.epoch, self.state, self._job
             rows = len(st.shards) * int(job["rows"])
@@ -167,7 +168,7 @@ class Engine:
             record["ring"], record["rows"], record["stride"] = address_of(st.memory), rows, job["stride"]
             record["shards"], record["results"] = len(st.shards), RESULTS_MOST
             record["places"], record["numbers"] = address_of(st.places), address_of(st.blocks)
-            self._rooms[float_type] = room, template
+            self._rooms[float_type] = room, template.view(np.uint8)
         return self._rooms[float_type]
 
     def _enqueue(self, operation: Operation) -> Operation:
@@ -182,7 +183,7 @@ class Engine:
             operation = self.operations[self._loaded]
             at = int(self._job["loaded"]) & (OPERATIONS - 1)
             records = self.state.operations
-            records[at : at + 1] = self._room(operation.job.float_type)[1]
+            self._record_bytes[at] = self._room(operation.job.float_type)[1]
             operation.describe(records[at], self._records_at + at * records.itemsize)
             self._job["loaded"] += 1
             self._loaded += 1

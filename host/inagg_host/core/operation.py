@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from inagg_host import codec
 from inagg_host.codec.callbacks import Callbacks, MakeCodec
-from inagg_host.codec.calls import addresses, own_address
+from inagg_host.codec.calls import Room, own_address
 
 from .schedule import Item, Phase, as_records, chunk_blocks, item_records, plan, signature
 
@@ -33,19 +33,21 @@ class Operation:
     out: npt.NDArray[Any]
     job: codec.Job
     items: Sequence[Item]
-    records: Records
-    """The items as records."""
+    records: tuple[Records, int]
+    """The items as records, and their address."""
     chunk: int
     """How many value blocks have their scales in one block."""
     first_block: int
     submitted_s: float
+    magnitudes: npt.NDArray[np.uint64]
+    """The largest of each value block, as `inagg_host.codec.largest`."""
     bytes_of: Bytes
     """uint8, (3, blocks): this rank's scale bytes, the agreed ones and their refinements. Of bytes, these are the own
     ones and the maxima."""
-    magnitudes: npt.NDArray[np.uint64]
-    """The largest of each value block, as `inagg_host.codec.largest`."""
     ready: Bytes
     """(phases, chunks): 1 where scales and refinements are there."""
+    room: int
+    """The address of these three, one after the other: magnitudes, bytes, ready."""
     fields: dict[str, int]
     """What its record says, beside addresses of the arrays above and where it stands."""
     signature: Bytes
@@ -71,14 +73,13 @@ class Operation:
 
     def describe(self, record: Any, address: int) -> None:
         """Write the record, which is at ``address``."""
-        own, agreed, refinement = (address_of(self.bytes_of) + i * self.bytes_of.shape[1] for i in range(3))
-        record["address"] = address
-        record["own"], record["agreed"], record["refinement"] = own, agreed, refinement
-        record["magnitudes"], record["ready"] = address_of(self.magnitudes), address_of(self.ready)
-        record["items"], record["items_count"] = address_of(self.records), len(self.records)
-        record["chunks"], record["blocks"] = self.ready.shape[1], self.bytes_of.shape[1]
-        record["first_block"], record["count"], record["left"] = self.first_block, self.blocks, self.blocks
-        record["item"], record["sent"], record["item_in"], record["invalid_codes"] = 0, 0, 0, 0
+        (items, items_at), blocks, count = self.records, self.bytes_of.shape[1], self.blocks
+        own = self.room + self.magnitudes.nbytes
+        record["address"], record["magnitudes"], record["own"] = address, self.room, own
+        record["agreed"], record["refinement"], record["ready"] = own + blocks, own + 2 * blocks, own + 3 * blocks
+        record["items"], record["items_count"] = items_at, len(items)
+        record["chunks"], record["blocks"] = self.ready.shape[1], blocks
+        record["first_block"], record["count"], record["left"] = self.first_block, count, count
         record["serial"], record["signature"] = self.serial, self.signature
         for name, value in self.fields.items():
             record[name] = value
@@ -87,7 +88,7 @@ class Operation:
 def begin_sum(
     values: npt.NDArray[Any],
     out: npt.NDArray[Any],
-    job: codec.Job,
+    room: Room,
     scale_lanes: int,
     first_block: int,
     now: float,
@@ -101,28 +102,29 @@ def begin_sum(
         raise ValueError("values and out must have the same number of elements, at least one, and out be writable")
     if contributed is not None and contributed.size != values.size:
         raise ValueError(f"room for {contributed.size} contributed values, where there are {values.size}")
+    job = room.job
     chunk = chunk_blocks(job.lanes, scale_lanes)
     fields = {"divisor": divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts, "decode_own": 0}
     callbacks = None
     if make_codec is not None:
         callbacks = Callbacks(make_codec(job, chunk))
-        kernels = callbacks.addresses
+        fields |= callbacks.addresses._asdict()
         fields["drafting"] = 0
     else:
-        for name, array in (("values", values), ("out", out), ("contributed", contributed)):
-            if array is not None:
-                job.bits(array)
-                fields[name] = address_of(array)
-        kernels = addresses(job)
+        fields |= room.kernels
+        job.bits(values)
+        fields["values"] = fields["out"] = address_of(values)
+        if out is not values:
+            job.bits(out)
+            fields["out"] = address_of(out)
         if contributed is not None:
-            fields["decode_own"] = own_address(job)
-    fields |= kernels._asdict()
+            job.bits(contributed)
+            fields["contributed"], fields["decode_own"] = address_of(contributed), own_address(job)
     shape = values.size, job.lanes, chunk, job.refined
     blocks = job.blocks(values.size)
     return Operation(
         values, out, job, plan(*shape), item_records(*shape), chunk, first_block, now,
-        np.zeros((3, blocks), np.uint8), np.empty(blocks, np.uint64),
-        np.zeros((len(Phase), -(-blocks // chunk)), np.uint8), fields,
+        *_room(blocks, blocks, -(-blocks // chunk)), fields,
         signature(values.size, job.float_type, divisor, tag), contributed, callbacks=callbacks,
     )  # fmt: skip
 
@@ -135,13 +137,22 @@ def begin_max(
         raise ValueError("values and out must have the same number of bytes, at least one, and out be writable")
     firsts = range(0, values.size, chunk)
     items = tuple(Item(Phase.SCALE, i, 1, first, min(chunk, values.size - first)) for i, first in enumerate(firsts))
-    rows = np.zeros((3, values.size), np.uint8)
+    magnitudes, rows, ready, room = _room(0, values.size, len(items))
     rows[0] = values
+    records = as_records(items, chunk)
     fields = {"divisor": 1, "elements": values.size, "scaled": values.size, "drafting": 0, "decode_own": 0}
     return Operation(
-        values, out, job, items, as_records(items, chunk), chunk, first_block, now, rows, np.empty(0, np.uint64),
-        np.zeros((len(Phase), len(items)), np.uint8), fields, signature(values.size, None, 1, tag), maxima=True,
+        values, out, job, items, (records, address_of(records)), chunk, first_block, now, magnitudes, rows, ready, room,
+        fields, signature(values.size, None, 1, tag), maxima=True,
     )  # fmt: skip
+
+
+def _room(magnitudes: int, blocks: int, chunks: int) -> tuple[npt.NDArray[np.uint64], Bytes, Bytes, int]:
+    """`Operation.magnitudes`, ``bytes_of``, ``ready`` and ``room``: one piece of memory, cleared."""
+    start, end = 8 * magnitudes, 8 * magnitudes + 3 * blocks
+    memory = np.zeros(end + len(Phase) * chunks, np.uint8)
+    rows, ready = memory[start:end].reshape(3, blocks), memory[end:].reshape(len(Phase), chunks)
+    return memory[:start].view(np.uint64), rows, ready, address_of(memory)
 
 
 def address_of(array: Any) -> int:

@@ -109,9 +109,10 @@ ITEM = np.dtype([(name, np.int64) for name in ("phase", "start", "count", "first
 
 
 @lru_cache(1024)
-def item_records(elements: int, lanes: int, chunk: int, refined: bool) -> npt.NDArray[np.void]:
-    """`plan` as `ITEM` records. They are not to be changed."""
-    return as_records(plan(elements, lanes, chunk, refined), chunk)
+def item_records(elements: int, lanes: int, chunk: int, refined: bool) -> tuple[npt.NDArray[np.void], int]:
+    """`plan` as `ITEM` records, and their address. They are not to be changed."""
+    records = as_records(plan(elements, lanes, chunk, refined), chunk)
+    return records, records.ctypes.data
 
 
 def as_records(items: Iterable[Item], chunk: int) -> npt.NDArray[np.void]:

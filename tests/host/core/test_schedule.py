@@ -108,7 +108,7 @@ def test_nothing_is_sent_before_what_it_needs(shape: tuple[int, int, int, bool])
 
 @given(shapes)
 def test_records_say_what_items_do(shape: tuple[int, int, int, bool]) -> None:
-    records, chunk = item_records(*shape), shape[2]
+    (records, _), chunk = item_records(*shape), shape[2]
     assert records.dtype == ITEM
     assert records.tolist() == [(i.phase, i.start, i.count, i.first, i.blocks, i.first // chunk) for i in plan(*shape)]
 
