@@ -135,7 +135,7 @@ class AllReduce:
     def submit_codec(
         self, codec: MakeCodec, elements: int, float_type: FloatType, divisor: int = 1, tag: int = 0
     ) -> Work:
-        """Begin to sum ``elements`` values that are not in the host's memory, such as a GPU's: see `engine.Codec`.
+        """Begin to sum ``elements`` values that are not in the host's memory, such as a GPU's: see `codec.callbacks`.
 
         Needs the policy "raise": the inner group could not sum them. Otherwise as `submit`.
         """

@@ -1,7 +1,7 @@
 """The thread that owns the socket: it moves batches between link and engine, and decides nothing.
 
 Other threads hand it work through `post`, a queue and an eventfd; it hands results out through callbacks, which must be
-short (a future is completed on another thread, since what users chain to it may block: see `completion`).
+short (a future is completed on another thread, since what users chain to it may block: see `futures`).
 """
 
 from __future__ import annotations
