@@ -1,7 +1,7 @@
 """Going on without the switch: what the network left unfinished, and what comes after, on the inner group.
 
 All ranks do the same steps in the same order on the inner group, on a thread of their own. First they tell each other
-what they are left with, and bring what was begun to the same state (`core.reconcile.salvage`). Then, before each task, they
+what they are left with, and bring what was begun to the same state (`core.reconcile`). Then, before each task, they
 agree by one small sum whether all of them are back in the network.
 """
 
