@@ -113,7 +113,7 @@ class AllReduce:
         wait: bool = False,
     ) -> Work:
         """Begin to sum ``values``, an array of any shape, into ``out`` or in place; returns at once, or, with ``wait``,
-        when it is done: then this thread may do the work, which for small arrays takes a third less time.
+        when it is done: then this thread may do the work, and need not wait for another to wake up.
 
         Both must be contiguous, and must not be touched until the work is done. ``float_type`` is needed for bfloat16
         alone, whose bits come as uint16. ``divisor``: divide the sums by it, for a mean. ``contributed``, an array of

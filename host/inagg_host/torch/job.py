@@ -195,7 +195,7 @@ def _settle_alike(settle: Callable[[], Settings], gather: Callable[[bytes], list
     try:
         settings = settle()
         said = settings.common
-    except ConfigError as wrong:
+    except ValueError as wrong:  # a `ConfigError`, or of a format that there is not
         said, error = {"error": str(wrong)}, wrong
     everyone = [said] if gather is None else [json.loads(text) for text in gather(json.dumps(said).encode())]
     if settings is None:
