@@ -1,5 +1,5 @@
-"""The first start on a machine, which compiles: where the result is kept, who does what of it, and that people and
-parent processes hear of it. It needs Numba, as `compiled`.
+"""The first start on a machine, which compiles: where the result is kept (and for which sources, see `sources`), who
+does what of it, and that people and parent processes hear of it. It needs Numba, as `compiled`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import numba
 from numba.core import event
+
+from .sources import look_at_all_sources
 
 log = logging.getLogger("inagg")
 _register: Any = event.register  # without types
@@ -170,3 +172,4 @@ class Progress:
 
 
 find_cache()
+look_at_all_sources()

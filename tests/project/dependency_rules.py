@@ -5,7 +5,8 @@ used with numpy alone):
 
 - the standard library and a package's own modules: always;
 - `inagg_wire` imports numpy besides, and nothing else; its dissector (`dissect/`) imports scapy too, and what host and
-  switch have in common in compiled loops (`compiled.py`, `compiling.py`, `simd.py`, `link/native.py`) Numba;
+  switch have in common in compiled loops (`compiled.py`, `compiling.py`, `sources.py`, `simd.py`,
+  `link/native.py`) Numba;
 - `inagg_proto` imports gRPC and protobuf besides, `inagg_wire`, and in `generate.py` the generator;
 - `inagg_switch` and `inagg_host` never import each other, and neither of them imports the testbed;
 - gRPC, protobuf and `inagg_proto`: only in files whose path inside the package has a part that begins with
@@ -121,7 +122,7 @@ def broken_rule(package: str, inside: tuple[str, ...], module: str) -> str | Non
         allowed = {"numpy"}
         if inside[0] == "dissect":
             allowed = {"numpy", "scapy"}
-        elif inside in (("compiled.py",), ("compiling.py",), ("simd.py",), ("link", "native.py")):
+        elif inside in (("compiled.py",), ("compiling.py",), ("sources.py",), ("simd.py",), ("link", "native.py")):
             allowed = {"numpy", "numba"}
         return None if module in allowed else "inagg_wire imports the standard library and numpy only"
     if package == "inagg_proto":

@@ -4,7 +4,6 @@ Everything here works on the bits of floats as integers. So the results do not d
 mode, which a training script may have set (`torch.set_flush_denormal`), and two ranks agree even if one has.
 
 Numba widens each integer operation to 64 bits, which would halve the lanes of a vector; hence the explicit types.
-Its cache looks at the file of a kernel, not at those that it calls into: after a change here, `make clean`.
 """
 
 from __future__ import annotations

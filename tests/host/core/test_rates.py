@@ -8,10 +8,11 @@ from tests.host.sim.rates import DATAGRAM_S, DELAY_S, measure, rates
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])
-@pytest.mark.parametrize("workers", [2, 4])
-def test_one_percent_of_loss_leaves_four_fifths_of_the_rate(workers: int, one_by_one: bool) -> None:
+@pytest.mark.parametrize(("workers", "share"), [(2, 0.9), (4, 0.8)])
+def test_one_percent_of_loss_leaves_most_of_the_rate(workers: int, share: float, one_by_one: bool) -> None:
+    """Of the rate without loss. What one of four ranks has lost, all four wait for."""
     calm, lossy = rates(workers, one_by_one, seeds=3, losses=(0.0, 0.01))
-    assert lossy.blocks_per_s >= 0.8 * calm.blocks_per_s
+    assert lossy.blocks_per_s >= share * calm.blocks_per_s
 
 
 def test_nothing_is_sent_twice_when_nothing_is_lost() -> None:

@@ -1,0 +1,107 @@
+"""Compiled code that was kept is used only with the sources that it is of. Numba looks at the file of a function alone;
+but what the function calls, and the constants of other files, are compiled into it. So after an upgrade, or a pull, a
+loop would go on with the old code of all that it calls.
+
+A locator (`numba.core.caching`) says where a function's code is kept, and what its sources are. Ours, which Numba asks
+first, says that they are the function's file and all that it imports of these packages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from numba.core import caching
+
+PREFIX: Final = "inagg_"
+"""What the names of these packages begin with."""
+_IMPORT: Final = re.compile(r"^\s*(?:from\s+(\S+)\s+import\s+(\([^)]*\)|[^\n(]*)|import\s+([\w.]+))", re.MULTILINE)
+_numba: Any = caching  # without types
+
+
+class Locator:
+    """As Numba's own locator of a function, but for the sources."""
+
+    def __init__(self, found: Any, file: str) -> None:
+        self._found, self._file = found, file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+    def get_source_stamp(self) -> str:
+        """What changes when one of the sources does."""
+        return stamp(Path(self._file))
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> Locator | None:
+        """None if the function is none of ours, or its code cannot be kept."""
+        if not _module(Path(file)).startswith(PREFIX):
+            return None
+        for other in _numba.CacheImpl._locator_classes:
+            found = None if other is cls else other.from_function(function, file)
+            if found is not None:
+                return cls(found, file)
+        return None
+
+
+@cache
+def stamp(file: Path) -> str:
+    """A hash of all `files`."""
+    return hashlib.sha256(b"".join(hashlib.sha256(f.read_bytes()).digest() for f in files(file))).hexdigest()
+
+
+def files(file: Path) -> list[Path]:
+    """A file and all that it imports of these packages, and those import, and so on."""
+    found = [file]
+    for one in found:  # which grows meanwhile
+        found += (f for f in _imports(one) if f not in found)
+    return found
+
+
+@cache
+def _imports(file: Path) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(_find_imports(file)))
+
+
+def _find_imports(file: Path) -> Iterator[Path]:
+    module = _module(file)
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for origin, names, plain in _IMPORT.findall(file.read_text()):
+        name = importlib.util.resolve_name(origin, package) if origin.startswith(".") else origin or plain
+        if not name.startswith(PREFIX):
+            continue
+        for one in (name, *(f"{name}.{part}" for part in re.findall(r"\w+", names))):
+            found = _file(one)
+            if found is not None:
+                yield found
+
+
+def _module(file: Path) -> str:
+    """The name of the module that a file is."""
+    parts = [] if file.name == "__init__.py" else [file.stem]
+    folder = file.parent
+    while (folder / "__init__.py").exists():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts)
+
+
+def _file(module: str) -> Path | None:
+    """The file of a module, which need not be imported yet; None if there is no such module."""
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    at = Path(spec.submodule_search_locations[0], *rest)
+    return next((f for f in (at / "__init__.py", at.with_name(at.name + ".py")) if f.exists()), None)
+
+
+def look_at_all_sources() -> None:
+    """Have Numba ask `Locator` first."""
+    if Locator not in _numba.CacheImpl._locator_classes:
+        _numba.CacheImpl._locator_classes.insert(0, Locator)
