@@ -33,7 +33,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     apply {
         bit<8> reason = REASON_NONE;
-        member_t member = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+        member_t member = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
         bool contributes = false;
         bool first = false;
         bool complete = false;
@@ -67,7 +67,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
         if (reason == REASON_NONE) {
             admitted.count((bit<32>)member.worker);
-            slot.apply(hdr.inagg, member.epoch, member.worker_bit, member.full, reason, contributes, first, complete);
+            slot.apply(hdr.inagg, member, reason, contributes, first, complete);
             if (reason == REASON_STALE) {
                 stale.count((bit<32>)member.worker);
             } else if (reason == REASON_DUPLICATE) {
@@ -77,7 +77,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
         if (reason != REASON_NONE) {
             refused.count((bit<32>)reason);
-            if (reason >= REASON_WRONG_TOKEN && reason <= REASON_SLOT_OUTSIDE_LEASE || reason == REASON_WRONG_OP) {
+            if (reason >= REASON_WRONG_TOKEN && reason <= REASON_SLOT_OUTSIDE_LEASE || reason == REASON_WRONG_OP ||
+                reason == REASON_OUTSIDE_WINDOW) {
                 answer.apply(hdr, own_mac, KIND_NOTICE, hdr.inagg.format, reason);
                 meta.made = true;
                 meta.sent = 0;

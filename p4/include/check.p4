@@ -83,7 +83,7 @@ control Check(in inagg_t h, inout bit<8> reason) {
             REASON_IS(_, ON(0x0080)) REASON_IS(_, ON(0x0040))
             REASON_BITS(KIND_CONTRIBUTION) REASON_BITS(KIND_RESULT)
             REASON_IS(KIND_NOTICE, 0) REASON_IS(KIND_NOTICE, 15) REASON_IS(KIND_NOTICE, ON(0x0010))
-            REASON_IS(KIND_NOTICE, ON(0x002C)) REASON_IS(KIND_NOTICE, ON(0x002A))
+            REASON_IS(KIND_NOTICE, ON(0x002C)) REASON_IS(KIND_NOTICE, ON(0x002B))
             // the rest
             JOB_IS(0)
             TOKEN_IS(0)

@@ -50,6 +50,7 @@ const bit<8> REASON_SLOT_OUTSIDE_LEASE = 38;
 const bit<8> REASON_STALE = 39;
 const bit<8> REASON_WRONG_OP = 40;
 const bit<8> REASON_DUPLICATE = 41;
+const bit<8> REASON_OUTSIDE_WINDOW = 42;
 
 // What a kernel drops before a socket sees it. No number of the packet format: never in a notice.
 const bit<8> LINK_MALFORMED = 48;    // the frame is shorter than its lengths say, or they contradict each other

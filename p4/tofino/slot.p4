@@ -1,12 +1,15 @@
 // The state of a slot but for its lanes: which generation it serves, who is missing in its sum, and the sum's op.
 // The lease is aligned, so the slot in the packet is the index of all registers.
 
+// A register action compares twice, so two things are told apart beside all the rest, which counts as stale: what the
+// reference calls outside of the window, too. Whether the generation before is complete is known a stage later.
+
 control SlotTag(in inagg_t h, out bit<8> state) {
     Register<bit<32>, bit<SLOT_BITS>>(1 << SLOT_BITS, 0) tags;
     RegisterAction<bit<32>, bit<SLOT_BITS>, bit<8>>(tags) compare = {
         void apply(inout bit<32> tag, out bit<8> what) {
-            what = this.predicate(h.generation > tag, h.generation == tag);
-            if (h.generation > tag) {
+            what = this.predicate(h.generation == tag + 1, h.generation == tag);
+            if (h.generation == tag + 1) {
                 tag = h.generation;
             }
         }

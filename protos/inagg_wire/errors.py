@@ -2,7 +2,8 @@
 
 A :class:`Reason` is at once the name of a drop counter, the label of a metric and the number in an error
 notice, so host, switch and operator speak of the same thing. The order of the members is the order in which
-an implementation checks them: a datagram that is wrong in two ways is counted once, under the first.
+an implementation checks them: a datagram that is wrong in two ways is counted once, under the first. (The generation is
+checked once, before the op: 39 and 42 exclude each other.)
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Reason(IntEnum):
     STALE = 39  # a generation that the slot has left behind
     WRONG_OP = 40  # another op than that of the contributions that the slot holds: the ranks disagree
     DUPLICATE = 41  # this worker's contribution is in the sum already, which is not complete yet
+    OUTSIDE_WINDOW = 42  # a generation after the one that the slot serves, and not its turn yet: see `slots`
 
     @property
     def label(self) -> str:
@@ -54,6 +56,7 @@ NOTICED = frozenset(
         Reason.WRONG_LANES,
         Reason.SLOT_OUTSIDE_LEASE,
         Reason.WRONG_OP,
+        Reason.OUTSIDE_WINDOW,
     }
 )
 """Reasons for which a switch tells the sender by an error notice.

@@ -9,6 +9,11 @@ switch first sees generation g + 1 of a slot, no worker can still need the resul
 switch may forget it. A copy of a contribution to generation g that the network still holds is *stale* from
 then on, however late it comes, since the slot's tag only grows within an epoch.
 
+So, too, whoever keeps to this sends generation g + 1 only when g is complete. A switch takes no other: one rank that
+counts wrong would else wipe out a sum of all, and its tag, far ahead, would make all that follows stale. An epoch
+begins with some block of the job, and each slot with the generation that the first block from there on has in it
+(`Lease.first_generation`).
+
 Workers send new blocks in order. Then whoever sends b has all results up to b - P, and the blocks that anyone has
 sent and anyone still needs lie within 2P of each other: a host need keep no more than its last 2P. (Slots would stay
 apart without this order, but one lost result would let the other slots run ahead of it without bound.)
@@ -59,6 +64,11 @@ class Lease:
     def generation(self, block: int) -> int:
         """The generation of ``block`` in its slot, 1..GENERATION_MAX."""
         return 1 + (block // self.slots) % GENERATION_MAX
+
+    def first_generation(self, slot: int, block: int) -> int:
+        """The generation of the first block from ``block`` on that uses ``slot``. In the last generation of a round it
+        may be one that there is not (GENERATION_MAX + 1): a new epoch must begin before."""
+        return self.generation(block) + (slot < self.slot(block))
 
     def round(self, block: int) -> int:
         """How often the generations have wrapped before ``block``.

@@ -105,7 +105,8 @@ class Aggregator:
             natural = up in HELD and down in HELD and (up is Encoding.NAT4 or down is Encoding.NAT8)
             bound["held"][op] = up if natural and n <= HELD_WORKERS else 0
         leased = slice(lease.base, lease.base + lease.slots)
-        self._slots.tag[leased] = 0
+        self._slots.tag[leased] = lease.generation(binding.resume_block)
+        self._slots.tag[lease.base : lease.slot(binding.resume_block)] += 1
         self._slots.seen[leased] = 0
         self._slots.row[leased] = -1
         self._slots.free[leased] = np.arange(lease.base, lease.base + lease.slots)

@@ -34,6 +34,9 @@ class Binding:
     lease: Lease
     seed: int
     workers: tuple[Address, ...]
+    resume_block: int = 0
+    """The block, of the shard's, that the epoch begins with: which generations the slots serve first
+    (`inagg_wire.slots.Lease.first_generation`)."""
     group: Address | None = None
     """The multicast group to which results for all workers go; None: to each worker."""
 

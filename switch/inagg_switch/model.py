@@ -23,8 +23,8 @@ from .driver import Address, Binding, Counters, JobCounters
 class Slot:
     """What a switch keeps of one slot."""
 
-    tag: int = 0
-    """The generation that it serves; 0 since the lease cleared it."""
+    tag: int
+    """The generation that it serves."""
     seen: int = 0
     """Bitmap of the workers whose contribution is in ``acc``."""
     op: Op = Op.SUM
@@ -51,7 +51,8 @@ class Model:
         """Admit a job or its new epoch; clears its slots."""
         self.bindings[binding.job] = binding
         lease = binding.lease
-        self.slots.update({slot: Slot() for slot in range(lease.base, lease.base + lease.slots)})
+        for slot in range(lease.base, lease.base + lease.slots):
+            self.slots[slot] = Slot(lease.first_generation(slot, binding.resume_block))
         counts = self.counters.jobs.setdefault(binding.job, JobCounters([], [], [], [], []))
         for by_rank in (counts.contributions, counts.duplicates, counts.resends, counts.stale, counts.bytes_in):
             by_rank.extend([0] * (len(binding.workers) - len(by_rank)))  # an epoch may have more workers than the last
@@ -99,6 +100,8 @@ class Model:
             counts.stale[worker] += 1
             return self._drop(Reason.STALE)
         if h.generation > slot.tag:  # lazy reset between generations
+            if h.generation != slot.tag + 1 or slot.seen != binding.full:
+                return self._drop(Reason.OUTSIDE_WINDOW, h, source)
             slot.tag, slot.seen = h.generation, 0
         before, bit = slot.seen, 1 << worker
         if before and h.op is not slot.op:

@@ -37,6 +37,7 @@ from .validation import (
     NOTICE,
     NOTICED_REASONS,
     OP_AT,
+    OUTSIDE_WINDOW,
     REASON_AT,
     RESULT,
     SLOT_AT,
@@ -108,6 +109,8 @@ def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: An
         counts.jobs[row].stale[worker] += 1
         return STALE
     if generation > slots.tag[slot]:
+        if generation != slots.tag[slot] + 1 or slots.seen[slot] != jobs.table[row].full:
+            return OUTSIDE_WINDOW
         slots.tag[slot] = generation
         slots.seen[slot] = 0
     before, bit = np.int64(slots.seen[slot]), 1 << worker

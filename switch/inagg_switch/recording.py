@@ -18,7 +18,7 @@ from inagg_wire.slots import Lease
 
 from .driver import Binding, Counters
 
-VERSION = 1
+VERSION = 2
 
 
 def encode_note(note: Mapping[str, Any]) -> bytes:
@@ -46,6 +46,7 @@ def binding_fields(binding: Binding) -> dict[str, Any]:
         "slots": binding.lease.slots,
         "seed": binding.seed,
         "workers": [list(address) for address in binding.workers],
+        "resume_block": binding.resume_block,
         **group,
     }
 
@@ -60,6 +61,7 @@ def binding_from(fields: Mapping[str, Any]) -> Binding:
         lease=Lease(fields["base"], fields["slots"]),
         seed=fields["seed"],
         workers=tuple((str(host), int(port)) for host, port in fields["workers"]),
+        resume_block=fields["resume_block"],
         group=(str(fields["group"][0]), int(fields["group"][1])) if "group" in fields else None,
     )
 

@@ -54,6 +54,7 @@ NAMES: dict[int, str] = {table["id"]: table["name"] for table in (*PROGRAM["tabl
 ARRAYS = {table["id"] for table in PROGRAM["tables"] if table["table_type"] == "Register"}
 """Tables whose entries are always there: written by MODIFY."""
 TAGS = "pipe.Ingress.slot_tag.tags"
+MEMBERS = "pipe.Ingress.slot_members.members"
 BIND = next(
     spec["id"] for table in PROGRAM["tables"] for spec in table.get("action_specs", ()) if spec["name"].endswith("bind")
 )

@@ -80,7 +80,8 @@ def add_up(rig: Rig, vector: Vector) -> None:
     while fmt.lanes_for(op, lanes) < len(vector["codes"]):
         lanes += LANE_MULTIPLE
     workers = RESULT_WORKERS[:n]
-    binding = Binding(vector["job"], vector["token"], fmt, lanes, Lease(slot & ~1, 2), vector["seed"], workers)
+    lease, block = Lease(slot & ~1, 2), 2 * (vector["generation"] - 1) + (slot & 1)
+    binding = Binding(vector["job"], vector["token"], fmt, lanes, lease, vector["seed"], workers, block)
     rig.bind(binding)
     sent = [
         rig.receive(bytes.fromhex(contribution), worker)

@@ -6,6 +6,7 @@ import select
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ from inagg_wire.errors import Reason
 from inagg_wire.formats import FORMATS
 from inagg_wire.slots import Lease
 
-from .bfruntime_server import BIND, PROGRAM, TAGS, BfRuntimeServer
+from .bfruntime_server import BIND, MEMBERS, PROGRAM, TAGS, BfRuntimeServer
 from .p4runtime_server import P4RuntimeServer
 
 NETWORK = Network("10.77.0.254", 0x02000A4D00FE, tuple(Host(f"10.77.0.{n}", 0x02000A4D0000 + n, 4 * n) for n in (1, 2)))
@@ -85,14 +86,16 @@ def test_slots_are_cleared_after_the_old_epoch_and_before_the_new_one(
 ) -> None:
     driver.bind(0, make_binding(token=1))
     server.log.clear()
-    driver.bind(0, make_binding(token=2))
+    driver.bind(0, replace(make_binding(token=2), resume_block=3 * 16 + 5))
     steps = [(kind, name.rsplit(".", 1)[-1]) for kind, name in server.log]
     clears = [place for place, step in enumerate(steps) if step == (pb.Update.MODIFY, "tags")]
     assert len(clears) == 16
     assert steps.index((pb.Update.INSERT, "binding")) > clears[-1]
     assert max(place for place, (kind, _) in enumerate(steps) if kind == pb.Update.DELETE) < clears[0]
-    cleared = {int.from_bytes(entry.key.fields[0].exact.value, "big") for entry in server.entries("tags")}
-    assert cleared == set(range(64, 80))
+    tags = {int.from_bytes(entry.key.fields[0].exact.value, "big"): numbers(entry) for entry in server.entries("tags")}
+    # the generation before the first one that comes: of block 53, which is slot 69, the fourth
+    assert tags == {slot: [4 if slot < 69 else 3] for slot in range(64, 80)}
+    assert [numbers(entry) for entry in server.entries("members")] == [[0, 0]] * 16
 
 
 def test_unbinding_leaves_nothing_of_the_job(driver: P4Driver, server: BfRuntimeServer) -> None:
@@ -100,7 +103,7 @@ def test_unbinding_leaves_nothing_of_the_job(driver: P4Driver, server: BfRuntime
     driver.bind(0, make_binding())
     driver.unbind(0, 7)
     after = {name: len(found) for name, found in server.tables.items()}
-    assert after == before | {TAGS: 16}  # registers are always there
+    assert after == before | {TAGS: 16, MEMBERS: 16}  # registers are always there
 
 
 def test_outcomes_become_the_counters_of_the_job(driver: P4Driver, server: BfRuntimeServer) -> None:
@@ -189,7 +192,7 @@ def test_what_an_earlier_control_plane_has_left_is_removed(server: BfRuntimeServ
     server.tables["$pre.mgid"][foreign.SerializeToString(deterministic=True)] = pb.TableEntry(table_id=21, key=foreign)
     with closing(tofino_driver(NETWORK, server.target)) as second:
         assert {name: len(found) for name, found in server.tables.items()} == {
-            name: len(found) + (16 if name == TAGS else name == "$pre.mgid") for name, found in fresh.items()
+            name: len(found) + (16 if name in (TAGS, MEMBERS) else name == "$pre.mgid") for name, found in fresh.items()
         }
         assert second.counters(0).jobs == {}
         second.bind(0, make_binding(token=3))

@@ -105,6 +105,7 @@ def test_slots_wait_since_they_were_first_seen() -> None:
     now[0] = 103.0
     rig.receive(simple_contribution(job, 1, 1), WORKERS[1])
     assert [(w.slot, w.missing, w.waiting_s) for w in rig.waits(7)[1]] == [(0, (1,), 3.0), (1, (0,), 0.0)]
+    rig.receive(simple_contribution(job, 1, 0), WORKERS[1])
     rig.receive(simple_contribution(job, 0, 4), WORKERS[0])  # the slot's next generation
     assert {w.slot: w.waiting_s for w in rig.waits(7)[1]} == {0: 0.0, 1: 0.0}
     assert rig.waits(8) == (0, [])

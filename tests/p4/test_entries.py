@@ -61,7 +61,8 @@ def key_of(job: Binding, rank: int, op: Op = Op.SUM) -> dict[str, int]:
 @pytest.mark.parametrize("op", list(Op))
 @pytest.mark.parametrize("rank", range(3))
 def test_what_fits_in_everything_is_a_members(job: Binding, rank: int, op: Op) -> None:
-    action, data = look_up(job_entries(job, NETWORK, row=2, epoch=5), **key_of(job, rank, op))
+    late = replace(job, resume_block=2 * job.lease.slots + 2)
+    action, data = look_up(job_entries(late, NETWORK, row=2, epoch=5), **key_of(job, rank, op))
     assert action == "member"
     assert data == {
         "row": 2,
@@ -69,6 +70,8 @@ def test_what_fits_in_everything_is_a_members(job: Binding, rank: int, op: Op) -
         "bit": 1 << rank,
         "full": 0b111,
         "epoch": 5,
+        "generation": 3,
+        "first_slot": 10,
         "seed": job.seed,
         "levels": 1,
         "shift": 0,

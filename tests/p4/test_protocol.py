@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.switch.core.world import block_of, make_binding, notice, simple_contribution
 
 from inagg_switch.driver import Address, Binding
 from inagg_wire.errors import Reason
-from inagg_wire.layout import Op
+from inagg_wire.layout import GENERATION_MAX, Op
 
 from .conftest import MakeRig
 from .rig import Rig
@@ -40,6 +42,7 @@ def complete(rig: Rig, job: Binding, block: int, op: Op = Op.SUM) -> bytes:
 
 
 def test_a_resend_after_completion_gets_the_same_bytes(rig: Rig, job: Binding) -> None:
+    complete(rig, job, 1)
     result = complete(rig, job, 5)
     for rank, worker in enumerate(WORKERS):
         (again,) = rig.receive(simple_contribution(job, rank, 5), worker)
@@ -86,9 +89,37 @@ def test_generations_of_several_slots_interleave(rig: Rig, job: Binding) -> None
 
 
 def test_a_slot_is_used_again_from_nothing(rig: Rig, job: Binding) -> None:
-    """What an incomplete generation left behind is in no later sum."""
+    """What an epoch left behind is in no later sum."""
     assert rig.receive(simple_contribution(job, 0, 0), WORKERS[0]) == []
+    new = replace(job, token=0x12345678)
+    rig.bind(new)
+    complete(rig, new, 0)
+    complete(rig, new, job.lease.slots)
+    rig.check_counters()
+
+
+def test_a_generation_whose_turn_it_is_not_is_refused_and_wipes_out_no_sum(rig: Rig, job: Binding) -> None:
+    for rank in (0, 1):
+        assert rig.receive(simple_contribution(job, rank, 0), WORKERS[rank]) == []
+    for generation in (2, 3, GENERATION_MAX):
+        for rank in (1, 2):
+            wrong = simple_contribution(job, rank, 0, generation=generation)
+            (told,) = rig.receive(wrong, WORKERS[rank])
+            assert told.data == notice(job, wrong, Reason.OUTSIDE_WINDOW)
+    assert len(rig.receive(simple_contribution(job, 2, 0), WORKERS[2])) == 1
+    assert len(rig.receive(simple_contribution(job, 0, 0, generation=3), WORKERS[0])[0].data) == 24
     complete(rig, job, job.lease.slots)
+    rig.check_counters()
+
+
+@pytest.mark.parametrize("first", [3, 5, 4 * (GENERATION_MAX - 1) + 2])
+def test_an_epoch_begins_with_any_block(rig: Rig, job: Binding, first: int) -> None:
+    late = replace(job, token=0x12345678, resume_block=first)
+    rig.bind(late)
+    for block in (first, first + 1):
+        if block >= 4:
+            assert rig.receive(simple_contribution(late, 0, block - 4), WORKERS[0]) == []
+        complete(rig, late, block)
     rig.check_counters()
 
 
@@ -139,6 +170,7 @@ def test_a_job_that_has_ended_is_unknown_and_its_numbers_are_forgotten(rig: Rig,
 def test_the_driver_says_who_is_missing(rig: Rig, job: Binding) -> None:
     rig.receive(simple_contribution(job, 0, 1), WORKERS[0])
     rig.receive(simple_contribution(job, 2, 1), WORKERS[2])
+    complete(rig, job, 2)
     rig.receive(simple_contribution(job, 1, 6), WORKERS[1])
     complete(rig, job, 0)
     count, waits = rig.waits(job.job)

@@ -21,7 +21,7 @@ from inagg_switch.p4.plane import Entry
 from inagg_switch.p4.tofino import NOBODY, Outcome, job_entries
 from inagg_wire import header as wire
 from inagg_wire.errors import Reason
-from inagg_wire.layout import Op
+from inagg_wire.layout import GENERATION_MAX, Op
 from inagg_wire.noise import switch_words
 from inagg_wire.reencode import contribution_integers, result_codes
 
@@ -159,7 +159,8 @@ def reference(model: Model, job: Binding, data: bytes, rank: int) -> tuple[Outco
         of = model.counters.jobs[job.job]
         return {
             Outcome.WRONG_OP: model.counters.drops.get(Reason.WRONG_OP, 0),
-            Outcome.STALE: sum(of.stale),
+            # which is what the program counts generations as that are outside of the window, too
+            Outcome.STALE: sum(of.stale) + model.counters.drops.get(Reason.OUTSIDE_WINDOW, 0),
             Outcome.DUPLICATE: sum(of.duplicates),
             Outcome.RESEND: sum(of.resends),
             Outcome.ABSORBED: sum(of.contributions) - of.results,
@@ -177,7 +178,7 @@ def reference(model: Model, job: Binding, data: bytes, rank: int) -> tuple[Outco
 
 @pytest.mark.parametrize("n", [1, 2, 3, 31])
 def test_contributions_become_what_they_become_in_the_reference(n: int) -> None:
-    """Sums and maxima; repeated, too late by any number of generations, of the wrong op."""
+    """Sums and maxima; repeated, too late by any number of generations, too early by two or more, of the wrong op."""
     rng = random.Random(n)
     job = make_job(n)
     switch, model = Switch(job), Model()
@@ -193,6 +194,8 @@ def test_contributions_become_what_they_become_in_the_reference(n: int) -> None:
             turn += turn * (rng.random() < 0.3)
             turn += rng.choices(sent, k=rng.randrange(2)) if sent else []
             turn += [(make_contribution(job, block, codes, other), rank)] if rng.random() < 0.2 else []
+            early = rng.choice((block // 4 + 3, GENERATION_MAX))
+            turn += [(make_contribution(job, block, codes, op, generation=early), rank)] if rng.random() < 0.2 else []
             for data, worker in turn:
                 expected, codes_expected = reference(model, job, data, worker)
                 outcome, fields = switch.receive(data, worker)
@@ -204,3 +207,17 @@ def test_contributions_become_what_they_become_in_the_reference(n: int) -> None:
                 met.add(outcome)
             sent = [*sent, *turn][-8 * n :]
     assert met >= set(Outcome) - ({Outcome.ABSORBED, Outcome.DUPLICATE} if n == 1 else set())
+
+
+@pytest.mark.parametrize("generation", [6, 9, GENERATION_MAX])
+def test_a_generation_far_ahead_changes_nothing(generation: int) -> None:
+    switch, job = Switch(make_job(2)), make_job(2)
+    codes = np.ones(LANES, dtype=np.uint32)
+    block = 3 * job.lease.slots
+    h = wire.parse(make_contribution(job, block, codes)).header
+    switch.complete(h, [7] * LANES)  # generation 4
+    outcome, _ = switch.receive(make_contribution(job, block, codes, generation=generation), 0)
+    assert outcome is Outcome.STALE
+    assert switch.chip.registers["Ingress.slot_tag.tags"][h.slot][0] == h.generation
+    assert switch.sums(h.slot) == [7] * LANES
+    assert switch.receive(make_contribution(job, block + job.lease.slots, codes), 0)[0] is Outcome.ABSORBED

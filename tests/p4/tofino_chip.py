@@ -24,6 +24,9 @@ REFUSAL = re.compile(r"check|verdict")
 """Those that find out why a datagram is not one."""
 BYTES = {"meta.seed": 4, "hdr.inagg.slot": 4, "hdr.inagg.generation": 4}
 
+COMPARED = {"grt.u": lambda total: total > 0, "equ": lambda total: total & WORD == 0}
+"""What a comparison of a register action says of the sum of its terms."""
+
 Fields = defaultdict[str, int]
 
 
@@ -92,9 +95,8 @@ class Chip:
         for instruction in made["actions"][action]:
             operation, *operands = re.split(r",? ", instruction)
             if operation in ("grt.u", "equ"):
-                to, first, second = operands
-                first, second = words[first.removeprefix("-")], words[second.removeprefix("-")]
-                flags[f"cmp{to}"] = first > second if operation == "grt.u" else first == second
+                to, *terms = operands
+                flags[f"cmp{to}"] = COMPARED[operation](sum(_term(term, words) for term in terms))
                 continue
             holds = flags[operands.pop(0)] if operands[0] in flags else True
             if operation == "output":
@@ -131,6 +133,13 @@ class _Entries:
             if all(is_ & mask == value for is_, (value, mask) in zip(key, match, strict=True)):
                 return does
         return None
+
+
+def _term(term: str, words: dict[str, int]) -> int:
+    """A word, or a number, or a word that is subtracted."""
+    name = term.removeprefix("-")
+    value = int(name, 0) if CONSTANT.fullmatch(name) else words[name]
+    return -value if term.startswith("-") else value
 
 
 def _compute(operation: str, operands: list[int]) -> int:

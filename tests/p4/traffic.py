@@ -70,7 +70,8 @@ class Traffic:
         old = self.any_job()
         if self.rng.random() < 0.3:
             self.rig.unbind(old.job)
-        new = replace(old, token=int(self.rng.integers(1, 1 << 32)), seed=int(self.rng.integers(1 << 32)))
+        token, seed = (int(number) for number in self.rng.integers(1, 1 << 32, 2))
+        new = replace(old, token=token, seed=seed, resume_block=int(self.rng.choice([0, 1, 6, 1_000_003])))
         if self.rng.random() < 0.3:
             new = replace(new, workers=(*new.workers[1:], (HOSTS[0], 7000 + int(self.rng.integers(100)))))
         self.bindings[new.job] = new

@@ -25,7 +25,7 @@ CARRIED = {
     (RESULT, MAX): {SCALE8},
     (NOTICE, MAX): {SCALE8},
 }
-REASONS = {*range(1, 15), *range(32, 42)}
+REASONS = {*range(1, 15), *range(32, 43)}
 
 
 @dataclass(frozen=True)

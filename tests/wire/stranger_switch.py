@@ -12,7 +12,7 @@ from . import stranger_client as client
 from .stranger_client import CONTRIBUTION, MAX, NOTICE, RESULT, SCALE8, SUM, Header, JobFormat
 
 Address = tuple[str, int]
-NOTICED = {35, 36, 37, 38, 40}
+NOTICED = {35, 36, 37, 38, 40, 42}
 
 
 def noise(seed: int, slot: int, generation: int, lane: int) -> int:
@@ -62,7 +62,7 @@ class Binding:
 
 @dataclass
 class Slot:
-    tag: int = 0
+    tag: int
     seen: set[int] = field(default_factory=set)
     op: int = SUM
     accumulators: list[int] = field(default_factory=list)
@@ -81,8 +81,9 @@ class Switch:
         self.bindings[bound["job"]] = Binding(
             bound["job"], bound["token"], fmt, bound["lanes"], lease["base"], lease["slots"], bound["seed"], workers
         )
-        for slot in range(lease["base"], lease["base"] + lease["slots"]):
-            self.slots[slot] = Slot()
+        begun, first = divmod(bound["resume_block"], lease["slots"])
+        for i in range(lease["slots"]):
+            self.slots[lease["base"] + i] = Slot(1 + begun % 0x7FFFFFFF + (i < first))
 
     def receive(self, data: bytes, source: Address) -> tuple[str, int, list[tuple[list[Address], bytes]], int]:
         parsed = client.parse(data)
@@ -96,6 +97,8 @@ class Switch:
         if h.generation < slot.tag:
             return self.drop(39, h, source)
         if h.generation > slot.tag:
+            if h.generation != slot.tag + 1 or slot.seen != everybody:
+                return self.drop(42, h, source)
             slot.tag, slot.seen = h.generation, set()
         if slot.seen and h.op != slot.op:
             return self.drop(40, h, source)

@@ -103,7 +103,7 @@ def test_notice_can_carry_every_reason(reason: Reason) -> None:
     assert parse(dataclasses.replace(NOTICE, reason=reason).pack()).header.reason is reason
 
 
-@pytest.mark.parametrize("reason", [0, 15, 31, 42, 0xFFFF])
+@pytest.mark.parametrize("reason", [0, 15, 31, 43, 0xFFFF])
 def test_notice_with_a_reason_that_nobody_knows_is_refused(reason: int) -> None:
     assert reason_of(with_fields(NOTICE.pack(), reason=reason)) is Reason.BAD_REASON
 

@@ -92,6 +92,7 @@ def test_reasons_are_numbered_as_published_and_in_the_order_of_checking() -> Non
         "stale": 39,
         "wrong_op": 40,
         "duplicate": 41,
+        "outside_window": 42,
     }
     assert list(Reason) == sorted(Reason)
 

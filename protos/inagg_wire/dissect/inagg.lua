@@ -52,6 +52,7 @@ local reason_names = {
   [39] = "stale",
   [40] = "wrong_op",
   [41] = "duplicate",
+  [42] = "outside_window",
 }
 
 local lane_bits = {

@@ -27,11 +27,11 @@ def prepare(
 
     Its number is above any that a rank brings: a switch that restarted has forgotten those. All ranks send from the
     smallest block that any of them still needs. Bindings have the ``seed`` that gives the same noise wherever the lease
-    lies. ``groups``: where each shard may multicast the results to; it does if
-    all ranks can listen.
+    lies. ``groups``: where each shard may multicast the results to; it does if all ranks can listen.
     """
     listening = all(claim.multicast for claim in claims)
     brought = [claim.resume.epoch for claim in claims if claim.resume is not None]
+    resume_blocks = tuple(min(claim.next_block(shard) for claim in claims) for shard in range(len(leases)))
     bindings = tuple(
         Binding(
             job=job,
@@ -41,9 +41,9 @@ def prepare(
             lease=lease,
             seed=seed_for_lease(seed, lease.base),
             workers=tuple(claim.addresses[shard] for claim in claims),
+            resume_block=resume_blocks[shard],
             group=groups[shard] if listening else None,
         )
         for shard, lease in enumerate(leases)
     )
-    resume_blocks = tuple(min(claim.next_block(shard) for claim in claims) for shard in range(len(leases)))
     return Epoch(1 + max(last_epoch, *brought, 0), bindings, resume_blocks)

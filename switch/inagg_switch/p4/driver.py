@@ -9,6 +9,7 @@ from typing import Final
 
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
+from inagg_wire.slots import Lease
 
 from ..driver import Binding, Counters, DriverError, JobCounters, Limits, Shard, SlotWait
 from . import counting
@@ -49,10 +50,11 @@ class P4Driver:
         *,
         name: str,
         program: Program = BMV2,
-        clear: Callable[[int, int], None] | None = None,
+        clear: Callable[[Lease, int], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clear``: clears slots, from the first of them and so many; None if the program does so itself."""
+        """``clear``: clears the slots of a lease for an epoch that begins with a block; None if the program does so
+        itself."""
         self.name = name
         self.build = build
         self.network = network
@@ -93,7 +95,7 @@ class P4Driver:
             updates = _replace(before, items)
             self._plane.write([update for update in updates if isinstance(update, Delete)])
             if self._clear is not None:
-                self._clear(binding.lease.base, binding.lease.slots)
+                self._clear(binding.lease, binding.resume_block)
             self._plane.write([update for update in updates if isinstance(update, Insert)])
         except DriverError:
             self._jobs.pop(binding.job, None)

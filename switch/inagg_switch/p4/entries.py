@@ -118,6 +118,8 @@ def _numbers(binding: Binding, op: Op, epoch: int, group: int) -> tuple[tuple[st
     fmt, n = binding.format, len(binding.workers)
     return (
         ("epoch", epoch),
+        ("generation", binding.lease.generation(binding.resume_block)),
+        ("first_slot", binding.lease.slot(binding.resume_block)),
         ("seed", binding.seed),
         ("levels", fmt.levels(n)),
         ("shift", fmt.result_shift(n) if op is Op.SUM else 0),

@@ -81,8 +81,9 @@ class Cluster:
     def bind(self) -> None:
         """Bind the job in its epoch on all shards."""
         e = self.epoch
-        for switch in self.switches:
-            switch.bind(Binding(e.job, e.token, e.format, e.lanes, self.lease, e.seed, tuple(self._addresses)))
+        for switch, shard in zip(self.switches, e.shards, strict=True):
+            workers = tuple(self._addresses)
+            switch.bind(Binding(e.job, e.token, e.format, e.lanes, self.lease, e.seed, workers, shard.resume_block))
 
     def new_epoch(self, forget: bool = True, job: int = JOB) -> None:
         """The switches restart (unless not to ``forget``), and all ranks join again, as the control plane has it."""

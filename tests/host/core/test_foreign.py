@@ -186,7 +186,7 @@ def test_a_notice_for_a_reason_that_has_none_is_foreign(reason: Reason) -> None:
     assert_ignored(cluster, notice(contribution, reason), FOREIGN)
 
 
-@pytest.mark.parametrize("reason", [0, 42, 255, 0xFFFF])
+@pytest.mark.parametrize("reason", [0, 43, 255, 0xFFFF])
 def test_a_notice_with_an_unknown_reason_is_foreign(reason: int) -> None:
     cluster, contribution = sent()
     assert_ignored(cluster, notice(contribution, Reason.WRONG_TOKEN).patched(10, reason >> 8, reason & 255), FOREIGN)

@@ -108,12 +108,12 @@ class Post:
 class RealSwitch:
     """The aggregator."""
 
-    def __init__(self, world: World, token: int) -> None:
+    def __init__(self, world: World, token: int, start: int) -> None:
         self.token = token
         self._addresses = [("10.0.0.1", rank) for rank in range(world.workers)]
         self._aggregator = Aggregator(2 * world.lease.slots, world.lanes, 1)
         workers = tuple(self._addresses)
-        self._aggregator.bind(Binding(JOB, token, world.format, world.lanes, world.lease, world.seed, workers))
+        self._aggregator.bind(Binding(JOB, token, world.format, world.lanes, world.lease, world.seed, workers, start))
 
     def receive(self, data: bytes, rank: int) -> list[tuple[bytes, list[int]]]:
         buffer = np.frombuffer(bytearray(data), np.uint8)
@@ -307,7 +307,7 @@ class Search:
     def __init__(
         self,
         world: World,
-        make_switch: Callable[[World, int], Switch] = RealSwitch,
+        make_switch: Callable[[World, int, int], Switch] = RealSwitch,
         everlasting: bool = True,
         lost: int = 0,
         repeated: int = 0,
@@ -317,7 +317,7 @@ class Search:
         self._post = Post()
         self._make_switch = make_switch
         self._switch: Table[Switch] = Table(
-            make_switch(world, 1), lambda switch: switch.key(), self._step_switch, self._post
+            make_switch(world, 1, 0), lambda switch: switch.key(), self._step_switch, self._post
         )
         shards = (ShardLease(("10.0.0.2", 0), world.lease),)
         self._ranks = [
@@ -437,7 +437,7 @@ class Search:
         (which `check_old_epochs` shows)."""
         cores = [table.states[number].saved for table, number in zip(self._ranks, state.ranks, strict=True)]
         token, start = cores[0].epoch.token + 1, min(core.snd_una for core in cores)
-        switch = self._switch.number(self._make_switch(self.world, token))
+        switch = self._switch.number(self._make_switch(self.world, token, start))
         after = State(state.ranks, switch, 0, state.lost, state.repeated, state.restarts - 1)
         for rank in range(self.world.workers):
             after = self._at_rank(after, rank, self._post.number(Message(rank, rank, None, f"resume {token} {start}")))

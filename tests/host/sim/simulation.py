@@ -9,7 +9,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from inagg_host.core import Engine, Epoch, Operation, Refused, ShardLease
@@ -316,10 +316,10 @@ class Simulation:
         token = rng.randrange(1, 1 << 32)
         self.watch.begin(job, token, starts)
         binding = Binding(job, token, world.format, world.lanes, self.lease, world.seed, tuple(self._addresses))
-        for switch in self.switches:
+        for switch, start in zip(self.switches, starts, strict=True):
             if self._epochs > 1 and job != self._epoch.job:
                 switch.unbind(self._epoch.job)
-            switch.bind(binding)
+            switch.bind(replace(binding, resume_block=start))
         shards = tuple(ShardLease(("10.0.0.2", shard), self.lease, start) for shard, start in enumerate(starts))
         return Epoch(self._epochs, job, token, world.format, world.workers, 0, world.lanes, world.seed, shards)
 

@@ -31,7 +31,7 @@ class Slot:
 class VersionBitSwitch:
     """Our 2P slots are its P slots in two versions: block b is in slot b mod P, version b div P mod 2."""
 
-    def __init__(self, world: World, token: int) -> None:
+    def __init__(self, world: World, token: int, _start: int) -> None:
         self.token, self._world = token, world
         self._slots = {world.lease.base + i: Slot() for i in range(world.lease.slots)}
 

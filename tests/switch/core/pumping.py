@@ -125,8 +125,8 @@ def batched(packets: Sequence[Packet], rng: np.random.Generator) -> list[tuple[l
 
 
 def traffic(rng: np.random.Generator, bindings: Sequence[Binding], count: int) -> list[Packet]:
-    """Contributions of the same few blocks over and over, so with duplicates and old generations, and a third of what
-    must be refused; long runs of one source."""
+    """Contributions of the same few blocks, mostly the first ones, over and over, so with duplicates and old
+    generations, and a third of what must be refused; long runs of one source."""
     packets: list[Packet] = []
     while len(packets) < count:
         if rng.random() < 0.3:
@@ -134,5 +134,5 @@ def traffic(rng: np.random.Generator, bindings: Sequence[Binding], count: int) -
             continue
         binding = bindings[int(rng.integers(len(bindings)))]
         source = binding.workers[int(rng.integers(len(binding.workers)))]
-        packets += [(valid(rng, binding, 24), source) for _ in range(int(rng.integers(1, 10)))]
+        packets += [(valid(rng, binding, int(rng.integers(1, 25))), source) for _ in range(int(rng.integers(1, 10)))]
     return packets[:count]

@@ -65,10 +65,14 @@ class Job:
             block += 1
         return block
 
+    def next_epoch(self) -> Binding:
+        """That of a new epoch, which begins with the first block that anyone lacks."""
+        first = min(self.lacks(worker) for worker in self.workers)
+        return replace(self.binding, token=self.binding.token + 1, resume_block=first)
+
     def restart(self, binding: Binding) -> None:
-        """A new epoch: all send again from the first block that anyone lacks, the same codes."""
-        self.binding = binding
-        self._restarted_at = min(self.lacks(worker) for worker in self.workers)
+        """All send again from its first block on, the same codes."""
+        self.binding, self._restarted_at = binding, binding.resume_block
         for worker in self.workers:
             worker.next = self._restarted_at
 
@@ -152,7 +156,7 @@ class Simulation:
                 job.take(job.workers[job.binding.workers.index(destination)], data, step)
 
     def _restart(self, job: Job) -> None:
-        binding = replace(job.binding, token=job.binding.token + 1)
+        binding = job.next_epoch()
         self.switch.bind(binding)
         job.restart(binding)
 

@@ -85,9 +85,10 @@ def test_a_token_of_an_older_epoch_is_refused_and_changes_nothing(pair: Pair) ->
 
 
 def test_a_new_epoch_gives_the_same_payload_for_the_same_block(pair: Pair) -> None:
-    pair.bind(TWO)
-    (before,) = pair.round(TWO, block_of(TWO, 9))
-    new = replace(TWO, token=77)
+    old = replace(TWO, resume_block=9)
+    pair.bind(old)
+    (before,) = pair.round(old, block_of(old, 9))
+    new = replace(old, token=77)
     pair.bind(new)
     (after,) = pair.round(new, block_of(new, 9))
     assert after.data[24:] == before.data[24:]
@@ -103,6 +104,7 @@ def test_a_bound_source_is_told_why_it_was_refused(pair: Pair, why: Reason) -> N
         Reason.WRONG_LANES: simple_contribution(replace(binding, lanes=40), 0, 0),
         Reason.SLOT_OUTSIDE_LEASE: simple_contribution(binding, 0, 0, slot=4),
         Reason.WRONG_OP: simple_contribution(binding, 0, 0, Op.MAX),
+        Reason.OUTSIDE_WINDOW: simple_contribution(binding, 0, 0, generation=2),
     }[why]
     pair.receive(simple_contribution(binding, 1, 0), binding.workers[1])
     outputs = pair.receive([wrong, wrong], binding.workers[0])
@@ -117,6 +119,7 @@ def test_nobody_is_told_of_what_loss_looks_like_or_of_a_job_that_is_not_there(pa
     pair.bind(THREE)
     late = simple_contribution(THREE, 0, 0)
     new = simple_contribution(THREE, 0, THREE.lease.slots)
+    pair.round(THREE, block_of(THREE, 0))
     assert pair.receive(new, THREE.workers[0]) == []
     assert pair.receive([late, new], THREE.workers[0]) == []
     assert pair.receive(simple_contribution(make_binding(9), 0, 0), THREE.workers[0]) == []

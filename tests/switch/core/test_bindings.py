@@ -40,11 +40,11 @@ def test_after_unbind_a_job_is_unknown_and_its_slots_can_be_leased_again() -> No
 
 def test_a_leased_slot_is_clear_whatever_generation_it_served() -> None:
     pair = Pair()
-    far = make_binding(1, n=2)
+    far = make_binding(1, n=2, resume_block=1_000_000)
     pair.bind(far)
     complete(pair, far, 1_000_000)
     pair.receive(block_of(far, 1_000_001)[0], far.workers[0])
-    again = replace(far, token=5)
+    again = replace(far, token=5, resume_block=0)
     pair.bind(again)
     for block in range(8):
         complete(pair, again, block)
@@ -252,7 +252,8 @@ def test_jobs_that_are_bound_over_and_over_stay_apart() -> None:
         if turn % 3 == 2:
             pair.unbind(2)
         else:
-            pair.bind(make_binding(2, sorted(FORMATS)[turn % 7], n=1 + turn % 5, base=8, slots=8, token=turn + 1))
+            name, n = sorted(FORMATS)[turn % 7], 1 + turn % 5
+            pair.bind(make_binding(2, name, n=n, base=8, slots=8, token=turn + 1, resume_block=turn))
             complete(pair, pair.bindings[2], turn)
         pair.receive(contributions[1], steady.workers[1])
         outputs = pair.receive(contributions[2], steady.workers[2])

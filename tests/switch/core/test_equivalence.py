@@ -38,7 +38,8 @@ def bindings(draw: st.DrawFn) -> Binding:
     slots = draw(st.sampled_from([2, 2, 4, 8]))
     base = draw(st.integers(0, SLOTS // slots - 1)) * slots
     lanes = draw(st.integers(fmt.min_lanes // 8, LANES // 8)) * 8
-    return Binding(draw(st.integers(1, 4)), draw(TOKENS), fmt, lanes, Lease(base, slots), draw(SEEDS), workers)
+    block = draw(st.sampled_from([0, 0, 0, 1, 5, 23, slots * GENERATION_MAX - 3]))
+    return Binding(draw(st.integers(1, 4)), draw(TOKENS), fmt, lanes, Lease(base, slots), draw(SEEDS), workers, block)
 
 
 OTHER_HEADERS: dict[str, st.SearchStrategy[int]] = {
@@ -49,7 +50,7 @@ OTHER_HEADERS: dict[str, st.SearchStrategy[int]] = {
     "format": st.integers(0, 11),
     "lanes": st.integers(0, 80),
     "job": st.integers(0, 6),
-    "reason": st.sampled_from([0, 1, 35, 42]),
+    "reason": st.sampled_from([0, 1, 35, 43]),
     "token": TOKENS | st.just(0),
     "slot": st.integers(0, SLOTS + 2) | st.sampled_from([1 << 24, 0xFFFFFFFF]),
     "generation": st.integers(0, 5) | st.sampled_from([GENERATION_MAX, GENERATION_MAX + 1]),

@@ -29,7 +29,8 @@ def address(pair: list[Any]) -> Address:
 def binding_of(job: Vector) -> Binding:
     lease = Lease(job["lease"]["base"], job["lease"]["slots"])
     workers = tuple(address(worker) for worker in job["workers"])
-    return Binding(job["job"], job["token"], job_format(job["format"]), job["lanes"], lease, job["seed"], workers)
+    fmt, block = job_format(job["format"]), job["resume_block"]
+    return Binding(job["job"], job["token"], fmt, job["lanes"], lease, job["seed"], workers, block)
 
 
 class Trace:
@@ -97,7 +98,8 @@ def test_contributions_give_the_result(vector: Vector) -> None:
     fmt, op = job_format(vector["format"]), Op(vector["op"])
     while fmt.lanes_for(op, lanes) < len(vector["codes"]):
         lanes += LANE_MULTIPLE
-    binding = Binding(vector["job"], vector["token"], fmt, lanes, Lease(slot & ~1, 2), vector["seed"], addresses(n))
+    lease, block = Lease(slot & ~1, 2), 2 * (vector["generation"] - 1) + (slot & 1)
+    binding = Binding(vector["job"], vector["token"], fmt, lanes, lease, vector["seed"], addresses(n), block)
     pair = Pair(1 << (slot | 1).bit_length(), lanes)
     pair.bind(binding)
     outputs = pair.round(binding, [bytes.fromhex(contribution) for contribution in vector["contributions"]])

@@ -6,6 +6,7 @@ The oracle knows what each worker sent; each result must be exactly that, once. 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -49,10 +50,11 @@ def jobs(seed: int, count: int, blocks: int, most_workers: int = 32) -> list[Job
         fmt = FORMATS[names[number % len(names)]]
         n = int(rng.choice([1, 2, 3, 4, 7, 8, 16, 32]))
         lanes = int(rng.integers(fmt.min_lanes // 8, LANES // 8 + 1)) * 8
+        job_seed, first = int(rng.integers(1 << 32)), int(rng.choice([0, 0, (GENERATION_MAX - 1000) * slots]))
         binding = make_binding(
-            number, fmt.name, min(n, most_workers), lanes=lanes, base=base, slots=slots, seed=int(rng.integers(1 << 32))
+            number, fmt.name, min(n, most_workers), lanes=lanes, base=base, slots=slots, seed=job_seed
         )
-        first = int(rng.choice([0, 0, (GENERATION_MAX - 1000) * slots]))
+        binding = replace(binding, resume_block=first)
         made.append(Job(binding, blocks, seed * 100 + number, first))
         base += slots
     return made

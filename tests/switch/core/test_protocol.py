@@ -109,6 +109,7 @@ def test_a_duplicate_with_other_codes_does_not_replace_the_first(pair: Pair) -> 
 
 def test_a_duplicate_after_completion_brings_the_same_bytes_to_who_asked_alone(pair: Pair) -> None:
     pair.bind(THREE)
+    pair.round(THREE, block_of(THREE, 1))
     (result,) = pair.round(THREE, block_of(THREE, 5))
     for rank in (1, 0, 2, 1):
         again = pair.receive(block_of(THREE, 5)[rank], THREE.workers[rank])
@@ -182,13 +183,49 @@ def test_generations_of_different_slots_go_on_independently(pair: Pair) -> None:
 
 
 def test_the_first_contribution_of_a_new_generation_starts_from_zero(pair: Pair) -> None:
-    """Though the generation before was left incomplete, with sums in it."""
     pair.bind(THREE)
-    pair.round(THREE, block_of(THREE, 0)[:2])
-    later = 3 * THREE.lease.slots
+    pair.round(THREE, block_of(THREE, 0))
+    later = THREE.lease.slots
     assert pair.round(THREE, block_of(THREE, later)) == [Output(result_of(THREE, later), THREE.workers)]
     assert pair.receive(block_of(THREE, 0)[2], THREE.workers[2]) == []
     assert drops(pair) == {Reason.STALE: 1}
+
+
+@pytest.mark.parametrize("generation", [2, 3, 4, 1 << 30, GENERATION_MAX])
+@pytest.mark.parametrize("op", [Op.SUM, Op.MAX])
+def test_a_rank_that_counts_wrong_is_told_so_and_wipes_out_no_sum(pair: Pair, generation: int, op: Op) -> None:
+    pair.bind(THREE)
+    pair.round(THREE, block_of(THREE, 0)[:2])
+    for rank in (1, 2):  # one that the sum has, one that it lacks
+        wrong = simple_contribution(THREE, rank, 0, op, generation=generation)
+        told = Output(notice(THREE, wrong, Reason.OUTSIDE_WINDOW), THREE.workers[rank : rank + 1])
+        assert pair.receive(wrong, THREE.workers[rank]) == [told]
+    assert drops(pair) == {Reason.OUTSIDE_WINDOW: 2}
+    pair.check()
+    assert pair.receive(block_of(THREE, 0)[2], THREE.workers[2]) == [Output(result_of(THREE, 0), THREE.workers)]
+
+
+def test_a_complete_slot_takes_the_next_generation_alone(pair: Pair) -> None:
+    pair.bind(TWO)
+    pair.round(TWO, block_of(TWO, 0))
+    for generation in (3, 4, GENERATION_MAX):
+        pair.receive(simple_contribution(TWO, 0, 0, generation=generation), TWO.workers[0])
+    assert drops(pair) == {Reason.OUTSIDE_WINDOW: 3}
+    block = TWO.lease.slots
+    assert pair.round(TWO, block_of(TWO, block)) == [Output(result_of(TWO, block), TWO.workers)]
+
+
+@pytest.mark.parametrize("first", [0, 1, 3, 4, 6, 4 * 77 + 2, 4 * (GENERATION_MAX - 1) + 1, 4 * GENERATION_MAX + 2])
+def test_an_epoch_takes_its_blocks_from_the_first_one_on_and_none_before(pair: Pair, first: int) -> None:
+    binding = replace(TWO, resume_block=first)
+    pair.bind(binding)
+    slots, last = binding.lease.slots, 4 * (first // 4 // GENERATION_MAX + 1) * GENERATION_MAX  # where they wrap
+    for block in range(first, min(first + slots, last)):
+        for before in (block - slots, block - 2 * slots):
+            if before // slots // GENERATION_MAX == block // slots // GENERATION_MAX and before >= 0:
+                assert pair.receive(simple_contribution(binding, 0, before), binding.workers[0]) == []
+        assert pair.round(binding, block_of(binding, block)) == [Output(result_of(binding, block), binding.workers)]
+    assert set(drops(pair)) <= {Reason.STALE}
 
 
 @pytest.mark.parametrize("name", FORMAT_NAMES)
@@ -201,8 +238,14 @@ def test_all_slots_of_a_lease_may_be_incomplete_at_once_again_and_again(pair: Pa
         pair.receive(block_of(other, block)[0], other.workers[0])
     slots = binding.lease.slots
     for use, op in enumerate((Op.SUM, Op.MAX, Op.SUM)):
-        first = [block_of(binding, use * slots + i, op)[use % 2] for i in range(slots)]
-        assert pair.receive(first, binding.workers[use % 2]) == []
+        blocks = range(use * slots, (use + 1) * slots)
+        assert pair.receive([block_of(binding, b, op)[use % 2] for b in blocks], binding.workers[use % 2]) == []
+        if use < 2:
+            other_rank = 1 - use % 2
+            assert (
+                len(pair.receive([block_of(binding, b, op)[other_rank] for b in blocks], binding.workers[other_rank]))
+                == slots
+            )
     blocks = range(2 * slots, 3 * slots)
     for _ in range(2):  # the results, then the same again
         outputs = pair.receive([block_of(binding, block)[1] for block in blocks], binding.workers[1])
@@ -224,10 +267,11 @@ def test_a_slot_serves_sum_and_max_in_turn(pair: Pair) -> None:
 
 
 def test_the_last_generation_is_served_and_makes_all_others_stale(pair: Pair) -> None:
-    pair.bind(TWO)
     last = (GENERATION_MAX - 1) * TWO.lease.slots
-    assert pair.round(TWO, block_of(TWO, last)) == [Output(result_of(TWO, last), TWO.workers)]
-    assert pair.round(TWO, block_of(TWO, 0)) == []
+    binding = replace(TWO, resume_block=last)
+    pair.bind(binding)
+    assert pair.round(binding, block_of(binding, last)) == [Output(result_of(binding, last), TWO.workers)]
+    assert pair.round(binding, block_of(binding, 0)) == []
     assert drops(pair) == {Reason.STALE: 2}
 
 

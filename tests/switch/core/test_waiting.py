@@ -13,6 +13,7 @@ from .pair import feed
 from .world import make_binding, simple_contribution
 
 JOB = make_binding(1, n=4, base=8, slots=8)
+EVERYONE = (0, 1, 2, 3)
 
 
 @pytest.fixture
@@ -36,6 +37,7 @@ def test_a_job_that_is_not_bound_does_not_wait(aggregator: Aggregator) -> None:
 
 
 def test_the_missing_ranks_and_the_time_since_the_first_contribution_are_told(aggregator: Aggregator) -> None:
+    contribute(aggregator, 3, EVERYONE, now=90.0)
     contribute(aggregator, 11, (2,), now=100.0)
     contribute(aggregator, 11, (0,), now=103.0)
     assert aggregator.waiting(1, 107.5) == (1, [SlotWait(slot=11, generation=2, missing=(1, 3), waiting_s=7.5)])
@@ -64,7 +66,7 @@ def test_a_duplicate_does_not_start_the_wait_anew(aggregator: Aggregator) -> Non
 
 
 def test_a_new_generation_waits_from_its_own_first_contribution(aggregator: Aggregator) -> None:
-    contribute(aggregator, 0, (0, 1), 1.0)
+    contribute(aggregator, 0, EVERYONE, 1.0)
     contribute(aggregator, 8, (3,), 5.0)
     assert aggregator.waiting(1, 6.0) == (1, [SlotWait(8, 2, (0, 1, 2), 1.0)])
 

@@ -34,9 +34,11 @@ def make_binding(
     token: int = 0xC0FFEE01,
     seed: int = 0x5EED5EED,
     workers: tuple[Address, ...] | None = None,
+    resume_block: int = 0,
 ) -> Binding:
     """A binding with a default for everything."""
-    return Binding(job, token, job_format(fmt), lanes, Lease(base, slots), seed, workers or addresses(n, job))
+    everyone = workers or addresses(n, job)
+    return Binding(job, token, job_format(fmt), lanes, Lease(base, slots), seed, everyone, resume_block)
 
 
 def make_contribution(binding: Binding, block: int, codes: Codes, op: Op = Op.SUM, **other: Any) -> bytes:

@@ -36,14 +36,15 @@ class Job:
     lease: Lease
     seed: int
     workers: tuple[Address, ...]
+    resume_block: int = 0
 
     @property
     def fmt(self) -> JobFormat:
         return FORMATS[self.format]
 
-    def epoch(self, token: int) -> Job:
-        """The same job in a new epoch."""
-        return replace(self, token=token)
+    def epoch(self, token: int, resume_block: int) -> Job:
+        """The same job in a new epoch, which begins with a block."""
+        return replace(self, token=token, resume_block=resume_block)
 
     def send(self, slot: int, generation: int, codes: list[int], op: Op = Op.SUM, **changed: int) -> bytes:
         """A contribution of this job; ``changed`` format, job or token make it a wrong one that is sound in itself."""
@@ -79,6 +80,7 @@ class Script:
         workers = [list(w) for w in job.workers]
         lease = {"base": job.lease.base, "slots": job.lease.slots}
         numbers = {"job": job.job, "token": job.token, "format": job.format, "lanes": job.lanes, "seed": job.seed}
+        numbers["resume_block"] = job.resume_block
         self.steps.append({"what": what, "bind": {**numbers, "lease": lease, "workers": workers}})
 
     def unbind(self, what: str, job: Job) -> None:

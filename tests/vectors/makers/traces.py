@@ -90,16 +90,35 @@ def _stale() -> Script:
     return s
 
 
-def _lazy_reset() -> Script:
-    s = Script("a newer generation resets the slot, whatever it held")
+def _window() -> Script:
+    s = Script("a slot takes the next generation when its sum is complete, and no other: a rank that counts wrong")
     s.bind("a job of three", A)
-    s.absorbed("generation 1, never completed", A, 0, A.send(11, 1, X))
-    s.absorbed("generation 1, never completed", A, 1, A.send(11, 1, Y))
-    _complete(s, A, 11, 6, [Y, Z, X])
-    s.absorbed("the last generation there is", A, 2, A.send(11, 0x7FFFFFFF, Z))
-    s.drop("nothing of generation 6 is left", W0, A.send(11, 6, Y), Reason.STALE)
-    s.absorbed("worker 0", A, 0, A.send(11, 0x7FFFFFFF, X))
-    s.result("worker 1", A, 1, A.send(11, 0x7FFFFFFF, Y), A.sum_of(11, 0x7FFFFFFF, [X, Y, Z]))
+    s.drop("generation 2, of a slot that serves 1", W0, A.send(11, 2, X), Reason.OUTSIDE_WINDOW)
+    s.absorbed("generation 1", A, 0, A.send(11, 1, X))
+    s.absorbed("generation 1", A, 1, A.send(11, 1, Y))
+    s.drop("the next one, too early", W2, A.send(11, 2, Z), Reason.OUTSIDE_WINDOW)
+    s.drop("the last generation there is", W2, A.send(11, 0x7FFFFFFF, Z), Reason.OUTSIDE_WINDOW)
+    s.drop("a worker that has contributed", W1, A.send(11, 7, Z), Reason.OUTSIDE_WINDOW)
+    s.drop("with another op: the generation counts", W2, A.send(11, 2, [120] * 8, Op.MAX), Reason.OUTSIDE_WINDOW)
+    s.result("worker 2: the sum is what it was", A, 2, A.send(11, 1, Z), A.sum_of(11, 1, [X, Y, Z]))
+    s.drop("the one after the next", W0, A.send(11, 3, X), Reason.OUTSIDE_WINDOW)
+    _complete(s, A, 11, 2, [Y, Z, X])
+    s.drop("nothing of generation 1 is left", W0, A.send(11, 1, X), Reason.STALE)
+    _complete(s, A, 11, 3, [Z, X, Y])
+    return s
+
+
+def _late_epoch() -> Script:
+    last = 0x7FFFFFFF
+    s = Script("an epoch that begins two blocks before the generations wrap: the slots serve what comes first")
+    s.bind("block 2^33 - 6 is slot 10", A.epoch(A.token, (last - 1) * 4 + 2))
+    s.absorbed("slot 11", A, 0, A.send(11, last, X))
+    s.drop("slot 10, the generation before", W0, A.send(10, last - 1, X), Reason.STALE)
+    s.drop("slot 9, which has had its last", W0, A.send(9, last, X), Reason.STALE)
+    s.drop("slot 11, the first", W1, A.send(11, 1, X), Reason.STALE)
+    s.absorbed("worker 1", A, 1, A.send(11, last, Y))
+    s.result("worker 2", A, 2, A.send(11, last, Z), A.sum_of(11, last, [X, Y, Z]))
+    _complete(s, A, 10, last, [X, Y, Z])
     return s
 
 
@@ -195,14 +214,17 @@ def _two_jobs() -> Script:
 
 
 def _new_epoch() -> Script:
-    b = A.epoch(0xA0A0A0A2)
+    first = A.epoch(A.token, 17)
+    b = A.epoch(0xA0A0A0A2, 17)
     s = Script("a new epoch: another token, cleared slots, the same block numbers and the same result")
-    s.bind("a job of three", A)
+    s.bind("a job of three, from block 17 on, which is generation 5 of slot 9", first)
+    s.drop("generation 5 of slot 8, which is block 16", W0, A.send(8, 5, X), Reason.STALE)
     _complete(s, A, 9, 5, [X, Y, Z])
     s.absorbed("generation 6", A, 0, A.send(9, 6, X))
-    s.bind("a new epoch", b)
+    s.bind("a new epoch, from block 17 on", b)
     s.drop("a datagram of the old epoch", W1, A.send(9, 6, Y), Reason.WRONG_TOKEN)
-    s.absorbed("generation 5 once more: tags were cleared", b, 2, b.send(9, 5, Z))
+    s.absorbed("generation 5 once more: the slots were cleared", b, 2, b.send(9, 5, Z))
+    s.drop("generation 6, too early", W0, b.send(9, 6, X), Reason.OUTSIDE_WINDOW)
     s.absorbed("worker 1", b, 1, b.send(9, 5, Y))
     s.result("worker 0: but for the token, the old epoch's bytes", b, 0, b.send(9, 5, X), b.sum_of(9, 5, [X, Y, Z]))
     s.absorbed("generation 6: the contribution of the old epoch is gone", b, 0, b.send(9, 6, X))
@@ -263,7 +285,8 @@ def _kinds() -> Iterator[Script]:
     yield _order()
     yield _duplicates()
     yield _stale()
-    yield _lazy_reset()
+    yield _window()
+    yield _late_epoch()
     yield _refused()
     yield _malformed()
     yield _scales()

@@ -183,10 +183,10 @@ class Program:
         data = entity.table_entry.data
         return Count(table.read(data, "$COUNTER_SPEC_PKTS"), table.read(data, "$COUNTER_SPEC_BYTES"))
 
-    def register(self, name: str, place: int, value: int) -> pb.Entity:
-        """A register with a value to write."""
+    def register(self, name: str, place: int, values: Mapping[str, int]) -> pb.Entity:
+        """A register with values to write, by field (of a register that is one word: f1)."""
         table = self.table(name)
-        return _entity(table, table.key({"$REGISTER_INDEX": place}), table.data({"f1": value}))
+        return _entity(table, table.key({"$REGISTER_INDEX": place}), table.data(values))
 
 
 def node_id(group: int, instance: int) -> int:

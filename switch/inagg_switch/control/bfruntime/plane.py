@@ -13,6 +13,7 @@ from typing import Final
 import grpc
 
 from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
+from inagg_wire.slots import Lease
 
 from ...driver import DriverError
 from ...p4.builds import Build
@@ -103,11 +104,17 @@ class TofinoPlane:
             entities = [self._program.entry(what)]
         yield from (pb.Update(type=pb.Update.INSERT, entity=entity) for entity in entities)
 
-    def clear(self, first: int, count: int) -> None:
-        """Clear slots. The tag alone has to be: the first contribution finds it older than any generation, and the
-        program then takes nothing from the slot's other registers."""
-        tags = [self._program.register("tags", slot, 0) for slot in range(first, first + count)]
-        for part in _batches([pb.Update(type=pb.Update.MODIFY, entity=tag) for tag in tags]):
+    def clear(self, lease: Lease, resume_block: int) -> None:
+        """Clear the slots for an epoch that begins with a block. A tag is the generation before the first one, which
+        then takes nothing from the slot's other registers; with nobody missing and no op, a contribution to that
+        generation is refused."""
+        registers = []
+        for slot in range(lease.base, lease.base + lease.slots):
+            registers.append(self._program.register("members", slot, {"missing": 0, "op": 0}))
+            registers.append(
+                self._program.register("tags", slot, {"f1": lease.first_generation(slot, resume_block) - 1})
+            )
+        for part in _batches([pb.Update(type=pb.Update.MODIFY, entity=register) for register in registers]):
             self._client.write(part)
 
     def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
