@@ -211,15 +211,18 @@ class Engine:
     def on_batch(self, shard: int, data: Bytes, size: int, now: float) -> list[Operation]:
         """Take datagrams of ``size`` bytes from ``shard``; returns the operations that they finished.
 
-        Datagrams that are not ours are counted and change nothing. Raises `Refused`, `RanksDisagree` or RuntimeError.
+        Datagrams that are not ours are counted and change nothing. Raises `Refused`, `RanksDisagree` or RuntimeError,
+        the next time if the same datagrams finished something: it is done, whatever comes after it.
         """
         step, news = RESULTS_MOST * size, NOTHING_ELSE
         for start in range(0, data.size, step):
             news |= on_batch(self.state, shard, data[start : start + step], size, now)
         if news == NOTHING_ELSE:
             return []
-        self.check()
-        return self.finished()
+        finished = self.finished()
+        if not finished:
+            self.check()
+        return finished
 
     def next_batch(self, now: float) -> list[Outgoing]:
         """What to send next, each for another shard, before this is called again. Raises as `on_batch`."""

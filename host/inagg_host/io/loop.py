@@ -226,8 +226,11 @@ class Loop:
         record["phases"] = 0.0
         self.woken = why == WOKEN
         if why == ERROR:
-            self._engine.check()
-        elif why == UNSENT:
+            finished = self._engine.finished()
+            if not finished:  # else the next time: what is done is done, though the epoch may have ended after it
+                self._engine.check()
+            return finished
+        if why == UNSENT:
             for start, count, size, shard in state.pieces[int(record["piece"]) : int(record["pieces"])].tolist():
                 self._link.send(Batch(state.memory[start : start + count * size], size, shards[shard]))
         elif why == RECEIVE_FAILED:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inagg_host.core import Engine, Epoch, Operation, Refused, ShardLease
+from inagg_host.core import Engine, Epoch, Operation, Outgoing, Refused, ShardLease
 from inagg_host.core.schedule import Phase
 from inagg_switch.aggregator import Aggregator
 from inagg_switch.driver import Binding
@@ -189,7 +189,7 @@ class Simulation:
         if rank.paused:
             return
         engine, token = rank.engine, rank.engine.epoch.token
-        for out in engine.outgoing(self.now):
+        for out in self._outgoing(rank):
             self.watch.sent(rank.number, out.shard, token, out.data, out.size)
             if self._trace is not None:
                 self._tell(f"rank {rank.number} sends {self.watch.name(out.shard, out.data, out.size)}")
@@ -201,6 +201,20 @@ class Simulation:
             self._wake_at(rank, engine.deadline)
         if engine.exhausted:
             self._new_epoch(())
+
+    def _outgoing(self, rank: Rank) -> Iterator[Outgoing]:
+        try:
+            yield from rank.engine.outgoing(self.now)
+        except Refused as refused:
+            self._refused(rank, refused)
+
+    def _refused(self, rank: Rank, refused: Refused) -> None:
+        """The same bit of the token may have flipped on the way to the switch and on the way back of its notice: then
+        the rank takes it for the end of the epoch, as a transport does."""
+        if refused.reason is not Reason.WRONG_TOKEN or not self.down.counts["flipped"]:
+            raise refused
+        rank.paused = True
+        self._new_epoch(())
 
     def _wake(self, rank: Rank, time_s: float) -> None:
         if rank.wake_s != time_s or rank.paused:
@@ -229,11 +243,8 @@ class Simulation:
         try:
             finished = rank.engine.on_batch(shard, data, size, self.now)
         except Refused as refused:
-            # The same bit of the token may have flipped on the way to the switch and on the way back of its notice.
-            if refused.reason is not Reason.WRONG_TOKEN or not self.down.counts["flipped"]:
-                raise
-            self._new_epoch(())
-            return
+            finished = []
+            self._refused(rank, refused)
         for number in numbers:
             tensor, block = self._block_of[number]
             if block >= 0:
