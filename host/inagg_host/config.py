@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from inagg_wire.formats import WORKERS_MAX, admit, job_format
@@ -101,10 +101,6 @@ class Config:
             if name not in values:
                 raise ConfigError(f"no {name}: pass it, or set {VARIABLES[name]}")
         return cls(**values)
-
-    def with_rank(self, rank: int, workers: int) -> Config:
-        """The same for another rank."""
-        return replace(self, rank=rank, workers=workers)
 
 
 VARIABLES = {

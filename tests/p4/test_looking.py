@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
+from tests.switch.background import LoopThread
 from tests.switch.control.serving import Call, job_spec, join_request
 from tests.switch.core.world import simple_contribution
 
@@ -16,7 +17,7 @@ from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.control.client import ControlClient
 from inagg_switch.control.metrics import MetricsServer
 from inagg_switch.control.security import Security
-from inagg_switch.control.server import ControlServer, LoopThread
+from inagg_switch.control.server import ControlServer
 from inagg_switch.driver import Address
 from inagg_switch.p4.builds import build
 from inagg_switch.p4.driver import P4Driver

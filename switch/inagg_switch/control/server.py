@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
-from collections.abc import Callable, Coroutine
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from collections.abc import Callable
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -49,8 +46,6 @@ OPTIONS: Final = (
     ("grpc.http2.max_pings_without_data", 0),  # as many as it takes: a Join can wait for minutes
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 )
-
-T = TypeVar("T")
 log = structlog.get_logger("inagg.control")
 
 
@@ -141,61 +136,3 @@ class ControlServer:
         await self.engine.stop(why)
         await server.stop(grace_s)
         log.info("control_stopped", address=self.address)
-
-
-class LoopThread:
-    """An event loop in a thread of its own, for programs that have none."""
-
-    def __init__(self, name: str = "inagg-control") -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine there and wait for its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
-
-    def close(self) -> None:
-        """Stop the loop and its thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-class BackgroundServer:
-    """A `ControlServer` in a thread of its own: a context manager for programs without an event loop."""
-
-    def __init__(self, server: ControlServer) -> None:
-        self.server = server
-        self._loop: LoopThread | None = None
-
-    @property
-    def address(self) -> str:
-        """Where it listens."""
-        return self.server.address
-
-    def start(self) -> None:
-        """Begin to serve. Raises what `ControlServer.start` raises."""
-        self._loop = LoopThread()
-        try:
-            self._loop.run(self.server.start())
-        except BaseException:
-            self._loop.close()
-            self._loop = None
-            raise
-
-    def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """Stop serving; no error if it does not."""
-        if self._loop is not None:
-            self._loop.run(self.server.stop(grace_s))
-            self._loop.close()
-            self._loop = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

@@ -10,9 +10,10 @@ import logging
 
 import structlog
 from tests.host.compress.ranks import Rank, gradients, ranks_on
+from tests.switch.background import BackgroundServer
 
 from inagg_host.compress import Aggregation, parse
-from inagg_switch.control.server import BackgroundServer, ControlServer
+from inagg_switch.control.server import ControlServer
 from inagg_switch.software import SoftwareDriver
 
 WAYS = [

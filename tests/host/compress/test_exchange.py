@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.host.compress.ranks import SEED, Rank, Ranks, gradients, ranks_on
+from tests.switch.background import BackgroundServer
 
 from inagg_host.compress import Compressor, Floats, Unbiased, parse
 from inagg_host.compress.exchange import Exchange
 from inagg_host.compress.feedback import MEMORY
-from inagg_switch.control.server import BackgroundServer, ControlServer
+from inagg_switch.control.server import ControlServer
 from inagg_switch.software import SoftwareDriver
 
 SIZES = (5000, 3, 1500)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.host.torch.world import World
+from tests.switch.background import BackgroundServer
 
-from inagg_switch.control.server import BackgroundServer, ControlServer
+from inagg_switch.control.server import ControlServer
 from inagg_switch.software import SoftwareDriver
 
 

@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 from tests.host.torch.ranks import LARGE, digest, equal
 from tests.host.torch.world import World
+from tests.switch.background import BackgroundServer
 
 from inagg_host.torch import InaggGroup, InaggState, Options
 from inagg_host.torch.inner import ArrayGroup
-from inagg_switch.control.server import BackgroundServer, ControlServer
+from inagg_switch.control.server import ControlServer
 from inagg_switch.software import SoftwareConfig, SoftwareDriver
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 import structlog
+from tests.switch.background import LoopThread
 from tests.switch.control.certificates import Authority
 from tests.switch.control.serving import Serving
 from tests.switch.control.world import RecordingDriver
@@ -14,7 +15,7 @@ from tests.switch.control.world import RecordingDriver
 from inagg_switch.control.client import Access, ControlClient
 from inagg_switch.control.policy import Policy
 from inagg_switch.control.security import Security
-from inagg_switch.control.server import ControlServer, LoopThread
+from inagg_switch.control.server import ControlServer
 
 
 @pytest.fixture(autouse=True)

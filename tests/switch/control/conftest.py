@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import structlog
+from tests.switch.background import LoopThread
 from tests.switch.control.serving import Serving
 from tests.switch.control.world import RecordingDriver
 
 from inagg_switch.control.client import Access, ControlClient
 from inagg_switch.control.policy import Policy
 from inagg_switch.control.security import Security
-from inagg_switch.control.server import ControlServer, LoopThread
+from inagg_switch.control.server import ControlServer
 
 
 @pytest.fixture(autouse=True)

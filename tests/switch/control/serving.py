@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar, cast
 
+from tests.switch.background import LoopThread
 from tests.switch.control.world import RecordingDriver
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.control.client import ControlCallError, ControlClient
-from inagg_switch.control.server import ControlServer, LoopThread
+from inagg_switch.control.server import ControlServer
 
 T = TypeVar("T")
 

@@ -14,6 +14,7 @@ import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from tests.switch.background import BackgroundServer, LoopThread
 from tests.switch.control.serving import Call, Serving, job_spec, join_request
 from tests.switch.control.world import RecordingDriver
 
@@ -22,7 +23,7 @@ from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_switch.control.client import ControlCallError, ControlClient
 from inagg_switch.control.policy import Policy
-from inagg_switch.control.server import BackgroundServer, ControlServer, LoopThread, ServerError
+from inagg_switch.control.server import ControlServer, ServerError
 from inagg_switch.control.watchers import Watcher
 
 

@@ -59,12 +59,6 @@ def rate_text(value: float) -> str:
     raise AssertionError("the last factor fits all")
 
 
-def address_text(address: pb.Address) -> str:
-    """``host:port``; a wildcard as ``*``."""
-    host = address.host or "*"
-    return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
-
-
 def bytes_text(count: int) -> str:
     """``208 KiB``, ``64 MiB``."""
     for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
