@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from tests.host.sim.runs import make_run
+from tests.host.sim.runs import check_run, make_run
 from tests.host.sim.soak import check_runs
 
 from inagg_wire.layout import GENERATION_MAX
@@ -25,6 +25,12 @@ def test_a_hundred_runs_are_exact(first: int, record_property: Callable[[str, ob
         record_property(f"total simulator, {what}", count)
     report = "\n".join(f"seed {seed}: {why}" for seed, why in tally.failed)
     assert not tally.failed, f"{len(tally.failed)} of {tally.runs} runs failed\n{report}"
+
+
+@pytest.mark.parametrize("seed", [1_002_548, 1_002_776, 1_005_086])
+def test_a_rank_that_is_refused_by_mistake_joins_again(seed: int) -> None:
+    """A bit of the token flips on the way to the switch, and the same one on the way back of its notice."""
+    assert check_run(seed, blocks=150).epochs > 1
 
 
 def test_the_runs_contain_all_that_can_go_wrong() -> None:
