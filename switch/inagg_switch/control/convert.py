@@ -217,12 +217,10 @@ def epoch_message(job: Job, epoch: ev.Epoch, shards: tuple[Shard, ...], heartbea
         shards=[
             pb.ShardEpoch(
                 lease=lease,
-                resume_block=block,
+                resume_block=binding.resume_block,
                 group=address_message(binding.group) if binding.group is not None else None,
             )
-            for lease, block, binding in zip(
-                lease_messages(job, shards), epoch.resume_blocks, epoch.bindings, strict=True
-            )
+            for lease, binding in zip(lease_messages(job, shards), epoch.bindings, strict=True)
         ],
         heartbeat_interval_s=heartbeat_interval_s,
     )

@@ -31,7 +31,6 @@ def prepare(
     """
     listening = all(claim.multicast for claim in claims)
     brought = [claim.resume.epoch for claim in claims if claim.resume is not None]
-    resume_blocks = tuple(min(claim.next_block(shard) for claim in claims) for shard in range(len(leases)))
     bindings = tuple(
         Binding(
             job=job,
@@ -41,9 +40,9 @@ def prepare(
             lease=lease,
             seed=seed_for_lease(seed, lease.base),
             workers=tuple(claim.addresses[shard] for claim in claims),
-            resume_block=resume_blocks[shard],
+            resume_block=min(claim.next_block(shard) for claim in claims),
             group=groups[shard] if listening else None,
         )
         for shard, lease in enumerate(leases)
     )
-    return Epoch(1 + max(last_epoch, *brought, 0), bindings, resume_blocks)
+    return Epoch(1 + max(last_epoch, *brought, 0), bindings)

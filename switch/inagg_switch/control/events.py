@@ -108,12 +108,10 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What a Join that succeeds is told. The bindings, one per shard, differ in their leases only."""
+    """What a Join that succeeds is told: its number, and a binding for each shard."""
 
     epoch: int
     bindings: tuple[Binding, ...]
-    resume_blocks: tuple[int, ...]
-    """One per shard."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 import numpy as np
 import pytest
 
-from inagg_host.core import Engine, Epoch, Operation, Refused, ShardLease
+from inagg_host.core import Engine, Epoch, Operation, RanksDisagree, Refused, ShardLease
 from inagg_host.io.loop import Loop
 from inagg_host.stats import Counters
 from inagg_switch.aggregator import Aggregator, Send
@@ -68,7 +68,8 @@ def alone() -> Iterator[Alone]:
         yield Alone(stack)
 
 
-def test_what_is_done_is_told_though_the_epoch_ends_with_the_same_datagrams(alone: Alone) -> None:
+def last_results(alone: Alone) -> tuple[Operation, bytes, bytes]:
+    """The first of two operations, its last result, and the second one's first, neither of which has come yet."""
     first, _second = alone.submit(), alone.submit()
     assert alone.run() == []
     (scales,) = alone.answers()
@@ -80,6 +81,11 @@ def test_what_is_done_is_told_though_the_epoch_ends_with_the_same_datagrams(alon
         for i in range(0, batch.data.size, batch.size)
     ]
     values, of_second = sorted(results, key=lambda data: wire.parse(data).header.slot)
+    return first, values, of_second
+
+
+def test_what_is_done_is_told_though_the_epoch_ends_with_the_same_datagrams(alone: Alone) -> None:
+    first, values, of_second = last_results(alone)
     h = wire.parse(of_second).header
     notice = wire.Header(
         Kind.NOTICE, h.op, FORMAT.encoding(h.op), 0, h.job, h.token, h.slot, h.generation, Reason.WRONG_TOKEN
@@ -90,3 +96,12 @@ def test_what_is_done_is_told_though_the_epoch_ends_with_the_same_datagrams(alon
     assert alone.run() == [first]
     with pytest.raises(Refused):
         alone.run()
+
+
+def test_what_is_done_is_told_though_the_same_batch_shows_that_ranks_disagree_on_the_next(alone: Alone) -> None:
+    first, values, of_second = last_results(alone)
+    other = of_second[:-1] + bytes([of_second[-1] ^ 1])  # of the signature
+    batch = np.frombuffer(bytearray(values + other), np.uint8)
+    assert alone.engine.on_batch(0, batch, len(values), 0.0) == [first]
+    with pytest.raises(RanksDisagree):
+        alone.engine.next_batch(0.0)

@@ -22,7 +22,7 @@ def test_nobody_is_admitted_before_the_last_rank_has_joined() -> None:
 def test_the_first_epoch_is_number_one_and_starts_at_block_zero() -> None:
     epoch = World().join_all()
     assert epoch.epoch == 1
-    assert epoch.resume_blocks == (0,)
+    assert [binding.resume_block for binding in epoch.bindings] == [0]
 
 
 def test_the_switch_is_bound_before_anyone_is_admitted() -> None:

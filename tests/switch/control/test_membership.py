@@ -68,7 +68,7 @@ def test_the_others_have_the_rejoin_limit_to_go_on_with_the_one_that_comes_back(
     ticket = world.join(0, brings=resume(epoch, 7), timeout_s=1e9)
     world.wait(59)
     world.join(1, brings=resume(epoch, 5))
-    assert world.epochs[ticket].resume_blocks == (5,)
+    assert [binding.resume_block for binding in world.epochs[ticket].bindings] == [5]
     assert world.job().ends_at is None
 
 

@@ -239,13 +239,11 @@ def test_all_slots_of_a_lease_may_be_incomplete_at_once_again_and_again(pair: Pa
     slots = binding.lease.slots
     for use, op in enumerate((Op.SUM, Op.MAX, Op.SUM)):
         blocks = range(use * slots, (use + 1) * slots)
-        assert pair.receive([block_of(binding, b, op)[use % 2] for b in blocks], binding.workers[use % 2]) == []
+        begins, ends = use % 2, 1 - use % 2
+        assert pair.receive([block_of(binding, b, op)[begins] for b in blocks], binding.workers[begins]) == []
         if use < 2:
-            other_rank = 1 - use % 2
-            assert (
-                len(pair.receive([block_of(binding, b, op)[other_rank] for b in blocks], binding.workers[other_rank]))
-                == slots
-            )
+            results = pair.receive([block_of(binding, b, op)[ends] for b in blocks], binding.workers[ends])
+            assert len(results) == slots
     blocks = range(2 * slots, 3 * slots)
     for _ in range(2):  # the results, then the same again
         outputs = pair.receive([block_of(binding, block)[1] for block in blocks], binding.workers[1])
