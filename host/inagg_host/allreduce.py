@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from inagg_wire.link import Link
+from inagg_link import Link
 from inagg_wire.scale import FloatType
 
 from .codec.callbacks import MakeCodec
@@ -55,7 +55,7 @@ class AllReduce:
         self, *, inner: InnerGroup | None = None, wrap_link: Callable[[Link], Link] | None = None, **options: Any
     ) -> None:
         """``inner``: for the policy "fallback", a group that nothing else uses. ``wrap_link`` may put something around
-        the sockets, such as `inagg_wire.link.FaultLink`."""
+        the sockets, such as `inagg_link.FaultLink`."""
         self.config = Config.from_environment(**options)
         if self.config.policy == "fallback" and inner is None:
             raise ConfigError(

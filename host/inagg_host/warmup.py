@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from inagg_wire.compiling import Unit
+from inagg_link.first_start import Unit
 from inagg_wire.formats import JobFormat
 from inagg_wire.scale import FloatType
 

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 
 class Reason(IntEnum):
-    """Why a datagram was not used. The value is what an error notice carries; never renumber one."""
+    """Why a datagram was dropped. The value is what an error notice carries; never renumber one."""
 
     # What the bytes alone show (header.parse). 1..31.
     TOO_SHORT = 1  # fewer bytes than a header

@@ -6,6 +6,7 @@ no policy: admission, leases, tokens and epochs are the control plane's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -66,7 +67,7 @@ class Binding:
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One data plane: where workers send to, how many slots it has (a power of two), and the prefix of the multicast
-    groups of its jobs (`inagg_switch.multicast`), if it can send to such."""
+    groups of its jobs (`inagg_switch.software.multicast`), if it can send to such."""
 
     address: Address
     slots: int
@@ -85,6 +86,8 @@ class Limits:
     """The most UDP payload of a datagram."""
     slots: int
     """Of each shard."""
+    jobs: int = 1024
+    """At a time, those included that it has still to drop."""
     all_lanes: bool = False
     """Whether a job must have ``lanes`` lanes, not fewer."""
 
@@ -145,7 +148,8 @@ class DriverError(RuntimeError):
 
 
 class Driver(Protocol):
-    """A switch as the control plane sees it. Methods raise `DriverError`; calls come from one thread at a time."""
+    """A switch as the control plane sees it. Methods raise `DriverError`. Calls for one shard come from one thread at a
+    time; those for different shards may come from different ones."""
 
     name: str
 
@@ -157,6 +161,11 @@ class Driver(Protocol):
     @property
     def limits(self) -> Limits:
         """What this switch can serve."""
+        ...
+
+    def admit(self, workers: Sequence[tuple[Address, ...]]) -> str | None:
+        """Why no job can have ``workers``, each with its address for each shard, and which it could have; None if one
+        can. Asks no data plane: `bind` finds nothing wrong with them that this does not. For any thread."""
         ...
 
     def bind(self, shard: int, binding: Binding) -> None:
@@ -180,6 +189,16 @@ class Driver(Protocol):
     def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]] | None:
         """How many slots of ``job`` wait, and the ``limit`` that wait longest, longest first; None if this switch does
         not tell what its slots hold."""
+        ...
+
+    def died(self) -> str | None:
+        """What became of the first data plane that has ended though it was not told to; None if all serve. For any
+        thread."""
+        ...
+
+    def restart(self, shard: int) -> None:
+        """Start a data plane again that has died, at the same address. It knows no job then. Raises `DriverError` if
+        that cannot be."""
         ...
 
     def close(self) -> None:

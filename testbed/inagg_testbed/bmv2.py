@@ -1,4 +1,4 @@
-"""The target bmv2: `simple_switch_grpc` in the middle of a topology, ruled by `inagg switch --target bmv2`.
+"""The target bmv2: `simple_switch_grpc` in the middle of a topology, driven by `inagg switch --target bmv2`.
 
 It binds the switch's ends of the links itself. Control goes over the management network, beside them.
 """

@@ -27,10 +27,12 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "switch": Entry("inagg_switch.cli:switch", "Run an aggregating switch."),
-    "jobs": Entry("inagg_switch.cli:jobs", "List the jobs of a switch."),
-    "top": Entry("inagg_switch.cli:top", "Watch the traffic of a switch and its jobs."),
-    "why": Entry("inagg_switch.cli:why", "Say why a job waits: for which ranks, and for how long."),
+    "switch": Entry("inagg_switch.cli.commands:switch", "Run an aggregating switch."),
+    "jobs": Entry("inagg_switch.cli.commands:jobs", "List the jobs of a switch."),
+    "top": Entry("inagg_switch.cli.commands:top", "Watch the traffic of a switch and its jobs."),
+    "evict": Entry("inagg_switch.cli.commands:evict", "End a job of a switch, whoever runs it."),
+    "drain": Entry("inagg_switch.cli.commands:drain", "Have a switch take no new jobs."),
+    "why": Entry("inagg_switch.cli.commands:why", "Say why a job waits: for which ranks, and for how long."),
     "advise": Entry("inagg_testbed.advise.command:advise", "Predict whether in-network aggregation helps a training."),
     "bench": Entry("inagg_testbed.bench.cli:bench", "Measure throughput on this machine."),
     "demo": Entry("inagg_testbed.demo:demo", "Train a model with in-network aggregation on this machine."),

@@ -11,11 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import grpc
+from google.rpc import status_pb2
+from tests.p4 import bf_rt
 
 from inagg_proto.bfruntime import SERVICE
 from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
+from inagg_switch.p4.grpc_stream import STATUS_DETAILS
 
-from . import bf_rt
 from .switch_server import SwitchServer
 
 ALREADY_EXISTS, NOT_FOUND = 6, 5
@@ -72,6 +74,8 @@ class BfRuntimeServer(SwitchServer):
         """What was written, in order: type of the update, table."""
         self.counts: dict[tuple[str, int], tuple[int, int]] = {}
         """(table, index) to packets and bytes."""
+        self.fails_as_the_sde = True
+        """Whether what fails is told in the status of the call, as bf_switchd does; else in the answer."""
         self.hang_up = threading.Event()
         self._clients: set[int] = set()
         super().__init__(
@@ -115,7 +119,14 @@ class BfRuntimeServer(SwitchServer):
         return pb.GetForwardingPipelineConfigResponse(config=[config], non_p4_config=fixed)
 
     def _write(self, request: pb.WriteRequest, context: Any) -> pb.WriteResponse:
-        return pb.WriteResponse(status=[error for update in request.updates if (error := self._update(update))])
+        errors = [self._update(update) for update in request.updates]
+        if any(errors) and self.fails_as_the_sde:
+            status = status_pb2.Status(code=2, message="some updates failed")
+            for error in errors:
+                status.details.add().Pack(error or pb.Error())
+            context.set_trailing_metadata(((STATUS_DETAILS, status.SerializeToString()),))
+            context.abort(grpc.StatusCode.UNKNOWN, "some updates failed")
+        return pb.WriteResponse(status=[error for error in errors if error])
 
     def _update(self, update: pb.Update) -> pb.Error | None:
         entry = update.entity.table_entry

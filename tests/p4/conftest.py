@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
+from tests.p4.bmv2.switch import Bmv2
 
 from inagg_switch.p4.builds import build
-from inagg_switch.p4.driver import P4Driver
+from inagg_switch.p4.p4_driver import P4Driver
 
-from .bmv2.switch import Bmv2
 from .rig import Rig, make_network
 
 MakeRig = Callable[[str, Sequence[str]], Rig]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.switch.core.test_golden import address, binding_of
+from tests.switch.aggregation.test_golden import address, binding_of
 from tests.vectors.load import Vector, vectors
 
 from inagg_switch.driver import Binding

@@ -11,14 +11,15 @@ from typing import Any
 
 import grpc
 from google.protobuf import any_pb2
+from google.rpc import status_pb2
+from tests.p4.bmv2.switch import Bmv2
 
 from inagg_proto.p4runtime import SERVICE
 from inagg_proto.p4runtime.v1 import p4runtime_pb2 as pb
-from inagg_switch.control.p4runtime.client import STATUS_DETAILS
 from inagg_switch.p4.builds import Build
-from inagg_switch.p4.plane import Cell, Copy, Delete, Entry, Group, Insert, Masked
+from inagg_switch.p4.grpc_stream import STATUS_DETAILS
+from inagg_switch.p4.plane import Cell, Delete, Entry, Group, Insert, Masked, Replica
 
-from .bmv2.switch import Bmv2
 from .switch_server import SwitchServer
 
 ALREADY_EXISTS, NOT_FOUND = 6, 5
@@ -86,7 +87,7 @@ class P4RuntimeServer(SwitchServer):
             for error in results:
                 packed = any_pb2.Any(type_url="type.googleapis.com/p4.v1.Error", value=error.SerializeToString())
                 details.append(packed)
-            status = pb.Status(code=2, message="some updates failed", details=details)
+            status = status_pb2.Status(code=2, message="some updates failed", details=details)
             context.set_trailing_metadata(((STATUS_DETAILS, status.SerializeToString()),))
             context.abort(grpc.StatusCode.UNKNOWN, "some updates failed")
         return pb.WriteResponse()
@@ -130,7 +131,7 @@ class P4RuntimeServer(SwitchServer):
     def _item(self, entity: Any) -> Entry | Group:
         if entity.WhichOneof("entity") == "packet_replication_engine_entry":
             group = entity.packet_replication_engine_entry.multicast_group_entry
-            return Group(group.multicast_group_id, tuple(Copy(r.egress_port, r.instance) for r in group.replicas))
+            return Group(group.multicast_group_id, tuple(Replica(r.egress_port, r.instance) for r in group.replicas))
         entry = entity.table_entry
         table = next(t for t in self._info.tables if t.preamble.id == entry.table_id)
         action = next(a for a in self._info.actions if a.preamble.id == entry.action.action.action_id)

@@ -1,6 +1,6 @@
 """A P4 switch beside the reference model and the fast switch: the same datagrams to all, and the same must come out.
 
-The P4 switch is the interpreter or a real bmv2; either is a `Wire` with the driver that rules it.
+The P4 switch is the interpreter or a real bmv2; either is a `Wire` with its driver.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from tests.switch.core.pair import Pair
+from tests.p4.bmv2.switch import Frame
+from tests.switch.aggregation.pair import Pair
 
 from inagg_switch.driver import Address, Binding, Counters, SlotWait
-from inagg_switch.p4.driver import P4Driver
 from inagg_switch.p4.network import Host, Network, mac_number
+from inagg_switch.p4.p4_driver import P4Driver
 
-from .bmv2.switch import Frame
 from .frames import describe, from_switch, to_switch
 
 SWITCH_MAC = mac_number("02:00:0a:4d:00:fe")

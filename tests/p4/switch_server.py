@@ -14,6 +14,9 @@ import grpc
 class SwitchServer(ABC):
     """On a free port of loopback, from the constructor to `close`."""
 
+    credentials: grpc.ServerCredentials | None = None
+    """For TLS; of the class, to be set before one is made."""
+
     def __init__(self, service: str, messages: Any, **unary: Callable[[Any, Any], Any]) -> None:
         """``messages``: the module of the protocol's messages. ``unary``: calls by name."""
 
@@ -26,7 +29,11 @@ class SwitchServer(ABC):
         handlers["StreamChannel"] = handler(grpc.stream_stream_rpc_method_handler, "StreamMessage", self._stream)
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        if self.credentials is None:
+            port = self._server.add_insecure_port("127.0.0.1:0")
+        else:
+            port = self._server.add_secure_port("127.0.0.1:0", self.credentials)
+        self.target = f"127.0.0.1:{port}"
         self._server.start()
 
     @abstractmethod

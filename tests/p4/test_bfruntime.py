@@ -11,18 +11,21 @@ from dataclasses import replace
 import pytest
 
 from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
-from inagg_switch.control import stream
-from inagg_switch.control.bfruntime.client import Client
-from inagg_switch.control.bfruntime.plane import tofino_driver
 from inagg_switch.driver import Binding, DriverError
+from inagg_switch.p4 import grpc_stream as stream
 from inagg_switch.p4.builds import build
-from inagg_switch.p4.driver import P4Driver
+from inagg_switch.p4.grpc_stream import WriteFailed
 from inagg_switch.p4.network import Host, Network
+from inagg_switch.p4.p4_driver import P4Driver
+from inagg_switch.p4.plane import Delete, Entry, Insert
+from inagg_switch.p4.program import TOFINO
+from inagg_switch.p4.tofino.bfruntime_client import Client
+from inagg_switch.p4.tofino.tofino_plane import TofinoPlane, tofino_driver
 from inagg_wire.errors import Reason
 from inagg_wire.formats import FORMATS
 from inagg_wire.slots import Lease
 
-from .bfruntime_server import BIND, MEMBERS, PROGRAM, TAGS, BfRuntimeServer
+from .bfruntime_server import ALREADY_EXISTS, BIND, MEMBERS, PROGRAM, TAGS, BfRuntimeServer
 from .p4runtime_server import P4RuntimeServer
 
 NETWORK = Network("10.77.0.254", 0x02000A4D00FE, tuple(Host(f"10.77.0.{n}", 0x02000A4D0000 + n, 4 * n) for n in (1, 2)))
@@ -65,6 +68,19 @@ def test_a_new_switch_gets_its_address_its_hosts_and_a_group_of_all_ports(
     assert [numbers(entry) for entry in server.entries("forward")] == [[4], [8]]
     (node,) = server.entries("$pre.node")
     assert [list(field.int_arr_val.val) for field in node.data.fields[1:]] == [[], [4, 8]]
+
+
+@pytest.mark.parametrize("as_the_sde", [True, False], ids=["in the status", "in the answer"])
+def test_what_a_write_could_not_do_is_told_by_its_place(server: BfRuntimeServer, as_the_sde: bool) -> None:
+    server.fails_as_the_sde = as_the_sde
+    with closing(TofinoPlane(server.target)) as plane:
+        entry = next(item for item in TOFINO.base_entries(NETWORK) if isinstance(item, Entry))
+        plane.write([Insert(entry)])
+        with pytest.raises(WriteFailed, match=r"refused Write: update 0: .*there is such an entry") as caught:
+            plane.write([Insert(entry)])
+        assert [code for _, code, _ in caught.value.failures] == [ALREADY_EXISTS]
+        plane.write([Delete(entry)])
+        plane.write([Delete(entry)])  # what is gone is gone
 
 
 def test_a_binding_says_who_the_others_are_and_how_to_read_codes(driver: P4Driver, server: BfRuntimeServer) -> None:

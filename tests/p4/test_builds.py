@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from tests.switch.core.world import make_binding, make_contribution, random_codes
+from tests.switch.aggregation.world import make_binding, make_contribution, random_codes
 from tests.vectors.load import Vector
 
 from inagg_switch.p4.builds import build, builds

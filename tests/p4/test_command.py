@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.switch.control.serving import Call, job_spec, join_request
 from tests.switch.e2e.running import Switch, inagg
+from tests.switch.service.serving import Call, job_spec, join_request
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.p4.builds import build
@@ -66,10 +66,11 @@ def test_a_bmv2_switch_that_goes_away_ends_the_command(server: P4RuntimeServer, 
     with Switch(tmp_path / "switch", *options(server, network)) as switch:
         server.close()
         assert switch.process.wait(20) == 1
-        assert "serves no more" in switch.log_file.read_text()
+        assert "serves no more" in switch.events("switch_lost")[0]["what"]
+        assert not switch.events("shard_died"), "it is not ours to start again"
 
 
-def test_a_tofino_is_ruled_over_bf_runtime_and_said_to_be_untried(network: Path, tmp_path: Path) -> None:
+def test_a_tofino_is_driven_over_bf_runtime_and_said_to_be_untried(network: Path, tmp_path: Path) -> None:
     words = ["--target", "tofino", "--network", str(network), "--log-format", "human"]
     with (
         BfRuntimeServer() as server,
@@ -79,7 +80,7 @@ def test_a_tofino_is_ruled_over_bf_runtime_and_said_to_be_untried(network: Path,
         assert (switch.ready["target"], switch.ready["formats"]) == ("tofino", ["nat8"])
         lanes = switch.ready["lanes"]
         said = switch.out_file.read_text()
-        assert f"on the tofino switch on {server.target}, ruled by BF Runtime (never tried on hardware)" in said
+        assert f"on the tofino switch on {server.target}, driven by BF Runtime (never tried on hardware)" in said
         assert "INAGG_WINDOW" not in said
         assert "never been tried on a Tofino" in switch.log_file.read_text()
         spec = job_spec("train", lanes=lanes)

@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.switch.core.world import make_binding, simple_contribution
+from tests.p4.bmv2.switch import Bmv2
+from tests.p4.test_partial_failures import FailingPlane, OneSwitch
+from tests.switch.aggregation.world import make_binding, simple_contribution
+from tests.switch.control.world import World, spec
 
+from inagg_switch.control.members import JoinRequest
+from inagg_switch.control.refusals import ControlError
 from inagg_switch.driver import Address, Binding, DriverError
 from inagg_switch.p4.builds import BuildError, build
-from inagg_switch.p4.driver import P4Driver
+from inagg_switch.p4.network import Host, Network
+from inagg_switch.p4.p4_driver import P4Driver
+from inagg_switch.p4.program import TOFINO
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
-from .bmv2.switch import Bmv2
 from .conftest import interpreted_rig
-from .rig import Rig, make_network
+from .rig import SWITCH_ADDRESS, SWITCH_MAC, Rig, make_network
 
 WORKERS: tuple[Address, ...] = (("10.77.0.1", 5001), ("10.77.0.2", 5002), ("10.77.0.3", 5003))
 
@@ -114,3 +120,50 @@ def test_slots_wait_since_they_were_first_seen() -> None:
 def test_a_program_that_there_is_not_is_refused_with_those_there_are() -> None:
     with pytest.raises(BuildError, match=r"no program 'nat9-32'; choose one of .*nat8-32"):
         build("nat9-32")
+
+
+# --- admission ---
+
+
+def at(*workers: Address) -> list[tuple[Address, ...]]:
+    return [(worker,) for worker in workers]
+
+
+def test_a_worker_behind_no_port_is_refused_when_it_joins_and_the_others_go_on() -> None:
+    switch = Bmv2(build("nat8-32"))
+    world = World(OneSwitch(switch))  # type: ignore[arg-type]  # what it asks of a recording driver, this one answers
+    job = spec(workers=2, lanes=32)
+    ticket = world.join(0, job)
+    request = JoinRequest(1, 101, (("192.0.2.1", 4001),), None, False)
+    with pytest.raises(ControlError, match=r"192\.0\.2\.1 is behind no port of this switch; .* knows 10\.0\.0\.1"):
+        world.registry.join(world.now, job, request, world.now + 60)
+    world.pump()
+    world.join(1, job)
+    assert ticket in world.epochs
+
+
+def test_no_more_jobs_are_created_than_the_program_has_rows_for() -> None:
+    chosen = build("nat8-32")
+    world = World(OneSwitch(Bmv2(chosen)))  # type: ignore[arg-type]
+    for number in range(chosen.jobs):
+        world.registry.create(world.now, spec(f"job-{number}", lanes=32, window=1))
+    with pytest.raises(ControlError, match=f"this switch keeps {chosen.jobs} jobs"):
+        world.registry.create(world.now, spec("one-more", lanes=32, window=1))
+
+
+def test_a_job_lies_in_one_pipe_of_a_tofino() -> None:
+    network = Network(
+        SWITCH_ADDRESS, SWITCH_MAC, (Host("10.0.0.1", 1, 3), Host("10.0.0.2", 2, 127), Host("10.0.0.3", 3, 128))
+    )
+    driver = P4Driver(FailingPlane(), replace(build("nat8-32"), lanes=32), network, name="test", program=TOFINO)
+    assert driver.admit(at(("10.0.0.1", 1), ("10.0.0.2", 1))) is None
+    assert driver.admit(at(("10.0.0.3", 1))) is None
+    why = driver.admit(at(("10.0.0.1", 1), ("10.0.0.2", 1), ("10.0.0.3", 1)))
+    assert why is not None
+    assert why.endswith("10.0.0.1 on port 3 in pipe 0 and 10.0.0.3 on port 128 in pipe 1")
+
+
+def test_bmv2_has_one_pipe() -> None:
+    network = Network(SWITCH_ADDRESS, SWITCH_MAC, (Host("10.0.0.1", 1, 3), Host("10.0.0.3", 3, 128)))
+    driver = P4Driver(FailingPlane(), build("nat8-32"), network, name="test")
+    assert driver.admit(at(("10.0.0.1", 1), ("10.0.0.3", 1))) is None

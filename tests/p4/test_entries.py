@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.switch.core.world import make_binding
+from tests.switch.aggregation.world import make_binding
 
 from inagg_switch.driver import Address, Binding, DriverError
 from inagg_switch.p4.entries import FLOOD_GROUP, base_entries, job_entries
 from inagg_switch.p4.network import number
-from inagg_switch.p4.plane import Copy, Entry, Group, Masked
+from inagg_switch.p4.plane import Entry, Group, Masked, Replica
 from inagg_wire.errors import Reason
 from inagg_wire.layout import Op
 
@@ -117,7 +117,7 @@ def test_nothing_is_accepted_before_its_result_can_be_sent(job: Binding) -> None
 def test_results_go_to_each_worker_once_even_on_one_port(job: Binding) -> None:
     items = job_entries(job, NETWORK, row=1, epoch=1)
     (group,) = [item for item in items if isinstance(item, Group)]
-    assert group.copies == (Copy(4, 33), Copy(5, 34), Copy(4, 35))
+    assert group.replicas == (Replica(4, 33), Replica(5, 34), Replica(4, 35))
     told = {
         dict(item.match)["copy"]: dict(item.params)["port"]
         for item in items
@@ -146,5 +146,5 @@ def test_a_worker_behind_no_known_port_is_refused(job: Binding) -> None:
 
 def test_a_switch_floods_to_all_ports_and_knows_its_hosts() -> None:
     items = list(base_entries(NETWORK))
-    assert Group(FLOOD_GROUP, (Copy(4, 0), Copy(5, 0))) in items
+    assert Group(FLOOD_GROUP, (Replica(4, 0), Replica(5, 0))) in items
     assert {dict(i.params)["port"] for i in items if isinstance(i, Entry) and i.table == "forward"} == {4, 5}

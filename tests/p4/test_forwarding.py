@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.switch.core.world import make_binding, simple_contribution
+from tests.p4.bmv2.switch import Frame
+from tests.switch.aggregation.world import make_binding, simple_contribution
 
-from .bmv2.switch import Frame
 from .conftest import MakeRig
 from .frames import BROADCAST, ETHERTYPE_ARP, ETHERTYPE_IPV4, UDP, arp, echo, ethernet, ipv4, to_switch, udp
 from .rig import Rig

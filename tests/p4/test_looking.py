@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
+from tests.p4.bmv2.switch import Bmv2
+from tests.switch.aggregation.world import simple_contribution
 from tests.switch.background import LoopThread
-from tests.switch.control.serving import Call, job_spec, join_request
-from tests.switch.core.world import simple_contribution
+from tests.switch.service.serving import Call, job_spec, join_request
 
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.control.client import ControlClient
-from inagg_switch.control.metrics import MetricsServer
-from inagg_switch.control.security import Security
-from inagg_switch.control.server import ControlServer
 from inagg_switch.driver import Address
 from inagg_switch.p4.builds import build
-from inagg_switch.p4.driver import P4Driver
+from inagg_switch.p4.p4_driver import P4Driver
+from inagg_switch.service.control_client import ControlClient
+from inagg_switch.service.metrics_server import MetricsServer
+from inagg_switch.service.security import Security
+from inagg_switch.service.server import ControlServer
 from inagg_testbed.cli import COMMANDS, make_root, run
 
-from .bmv2.switch import Bmv2
 from .frames import to_switch
 from .rig import make_network
 
@@ -116,12 +116,12 @@ def test_jobs_lists_the_job_with_its_lanes(serving: Serving, capsys: pytest.Capt
 def test_metrics_have_the_counters_of_the_program_and_none_of_a_process_that_is_not_ours(serving: Serving) -> None:
     for rank in range(2):
         serving.contribute(rank, 0)
-    engine = serving.server.engine
-    assert engine is not None
+    controller = serving.server.controller
+    assert controller is not None
 
     async def start() -> MetricsServer:
-        await engine.look()
-        return MetricsServer("127.0.0.1:0", engine, Security())
+        await controller.snapshot()
+        return MetricsServer("127.0.0.1:0", controller, Security(), Security().secrets())
 
     server = serving.loop.run(start(), 5)
     try:

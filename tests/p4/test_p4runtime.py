@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from tests.switch.core.world import make_binding, simple_contribution
+from tests.switch.aggregation.world import make_binding, simple_contribution
 
 from inagg_proto.p4runtime.v1 import p4runtime_pb2 as pb
-from inagg_switch.control import stream
-from inagg_switch.control.p4runtime.client import Client, WriteFailed
-from inagg_switch.control.p4runtime.info import Program, number_bytes, read_p4info
-from inagg_switch.control.p4runtime.plane import Bmv2Plane, bmv2_driver
 from inagg_switch.driver import Address, DriverError
+from inagg_switch.p4 import grpc_stream as stream
+from inagg_switch.p4.bmv2.bmv2_plane import Bmv2Plane, bmv2_driver
+from inagg_switch.p4.bmv2.p4runtime_client import Client
+from inagg_switch.p4.bmv2.p4runtime_info import Program, number_bytes, read_p4info
 from inagg_switch.p4.builds import build, builds
 from inagg_switch.p4.entries import job_entries
+from inagg_switch.p4.grpc_stream import WriteFailed
 from inagg_switch.p4.plane import Cell, Count, Delete, Entry, Insert, Masked
 
 from .p4runtime_server import P4RuntimeServer
@@ -82,12 +83,16 @@ def test_a_job_that_the_switch_refuses_leaves_nothing_behind(server: P4RuntimeSe
 
 
 def test_a_second_controller_is_told_that_there_is_one(server: P4RuntimeServer) -> None:
-    with closing(Client(server.target, election=5)), pytest.raises(DriverError, match="another controller rules"):
+    first = closing(Client(server.target, election=5))
+    with first, pytest.raises(DriverError, match="another controller is the primary"):
         Client(server.target, election=4)
 
 
 def test_a_second_controller_with_the_same_number_is_told_that_there_is_one(server: P4RuntimeServer) -> None:
-    with closing(Client(server.target)), pytest.raises(DriverError, match="another controller rules the switch on"):
+    with (
+        closing(Client(server.target)),
+        pytest.raises(DriverError, match="another controller is the primary"),
+    ):
         Client(server.target)
 
 

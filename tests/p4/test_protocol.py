@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.switch.core.world import block_of, make_binding, notice, simple_contribution
+from tests.switch.aggregation.world import block_of, make_binding, notice, simple_contribution
 
 from inagg_switch.driver import Address, Binding
 from inagg_wire.errors import Reason

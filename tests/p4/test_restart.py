@@ -37,7 +37,7 @@ with AllReduce(switch=os.environ["INAGG_SWITCH"], rank=rank, workers=2, seed=7) 
 
 
 class Middle:
-    """bmv2 and what rules it."""
+    """bmv2 and what drives it."""
 
     def __init__(self, topology: Topology, folder: Path) -> None:
         self._topology = topology

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from inagg_switch.control.p4runtime.thrift import Registers
 from inagg_switch.driver import DriverError
+from inagg_switch.p4.bmv2.thrift import Registers
 
 NAME = b"standard:bm_register_read_all"
 CALL = (

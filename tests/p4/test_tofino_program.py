@@ -13,12 +13,12 @@ from shutil import copytree
 
 import numpy as np
 import pytest
-from tests.switch.core.world import make_binding, make_contribution
+from tests.switch.aggregation.world import make_binding, make_contribution
 
+from inagg_switch.aggregation.model import Model
 from inagg_switch.driver import Address, Binding
-from inagg_switch.model import Model
 from inagg_switch.p4.plane import Entry
-from inagg_switch.p4.tofino import NOBODY, Outcome, job_entries
+from inagg_switch.p4.tofino.tofino_program import NOBODY, Outcome, job_entries
 from inagg_wire import header as wire
 from inagg_wire.errors import Reason
 from inagg_wire.layout import GENERATION_MAX, Op

@@ -1,4 +1,4 @@
-"""Why a datagram is not used, by what the compiler made of the Tofino program's tables; see tofino_chip.py."""
+"""Why a datagram is dropped, by what the compiler made of the Tofino program's tables; see tofino_chip.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from tests.switch.core.world import make_binding, make_contribution
+from tests.switch.aggregation.world import make_binding, make_contribution
 
 from inagg_wire import header as wire
 from inagg_wire.errors import NOTICED, Reason, WireError
@@ -19,7 +19,7 @@ GOOD = make_contribution(make_binding(lanes=LANES), 0, np.zeros(LANES, dtype=np.
 
 
 def reason_in_the_reference(data: bytes) -> Reason:
-    """Why a datagram of no job is not used."""
+    """Why a datagram of no job is dropped."""
     try:
         kind = wire.parse(data).header.kind
     except WireError as error:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from tests.switch.core.hostile import refused
-from tests.switch.core.world import STRANGER, make_contribution, random_codes
+from tests.switch.aggregation.hostile import refused
+from tests.switch.aggregation.world import STRANGER, make_contribution, random_codes
 
 from inagg_switch.driver import Address, Binding
 from inagg_wire.formats import JobFormat, job_format

@@ -11,14 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from inagg_switch.control.p4runtime.plane import bmv2_driver
+from tests.p4.bmv2.switch import Frame
+
+from inagg_switch.p4.bmv2.bmv2_plane import bmv2_driver
 from inagg_switch.p4.builds import Build
 from inagg_switch.p4.network import Network
 from inagg_testbed.bmv2 import Bmv2Process
 from inagg_testbed.topology import namespaces
 from inagg_testbed.topology.base import Node
 
-from .bmv2.switch import Frame
 from .frames import ETHERTYPE_IPV4, echo, ethernet
 from .rig import Rig
 

@@ -3,14 +3,15 @@
 The rules (the reasons: a switch box needs no PyTorch, a worker needs no switch, and the packet format can be
 used with numpy alone):
 
-- the standard library and a package's own modules: always;
-- `inagg_wire` imports numpy besides, and nothing else; its dissector (`dissect/`) imports scapy too, and what host and
-  switch have in common in compiled loops (`compiled.py`, `compiling.py`, `sources.py`, `simd.py`,
-  `link/native.py`) Numba;
+- the standard library and a package's own modules: always, but for what is below;
+- `inagg_wire` imports numpy besides, and nothing else; its dissector (`dissect/`) imports scapy too;
+- `inagg_link` imports `inagg_wire`, numpy and Numba besides;
 - `inagg_proto` imports gRPC and protobuf besides, `inagg_wire`, and in `generate.py` the generator;
 - `inagg_switch` and `inagg_host` never import each other, and neither of them imports the testbed;
-- gRPC, protobuf and `inagg_proto`: only in files whose path inside the package has a part that begins with
-  `control`, and in `inagg_host/membership/`;
+- what decides and what computes on the switch (`control/`, `aggregation/`) and on the worker (`core/`, `codec/`) has no
+  sockets, clocks, threads or event loops, and on the switch imports no folder that has;
+- gRPC: only in the switch's `service/` and its P4 clients (`p4/bmv2/`, `p4/tofino/`, `p4/grpc_stream.py`), and in
+  the host's `membership/`; there, and in the switch's `cli/`, protobuf and `inagg_proto` too;
 - torch: only in `inagg_host/torch/`, `inagg_host/compress/`, and the testbed;
 - Triton, which torch brings for CUDA alone: only in `inagg_host/torch/gpu/`;
 - scapy: only in the dissector and the testbed; whatever else an extra brings: only in the testbed;
@@ -26,11 +27,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 SOURCE_ROOTS = ("protos", "switch", "host", "testbed")
-PACKAGES = ("inagg_wire", "inagg_proto", "inagg_switch", "inagg_host", "inagg_testbed")
+PACKAGES = ("inagg_wire", "inagg_link", "inagg_proto", "inagg_switch", "inagg_host", "inagg_testbed")
 
 # Distribution (as pyproject.toml names it) -> the top-level modules that it installs and that we import.
 BASE_MODULES = {
     "click": {"click"},
+    "googleapis-common-protos": {"google"},
     "grpcio": {"grpc"},
     "grpcio-health-checking": {"grpc_health"},
     "grpcio-reflection": {"grpc_reflection"},
@@ -50,6 +52,20 @@ EXTRA_MODULES = {
 }
 
 GRPC = {"grpc", "grpc_health", "grpc_reflection", "google"}
+SANS_IO = {"inagg_switch": ("control", "aggregation"), "inagg_host": ("core", "codec")}
+IO_MODULES = {
+    "asyncio",
+    "concurrent",
+    "multiprocessing",
+    "select",
+    "selectors",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+IO_FOLDERS = ("cli", "p4", "service", "software")
+"""Of the switch."""
 BASE = set().union(*BASE_MODULES.values())
 EXTRAS = set().union(*EXTRA_MODULES.values())
 
@@ -93,7 +109,17 @@ def imported_modules(path: PurePosixPath, source: str) -> Iterator[tuple[int, st
 def may_use_grpc(package: str, inside: tuple[str, ...]) -> bool:
     if package == "inagg_host":
         return _folder(inside) == "membership"
-    return any(part.startswith("control") for part in inside)
+    return package == "inagg_switch" and (
+        _folder(inside) == "service" or inside[:2] in (("p4", "bmv2"), ("p4", "tofino"), ("p4", "grpc_stream.py"))
+    )
+
+
+def may_use_messages(package: str, inside: tuple[str, ...]) -> bool:
+    return may_use_grpc(package, inside) or (package == "inagg_switch" and _folder(inside) == "cli")
+
+
+def is_sans_io(package: str, inside: tuple[str, ...]) -> bool:
+    return _folder(inside) in SANS_IO.get(package, ())
 
 
 def may_use_torch(package: str, inside: tuple[str, ...]) -> bool:
@@ -109,22 +135,27 @@ def _folder(inside: tuple[str, ...]) -> str:
     return inside[0] if len(inside) > 1 else ""
 
 
-def broken_rule(package: str, inside: tuple[str, ...], module: str) -> str | None:
+def broken_rule(package: str, inside: tuple[str, ...], name: str) -> str | None:
     """The rule that an import breaks, None if it may stand.
 
-    `inside` is the path of the importing file inside its package, `module` the top-level name it imports.
+    `inside` is the path of the importing file inside its package, `name` the module that it imports.
     """
+    module, _, rest = name.partition(".")
+    if is_sans_io(package, inside):
+        if module in IO_MODULES:
+            return f"{_folder(inside)}/ has no sockets, clocks, threads or event loops: it is given bytes and the time"
+        if module == package == "inagg_switch" and rest.split(".")[0] in IO_FOLDERS:
+            return f"{_folder(inside)}/ imports no folder that does input and output"
     if module == package or module in sys.stdlib_module_names:
         return None
     if module not in BASE | EXTRAS | set(PACKAGES) and (inside, module) != (("generate.py",), "grpc_tools"):
         return "pyproject.toml declares no dependency that brings it"
     if package == "inagg_wire":
-        allowed = {"numpy"}
-        if inside[0] == "dissect":
-            allowed = {"numpy", "scapy"}
-        elif inside in (("compiled.py",), ("compiling.py",), ("sources.py",), ("simd.py",), ("link", "native.py")):
-            allowed = {"numpy", "numba"}
+        allowed = {"numpy", "scapy"} if inside[0] == "dissect" else {"numpy"}
         return None if module in allowed else "inagg_wire imports the standard library and numpy only"
+    if package == "inagg_link":
+        allowed = {"inagg_wire", "numba", "numpy"}
+        return None if module in allowed else "inagg_link imports inagg_wire, numpy and Numba only"
     if package == "inagg_proto":
         allowed = GRPC | {"inagg_wire", "grpc_tools"}
         return None if module in allowed else "inagg_proto imports gRPC, protobuf and inagg_wire only"
@@ -132,8 +163,10 @@ def broken_rule(package: str, inside: tuple[str, ...], module: str) -> str | Non
         return "the switch and the host never import each other"
     if module == "inagg_testbed":
         return "only the testbed imports the testbed"
-    if module in GRPC | {"inagg_proto"} and not may_use_grpc(package, inside):
-        return "gRPC only in control modules (a part of the path begins with 'control'), and in the host's membership/"
+    if module in GRPC - {"google"} and not may_use_grpc(package, inside):
+        return "gRPC only in the switch's service/ and P4 clients, and in the host's membership/"
+    if module in {"google", "inagg_proto"} and not may_use_messages(package, inside):
+        return "messages only where gRPC is, and in the switch's cli/"
     if module == "torch" and not may_use_torch(package, inside):
         return "torch only in the host's torch/ and compress/, and in the testbed"
     if module == "triton":
@@ -155,7 +188,7 @@ def violations(path: PurePosixPath, source: str) -> list[Violation]:
     package, inside = path.parts[1], path.parts[2:]
     found = []
     for line, module in imported_modules(path, source):
-        rule = broken_rule(package, inside, module.partition(".")[0])
+        rule = broken_rule(package, inside, module)
         if rule is not None:
             found.append(Violation(str(path), line, module, rule))
     return found

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-PACKAGES = ("inagg_wire", "inagg_proto", "inagg_switch", "inagg_host", "inagg_testbed")
+PACKAGES = ("inagg_wire", "inagg_link", "inagg_proto", "inagg_switch", "inagg_host", "inagg_testbed")
 NO_WHEEL = re.compile(r"^(tests|p4|protos|switch|host|testbed|\.ci|Makefile)(/|$)")
 
 

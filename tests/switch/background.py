@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from inagg_switch.control.server import STOP_GRACE_S, ControlServer
+from inagg_switch.service.server import STOP_GRACE_S, ControlServer
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ SUM = """
 import json, sys, zlib
 import numpy as np
 from inagg_host.allreduce import AllReduce
-from inagg_switch.control.client import ControlClient
+from inagg_switch.service.control_client import ControlClient
 switch, rank, workers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 with AllReduce(switch=switch, rank=rank, workers=workers, seed=5, timeout_s=30.0) as all_reduce:
     sums = [all_reduce(np.random.default_rng(rank).standard_normal(size, np.float32)) for size in (10, 300_000)]

@@ -10,17 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tests.switch.core.world import block_of, make_binding, make_contribution, simple_codes
+from tests.switch.aggregation.world import block_of, make_binding, make_contribution, simple_codes
 
-from inagg_switch.aggregator import Aggregator
-from inagg_switch.dataplane import DataPlane
+from inagg_link import Address, Batch, CaptureLink, FaultLink, Faults, MemoryNetwork
+from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.driver import Binding
-from inagg_switch.recording import Recorder, binding_fields, binding_from, decode_note, encode_note
+from inagg_switch.software.data_plane import DataPlane
+from inagg_switch.software.recording import (
+    Recorder,
+    binding_fields,
+    binding_from,
+    decode_note,
+    encode_note,
+)
 from inagg_testbed.replay.cli import replay
 from inagg_testbed.replay.recording import Bind, End, Received, RecordingError, Sent, events
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import Op
-from inagg_wire.link import Address, Batch, CaptureLink, FaultLink, Faults, MemoryNetwork
 
 SWITCH = ("10.0.0.254", 47101)
 SLOTS, LANES = 8, 64

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from inagg_link import FaultLink, Faults, UdpLink
 from inagg_testbed.bench.load import Child, ConstantFeed, Workers, crew, drive, receive_all
 from inagg_testbed.bench.udp_limit import Echo, plan, udp_echo_limit
-from inagg_wire.link import FaultLink, Faults, UdpLink
 
 SIZE, BATCH, WINDOW = 1000, 10, 4
 

@@ -15,8 +15,8 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic, overload, register_jitable
 
+from inagg_link.simd import LANES, counting, rotated_8, rotated_16, rotated_24, store
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
-from inagg_wire.simd import LANES, counting, rotated_8, rotated_16, rotated_24, store
 
 U8, U16, U32, I32, U64, I64 = np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64
 Array = Any  # a numpy array, inside a kernel

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from inagg_wire.compiled import shift_left, shift_right
+from inagg_link.jit import shift_left, shift_right
 
 from .bits import (
     I32,

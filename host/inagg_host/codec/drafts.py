@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inagg_wire.layout import HEADER_BYTES
-from inagg_wire.noise import SHARING
-from inagg_wire.simd import (
+from inagg_link.simd import (
     LANES,
     any_set,
     bytes_less,
@@ -38,6 +36,8 @@ from inagg_wire.simd import (
     upper_bytes,
     upper_halves,
 )
+from inagg_wire.layout import HEADER_BYTES
+from inagg_wire.noise import SHARING
 
 from .bits import I64, U8, U32, U64, Array, block_key, hashed, jit, noise_words
 from .encoder_loops import natural32

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from inagg_wire.compiled import shift_right
+from inagg_link.jit import shift_right
 
 from .bits import I32, I64, U8, U32, U64, Array, as_float, jit, magnitude_of, swapped
 

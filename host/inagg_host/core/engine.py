@@ -19,10 +19,10 @@ import numpy.typing as npt
 from inagg_host.codec import Job
 from inagg_host.codec.callbacks import MakeCodec
 from inagg_host.codec.calls import Room
+from inagg_link import datagrams_per_call
 from inagg_wire.errors import Reason
 from inagg_wire.header import Header
 from inagg_wire.layout import GENERATION_MAX, HEADER_BYTES, Encoding, Kind, Op, datagram_bytes
-from inagg_wire.link import datagrams_per_call
 from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
 

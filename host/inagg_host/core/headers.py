@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from inagg_wire.compiled import jit
+from inagg_link.jit import jit
 from inagg_wire.errors import NOTICED, Reason
 from inagg_wire.layout import FIELDS, GENERATION_MAX, HEADER_BYTES, MAGIC, VERSION, Kind
 

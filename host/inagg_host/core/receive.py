@@ -8,7 +8,7 @@ import numpy as np
 
 from inagg_host.codec.callbacks import RAISED
 from inagg_host.codec.calls import array_at, bytes_at, call
-from inagg_wire.compiled import inline, jit
+from inagg_link.jit import inline, jit
 from inagg_wire.errors import Reason
 from inagg_wire.layout import Op
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from inagg_wire.compiled import inline, jit
+from inagg_link.jit import inline, jit
 
 from .state import State
 

@@ -10,7 +10,7 @@ from inagg_host.codec.callbacks import RAISED
 from inagg_host.codec.calls import NOT_YET, bytes_at, call, magnitudes_at
 from inagg_host.codec.encoder import ALL_GOOD
 from inagg_host.codec.scales import refine_bytes
-from inagg_wire.compiled import inline, jit
+from inagg_link.jit import inline, jit
 from inagg_wire.layout import Op
 
 from .headers import HEADER, write_header

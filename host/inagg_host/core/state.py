@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from inagg_host.codec.calls import CODEC
+from inagg_link import MAX_BATCH_BYTES
 from inagg_wire.layout import HEADER_BYTES, Op
-from inagg_wire.link import MAX_BATCH_BYTES
 
 OPS: Final = max(Op) + 1
 OUTCOMES: Final = ("fresh", "repeated", "foreign", "refused", "disagrees")

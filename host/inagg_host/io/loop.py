@@ -21,18 +21,18 @@ from inagg_host.core.send import deadline, draft_ahead, exhausted, next_batch
 from inagg_host.core.state import State
 from inagg_host.io.phases import Phase
 from inagg_host.stats import Counters
-from inagg_wire.compiled import jit
+from inagg_link import Address, Batch, Link, UdpLink
+from inagg_link.jit import jit
+from inagg_link.native import AGAIN, FAILED, NO_FAULT_MASKS, clock, give_way, receive, send, wait
+from inagg_link.port import ERRNO, PEER, SIZE, Port, register
 from inagg_wire.formats import job_format
-from inagg_wire.link import Address, Batch, Link, UdpLink
-from inagg_wire.link.native import AGAIN, FAILED, NO_FATES, clock, give_way, receive, send, wait
-from inagg_wire.link.port import ERRNO, PEER, SIZE, Port, register
 from inagg_wire.slots import Lease
 
 Array = Any
 
 FINISHED, ERROR, WOKEN, TIMEOUT, UNSENT, DRAW, RECEIVE_FAILED, EXHAUSTED = range(8)
 """Why `serve` returned: an operation has all its sums; the engine knows what went wrong; there is other work; nothing
-came for a while, or a signal did; a piece was not sent; more fates are to be drawn; a call to receive failed; the
+came for a while, or a signal did; a piece was not sent; more masks are to be drawn; a call to receive failed; the
 generations have run out."""
 
 LOOP = np.dtype(
@@ -96,7 +96,7 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
             finished = finished or news == OPERATION_FINISHED
         elif got == FAILED:
             return RECEIVE_FAILED
-        elif got == NO_FATES:
+        elif got == NO_FAULT_MASKS:
             return DRAW
         while True:
             count = next_batch(st, now)

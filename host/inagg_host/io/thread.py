@@ -19,7 +19,7 @@ from inagg_host.core.state import FOREIGN, REPEATED
 from inagg_host.io.phases import Phase, Stopwatch, tracing
 from inagg_host.io.signals import Deferred
 from inagg_host.stats import Counters, Totals
-from inagg_wire.link import Batch, Link
+from inagg_link import Batch, Link
 
 from .loop import Loop
 

@@ -15,10 +15,10 @@ from inagg_host.io.signals import Deferred
 from inagg_host.io.thread import Transport
 from inagg_host.stats import Counters, OperationCounters, Totals
 from inagg_host.task import Task
-from inagg_wire.compiling import Progress, compile_all, telling
+from inagg_link import Group, GroupLink, Link, UdpLink
+from inagg_link.first_start import Progress, compile_all, telling
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
-from inagg_wire.link import Group, GroupLink, Link, UdpLink
 
 from .session import Loss, Session, SessionError
 

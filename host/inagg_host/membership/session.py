@@ -14,10 +14,10 @@ import grpc
 
 from inagg_host.config import Config
 from inagg_host.core import Epoch, ShardLease
+from inagg_link import Address
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_wire.formats import job_format
-from inagg_wire.link import Address
 from inagg_wire.slots import Lease
 
 log = logging.getLogger("inagg")

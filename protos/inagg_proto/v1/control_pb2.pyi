@@ -9,9 +9,10 @@ calls Heartbeat at the interval that the epoch names, keeps a Watch open to hear
 calls Leave. What breaks (a rank that vanished, a switch that restarted, a lost connection) ends the epoch; the
 ranks call Join again, bringing what they had, and go on in the next one.
 
-Errors are gRPC status codes with one sentence that says what to do. Create, Join, Heartbeat and Leave need the
-shared secret, if the switch was given one, as metadata `authorization: Bearer SECRET`; the calls that only read
-(Watch, List, Stats, Why) do not. A token is told to the members of its job only.
+Errors are gRPC status codes with one sentence that says what to do; text that callers gave is in it with control
+characters escaped. All calls need a secret, if the switch was given any, as metadata `authorization: Bearer SECRET`.
+Where secrets have names, or clients show certificates, callers have quotas by name, and some are operators. A token
+is told to the members of its job only.
 
 Times are seconds as floating point, in fields that end in `_s`. Instants are of the switch's monotonic clock:
 only their differences mean something.
@@ -117,7 +118,9 @@ class _CauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Cause.ValueType
     CAUSE_NEVER_STARTED: _Cause.ValueType  # 6
     """The job was created, but its ranks gave up waiting, or none came."""
     CAUSE_SWITCH_ERROR: _Cause.ValueType  # 7
-    """The data plane could not be set up."""
+    """The data plane could not be set up, or had to be started again."""
+    CAUSE_EVICTED: _Cause.ValueType  # 8
+    """An operator ended the job."""
 
 class Cause(_Cause, metaclass=_CauseEnumTypeWrapper):
     """Why an epoch or a job ended."""
@@ -136,7 +139,9 @@ CAUSE_NOT_REJOINED: Cause.ValueType  # 5
 CAUSE_NEVER_STARTED: Cause.ValueType  # 6
 """The job was created, but its ranks gave up waiting, or none came."""
 CAUSE_SWITCH_ERROR: Cause.ValueType  # 7
-"""The data plane could not be set up."""
+"""The data plane could not be set up, or had to be started again."""
+CAUSE_EVICTED: Cause.ValueType  # 8
+"""An operator ended the job."""
 Global___Cause: _TypeAlias = Cause  # noqa: Y015
 
 @_typing.final
@@ -755,6 +760,85 @@ class LeaveResponse(_message.Message):
 Global___LeaveResponse: _TypeAlias = LeaveResponse  # noqa: Y015
 
 @_typing.final
+class EvictRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the job."""
+    reason: _builtins.str
+    """Why, for its ranks and the log; up to 200 characters, may be empty."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvictRequest: _TypeAlias = EvictRequest  # noqa: Y015
+
+@_typing.final
+class EvictResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvictResponse: _TypeAlias = EvictResponse  # noqa: Y015
+
+@_typing.final
+class DrainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFF_FIELD_NUMBER: _builtins.int
+    off: _builtins.bool
+    """Take new jobs again."""
+    def __init__(
+        self,
+        *,
+        off: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["off", b"off"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+
+@_typing.final
+class DrainResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: _builtins.int
+    jobs: _builtins.int
+    """How many jobs there are, which go on."""
+    def __init__(
+        self,
+        *,
+        jobs: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainResponse: _TypeAlias = DrainResponse  # noqa: Y015
+
+@_typing.final
 class WatchRequest(_message.Message):
     """---------------------------------------------------------------------------------------------- events"""
 
@@ -1285,7 +1369,7 @@ class ShardStats(_message.Message):
 
     @_builtins.property
     def drops(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Datagrams not used, by the name of the reason (inagg_wire.errors.Reason, for example "wrong_token")."""
+        """Datagrams dropped, by the name of the reason (inagg_wire.errors.Reason, for example "wrong_token")."""
 
     @_builtins.property
     def faults(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:

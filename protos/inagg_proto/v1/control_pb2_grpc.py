@@ -74,6 +74,16 @@ class ControlStub(object):
                 request_serializer=inagg__proto_dot_v1_dot_control__pb2.WhyRequest.SerializeToString,
                 response_deserializer=inagg__proto_dot_v1_dot_control__pb2.WhyResponse.FromString,
                 _registered_method=True)
+        self.Evict = channel.unary_unary(
+                '/inagg.v1.Control/Evict',
+                request_serializer=inagg__proto_dot_v1_dot_control__pb2.EvictRequest.SerializeToString,
+                response_deserializer=inagg__proto_dot_v1_dot_control__pb2.EvictResponse.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/inagg.v1.Control/Drain',
+                request_serializer=inagg__proto_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
+                response_deserializer=inagg__proto_dot_v1_dot_control__pb2.DrainResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServicer(object):
@@ -148,6 +158,22 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Evict(self, request, context):
+        """For operators: ends a job that others run; its ranks are told. Errors: NOT_FOUND, PERMISSION_DENIED (not an
+        operator).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """For operators: takes no new jobs from now on, or (`off`) takes them again. Jobs that run go on. Errors:
+        PERMISSION_DENIED (not an operator).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -190,6 +216,16 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Why,
                     request_deserializer=inagg__proto_dot_v1_dot_control__pb2.WhyRequest.FromString,
                     response_serializer=inagg__proto_dot_v1_dot_control__pb2.WhyResponse.SerializeToString,
+            ),
+            'Evict': grpc.unary_unary_rpc_method_handler(
+                    servicer.Evict,
+                    request_deserializer=inagg__proto_dot_v1_dot_control__pb2.EvictRequest.FromString,
+                    response_serializer=inagg__proto_dot_v1_dot_control__pb2.EvictResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=inagg__proto_dot_v1_dot_control__pb2.DrainRequest.FromString,
+                    response_serializer=inagg__proto_dot_v1_dot_control__pb2.DrainResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -408,6 +444,60 @@ class Control(object):
             '/inagg.v1.Control/Why',
             inagg__proto_dot_v1_dot_control__pb2.WhyRequest.SerializeToString,
             inagg__proto_dot_v1_dot_control__pb2.WhyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Evict(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/inagg.v1.Control/Evict',
+            inagg__proto_dot_v1_dot_control__pb2.EvictRequest.SerializeToString,
+            inagg__proto_dot_v1_dot_control__pb2.EvictResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/inagg.v1.Control/Drain',
+            inagg__proto_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
+            inagg__proto_dot_v1_dot_control__pb2.DrainResponse.FromString,
             options,
             channel_credentials,
             insecure,

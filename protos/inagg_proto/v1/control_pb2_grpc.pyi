@@ -9,9 +9,10 @@ calls Heartbeat at the interval that the epoch names, keeps a Watch open to hear
 calls Leave. What breaks (a rank that vanished, a switch that restarted, a lost connection) ends the epoch; the
 ranks call Join again, bringing what they had, and go on in the next one.
 
-Errors are gRPC status codes with one sentence that says what to do. Create, Join, Heartbeat and Leave need the
-shared secret, if the switch was given one, as metadata `authorization: Bearer SECRET`; the calls that only read
-(Watch, List, Stats, Why) do not. A token is told to the members of its job only.
+Errors are gRPC status codes with one sentence that says what to do; text that callers gave is in it with control
+characters escaped. All calls need a secret, if the switch was given any, as metadata `authorization: Bearer SECRET`.
+Where secrets have names, or clients show certificates, callers have quotas by name, and some are operators. A token
+is told to the members of its job only.
 
 Times are seconds as floating point, in fields that end in `_s`. Instants are of the switch's monotonic clock:
 only their differences mean something.
@@ -80,6 +81,14 @@ class ControlStub:
     """Says what a job waits for: ranks that have not joined, slots with incomplete sums and the ranks that these miss,
     members that are silent.
     """
+    Evict: _grpc.UnaryUnaryMultiCallable[_control_pb2.EvictRequest, _control_pb2.EvictResponse]
+    """For operators: ends a job that others run; its ranks are told. Errors: NOT_FOUND, PERMISSION_DENIED (not an
+    operator).
+    """
+    Drain: _grpc.UnaryUnaryMultiCallable[_control_pb2.DrainRequest, _control_pb2.DrainResponse]
+    """For operators: takes no new jobs from now on, or (`off`) takes them again. Jobs that run go on. Errors:
+    PERMISSION_DENIED (not an operator).
+    """
 
 @_typing.type_check_only
 class ControlAsyncStub(ControlStub):
@@ -118,6 +127,14 @@ class ControlAsyncStub(ControlStub):
     Why: _aio.UnaryUnaryMultiCallable[_control_pb2.WhyRequest, _control_pb2.WhyResponse]  # type: ignore[assignment]
     """Says what a job waits for: ranks that have not joined, slots with incomplete sums and the ranks that these miss,
     members that are silent.
+    """
+    Evict: _aio.UnaryUnaryMultiCallable[_control_pb2.EvictRequest, _control_pb2.EvictResponse]  # type: ignore[assignment]
+    """For operators: ends a job that others run; its ranks are told. Errors: NOT_FOUND, PERMISSION_DENIED (not an
+    operator).
+    """
+    Drain: _aio.UnaryUnaryMultiCallable[_control_pb2.DrainRequest, _control_pb2.DrainResponse]  # type: ignore[assignment]
+    """For operators: takes no new jobs from now on, or (`off`) takes them again. Jobs that run go on. Errors:
+    PERMISSION_DENIED (not an operator).
     """
 
 class ControlServicer(metaclass=_abc_1.ABCMeta):
@@ -202,6 +219,26 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_control_pb2.WhyResponse, _abc.Awaitable[_control_pb2.WhyResponse]]:
         """Says what a job waits for: ranks that have not joined, slots with incomplete sums and the ranks that these miss,
         members that are silent.
+        """
+
+    @_abc_1.abstractmethod
+    def Evict(
+        self,
+        request: _control_pb2.EvictRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.EvictResponse, _abc.Awaitable[_control_pb2.EvictResponse]]:
+        """For operators: ends a job that others run; its ranks are told. Errors: NOT_FOUND, PERMISSION_DENIED (not an
+        operator).
+        """
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _control_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.DrainResponse, _abc.Awaitable[_control_pb2.DrainResponse]]:
+        """For operators: takes no new jobs from now on, or (`off`) takes them again. Jobs that run go on. Errors:
+        PERMISSION_DENIED (not an operator).
         """
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,7 +1,6 @@
-"""The control plane: jobs, leases, epochs and membership, served over gRPC.
+"""The control plane's decisions: no input, no output, no clock; `inagg_switch.service` serves them over gRPC.
 
-What decides does no input or output and is given the time: `registry` (all jobs), `jobs` (one job), `leases`,
-`admission`, `resume`, `explain`. What does input and output decides nothing: `service` (the gRPC calls),
-`driving` (the calls to the switch), `server` (addresses, TLS, health), `metrics` (Prometheus). `client` and `cli` are
-the command line.
+`registry` has all jobs, `jobs` one of them, `members` its ranks, `states` their states, `claims` who may be a rank,
+`admission` what fits, `leases` which slots, `epochs` what begins when all are there, `policy` the limits, `events` what
+comes out, `stall_detector` and `explain` why a job waits.
 """

@@ -13,9 +13,9 @@ from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500, Op, datagram_bytes
 from inagg_wire.slots import slots_for_window
 
 from ..driver import Limits
-from .errors import Code, ControlError
 from .leases import LeasePool
 from .policy import HEARTBEAT_LIMIT_MIN_S, LIMIT_MAX_S
+from .refusals import Code, ControlError
 from .text import count_text
 
 NAME_CHARS_MAX: Final = 64

@@ -10,7 +10,7 @@ from inagg_wire.slots import Lease
 from ..driver import Address, Binding
 from .admission import JobSpec
 from .events import Epoch
-from .members import Claim
+from .members import JoinRequest
 
 
 def prepare(
@@ -20,7 +20,7 @@ def prepare(
     token: int,
     seed: int,
     leases: Sequence[Lease],
-    claims: Sequence[Claim],
+    claims: Sequence[JoinRequest],
     groups: Sequence[Address | None],
 ) -> Epoch:
     """The epoch after ``last_epoch`` of job number ``job``; ``claims`` has all ranks in order.
@@ -29,8 +29,8 @@ def prepare(
     smallest block that any of them still needs. Bindings have the ``seed`` that gives the same noise wherever the lease
     lies. ``groups``: where each shard may multicast the results to; it does if all ranks can listen.
     """
-    listening = all(claim.multicast for claim in claims)
-    brought = [claim.resume.epoch for claim in claims if claim.resume is not None]
+    listening = all(request.multicast for request in claims)
+    brought = [request.resume.epoch for request in claims if request.resume is not None]
     bindings = tuple(
         Binding(
             job=job,
@@ -39,8 +39,8 @@ def prepare(
             lanes=spec.lanes,
             lease=lease,
             seed=seed_for_lease(seed, lease.base),
-            workers=tuple(claim.addresses[shard] for claim in claims),
-            resume_block=min(claim.next_block(shard) for claim in claims),
+            workers=tuple(request.addresses[shard] for request in claims),
+            resume_block=min(request.next_block(shard) for request in claims),
             group=groups[shard] if listening else None,
         )
         for shard, lease in enumerate(leases)

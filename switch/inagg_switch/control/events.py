@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ..driver import Binding
-from .errors import ControlError
+from .refusals import ControlError
 
 
 class Cause(IntEnum):
@@ -22,6 +22,7 @@ class Cause(IntEnum):
     NOT_REJOINED = 5
     NEVER_STARTED = 6
     SWITCH_ERROR = 7
+    EVICTED = 8
 
 
 # ------------------------------------------------------------------------------------------ news of a job
@@ -98,7 +99,7 @@ Event = EpochStarted | EpochEnded | MemberJoined | MemberFailed | MemberLeft | S
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Tell the watchers of job number ``job``."""
+    """Tell the subscribers of job number ``job``."""
 
     job: int
     name: str
@@ -146,4 +147,13 @@ class Unbind:
     job: int
 
 
-Output = Emit | Admitted | Refused | Bind | Unbind
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A mistake of ours met this job, which has been ended for it. For the log."""
+
+    job: int
+    name: str
+    error: Exception
+
+
+Output = Emit | Admitted | Refused | Bind | Unbind | Bug

@@ -13,16 +13,16 @@ from dataclasses import replace
 from ..driver import Address
 from . import events as ev
 from .admission import JobSpec
-from .claims import check_addresses, check_claimant, check_history, check_together
 from .epochs import prepare
-from .errors import Code, ControlError
 from .events import Cause
+from .join_checks import check_addresses, check_claimant, check_history, check_together
 from .leases import LeasePool, NoRoom
-from .members import Claim, Member, Roster, Ticket
+from .members import JoinRequest, Member, Roster, Ticket
 from .policy import Policy
+from .refusals import Code, ControlError
+from .stall_detector import Observation, StallDetector
 from .states import JOB_TRANSITIONS, WATCHED, JobState, JobTrigger, MemberState, MemberTrigger
 from .text import deserted_text, failed_text, given_up_text, ranks_text, seconds_text, too_late_text
-from .watching import Observation, Watching
 
 
 class Job:
@@ -53,7 +53,7 @@ class Job:
         self.unjoined_limit_s = policy.join_timeout_s
         self.state = JobState.JOINING
         self.roster = Roster(spec.workers)
-        self.watching = Watching(spec.workers, policy.stall_after_s)
+        self.watching = StallDetector(spec.workers, policy.stall_after_s)
         self.created_at = now
         self.ends_at = None if implicit else now + self.unjoined_limit_s
         """When the job is ended unless the ranks that are missing come; None: nothing threatens it."""
@@ -96,7 +96,7 @@ class Job:
     def member(self, rank: int, identity: int) -> Member:
         """The member that is ``rank``. Raises `ControlError` if ``identity`` is not it."""
         member = self.roster.by_rank.get(rank)
-        if member is None or member.claim.member != identity:
+        if member is None or member.request.member != identity:
             who = "no process is" if member is None else "another process is"
             raise ControlError(
                 Code.FAILED_PRECONDITION,
@@ -106,65 +106,67 @@ class Job:
 
     # ---------------------------------------------------------------------------------- the barrier
 
-    def join(self, now: float, claim: Claim, ticket: Ticket) -> None:
-        """Put ``claim`` into the barrier. Its ticket will be admitted or refused, perhaps at once.
+    def join(self, now: float, request: JoinRequest, ticket: Ticket) -> None:
+        """Put ``request`` into the barrier. Its ticket will be admitted or refused, perhaps at once.
 
         Raises `ControlError`, and then nothing has changed.
         """
-        rank = claim.rank
-        check_claimant(self.spec, self.state, self.roster, claim, now, self.heartbeat_limit_s)
-        if self._running is not None and self._repeats_the_last(claim):
+        rank = request.rank
+        check_claimant(self.spec, self.state, self.roster, request, now, self.heartbeat_limit_s)
+        if self._running is not None and self._repeats_the_last(request):
             self.roster.by_rank[rank].heard_at = now
             self._outputs.append(ev.Admitted(ticket.number, self._running))
             return
-        others = [member.claim for member in self.roster.waiting() if member.rank != rank]
+        others = [member.request for member in self.roster.waiting() if member.rank != rank]
         # Once the switch was told of slots they must not change: another job could get them while it still uses them.
         adopt = not self.ever_bound and all(other.resume is None for other in others)
-        check_history(self.spec, self.epoch if self.ran else 0, self.seed, self.leases, claim, adopt=adopt)
-        check_together(self.spec, claim, others)
-        check_addresses(self.spec, claim, others)
+        check_history(self.spec, self.epoch if self.ran else 0, self.seed, self.leases, request, adopt=adopt)
+        check_together(self.spec, request, others)
+        check_addresses(self.spec, request, others)
         if adopt:
-            self._adopt(claim)
+            self._adopt(request)
 
         # From here on nothing is refused.
         if self.state is JobState.RUNNING:
-            reason = f": {claim.resume.reason}" if claim.resume is not None and claim.resume.reason else ""
+            reason = f": {request.resume.reason}" if request.resume is not None and request.resume.reason else ""
             self._break(now, Cause.NEW_EPOCH, rank, f"rank {rank} asked for a new epoch{reason}")
         elif self.state is JobState.BINDING:
             self._unready()
         member = self.roster.by_rank.get(rank)
-        if member is None or member.claim.member != claim.member:
-            member = self.roster.by_rank[rank] = Member(claim, heard_at=now)
+        if member is None or member.request.member != request.member:
+            member = self.roster.by_rank[rank] = Member(request, heard_at=now)
         elif member.ticket is not None:
             self._refuse(member, Code.ABORTED, f"rank {rank} of job {self.name!r} called Join again")
         member.go(MemberTrigger.JOIN)
-        member.claim, member.ticket, member.heard_at = claim, ticket, now
+        member.request, member.ticket, member.heard_at = request, ticket, now
         missing = self.roster.missing()
         self._emit(now, ev.MemberJoined(rank, missing))
         self._settle(now)
         if not missing:
             self._bind()
 
-    def _repeats_the_last(self, claim: Claim) -> bool:
+    def _repeats_the_last(self, request: JoinRequest) -> bool:
         """Whether a call is the one that led to the running epoch, made again because its reply was lost."""
-        known = claim.resume.epoch if claim.resume is not None else 0
-        member = self.roster.by_rank.get(claim.rank)
-        return self.state is JobState.RUNNING and known < self.epoch and member is not None and member.claim == claim
+        known = request.resume.epoch if request.resume is not None else 0
+        member = self.roster.by_rank.get(request.rank)
+        return (
+            self.state is JobState.RUNNING and known < self.epoch and member is not None and member.request == request
+        )
 
-    def _adopt(self, claim: Claim) -> None:
+    def _adopt(self, request: JoinRequest) -> None:
         """Take over the seed and the slots that a rank had before this switch (re)started."""
-        if claim.resume is None:
+        if request.resume is None:
             return
-        bases = [position.lease.base for position in claim.resume.shards]
+        bases = [position.lease.base for position in request.resume.shards]
         try:
             self.leases = self._pool.move(self.leases, bases)
         except NoRoom as error:
             raise ControlError(
                 Code.FAILED_PRECONDITION,
-                f"rank {claim.rank} cannot go on with job {self.name!r}: {error}, and with other slots "
+                f"rank {request.rank} cannot go on with job {self.name!r}: {error}, and with other slots "
                 "results would be rounded otherwise; end the job that has them (`inagg jobs`), or start all ranks anew",
             ) from None
-        self.seed = claim.resume.seed
+        self.seed = request.resume.seed
 
     def _bind(self) -> None:
         self._go(JobTrigger.FULL)
@@ -172,7 +174,7 @@ class Job:
         last = self._token
         while self._token in (0, last):
             self._token = self._draw_token()
-        claims = [member.claim for member in self.roster]
+        claims = [member.request for member in self.roster]
         self._running = prepare(
             self.number, self.spec, self.epoch, self._token, self.seed, self.leases, claims, self._groups
         )
@@ -245,8 +247,14 @@ class Job:
             self._settle(now)
 
     def observe(self, now: float, seen: Observation) -> None:
-        """Take note of what the switch shows of the job."""
+        """Take note of what the switch shows of the job. A contribution is a sign of life as good as a heartbeat: a
+        worker that sends is not given up because the control connection is slow."""
+        before = [progress.grew_at for progress in self.watching.progress]
         stall = self.watching.observe(now, seen)
+        for rank, (progress, grew_at) in enumerate(zip(self.watching.progress, before, strict=True)):
+            member = self.roster.by_rank.get(rank)
+            if progress.grew_at != grew_at and member is not None and member.state is MemberState.ACTIVE:
+                member.heard_at = now
         if stall is not None and self.state is JobState.RUNNING:
             self._emit(now, stall)
 
@@ -279,7 +287,7 @@ class Job:
         text = failed_text(self.name, rank, silent_s, progress.contributions, last_s, slots)
         self._emit(now, ev.MemberFailed(rank, silent_s, progress.contributions, last_s, slots, text))
 
-    def _break(self, now: float, cause: Cause, rank: int, text: str) -> None:
+    def _break(self, now: float, cause: Cause, rank: int | None, text: str) -> None:
         """The running epoch is over."""
         self._go(JobTrigger.BREAK)
         self.epoch_started_at, self._running, self.last_epoch_end = None, None, text
@@ -287,6 +295,17 @@ class Job:
             if member.state is MemberState.ACTIVE:
                 member.go(MemberTrigger.BREAK)
         self._emit(now, ev.EpochEnded(self.epoch, cause, rank, text))
+
+    def switch_restarted(self, now: float, text: str) -> None:
+        """A part of the switch has forgotten the job: its ranks need a new epoch."""
+        if self.state is JobState.RUNNING:
+            self._break(now, Cause.SWITCH_ERROR, None, text)
+            self._settle(now)
+        elif self.state is JobState.BINDING:
+            self._unready()
+            self._settle(now)
+            if self.ended is None and not self.roster.missing():
+                self._bind()
 
     def _unready(self) -> None:
         """Who joins has changed while the switch was being told: back to the barrier, for those who still wait."""
@@ -308,12 +327,21 @@ class Job:
     def end(self, now: float, cause: Cause, rank: int | None, text: str, code: Code = Code.ABORTED) -> None:
         """End the job: refuse who waits (with ``code``), and have the switch drop it."""
         self._go(JobTrigger.END)
-        self.ended = ev.JobEnded(cause, rank, text)
+        self._over(now, ev.JobEnded(cause, rank, text), code)
+
+    def abandon(self, now: float, text: str) -> None:
+        """End the job whatever state it is in: a mistake of ours met it."""
+        if self.ended is None:
+            self.state = JobState.ENDING
+            self._over(now, ev.JobEnded(Cause.SWITCH_ERROR, None, text), Code.INTERNAL)
+
+    def _over(self, now: float, ended: ev.JobEnded, code: Code) -> None:
+        self.ended = ended
         self.ends_at = self.epoch_started_at = self._running = None
         for member in self.roster:
             if member.ticket is not None:
-                self._refuse(member, code, text)
-        self._emit(now, self.ended)
+                self._refuse(member, code, ended.text)
+        self._emit(now, ended)
         if self.ever_bound:
             self._outputs.append(ev.Unbind(self.number))
 

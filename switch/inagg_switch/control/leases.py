@@ -21,7 +21,7 @@ class NoRoom(Exception):
 
 
 @dataclass(slots=True)
-class Buddies:
+class BuddyAllocator:
     """The slots of one shard; ``slots`` is a power of two. Raises ValueError if it is not."""
 
     slots: int
@@ -92,7 +92,7 @@ class LeasePool:
     """The slots of all shards. A job has one lease on each, of the same size: all of them or none."""
 
     def __init__(self, slots: Sequence[int]) -> None:
-        self.shards = tuple(Buddies(n) for n in slots)
+        self.shards = tuple(BuddyAllocator(n) for n in slots)
 
     @property
     def largest_free(self) -> int:

@@ -30,7 +30,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class JoinRequest:
     """A process that wants to be a rank. ``addresses`` has one per shard; ``resume`` None: it starts at block 0.
     ``multicast``: it can take results from a group."""
 
@@ -65,7 +65,7 @@ class Ticket:
 class Member:
     """The process that is a rank, since it claimed it."""
 
-    claim: Claim
+    request: JoinRequest
     heard_at: float
     state: MemberState = MemberState.WAITING
     ticket: Ticket | None = None
@@ -75,7 +75,7 @@ class Member:
     @property
     def rank(self) -> int:
         """The rank."""
-        return self.claim.rank
+        return self.request.rank
 
     @property
     def alive(self) -> bool:

@@ -36,20 +36,32 @@ class Policy:
     join_timeout_s: float = 300.0
     """Longest wait in one Join, and how long a created job waits for its first rank."""
     stall_after_s: float = 5.0
-    """How old an incomplete sum must be before watchers are told of a stall."""
+    """How old an incomplete sum must be before subscribers are told of a stall."""
     tick_interval_s: float = 0.1
     """How often limits are looked at: the error of every limit above."""
     poll_interval_s: float = 1.0
     """How often the switch's counters are read."""
+    read_interval_s: float = 0.05
+    """How often, at most, one and the same question (Stats, Why, List) is answered anew; who asks together shares."""
+    reads_max: int = 256
+    """Such questions in progress, until their answers have been taken: a client that does not read holds memory."""
     unbind_retry_s: float = 1.0
     """First wait before a failed unbinding is tried again; doubled up to 64 times this."""
+    heartbeat_limit_max_s: float = LIMIT_MAX_S
+    rejoin_limit_max_s: float = LIMIT_MAX_S
+    """The most that a job may ask for of the first two: so long it keeps its slots when nobody is there."""
     jobs_max: int = 1024
+    quota_jobs: int | None = None
+    quota_slots: int | None = None
+    quota_watches: int | None = None
+    """Of each principal (`service.security`): jobs, slots on each shard, and open watches; None: no more than there
+    are."""
     ended_kept: int = 64
     """Ended jobs that are remembered, so that a late call can be told why."""
     watchers_per_job_max: int = 128
     """32 ranks, each with a stream that the switch may not know to be broken yet, and operators."""
     watch_queue_max: int = 256
-    """Events that a watcher may lie behind before its stream is ended."""
+    """Events that a subscriber may lie behind before its stream is ended."""
     calls_max: int = 65536
     """Calls in progress, over all jobs: 1024 jobs of 32 ranks, each with a Join or a Watch open, twice."""
 
@@ -58,9 +70,17 @@ class Policy:
             raise ValueError(f"heartbeat_limit_s is {self.heartbeat_limit_s}: choose {HEARTBEAT_LIMIT_MIN_S} or more")
         if not 0 <= self.rejoin_limit_s <= LIMIT_MAX_S:
             raise ValueError(f"rejoin_limit_s is {self.rejoin_limit_s}: choose 0 to {LIMIT_MAX_S:.0f}")
+        for name in ("heartbeat_limit", "rejoin_limit"):
+            usual, most = getattr(self, f"{name}_s"), getattr(self, f"{name}_max_s")
+            if not usual <= most <= LIMIT_MAX_S:
+                raise ValueError(f"{name}_max_s is {most:g}: choose {usual:g}, which is usual, to {LIMIT_MAX_S:.0f}")
+        if any(quota is not None and quota < 1 for quota in (self.quota_jobs, self.quota_slots, self.quota_watches)):
+            raise ValueError("a quota must be at least 1")
         if min(self.join_timeout_s, self.tick_interval_s, self.poll_interval_s, self.unbind_retry_s) <= 0:
             raise ValueError("timeouts and intervals must be above 0")
         if not 1 <= self.jobs_max < JOB_NUMBER_MAX:
             raise ValueError(f"jobs_max is {self.jobs_max}: choose 1 to {JOB_NUMBER_MAX - 1}")
-        if min(self.ended_kept, self.watchers_per_job_max, self.watch_queue_max, self.calls_max) < 1:
-            raise ValueError("ended_kept, watchers_per_job_max, watch_queue_max and calls_max must be at least 1")
+        if min(self.ended_kept, self.watchers_per_job_max, self.watch_queue_max, self.calls_max, self.reads_max) < 1:
+            raise ValueError(
+                "ended_kept, watchers_per_job_max, watch_queue_max, calls_max and reads_max must be at least 1"
+            )

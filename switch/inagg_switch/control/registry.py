@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..driver import Limits, Shard
-from ..multicast import group_of
+from ..driver import Address, Limits, Shard
+from ..multicast_groups import group_of
 from . import events as ev
 from .admission import JobSpec, no_room
-from .errors import Code, ControlError
 from .events import Cause
 from .jobs import Job
 from .leases import LeasePool, NoRoom
-from .members import Claim, Ticket
+from .members import JoinRequest, Ticket
 from .policy import JOB_NUMBER_MAX, Policy
+from .refusals import Code, ControlError
+from .stall_detector import Observation
 from .states import JobState
 from .text import draining_text, seconds_text
-from .watching import Observation
 
 UNBIND_BACKOFF_MAX = 64
 """The wait between attempts to unbind grows to this many times the first."""
@@ -59,9 +60,14 @@ class Registry:
     """The jobs of one switch. ``draw`` gives 32 random bits, for tokens and seeds."""
 
     def __init__(
-        self, shards: Sequence[Shard], limits: Limits, policy: Policy, draw: Callable[[], int] = draw_32_bits
+        self,
+        shards: Sequence[Shard],
+        limits: Limits,
+        policy: Policy,
+        draw: Callable[[], int] = draw_32_bits,
+        admit: Callable[[Sequence[tuple[Address, ...]]], str | None] = lambda workers: None,
     ) -> None:
-        """Raises ValueError for a switch on which no job could ever run."""
+        """``admit``: as `Driver.admit`. Raises ValueError for a switch on which no job could ever run."""
         if not shards or any(shard.slots < 2 for shard in shards):
             raise ValueError("a switch needs at least one shard, and two slots on each")
         self.shards = tuple(shards)
@@ -76,10 +82,13 @@ class Registry:
         self.ended: deque[Ended] = deque(maxlen=policy.ended_kept)
         self.ended_by_cause: Counter[Cause] = Counter()
         """How many jobs have ended, since the switch started."""
+        self.principals: dict[int, str] = {}
+        """Who asked for each job, by its number."""
         self.draining = False
         """Whether new jobs are refused, since the switch is to stop."""
         self._by_number: dict[int, Job] = {}
         self._draw = draw
+        self._admit = admit
         self._outputs: list[ev.Output] = []
         self._last_number = 0
         self._last_ticket = 0
@@ -112,58 +121,63 @@ class Registry:
 
     # ---------------------------------------------------------------------------------- calls
 
-    def create(self, now: float, spec: JobSpec) -> tuple[Job, bool]:
-        """The job that ``spec`` describes, and whether it is new. Raises `ControlError`; then nothing has changed."""
+    def create(self, now: float, spec: JobSpec, principal: str = "") -> tuple[Job, bool]:
+        """The job that ``spec`` describes, and whether it is new; ``principal`` is who asks for it, and has a quota.
+        Raises `ControlError`; then nothing has changed."""
         job = self.by_name.get(spec.name)
         if job is None:
-            return self._create(now, spec, implicit=False), True
+            return self._create(now, spec, principal, implicit=False), True
         self._compare(job, spec)
         return job, False
 
-    def join(self, now: float, job: JobSpec | str, claim: Claim, deadline: float) -> Ticket:
-        """Let ``claim`` join the job of that spec (which is created if need be) or name; the ticket waits.
+    def join(
+        self, now: float, job: JobSpec | str, request: JoinRequest, deadline: float, principal: str = ""
+    ) -> Ticket:
+        """Let ``request`` join the job of that spec (which is created if need be) or name; the ticket waits.
 
         Raises `ControlError`; then nothing has changed.
         """
         if isinstance(job, str):
             found, is_new = self.find(now, job), False
-            self._check_rank(found.spec, claim)
+            self._check_rank(found.spec, request)
         else:
-            self._check_rank(job, claim)
+            self._check_rank(job, request)
             is_new = job.name not in self.by_name
             if is_new:
-                found = self._create(now, job, implicit=True)
+                found = self._create(now, job, principal, implicit=True)
             else:
                 self._compare(found := self.by_name[job.name], job)
         self._last_ticket += 1
-        ticket = Ticket(self._last_ticket, found.number, claim.rank, now, deadline)
+        ticket = Ticket(self._last_ticket, found.number, request.rank, now, deadline)
         try:
-            found.join(now, claim, ticket)
+            with self._one_job(now, found, called=True):
+                self._check_workers(found, request)
+                found.join(now, request, ticket)
         except ControlError:
-            if is_new:
+            if is_new and found.ended is None:
                 self._forget(found)
             raise
-        self._reap(now, found)
         return ticket
 
     def abandon(self, now: float, ticket: Ticket) -> None:
         """The Join of ``ticket`` was cancelled. Nothing happens if it no longer waits."""
         job = self._by_number.get(ticket.job)
         if job is not None and job.ended is None:
-            job.give_up(now, ticket)
-            self._reap(now, job)
+            with self._one_job(now, job):
+                job.give_up(now, ticket)
 
     def heartbeat(self, now: float, name: str, rank: int, member: int) -> Job:
         """A sign of life; the result is the job. Raises `ControlError`."""
         job = self.find(now, name)
-        job.heartbeat(now, rank, member)
+        with self._one_job(now, job, called=True):
+            job.heartbeat(now, rank, member)
         return job
 
     def leave(self, now: float, name: str, rank: int, member: int, *, end: bool = False, reason: str = "") -> Job:
         """A rank leaves; the result is the job, which may have ended by it. Raises `ControlError`."""
         job = self.find(now, name)
-        job.leave(now, rank, member, end=end, reason=reason)
-        self._reap(now, job)
+        with self._one_job(now, job, called=True):
+            job.leave(now, rank, member, end=end, reason=reason)
         return job
 
     # ---------------------------------------------------------------------------------- time and the switch
@@ -171,8 +185,8 @@ class Registry:
     def tick(self, now: float) -> None:
         """Apply every limit that has passed."""
         for job in self.jobs():
-            job.tick(now)
-            self._reap(now, job)
+            with self._one_job(now, job):
+                job.tick(now)
         for number, retry in self.retries.items():
             if now >= retry.at:
                 self._outputs.append(ev.Unbind(number))
@@ -180,32 +194,53 @@ class Registry:
 
     def refuse_new(self, now: float) -> None:
         """Refuse new jobs from now on, and end those that wait for their ranks to join for the first time: they have
-        lost nothing yet. Jobs that have run go on, and their ranks may come back."""
+        lost nothing yet. Jobs that have run, here or before this switch was started, go on, and their ranks may come
+        back: an end would be final for them, and what they have is in no other place."""
         self.draining = True
         for job in self.jobs():
-            if job.state is JobState.JOINING and not job.ran:
+            has_run = job.ran or any(member.request.resume is not None for member in job.roster)
+            if job.state is JobState.JOINING and not has_run:
                 job.end(now, Cause.NEVER_STARTED, None, draining_text(job.name), Code.UNAVAILABLE)
                 self._reap(now, job)
+
+    def accept_new(self) -> None:
+        """Take new jobs again."""
+        self.draining = False
+
+    def evict(self, now: float, name: str, reason: str) -> None:
+        """An operator ends a job. Raises `ControlError`."""
+        job = self.find(now, name)
+        because = f": {reason}" if reason else ""
+        with self._one_job(now, job, called=True):
+            job.end(now, Cause.EVICTED, None, f"an operator of the switch ended job {name!r}{because}")
 
     def observe(self, now: float, number: int, seen: Observation) -> None:
         """What the switch shows of a job. Ignored for one that has ended since."""
         job = self._by_number.get(number)
         if job is not None and job.ended is None:
-            job.observe(now, seen)
+            with self._one_job(now, job):
+                job.observe(now, seen)
+
+    def shard_restarted(self, now: float, shard: int) -> None:
+        """A shard has died and was started again: it knows no job any more, so each needs a new epoch."""
+        for job in self.jobs():
+            with self._one_job(now, job):
+                job.switch_restarted(now, f"shard {shard} of the switch had to be started again")
 
     def bound(self, now: float, number: int, serial: int) -> None:
         """The switch has done `Bind`."""
         job = self._by_number.get(number)
         if job is not None:
-            job.bound(now, serial)
+            with self._one_job(now, job):
+                job.bound(now, serial)
 
     def bind_failed(self, now: float, number: int, text: str) -> None:
         """The switch could not do `Bind`: this job ends, and no other is touched."""
         job = self._by_number.get(number)
         if job is not None and job.ended is None:
             sentence = f"job {job.name!r} ended, as the switch could not be set up for it: {text}"
-            job.end(now, Cause.SWITCH_ERROR, None, sentence, Code.INTERNAL)
-            self._reap(now, job)
+            with self._one_job(now, job):
+                job.end(now, Cause.SWITCH_ERROR, None, sentence, Code.INTERNAL)
 
     def unbound(self, number: int) -> None:
         """The switch has done `Unbind`: the slots are free."""
@@ -227,13 +262,15 @@ class Registry:
 
     # ---------------------------------------------------------------------------------- small change
 
-    def _create(self, now: float, spec: JobSpec, *, implicit: bool) -> Job:
+    def _create(self, now: float, spec: JobSpec, principal: str, *, implicit: bool) -> Job:
+        self._check_quota(spec, principal)
         if self.draining:
             raise ControlError(Code.UNAVAILABLE, draining_text(spec.name))
-        if len(self._by_number) >= self.policy.jobs_max:
+        most = min(self.policy.jobs_max, self.limits.jobs)
+        if len(self._by_number) >= most:
             raise ControlError(
                 Code.RESOURCE_EXHAUSTED,
-                f"no room for job {spec.name!r}: this switch keeps {self.policy.jobs_max} jobs; wait until one ends "
+                f"no room for job {spec.name!r}: this switch keeps {most} jobs; wait until one ends "
                 "(`inagg jobs` lists them)",
             )
         number = self._free_number()
@@ -250,8 +287,33 @@ class Registry:
         except NoRoom:
             raise no_room(spec, self.pool, len(self._by_number)) from None
         self._last_number = number
+        self.principals[number] = principal
         self.by_name[spec.name] = self._by_number[number] = job
         return job
+
+    def _check_quota(self, spec: JobSpec, principal: str) -> None:
+        """Raises `ControlError` if ``principal`` would have more than its share, or a limit is too long."""
+        policy = self.policy
+        for name in ("heartbeat_limit_s", "rejoin_limit_s"):
+            asked, most = getattr(spec, name), getattr(policy, name.replace("_s", "_max_s"))
+            if asked is not None and asked > most:
+                raise ControlError(
+                    Code.INVALID_ARGUMENT,
+                    f"job {spec.name!r} cannot have {name} {asked:g}: this switch takes up to {most:g} seconds",
+                )
+        mine = [self._by_number[number] for number, owner in self.principals.items() if owner == principal]
+        slots = sum(job.spec.slots for job in mine)
+        who = repr(principal) if principal else "whoever has no name of his own"
+        for quota, asked, what in (
+            (policy.quota_jobs, len(mine) + 1, "jobs"),
+            (policy.quota_slots, slots + spec.slots, "slots on each shard"),
+        ):
+            if quota is not None and asked > quota:
+                raise ControlError(
+                    Code.RESOURCE_EXHAUSTED,
+                    f"no room for job {spec.name!r}: {who} may have {quota} {what} at a time, and would have {asked}; "
+                    "wait until a job ends (`inagg jobs` lists them), or ask the operator",
+                )
 
     def _free_number(self) -> int:
         """The next free number after the last one, so that a number comes back as late as possible."""
@@ -271,11 +333,21 @@ class Registry:
             )
 
     @staticmethod
-    def _check_rank(spec: JobSpec, claim: Claim) -> None:
-        if claim.rank >= spec.workers:
+    def _check_rank(spec: JobSpec, request: JoinRequest) -> None:
+        if request.rank >= spec.workers:
             raise ControlError(
                 Code.INVALID_ARGUMENT,
-                f"rank {claim.rank} cannot join job {spec.name!r}, which has ranks 0 to {spec.workers - 1}",
+                f"rank {request.rank} cannot join job {spec.name!r}, which has ranks 0 to {spec.workers - 1}",
+            )
+
+    def _check_workers(self, job: Job, request: JoinRequest) -> None:
+        """Raises `ControlError` if the switch cannot serve the rank where it is, with those that wait already: what
+        does not fit is told to the first whom it concerns, not to all when the last has come."""
+        others = [member.request.addresses for member in job.roster.waiting() if member.rank != request.rank]
+        why = self._admit([*others, request.addresses])
+        if why is not None:
+            raise ControlError(
+                Code.FAILED_PRECONDITION, f"rank {request.rank} cannot join job {job.name!r} from here: {why}"
             )
 
     def _reap(self, now: float, job: Job) -> None:
@@ -291,10 +363,27 @@ class Registry:
         else:
             self._free(job)
 
+    @contextmanager
+    def _one_job(self, now: float, job: Job, *, called: bool = False) -> Iterator[None]:
+        """Around what is done with a job; if that has ended it, it is cleared away. A mistake of ours in there ends
+        this job and no other; who ``called`` gets it as a `ControlError`."""
+        try:
+            yield
+        except ControlError:
+            raise
+        except Exception as error:
+            self._outputs.append(ev.Bug(job.number, job.name, error))
+            text = f"job {job.name!r} ended by a mistake in the switch's control plane; its log has the details"
+            job.abandon(now, text)
+            if called:
+                raise ControlError(Code.INTERNAL, text) from error
+        finally:
+            self._reap(now, job)
+
     def _forget(self, job: Job) -> None:
         del self.by_name[job.name]
         self._free(job)
 
     def _free(self, job: Job) -> None:
         self.pool.release(job.leases)
-        del self._by_number[job.number]
+        del self._by_number[job.number], self.principals[job.number]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+TEXT_CHARS_MAX: Final = 1000
+"""Of an error: gRPC sends it in metadata, which are 8 KB at most, and a character of plain English is a byte there."""
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -59,6 +63,19 @@ def given_up_text(job: str, rank: int, heartbeat_limit_s: float | None) -> str:
         f"rank {rank} of job {job!r} was silent for more than {seconds_text(heartbeat_limit_s)} and has been given up: "
         "join again, bringing what it had"
     )
+
+
+def printable(text: str) -> str:
+    """``text`` of somebody else, which may do nothing to a terminal or a log: line ends and control characters are
+    written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def bounded(text: str) -> str:
+    """The same, and no longer than `TEXT_CHARS_MAX`; what is not ASCII, which takes up to 12 bytes, is escaped too."""
+    text = printable(text).encode("ascii", "backslashreplace").decode("ascii")
+    half = TEXT_CHARS_MAX // 2
+    return text if len(text) <= TEXT_CHARS_MAX else f"{text[:half]} ... {text[-half:]}"
 
 
 def draining_text(job: str) -> str:

@@ -1,6 +1,6 @@
 """Switches that run the P4 program: what they are told, as data, and how their counters are read.
 
-Nothing here opens a connection: `plane.Plane` is what a P4Runtime or BF Runtime client implements.
+`plane.Plane` is what a switch can be asked; `bmv2` and `tofino` open the connections that implement it.
 """
 
 from typing import Final

@@ -16,7 +16,7 @@ from inagg_wire.layout import Op
 
 from ..driver import Binding, DriverError
 from .network import Host, Network, number
-from .plane import Copy, Entry, Group, Masked
+from .plane import Entry, Group, Masked, Replica
 
 FLOOD_GROUP: Final = 1
 """The multicast group of frames whose destination is not known."""
@@ -60,7 +60,7 @@ def base_entries(network: Network) -> Iterator[Entry | Group]:
     )
     for host in network.hosts:
         yield Entry("forward", (("destination", host.mac),), "to_port", (("port", host.port),))
-    yield Group(FLOOD_GROUP, tuple(Copy(port, 0) for port in sorted(network.ports)))
+    yield Group(FLOOD_GROUP, tuple(Replica(port, 0) for port in sorted(network.ports)))
 
 
 def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tuple[Entry | Group, ...]:
@@ -74,17 +74,17 @@ def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tup
     workers = tuple(zip(hosts, (port for _, port in binding.workers), strict=True))
     first = row * ROW_WORKERS
     group = FLOOD_GROUP + 1 + row
-    copies = tuple(Copy(host.port, first + rank + 1) for rank, host in enumerate(hosts))
+    replicas = tuple(Replica(host.port, first + rank + 1) for rank, host in enumerate(hosts))
     entries: list[Entry | Group] = [
         Entry(
             "copies",
-            (("copy", copy.instance),),
+            (("copy", replica.instance),),
             "readdress",
             (("mac", host.mac), ("address", number(host.address)), ("port", port)),
         )
-        for copy, (host, port) in zip(copies, workers, strict=True)
+        for replica, (host, port) in zip(replicas, workers, strict=True)
     ]
-    entries.append(Group(group, copies))
+    entries.append(Group(group, replicas))
     entries.append(_binding(STRANGER, {"job": binding.job}, _refuse(Reason.UNKNOWN_SOURCE)))
     fitting = []
     for rank, (host, port) in enumerate(workers):

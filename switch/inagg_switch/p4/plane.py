@@ -36,7 +36,7 @@ class Entry:
         return self.table, self.match, self.priority
 
 
-class Copy(NamedTuple):
+class Replica(NamedTuple):
     """One copy of a multicast packet: where it leaves, and the number by which the egress knows it."""
 
     port: int
@@ -48,7 +48,7 @@ class Group:
     """A multicast group."""
 
     number: int
-    copies: tuple[Copy, ...]
+    replicas: tuple[Replica, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,24 @@ from typing import Final
 from inagg_wire.formats import WORKERS_MAX
 
 from ..driver import Binding, Counters, JobCounters
-from . import counting, entries, tofino
-from .counting import Read
+from . import counters as counting
+from . import entries
+from .counters import Read
 from .network import Network
 from .plane import Cell, Entry, Group
+from .tofino import tofino_program as tofino
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The ways in which the programs differ. See `entries` and `counting` for the functions."""
+    """The ways in which the programs differ. See `entries` and `counters` for the functions."""
 
     workers: int
     """The most of a job."""
     all_lanes: bool
     """Whether a job must have as many lanes as the program, not fewer."""
+    pipe_ports: int | None
+    """How many ports share a pipe, where pipes have registers of their own, and a job so must lie in one."""
     base_entries: Callable[[Network], Iterator[Entry | Group]]
     job_entries: Callable[[Binding, Network, int, int], tuple[Entry | Group, ...]]
     switch_cells: Callable[[], Iterator[Cell]]
@@ -35,6 +39,7 @@ class Program:
 BMV2: Final = Program(
     WORKERS_MAX,
     False,
+    None,
     entries.base_entries,
     entries.job_entries,
     counting.switch_cells,
@@ -46,6 +51,7 @@ BMV2: Final = Program(
 TOFINO: Final = Program(
     tofino.WORKERS,
     True,
+    tofino.PIPE_PORTS,
     tofino.base_entries,
     tofino.job_entries,
     tofino.switch_cells,

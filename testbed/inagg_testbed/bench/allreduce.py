@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from inagg_host.allreduce import AllReduce
+from inagg_link import FaultLink, Faults
 from inagg_wire.formats import job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
-from inagg_wire.link import FaultLink, Faults
 
 from ..switch_process import SwitchProcess
 from ..topology import Node, inside, open_topology, start_target, target_entry

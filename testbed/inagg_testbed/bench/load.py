@@ -21,8 +21,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_wire.compiling import telling
-from inagg_wire.link import Address, Batch, Link, UdpLink
+from inagg_link import Address, Batch, Link, UdpLink
+from inagg_link.first_start import telling
 
 from ..topology.launch import die_with_parent
 

@@ -18,14 +18,14 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from inagg_link import Batch, datagrams_per_call
 from inagg_switch.driver import Binding, Counters
-from inagg_switch.software import SoftwareConfig, SoftwareDriver
+from inagg_switch.software.software_driver import SoftwareConfig, SoftwareDriver
 from inagg_wire.batch import allocate, payloads
 from inagg_wire.errors import Reason
 from inagg_wire.formats import Family, JobFormat, admit
 from inagg_wire.header import Header
 from inagg_wire.layout import LANE_BITS, Kind, Op, datagram_bytes
-from inagg_wire.link import Batch, datagrams_per_call
 from inagg_wire.payload import pack
 from inagg_wire.slots import Lease, slots_for_window
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from inagg_wire.link import Address, Link, UdpLink, datagrams_per_call
+from inagg_link import Address, Link, UdpLink, datagrams_per_call
 
 from .load import RETRY_S, START_LIMIT_S, Child, ConstantFeed, Feed, Workers
 

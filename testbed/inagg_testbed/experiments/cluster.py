@@ -18,9 +18,9 @@ from inagg_host.compress import Aggregation, Compressor, Floats
 from inagg_host.compress.exchange import Exchange
 from inagg_host.compress.memory import Memories
 from inagg_host.core.schedule import chunk_blocks
+from inagg_link import FaultLink, Faults, Link
 from inagg_wire import formats
 from inagg_wire.layout import Encoding, datagram_bytes
-from inagg_wire.link import FaultLink, Faults, Link
 
 from ..topology.link import HEADER_BYTES
 from .counting import CountingLink

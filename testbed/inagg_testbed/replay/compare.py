@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from inagg_switch.aggregator import Aggregator
+from inagg_switch.aggregation.aggregator import Aggregator
+from inagg_switch.aggregation.model import Model
 from inagg_switch.driver import Address, Binding
-from inagg_switch.model import Model
 from inagg_wire.errors import WireError
 from inagg_wire.header import parse
 from inagg_wire.layout import HEADER_BYTES

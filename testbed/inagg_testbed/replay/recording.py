@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from inagg_link import NOTE, CapturedDatagram, CaptureError, note_record, read_capture
 from inagg_switch.driver import Address, Binding
-from inagg_switch.recording import VERSION, binding_from, decode_note, encode_note
-from inagg_wire.link import NOTE, CapturedDatagram, CaptureError, note_record, read_capture
+from inagg_switch.software.recording import VERSION, binding_from, decode_note, encode_note
 
 
 class RecordingError(ValueError):

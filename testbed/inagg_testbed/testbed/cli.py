@@ -222,12 +222,20 @@ def _line(state: State) -> dict[str, Any]:
 
 
 @testbed.command()
-@click.option("--name", help="Of the testbed, also one that runs.  [default: all that `up` made, and all leftovers]")
+@click.option(
+    "--name", help=f"Of the testbed, also one that runs.  [default: {DEFAULT_NAME}, if `up` made it, and all leftovers]"
+)
+@click.option("--all", "everyone", is_flag=True, help="All that `up` made, and all leftovers.")
 @json_option
-def down(name: str | None, as_json: bool) -> None:
-    """Remove testbeds: their processes, namespaces and interfaces. What is not ours is not touched."""
+def down(name: str | None, everyone: bool, as_json: bool) -> None:
+    """Remove a testbed: its processes, namespaces and interfaces. What others have made stays, unless you name it."""
+    others: list[State] = []
     if name is None:
-        states = [state for state in all_states() if state.left_over or state.about["made_by"] == UP]
+        made = [state for state in all_states() if state.left_over or state.about["made_by"] == UP]
+        states = [state for state in made if everyone or state.left_over or state.name == DEFAULT_NAME]
+        others = [state for state in made if state not in states]
+    elif everyone:
+        raise click.UsageError("--name and --all do not go together")
     else:
         states = [_known(name)]
     removed = []
@@ -245,6 +253,9 @@ def down(name: str | None, as_json: bool) -> None:
         click.echo(json.dumps({"removed": removed}))
     elif not states:
         click.echo("nothing to remove")
+    if others and not as_json:
+        names = ", ".join(state.name for state in others)
+        click.echo(f"still up, perhaps another's: {names} (remove one with --name, or --all)")
 
 
 @testbed.command(name="exec")

@@ -13,8 +13,8 @@ from tests.host.compress.ranks import Rank, gradients, ranks_on
 from tests.switch.background import BackgroundServer
 
 from inagg_host.compress import Aggregation, parse
-from inagg_switch.control.server import ControlServer
-from inagg_switch.software import SoftwareDriver
+from inagg_switch.service.server import ControlServer
+from inagg_switch.software.software_driver import SoftwareDriver
 
 WAYS = [
     ("natural", "nat8"),

@@ -16,8 +16,8 @@ from tests.switch.background import BackgroundServer
 from inagg_host.compress import Compressor, Floats, Unbiased, parse
 from inagg_host.compress.exchange import Exchange
 from inagg_host.compress.feedback import MEMORY
-from inagg_switch.control.server import ControlServer
-from inagg_switch.software import SoftwareDriver
+from inagg_switch.service.server import ControlServer
+from inagg_switch.software.software_driver import SoftwareDriver
 
 SIZES = (5000, 3, 1500)
 WORKERS = 3

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from inagg_host import warmup
-from inagg_switch.aggregator import Aggregator
-from inagg_switch.pump import Pump
-from inagg_wire.compiling import compile_all
+from inagg_link import UdpLink
+from inagg_link.first_start import compile_all
+from inagg_switch.aggregation.aggregator import Aggregator
+from inagg_switch.software.loop import Pump
 from inagg_wire.formats import job_format
-from inagg_wire.link import UdpLink
 
 from .rig import count_runs
 

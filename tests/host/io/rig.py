@@ -19,11 +19,11 @@ from inagg_host.core.schedule import Phase
 from inagg_host.io.loop import Loop
 from inagg_host.io.thread import Transport
 from inagg_host.stats import Counters
-from inagg_switch.aggregator import Aggregator
-from inagg_switch.dataplane import DataPlane
+from inagg_link import Link, LinkAround, UdpLink
+from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.driver import Binding
+from inagg_switch.software.data_plane import DataPlane
 from inagg_wire.formats import job_format
-from inagg_wire.link import Link, LinkAround, UdpLink
 from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
 

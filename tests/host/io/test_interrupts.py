@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from inagg_host.io.signals import Deferred
-from inagg_wire.link import Batch, Link
+from inagg_link import Batch, Link
 from inagg_wire.scale import FloatType
 
 from .rig import LANES, PATIENCE_S, Portless, Rank, World, as_it_is, portless, values

@@ -13,14 +13,14 @@ import pytest
 from inagg_host.core import Engine, Epoch, Operation, RanksDisagree, Refused, ShardLease
 from inagg_host.io.loop import Loop
 from inagg_host.stats import Counters
-from inagg_switch.aggregator import Aggregator, Send
+from inagg_link import Batch, UdpLink
+from inagg_link.sockopt import SOL_UDP, UDP_SEGMENT
+from inagg_switch.aggregation.aggregator import Aggregator, Send
 from inagg_switch.driver import Binding
 from inagg_wire import header as wire
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 from inagg_wire.layout import Kind
-from inagg_wire.link import Batch, UdpLink
-from inagg_wire.link.sockopt import SOL_UDP, UDP_SEGMENT
 from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
 

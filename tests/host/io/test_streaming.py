@@ -11,9 +11,9 @@ import pytest
 
 from inagg_host.core.recovery import mark_overtaken
 from inagg_host.io import phases
+from inagg_link import FaultLink, Faults, Link
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import Op
-from inagg_wire.link import FaultLink, Faults, Link
 from inagg_wire.scale import FloatType
 
 from .rig import LANES, Array, World, as_it_is, begun, needs_port, portless, values

@@ -13,9 +13,9 @@ import pytest
 
 from inagg_host.core import RanksDisagree, Refused
 from inagg_host.io.signals import Deferred
+from inagg_link import Batch, UdpLink
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
-from inagg_wire.link import Batch, UdpLink
 from inagg_wire.scale import FloatType
 
 from .rig import LANES, PATIENCE_S, Array, Rank, World, as_it_is, needs_port, portless, values

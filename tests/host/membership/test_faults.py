@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from inagg_host.allreduce import AllReduce
+from inagg_link import FaultLink, Faults
 from inagg_testbed.switch_process import SwitchProcess
-from inagg_wire.link import FaultLink, Faults
 
 from .processes import start_switch
 

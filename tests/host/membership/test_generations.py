@@ -13,10 +13,10 @@ from tests.host.io.rig import Portless
 from inagg_host.allreduce import AllReduce
 from inagg_host.core import Epoch
 from inagg_host.membership.session import Session
+from inagg_link import Link
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_testbed.switch_process import SwitchProcess
 from inagg_wire.layout import GENERATION_MAX
-from inagg_wire.link import Link
 
 LANES, WINDOW, SEED = 16, 2, 7
 SLOTS = 2 * WINDOW

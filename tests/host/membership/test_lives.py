@@ -63,10 +63,11 @@ def test_a_name_that_cannot_be_resolved_for_a_while_is_asked_for_again(
     switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch, lasts: bool
 ) -> None:
     """When a rank joins again. Where it lasts, that is an error, and soon."""
-    resolve, failing = session._resolve, threading.Event()
+    resolve, failing, asked = session._resolve, threading.Event(), threading.Event()
 
     def flaky(host: str, port: int) -> Any:
         if failing.is_set():
+            asked.set()
             if not lasts:
                 failing.clear()
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
@@ -79,12 +80,12 @@ def test_a_name_that_cannot_be_resolved_for_a_while_is_asked_for_again(
         assert network is not None
         failing.set()
         network._on_loss(Loss("for a test"))
-        work = all_reduce.submit(np.ones(100, np.float32))
+        assert asked.wait(PATIENCE_S)  # nothing is sent any more; before, the sum could still be made
         if lasts:
             with pytest.raises(AllReduceError, match=r"a new epoch could not begin: .*name resolution"):
-                work.result(PATIENCE_S)
+                all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S)
         else:
-            assert (work.result(PATIENCE_S) == 1).all()
+            assert (all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S) == 1).all()
 
 
 def test_whatever_is_raised_while_joining_again_is_an_error_of_what_waits(
@@ -94,11 +95,15 @@ def test_whatever_is_raised_while_joining_again_is_an_error_of_what_waits(
         network = all_reduce._network
         assert network is not None
 
+        asked = threading.Event()
+
         def fail(*_: Any, **__: Any) -> Any:
+            asked.set()
             raise OSError("no more files")
 
         monkeypatch.setattr(network._session, "join", fail)
         network._on_loss(Loss("for a test"))
+        assert asked.wait(PATIENCE_S)
         with pytest.raises(AllReduceError, match="no more files"):
             all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S)
 

@@ -1,6 +1,6 @@
 """A network in virtual time that loses, repeats, delays, reorders and damages datagrams, from a seed.
 
-Each batch goes its way in one piece, but for those of its datagrams that something happens to. `inagg_wire.link.faults`
+Each batch goes its way in one piece, but for those of its datagrams that something happens to. `inagg_link.faults`
 does the same to real links, with numpy, for large batches; this one is made for tiny ones, and for time that a heap of
 events keeps.
 """

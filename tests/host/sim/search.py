@@ -23,7 +23,7 @@ import numpy.typing as npt
 from inagg_host.core import Engine, Epoch, Operation, ShardLease
 from inagg_host.core.headers import KIND_AT, TOKEN_AT
 from inagg_host.core.state import OPERATIONS
-from inagg_switch.aggregator import Aggregator
+from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.driver import Binding
 from inagg_wire.layout import HEADER_BYTES, Kind
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from inagg_host.core import Engine, Epoch, Operation, Outgoing, Refused, ShardLease
 from inagg_host.core.schedule import Phase
-from inagg_switch.aggregator import Aggregator
+from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.driver import Binding
 from inagg_wire.errors import Reason
 

@@ -9,8 +9,8 @@ import pytest
 from tests.host.torch.world import World
 from tests.switch.background import BackgroundServer
 
-from inagg_switch.control.server import ControlServer
-from inagg_switch.software import SoftwareDriver
+from inagg_switch.service.server import ControlServer
+from inagg_switch.software.software_driver import SoftwareDriver
 
 
 @pytest.fixture(scope="session")

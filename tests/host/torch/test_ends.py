@@ -25,7 +25,7 @@ from inagg_host.allreduce import AllReduceError
 from inagg_host.torch import Options
 from inagg_host.torch.inner import ArrayGroup
 from inagg_host.torch.job import GroupJob
-from inagg_switch.control.client import ControlClient
+from inagg_switch.service.control_client import ControlClient
 
 REPOSITORY = Path(__file__).parents[3]
 SCRIPT = REPOSITORY / "tests" / "host" / "torch" / "script.py"

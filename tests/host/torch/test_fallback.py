@@ -14,8 +14,8 @@ from tests.switch.background import BackgroundServer
 
 from inagg_host.torch import InaggGroup, InaggState, Options
 from inagg_host.torch.inner import ArrayGroup
-from inagg_switch.control.server import ControlServer
-from inagg_switch.software import SoftwareConfig, SoftwareDriver
+from inagg_switch.service.server import ControlServer
+from inagg_switch.software.software_driver import SoftwareConfig, SoftwareDriver
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ class Bmv2:
         self.ingress.run(state)
         group = state.values[at["mcast_grp"]]
         if group:
-            copies = self.groups[group].copies if group in self.groups else ()
+            copies = self.groups[group].replicas if group in self.groups else ()
             out = [self._leave(state.copy(), copy.port, copy.instance) for copy in copies]
         elif state.values[at["egress_spec"]] == DROP_PORT:
             out = []

@@ -8,14 +8,14 @@ from contextlib import ExitStack
 import pytest
 import structlog
 from tests.switch.background import LoopThread
-from tests.switch.control.certificates import Authority
-from tests.switch.control.serving import Serving
 from tests.switch.control.world import RecordingDriver
+from tests.switch.service.serving import Serving
 
-from inagg_switch.control.client import Access, ControlClient
 from inagg_switch.control.policy import Policy
-from inagg_switch.control.security import Security
-from inagg_switch.control.server import ControlServer
+from inagg_switch.service.access import Access
+from inagg_switch.service.control_client import ControlClient
+from inagg_switch.service.security import Security
+from inagg_switch.service.server import ControlServer
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +48,3 @@ def serve(loop_thread: LoopThread) -> Iterator[Callable[..., Serving]]:
 
         with structlog.testing.capture_logs():
             yield start
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Signs certificates."""
-    return Authority(tmp_path_factory.mktemp("tls"), "authority")

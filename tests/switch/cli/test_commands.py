@@ -6,15 +6,15 @@ import json
 from collections.abc import Callable
 
 import pytest
-from tests.switch.control.certificates import Authority
-from tests.switch.control.serving import Serving, job_spec
+from tests.switch.service.certificates import Authority
+from tests.switch.service.serving import Serving, job_spec
 
 from inagg_proto import DEFAULT_PORT
-from inagg_switch.control.client import Access
-from inagg_switch.control.security import Security
-from inagg_switch.control.server import DEFAULT_ADDRESS
+from inagg_switch.cli.sections import LOOPBACK
 from inagg_switch.driver import JobCounters, SlotWait
-from inagg_switch.sections import LOOPBACK
+from inagg_switch.service.access import Access
+from inagg_switch.service.security import Security
+from inagg_switch.service.server import DEFAULT_ADDRESS
 from inagg_testbed.cli import COMMANDS, make_root, run
 
 
@@ -45,10 +45,10 @@ def test_jobs_are_listed_for_people(switch: Serving, capsys: pytest.CaptureFixtu
 
 def test_top_measures_over_one_interval(switch: Serving, capsys: pytest.CaptureFixture[str]) -> None:
     assert inagg(switch, "top", "--once", "--json", "--interval", "0.1") == 0
-    look = json.loads(capsys.readouterr().out)
-    assert look["interval_s"] >= 0.1
-    assert look["shards"][0]["datagrams_in"] == 7
-    assert look["shards"][0]["rates"]["datagrams_in"] == 0
+    snapshot = json.loads(capsys.readouterr().out)
+    assert snapshot["interval_s"] >= 0.1
+    assert snapshot["shards"][0]["datagrams_in"] == 7
+    assert snapshot["shards"][0]["rates"]["datagrams_in"] == 0
 
 
 def test_top_of_a_job_that_is_not_there(switch: Serving, capsys: pytest.CaptureFixture[str]) -> None:

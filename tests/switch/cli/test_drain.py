@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import grpc
 import pytest
-from tests.switch.control.serving import Serving, job_spec
 from tests.switch.control.world import World, resume, spec
+from tests.switch.service.serving import Serving, job_spec
 
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.control.client import ControlCallError
-from inagg_switch.control.errors import Code, ControlError
 from inagg_switch.control.events import Cause
+from inagg_switch.control.refusals import Code, ControlError
+from inagg_switch.service.control_client import ControlCallError
 
 
 def test_a_new_job_is_refused_and_told_where_to_go(serve: Callable[..., Serving]) -> None:

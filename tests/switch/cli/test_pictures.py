@@ -11,12 +11,12 @@ from rich.console import Console, RenderableType
 from tests.switch.cli.messages import ACTIVE, FAILED, JOINING, MISSING, WAITING, job, job_stats, shard_stats, stats
 
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.control.cli import tables as tables_module
-from inagg_switch.control.cli.jobs import print_jobs
-from inagg_switch.control.cli.rates import Rates, rates
-from inagg_switch.control.cli.top import line
-from inagg_switch.control.cli.top_tables import tables
-from inagg_switch.control.cli.why import print_why, silent_ranks, verdict
+from inagg_switch.cli import terminal_tables as tables_module
+from inagg_switch.cli.jobs_command import print_jobs
+from inagg_switch.cli.rates import Rates, rates
+from inagg_switch.cli.top import line
+from inagg_switch.cli.top_tables import tables
+from inagg_switch.cli.why import print_why, silent_ranks, verdict
 
 LONG = "experiment/of-last-tuesday/with-a-name-of-64-characters-in-all-x"
 assert len(LONG) == 64
@@ -124,7 +124,7 @@ def test_top_fits_a_terminal(terminal: Console) -> None:
     for word in ("40.00", "4.00M", "100%", "256/4096 6%", "12345", "434M", "300k"):
         assert word in text
     flat = " ".join(text.split())
-    assert "Not used: duplicate 246912 (247k/s), wrong_token 198 (198/s), unknown_source 14 (14/s)" in flat
+    assert "Dropped: duplicate 246912 (247k/s), wrong_token 198 (198/s), unknown_source 14 (14/s)" in flat
     assert "Harmed on purpose: dropped 10 (10/s)" in flat
 
 

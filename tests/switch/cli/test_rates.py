@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.switch.cli.messages import job_stats, shard_stats, stats
 
-from inagg_switch.control.cli.rates import rates
+from inagg_switch.cli.rates import rates
 
 
 def test_a_shard_has_rates_per_second() -> None:
@@ -37,11 +37,11 @@ def test_a_job_of_the_same_name_that_began_anew_does_not_go_backwards() -> None:
 def test_the_first_look_and_one_at_another_run_of_the_switch_have_no_rates() -> None:
     now = stats(3, [job_stats(30)], [shard_stats(datagrams_in=5, drops={"stale": 1})])
     for before in (None, stats(5, [job_stats(10)]), stats(2, [job_stats(10)], uptime_s=9.0)):
-        look = rates(before, now)
-        assert look.interval_s == 0
-        assert look.jobs[0].results == 0
-        assert look.shards[0].datagrams_in == 0
-        assert list(look.drops) == [("stale", 1, 0.0)]
+        snapshot = rates(before, now)
+        assert snapshot.interval_s == 0
+        assert snapshot.jobs[0].results == 0
+        assert snapshot.shards[0].datagrams_in == 0
+        assert list(snapshot.drops) == [("stale", 1, 0.0)]
 
 
 def test_drops_are_summed_over_the_shards_the_most_frequent_first() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import click
 import pytest
 
-from inagg_switch.cli import switch
-from inagg_switch.control.cli.settings import (
+from inagg_link import Faults
+from inagg_switch.cli.commands import switch
+from inagg_switch.cli.settings import (
     Settings,
     SettingsError,
     check_ports,
@@ -19,7 +20,6 @@ from inagg_switch.control.cli.settings import (
     split_address,
 )
 from inagg_switch.control.policy import Policy
-from inagg_wire.link import Faults
 
 
 def settings(*arguments: str, secret: str | None = None) -> Settings:
@@ -173,7 +173,19 @@ def test_the_secret_is_that_of_the_file_or_of_the_environment(tmp_path: Path) ->
     file = tmp_path / "secret"
     file.write_text("of-the-file\n")
     assert settings(secret="of-the-environment").security.secret == "of-the-environment"
-    assert settings("--secret-file", str(file), secret="of-the-environment").security.secret == "of-the-file"
+    found = settings("--secret-file", str(file), secret="of-the-environment").security
+    assert found.secrets().by_name == {"": "of-the-file"}
+
+
+def test_a_file_of_secrets_that_cannot_be_is_told_before_anything_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("a: x y\n")
+    with pytest.raises(SettingsError, match="without spaces"):
+        settings("--secret-file", str(tmp_path / "secret"))
+
+
+def test_operators_are_those_that_are_named_or_the_operator() -> None:
+    assert settings().security.operators == {"operator"}
+    assert settings("--operator", "ann", "--operator", "ben").security.operators == {"ann", "ben"}
 
 
 @pytest.mark.parametrize(

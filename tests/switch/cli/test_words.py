@@ -8,16 +8,9 @@ import pytest
 from tests.switch.cli.messages import ACTIVE, FAILED, MISSING, job, stats
 
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.control.cli.plain import plain
-from inagg_switch.control.cli.words import (
-    age_text,
-    bytes_text,
-    cause_text,
-    member_text,
-    members_text,
-    rate_text,
-    state_text,
-)
+from inagg_switch.cli.plain import plain
+from inagg_switch.cli.terminal_tables import console, table
+from inagg_switch.cli.words import age_text, bytes_text, cause_text, member_text, members_text, rate_text, state_text
 
 
 @pytest.mark.parametrize(
@@ -75,3 +68,17 @@ def test_messages_become_plain_json() -> None:
     assert found["jobs"][0]["job"]["ends_in_s"] is None
     assert found["jobs"][0]["workers"][0]["contributions"] == 5
     assert list(found) == [field.name for field in stats(0).DESCRIPTOR.fields]
+
+
+# --- what others have written ---
+
+
+def test_what_others_have_written_is_neither_markup_nor_control(capsys: pytest.CaptureFixture[str]) -> None:
+    out = console()
+    out.print("reason='[/x]' [bold]b[/bold] \x1b[31mred")
+    out.print(table(["NAME"], [["[red]n[/red]\x07\n"]]))
+    assert capsys.readouterr().out.splitlines() == [
+        r"reason='[/x]' [bold]b[/bold] \x1b[31mred",
+        "NAME",
+        r"[red]n[/red]\x07\n",
+    ]

@@ -9,7 +9,7 @@ import pytest
 from tests.switch.control.world import LIMITS, spec
 
 from inagg_switch.control.admission import check
-from inagg_switch.control.errors import Code, ControlError
+from inagg_switch.control.refusals import Code, ControlError
 
 
 @pytest.mark.parametrize(

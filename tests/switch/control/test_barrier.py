@@ -6,7 +6,7 @@ import pytest
 from tests.switch.control.world import RecordingDriver, World, spec
 
 from inagg_switch.control import events as ev
-from inagg_switch.control.errors import Code, ControlError
+from inagg_switch.control.refusals import Code, ControlError
 from inagg_switch.control.states import JobState
 
 

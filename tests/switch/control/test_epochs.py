@@ -6,8 +6,8 @@ import pytest
 from tests.switch.control.world import RecordingDriver, World, job_seed, resume, spec
 
 from inagg_switch.control import events as ev
-from inagg_switch.control.errors import Code, ControlError
 from inagg_switch.control.members import Position, Resume
+from inagg_switch.control.refusals import Code, ControlError
 from inagg_switch.control.states import JobState, MemberState
 from inagg_wire.slots import Lease
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.switch.control.world import World, resume, spec
 
 from inagg_switch.control.explain import explain
+from inagg_switch.control.stall_detector import Observation
 from inagg_switch.control.text import count_text, ranks_text, seconds_text
-from inagg_switch.control.watching import Observation
 from inagg_switch.driver import SlotWait
 
 

@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from inagg_switch.control.leases import Buddies, LeasePool, NoRoom
+from inagg_switch.control.leases import BuddyAllocator, LeasePool, NoRoom
 
 
 def test_a_lease_comes_from_the_smallest_block_that_is_large_enough() -> None:
-    shard = Buddies(16)
+    shard = BuddyAllocator(16)
     assert shard.allocate(2) == 0  # leaves 2, 4 and 8 free
     assert shard.allocate(8) == 8
     assert shard.allocate(2) == 2  # and not 4, which would spoil the 4
@@ -20,14 +20,14 @@ def test_a_lease_comes_from_the_smallest_block_that_is_large_enough() -> None:
 
 
 def test_a_full_shard_gives_nothing() -> None:
-    shard = Buddies(4)
+    shard = BuddyAllocator(4)
     shard.allocate(4)
     assert shard.allocate(2) is None
     assert not shard.allocate_at(2, 2)
 
 
 def test_a_wished_base_is_honoured_if_it_is_free() -> None:
-    shard = Buddies(16)
+    shard = BuddyAllocator(16)
     assert shard.allocate_at(6, 2)
     assert shard.allocate(8) == 8
     assert shard.allocate(4) == 0
@@ -36,11 +36,11 @@ def test_a_wished_base_is_honoured_if_it_is_free() -> None:
 
 
 def test_a_wished_base_beyond_the_shard_is_not_free() -> None:
-    assert not Buddies(16).allocate_at(16, 4)
+    assert not BuddyAllocator(16).allocate_at(16, 4)
 
 
 def test_returned_slots_merge_into_one_block() -> None:
-    shard = Buddies(16)
+    shard = BuddyAllocator(16)
     bases = [shard.allocate(2) for _ in range(8)]
     for base in bases:
         assert base is not None
@@ -51,13 +51,13 @@ def test_returned_slots_merge_into_one_block() -> None:
 
 def test_returning_what_is_not_leased_is_an_error() -> None:
     with pytest.raises(KeyError):
-        Buddies(16).release(0)
+        BuddyAllocator(16).release(0)
 
 
 @pytest.mark.parametrize("slots", [0, 3, 12, -4])
 def test_a_shard_has_a_power_of_two_of_slots(slots: int) -> None:
     with pytest.raises(ValueError, match="power of two"):
-        Buddies(slots)
+        BuddyAllocator(slots)
 
 
 def test_a_pool_leases_on_all_shards_or_on_none() -> None:
@@ -84,7 +84,7 @@ class BuddyMachine(RuleBasedStateMachine):
     @initialize(order=st.integers(1, 8))
     def start(self, order: int) -> None:
         self.slots = 1 << order
-        self.shard = Buddies(self.slots)
+        self.shard = BuddyAllocator(self.slots)
         self.mine: dict[int, int] = {}
 
     def used(self) -> set[int]:

@@ -6,9 +6,9 @@ import pytest
 from tests.switch.control.world import World, resume, spec
 
 from inagg_switch.control import events as ev
-from inagg_switch.control.errors import Code, ControlError
+from inagg_switch.control.refusals import Code, ControlError
+from inagg_switch.control.stall_detector import Observation
 from inagg_switch.control.states import JobState, MemberState
-from inagg_switch.control.watching import Observation
 from inagg_switch.driver import SlotWait
 
 

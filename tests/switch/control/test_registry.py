@@ -7,8 +7,8 @@ from tests.switch.control.world import LIMITS, RecordingDriver, World, spec
 
 from inagg_switch.control import events as ev
 from inagg_switch.control.admission import check
-from inagg_switch.control.errors import Code, ControlError
 from inagg_switch.control.policy import Policy
+from inagg_switch.control.refusals import Code, ControlError
 from inagg_switch.control.registry import Registry
 from inagg_switch.control.states import JobState
 from inagg_switch.driver import Shard

@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.switch.control.world import RecordingDriver, World, resume, spec
 
 from inagg_switch.control import events as ev
-from inagg_switch.control.errors import ControlError
 from inagg_switch.control.members import Ticket
 from inagg_switch.control.policy import Policy
+from inagg_switch.control.refusals import ControlError
 from inagg_switch.control.states import JobState, MemberState
 
 NAMES = ("a", "b")
@@ -38,7 +38,7 @@ class RegistryMachine(RuleBasedStateMachine):
         job = self.world.registry.by_name.get(name)
         if job is None:
             return None
-        members = [(m.claim, m.heard_at, m.state, m.ticket, m.was_in_epoch) for m in job.roster]
+        members = [(m.request, m.heard_at, m.state, m.ticket, m.was_in_epoch) for m in job.roster]
         return (job.number, job.spec, job.seed, job.leases, job.state, job.epoch, job.ran, job.ends_at, members)
 
     def call(self, name: str, call: object) -> None:
@@ -128,7 +128,7 @@ class RegistryMachine(RuleBasedStateMachine):
             for job in self.world.registry.jobs():
                 for member in job.roster:
                     if member.alive and (job.name, member.rank) != (silent, rank):
-                        job.heartbeat(self.world.now, member.rank, member.claim.member)
+                        job.heartbeat(self.world.now, member.rank, member.request.member)
 
     @rule(slow=st.booleans())
     def be_slow(self, slow: bool) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from inagg_switch.control import events as ev
 from inagg_switch.control.admission import JobSpec, check
-from inagg_switch.control.errors import ControlError
 from inagg_switch.control.jobs import Job
-from inagg_switch.control.members import Claim, Position, Resume, Ticket
+from inagg_switch.control.members import JoinRequest, Position, Resume, Ticket
 from inagg_switch.control.policy import Policy
+from inagg_switch.control.refusals import ControlError
 from inagg_switch.control.registry import Registry
 from inagg_switch.driver import (
+    Address,
     Binding,
     Counters,
     DriverError,
@@ -57,6 +59,9 @@ class RecordingDriver:
     def shards(self) -> tuple[Shard, ...]:
         return tuple(Shard(("127.0.0.1", 5000 + shard), self.slots, self.groups) for shard in range(self.shard_count))
 
+    def admit(self, workers: Sequence[tuple[Address, ...]]) -> str | None:
+        return None
+
     def bind(self, shard: int, binding: Binding) -> None:
         self.calls.append(f"bind {shard} {binding.job}")
         if self.bind_error and self.bind_error_job in (0, binding.job):
@@ -75,7 +80,10 @@ class RecordingDriver:
             raise DriverError(self.unbind_error)
         self.bound.pop((shard, job), None)
 
+    looks: int = 0
+
     def counters(self, shard: int) -> Counters:
+        self.looks += 1
         if self.look_error:
             raise DriverError(self.look_error)
         return Counters(datagrams_in=7, jobs=dict(self.job_counters))
@@ -85,6 +93,17 @@ class RecordingDriver:
             return None
         waits = self.waits.get(job, []) if shard == 0 else []
         return len(waits), waits[:limit]
+
+    dead: str | None = None
+
+    def died(self) -> str | None:
+        return self.dead
+
+    def restart(self, shard: int) -> None:
+        self.calls.append(f"restart {shard}")
+        self.dead = None
+        for key in [key for key in self.bound if key[0] == shard]:
+            del self.bound[key]
 
     def close(self) -> None:
         self.calls.append("close")
@@ -131,7 +150,13 @@ class World:
         self.driver.bound.clear()
         self.epochs.clear()
         self.errors.clear()
-        self.registry = Registry(self.driver.shards, self.driver.limits, self.policy, draw=lambda: 0x1000 + next(draws))
+        self.registry = Registry(
+            self.driver.shards,
+            self.driver.limits,
+            self.policy,
+            draw=lambda: 0x1000 + next(draws),
+            admit=self.driver.admit,
+        )
 
     # ------------------------------------------------------------------------------ verbs of ranks
 
@@ -149,8 +174,8 @@ class World:
         """Rank ``rank`` calls Join; returns the number of its ticket. Member and port default to rank's own."""
         address = ("10.0.0.1", port if port is not None else 4000 + rank)
         addresses = (address,) * self.driver.shard_count
-        claim = Claim(rank, member if member is not None else 100 + rank, addresses, brings, multicast)
-        ticket = self.registry.join(self.now, job if job is not None else spec(), claim, self.now + timeout_s)
+        request = JoinRequest(rank, member if member is not None else 100 + rank, addresses, brings, multicast)
+        ticket = self.registry.join(self.now, job if job is not None else spec(), request, self.now + timeout_s)
         self.last_ticket = ticket
         self.pump()
         return ticket.number

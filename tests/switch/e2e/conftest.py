@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.switch.e2e.running import Switch
 
-from inagg_switch.control.client import ControlClient
+from inagg_switch.service.control_client import ControlClient
 
 
 @pytest.fixture(scope="session")

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host.allreduce import AllReduce
-from inagg_switch.control.client import ControlClient
+from inagg_switch.service.control_client import ControlClient
 
 INAGG = (sys.executable, "-c", "from inagg_testbed.cli import main; raise SystemExit(main())")
-START_S = 60.0
+START_S = 180.0
 """The first switch and the first worker on a machine compile their kernels."""
 
 Array = npt.NDArray[Any]

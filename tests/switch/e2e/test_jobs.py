@@ -9,7 +9,7 @@ import pytest
 from tests.switch.e2e.running import Array, Rank, Run, Switch, gradients, slots_leased, until, wait_for_slots, worker
 
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.control.client import ControlClient
+from inagg_switch.service.control_client import ControlClient
 
 BAD = ("--loss", "0.05", "--duplicate", "0.05", "--reorder", "0.05")
 FAULT_SEED = "20"

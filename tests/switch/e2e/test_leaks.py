@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from tests.switch.e2e.running import Run, Switch, slots_leased, wait_for_slots
 
-from inagg_switch.control.client import ControlClient
+from inagg_switch.service.control_client import ControlClient
 
 JOBS = 100
 RESIDENT_GROWTH_MAX_BYTES = 8 << 20

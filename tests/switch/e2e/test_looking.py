@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.switch.e2e.running import Switch, until
 
 from inagg_host.allreduce import AllReduce, AllReduceError
-from inagg_switch.control.client import ControlClient
+from inagg_switch.service.control_client import ControlClient
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from inagg_host.allreduce import AllReduce
 from inagg_host.core import Epoch
 from inagg_host.io.loop import Loop
 from inagg_host.membership.session import Session
-from inagg_switch.control.client import ControlClient
-from inagg_wire.link import Batch, FaultLink, Faults, Group, GroupLink, Link, UdpLink
+from inagg_link import Batch, FaultLink, Faults, Group, GroupLink, Link, UdpLink
+from inagg_switch.service.control_client import ControlClient
 
 SIZES = (1, 3_000, 400_000)
 """Scales alone are sent without the loop; the last is streamed in it, where there is one."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.utils import rdpcap
-from tests.switch.e2e.running import Run, Switch, gradients, inagg
+from tests.switch.e2e.running import Run, Switch, gradients, inagg, until
 
-from inagg_switch.control.client import ControlClient
+from inagg_switch.service.access import Access
+from inagg_switch.service.control_client import ControlClient
 from inagg_wire.dissect.scapy_layer import Inagg, bind, unbind
 from inagg_wire.layout import Kind
 
@@ -103,3 +108,51 @@ def test_the_ready_file_says_where_it_serves(good: Switch) -> None:
     assert json.loads(good.ready_file.read_text()) == good.ready
     assert good.ready["pid"] == good.process.pid
     assert good.ready["slots"] == 8192
+
+
+def test_systemd_is_told_when_it_serves_and_when_it_stops(
+    start: Callable[..., Switch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        switch = start()
+        assert systemd.recv(100) == b"READY=1"
+        switch.signal(signal.SIGTERM)
+        assert systemd.recv(100) == b"STOPPING=1"
+        assert switch.ended() == 0
+
+
+def test_secrets_are_read_again_on_sighup_and_stay_if_the_file_cannot_be(
+    start: Callable[..., Switch], tmp_path: Path
+) -> None:
+    file = tmp_path / "secrets"
+    file.write_text("alice: a-secret\n")
+    switch = start("--secret-file", str(file))
+    file.write_text("alice: new-secret\nbob: b-secret\n")
+    os.kill(switch.process.pid, signal.SIGHUP)
+    until(lambda: switch.events("reloaded"))
+    assert switch.events("reloaded")[0]["secrets"] == 2
+    with ControlClient(switch.address, Access(secret="new-secret")) as client:
+        client.list()
+        file.write_text("")
+        os.kill(switch.process.pid, signal.SIGHUP)
+        until(lambda: switch.events("not_reloaded"))
+        assert "there is no secret in it" in switch.events("not_reloaded")[0]["why"]
+        client.list()
+
+
+@pytest.mark.parametrize(
+    ("options", "warns"),
+    [
+        (("--listen", "0.0.0.0:0", "--insecure"), ["open_to_all"]),
+        (("--data", "0.0.0.0:0"), ["out_of_reach"]),
+        ((), []),
+    ],
+)
+def test_what_is_open_to_all_or_out_of_reach_is_told(
+    start: Callable[..., Switch], options: tuple[str, ...], warns: list[str]
+) -> None:
+    switch = start(*options)
+    assert [event["event"] for event in switch.log() if event["event"] in ("open_to_all", "out_of_reach")] == warns

@@ -14,7 +14,7 @@ from tests.switch.e2e.running import Rank, Switch, gradients, until, worker
 
 from inagg_host.allreduce import AllReduceError
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.control.client import ControlCallError
+from inagg_switch.service.control_client import ControlCallError
 
 HEARTBEAT_LIMIT_S = 2.0
 

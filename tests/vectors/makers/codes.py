@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 import numpy as np
+from tests.vectors.makers import ties
 
 from inagg_wire.codec import decode, encode
 from inagg_wire.formats import FORMATS, JobFormat
@@ -13,7 +14,6 @@ from inagg_wire.layout import LANE_BITS, Encoding
 from inagg_wire.noise import BlockKey, host_words
 from inagg_wire.scale import Floats, FloatType, Unit, scale_byte, unit
 
-from . import ties
 from .common import Vector, cast, random_values, to_hex, unit_json
 
 MEANING = (

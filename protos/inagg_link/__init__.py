@@ -1,0 +1,57 @@
+"""Links: batches of equal datagrams over UDP sockets, in memory, with seeded faults, captured for Wireshark.
+
+Shared by switch and host. See `base` for the contract that all of them keep.
+"""
+
+from inagg_link.around import LinkAround
+from inagg_link.base import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_DATAGRAMS,
+    MAX_DATAGRAM_BYTES,
+    Address,
+    Batch,
+    Counters,
+    Link,
+    canonical,
+    datagrams_per_call,
+    gather,
+    split,
+)
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Arrival, FaultCounters, FaultModel, Faults
+from inagg_link.groups import Group, GroupLink
+from inagg_link.memory import ManualClock, MemoryLink, MemoryNetwork
+from inagg_link.pcap import NOTE, CapturedDatagram, CaptureError, CaptureLink, note_record, read_capture
+from inagg_link.udp import UdpLink
+
+__all__ = [
+    "MAX_BATCH_BYTES",
+    "MAX_BATCH_DATAGRAMS",
+    "MAX_DATAGRAM_BYTES",
+    "NOTE",
+    "Address",
+    "Arrival",
+    "Batch",
+    "CaptureError",
+    "CaptureLink",
+    "CapturedDatagram",
+    "Counters",
+    "FaultCounters",
+    "FaultLink",
+    "FaultModel",
+    "Faults",
+    "Group",
+    "GroupLink",
+    "Link",
+    "LinkAround",
+    "ManualClock",
+    "MemoryLink",
+    "MemoryNetwork",
+    "UdpLink",
+    "canonical",
+    "datagrams_per_call",
+    "gather",
+    "note_record",
+    "read_capture",
+    "split",
+]

@@ -1,0 +1,175 @@
+"""The first start on a machine, which compiles: where the result is kept (for which sources, see `source_cache`), who
+does what of it, and that people and parent processes hear of it. It needs Numba, as `jit`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numba
+from numba.core import event
+
+from .source_cache import look_at_all_sources
+
+log = logging.getLogger("inagg")
+_register: Any = event.register  # without types
+_unregister: Any = event.unregister
+
+LOOK_S: Final = 0.05
+"""How often to look whether another process has compiled what this one needs."""
+SAY_EVERY_S: Final = 5.0
+
+Tell = Callable[[int], None]
+"""Told, whenever there is news, how many functions this process has begun to compile."""
+
+
+# --- where ---
+
+
+def find_cache() -> None:
+    """If neither the package's folders nor the user's cache can be written, have Numba use a temporary folder: else it
+    compiles nothing at all. Called when this module is imported, which all do that compile."""
+    settings: Any = numba.config
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "numba"
+    if settings.CACHE_DIR or _can_write(Path(__file__).parent / "__pycache__") or _can_write(user):
+        return
+    settings.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder = str(_temporary())
+    log.warning(
+        "what is compiled for this machine is kept in %s, since neither the installed package nor %s can be written: "
+        "set NUMBA_CACHE_DIR to a folder that lasts, or run `inagg warmup` when the package is installed",
+        folder,
+        user,
+    )
+
+
+def _can_write(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _temporary() -> Path:
+    """A folder that nobody else can write to, for what is in it is run; the same next time, if that can be."""
+    folder = Path(tempfile.gettempdir()) / f"inagg-cache-{os.getuid()}"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if not folder.is_symlink() and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+            return folder
+    return Path(tempfile.mkdtemp(prefix="inagg-cache-"))
+
+
+# --- who ---
+
+
+class Unit(NamedTuple):
+    """Something to compile, or to load from the cache."""
+
+    source: str
+    """A file that is there, whose lock says that somebody compiles it: so nothing is left behind."""
+    compile: Callable[[], None]
+
+
+def compile_all(units: Sequence[Unit], turn: int = 0) -> None:
+    """Compile ``units``. Processes that start together and need the same ones share the work, each beginning with its
+    ``turn``, and wait for what others compile: with few processors that is several times as fast. Where files cannot be
+    locked (some network file systems), each compiles all."""
+    left = [units[(i + turn) % len(units)] for i in range(len(units))]
+    while left:
+        for unit in left:
+            if _compile(unit):
+                left.remove(unit)
+                break
+        else:
+            time.sleep(LOOK_S)
+            _say()
+
+
+def _compile(unit: Unit) -> bool:
+    """Whether that could be, since nobody else is compiling it."""
+    with Path(unit.source).open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        unit.compile()
+    return True
+
+
+# --- that people hear of it ---
+
+
+class _Counter(event.Listener):
+    """Counts functions that are compiled, not those that come from the cache."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_start(self, _event: Any) -> None:
+        self.count += 1
+        _say()
+
+    def on_end(self, _event: Any) -> None:
+        pass
+
+
+_counter = _Counter()
+_tellers: list[Tell] = []
+
+
+def _say() -> None:
+    for tell in list(_tellers):
+        tell(_counter.count)
+
+
+@contextmanager
+def telling(tell: Tell) -> Iterator[None]:
+    """Call ``tell`` whenever this process begins to compile a function, and while it waits for another's, on the thread
+    that does."""
+    if not _tellers:
+        _register("numba:compile", _counter)
+    _tellers.append(tell)
+    try:
+        yield
+    finally:
+        _tellers.remove(tell)
+        if not _tellers:
+            _unregister("numba:compile", _counter)
+
+
+class Progress:
+    """A `Tell` that says it in words: when it begins, and now and then."""
+
+    def __init__(self, say: Callable[[str], None], what: str) -> None:
+        """``what`` is compiled."""
+        self._say, self._what = say, what
+        self._first = _counter.count
+        self._begun = False
+        self._said_s = time.monotonic()
+
+    def __call__(self, count: int) -> None:
+        now_s, done = time.monotonic(), count - self._first
+        if done and not self._begun:
+            self._begun, self._said_s = True, now_s
+            self._say(f"compiling {self._what} for this machine, once: that takes about half a minute")
+        elif now_s - self._said_s >= SAY_EVERY_S:
+            self._said_s = now_s
+            what = f"{done} functions so far" if done else "another process does"
+            self._say(f"compiling {self._what}: {what}")
+
+
+find_cache()
+look_at_all_sources()

@@ -1,0 +1,293 @@
+"""System calls on a `Port`, compiled: batches in and out without a visit to Python, and without its lock.
+
+It needs Numba, as `inagg_link.jit`. Functions of libc are found by their names when a loop is loaded, so loops
+that use them can be cached.
+
+Terms as in `udp`. Little-endian 64-bit Linux only, as Numba's other kernels here; `UdpLink.port` sees to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import time
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.core.types import ExternalFunction
+
+from inagg_link.base import MAX_BATCH_BYTES
+from inagg_link.jit import inline, jit
+from inagg_link.port import (
+    AF_INET,
+    AF_INET6,
+    BYTES_IN,
+    BYTES_OUT,
+    CALLS_IN,
+    CALLS_OUT,
+    CLOCK,
+    CONTROL,
+    CONTROL_BYTES,
+    CORRUPTED,
+    DATAGRAMS_IN,
+    DATAGRAMS_OUT,
+    DESCRIPTOR,
+    EMPTY,
+    ERRNO,
+    FAULTY,
+    FD,
+    HEARD,
+    LOST,
+    MASK_AT,
+    MASKS_AHEAD,
+    MESSAGE,
+    MIX_1,
+    MIX_2,
+    NAME,
+    NAME6_BYTES,
+    NAME_WORDS,
+    NAMES,
+    PEER,
+    PLAINS,
+    POLLED,
+    READY,
+    RECEIVING,
+    SECRET,
+    SEGMENT,
+    SENDING,
+    SIZE,
+    TO,
+    TRUNCATED,
+    UNSENT,
+    VECTOR,
+    place_of,
+)
+from inagg_link.sockopt import SOL_UDP, UDP_GRO, UDP_SEGMENT
+
+Array = Any
+
+_sendto: Any = ExternalFunction(
+    "sendto", types.int64(types.int32, types.uintp, types.uintp, types.int32, types.uintp, types.uint32)
+)
+_recvmsg: Any = ExternalFunction("recvmsg", types.int64(types.int32, types.uintp, types.int32))
+_setsockopt: Any = ExternalFunction(
+    "setsockopt", types.int32(types.int32, types.int32, types.int32, types.uintp, types.uint32)
+)
+_ppoll: Any = ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
+_memmove: Any = ExternalFunction("memmove", types.uintp(types.uintp, types.uintp, types.uint64))
+_clock_gettime: Any = ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
+_sched_yield: Any = ExternalFunction("sched_yield", types.int32())
+_pointer: Any = types.CPointer
+_place_of: Any = inline(place_of)
+_errno: Any = ExternalFunction("__errno_location", _pointer(types.int32)())
+
+AGAIN, FAILED, DISCARDED, NO_FAULT_MASKS = -1, -2, -3, -4
+"""Why `receive` brought nothing: nothing is there; the call failed, see `ERRNO`; what came cannot be used, and is
+counted; more masks must be drawn first (so, too, `send`)."""
+
+EAGAIN, POLLIN, CLOCK_MONOTONIC = errno.EAGAIN, select.POLLIN, time.CLOCK_MONOTONIC
+MSG_DONTWAIT, MSG_DISCARD = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+MOST_DATAGRAMS = MASKS_AHEAD // 4
+"""A received batch of more, of a few bytes each, is none of ours: `MASKS_AHEAD` are there for so many."""
+
+
+@jit
+def clock(port: Any) -> Any:
+    """Seconds, as time.monotonic."""
+    words = port.words
+    _clock_gettime(CLOCK_MONOTONIC, words.ctypes.data + 8 * CLOCK)
+    return np.float64(words[CLOCK]) + np.float64(words[CLOCK + 1]) * 1e-9
+
+
+@jit
+def receive(port: Any) -> Any:
+    """Receive a batch into ``port.buffer``; how many bytes, or why none (`AGAIN` and so on).
+
+    The size of its datagrams, of which the last may be shorter, is in `SIZE`, who sent them in `PEER`
+    (`inagg_link.port.key_of`). Those that are to be lost are taken out.
+    A socket where nothing was is looked at again when `wait` has seen something there.
+    """
+    sockets = port.sockets
+    for i in range(port.words[HEARD]):
+        if sockets[READY, i] != 0:
+            got = receive_from(port, sockets[DESCRIPTOR, i])
+            if got != AGAIN:
+                return got
+            sockets[READY, i] = 0
+    return AGAIN
+
+
+@jit
+def receive_from(port: Any, descriptor: int) -> Any:
+    """`receive`, of one socket."""
+    words, data = port.words, port.buffer
+    if words[FAULTY] and words[MASK_AT + RECEIVING] + MOST_DATAGRAMS > MASKS_AHEAD:
+        return NO_FAULT_MASKS
+    words[MESSAGE + 1], words[MESSAGE + 5], words[MESSAGE + 6] = 8 * (CONTROL - NAME), CONTROL_BYTES, 0
+    words[VECTOR + 1] = MAX_BATCH_BYTES
+    got = _recvmsg(np.int32(descriptor), words.ctypes.data + 8 * MESSAGE, MSG_DONTWAIT)
+    if got < 0:
+        words[ERRNO] = _errno()[0]
+        return AGAIN if words[ERRNO] == EAGAIN else FAILED
+    words[CALLS_IN] += 1
+    if got == 0 or words[MESSAGE + 6] & MSG_DISCARD:
+        words[EMPTY if got == 0 else TRUNCATED] += 1
+        return DISCARDED
+    size = got
+    # struct cmsghdr: length, level and type, then the number: cmsg(3).
+    if words[MESSAGE + 5] >= 20 and words[CONTROL + 1] == SOL_UDP | UDP_GRO << 32:
+        size = words[CONTROL + 2] & 0xFFFFFFFF
+    count = (got + size - 1) // size
+    words[DATAGRAMS_IN] += count
+    words[BYTES_IN] += got
+    words[SIZE], words[PEER] = size, key_of_name(words)
+    if words[FAULTY]:
+        if count > MOST_DATAGRAMS:
+            words[TRUNCATED] += 1
+            return DISCARDED
+        got = survivors(port, data, got, size, RECEIVING, data)
+        if got == 0:
+            return DISCARDED
+    return got
+
+
+@jit
+def key_of_name(words: Any) -> Any:
+    """`inagg_link.port.key_of` the sender."""
+    if words[NAME] & 0xFFFF == AF_INET:
+        return words[NAME]
+    x = mixed(np.uint64(words[SECRET]) ^ np.uint64(words[NAME] & 0xFFFFFFFF))  # without flow information
+    x = mixed(x ^ np.uint64(words[NAME + 1]))
+    x = mixed(x ^ np.uint64(words[NAME + 2]))
+    x = mixed(x ^ np.uint64(words[NAME + 3] & 0xFFFFFFFF))
+    return np.int64(x & np.uint64(0xFFFFFFFFFFFF0000)) | AF_INET6
+
+
+@jit
+def mixed(z: Any) -> Any:
+    """`inagg_link.port.mixed`."""
+    z = np.uint64((z ^ (z >> np.uint64(30))) * np.uint64(MIX_1))
+    z = np.uint64((z ^ (z >> np.uint64(27))) * np.uint64(MIX_2))
+    return np.uint64(z ^ (z >> np.uint64(31)))
+
+
+@jit
+def name_at(port: Any, key: int) -> Any:
+    """The address in memory of the IPv6 address that has a key; 0 if none was registered."""
+    at = _place_of(key)
+    while port.names[at, 0] != 0:
+        if port.names[at, 0] == key:
+            return port.names.ctypes.data + 8 * (at * NAME_WORDS + 1)
+        at = (at + 1) & (NAMES - 1)
+    return 0
+
+
+@jit
+def spared(port: Any, count: int) -> bool:
+    """Whether none of the next ``count`` datagrams to send are lost."""
+    masks, at = port.masks[SENDING], port.words[MASK_AT + SENDING]
+    all_of_them = 0
+    for i in range(at, at + count):
+        all_of_them |= masks[i]
+    return all_of_them & (LOST | CORRUPTED) == 0
+
+
+@jit
+def survivors(port: Any, data: Array, length: int, size: int, direction: int, to: Array) -> Any:
+    """Move what is not lost of the datagrams of ``size`` bytes in ``data``, ``length`` bytes, to the beginning of
+    ``to``; how many bytes."""
+    masks, at = port.masks[direction], port.words[MASK_AT + direction]
+    left = 0
+    for start in range(0, length, size):
+        end = min(start + size, length)
+        if not masks[at] & (LOST | CORRUPTED):
+            if left != start or direction == SENDING:
+                _memmove(to.ctypes.data + left, data.ctypes.data + start, end - start)
+            left += end - start
+        at += 1
+    port.words[MASK_AT + direction] = at
+    return left
+
+
+@jit
+def send(port: Any, data: Array, length: int, size: int, peer: int) -> Any:
+    """Send ``length`` bytes, datagrams of ``size`` bytes and no more than one call takes, to ``peer``
+    (`inagg_link.port.key_of`). 0; or `FAILED`, for the reason in `ERRNO`, or `NO_FAULT_MASKS`: then nothing is sent."""
+    words = port.words
+    start = data.ctypes.data
+    sent = length
+    if words[FAULTY]:
+        if words[MASK_AT + SENDING] + length // size > MASKS_AHEAD:
+            return NO_FAULT_MASKS
+        if spared(port, length // size):
+            words[MASK_AT + SENDING] += length // size
+        else:
+            sent = survivors(port, data, length, size, SENDING, port.scratch)
+            start = port.scratch.ctypes.data
+            if sent == 0:
+                return 0
+    fd = np.int32(words[FD])
+    plain = is_plain(port, peer, size)
+    segment = 0 if plain else size
+    if words[SEGMENT] != segment:
+        words[TO] = segment
+        if _setsockopt(fd, SOL_UDP, UDP_SEGMENT, words.ctypes.data + 8 * TO, 4) < 0:
+            words[ERRNO] = _errno()[0]
+            words[MASK_AT + SENDING] -= length // size * words[FAULTY]
+            return FAILED
+        words[SEGMENT] = segment
+    words[TO], words[TO + 1] = peer, 0
+    name, name_bytes = words.ctypes.data + 8 * TO, 16
+    if peer & 0xFFFF == AF_INET6:
+        name, name_bytes = name_at(port, peer), NAME6_BYTES  # where there is none the kernel says EDESTADDRREQ
+    step = size if plain else sent
+    for at in range(0, sent, step):
+        part = min(step, sent - at)
+        words[CALLS_OUT] += 1
+        if _sendto(fd, start + at, part, MSG_DONTWAIT, name, name_bytes if name != 0 else 0) < 0:
+            if at != 0:  # the rest is as lost on the way: to send it all again would send some of it twice
+                words[UNSENT] += (sent - at) // size
+                return 0
+            words[ERRNO] = _errno()[0]
+            words[MASK_AT + SENDING] -= length // size * words[FAULTY]
+            return FAILED
+        words[DATAGRAMS_OUT] += part // size
+        words[BYTES_OUT] += part
+    return 0
+
+
+@jit
+def is_plain(port: Any, peer: int, size: int) -> bool:
+    """Whether datagrams of ``size`` bytes to ``peer`` go one by one."""
+    found = False
+    for i in range(port.words[PLAINS]):
+        found |= port.plain[i, 0] == peer and port.plain[i, 1] == size
+    return found
+
+
+@jit
+def give_way(port: Any) -> None:
+    """Let others run who wait for this processor (sched_yield(2)); then all sockets are to be looked at again."""
+    _sched_yield()
+    port.sockets[READY, : port.words[HEARD]] = 1
+
+
+@jit
+def wait(port: Any, other: int, timeout_ns: int) -> Any:
+    """Until something came, or the descriptor ``other`` has something to read, ``timeout_ns`` at most (if negative, for
+    ever), or a signal came. Bit 0: something came; bit 1: ``other``."""
+    words, sockets, count = port.words, port.sockets, port.words[HEARD]
+    for i in range(count):
+        sockets[POLLED, i] = sockets[DESCRIPTOR, i] | POLLIN << 32
+    sockets[POLLED, count] = other | POLLIN << 32
+    words[CLOCK], words[CLOCK + 1] = timeout_ns // 1000000000, timeout_ns % 1000000000
+    timeout = words.ctypes.data + 8 * CLOCK if timeout_ns >= 0 else 0
+    if _ppoll(sockets[POLLED].ctypes.data, count + 1, timeout, 0) <= 0:
+        return 0
+    came = 0
+    for i in range(count):
+        if sockets[POLLED, i] >> 48 != 0:
+            sockets[READY, i], came = 1, 1
+    return came | (2 if sockets[POLLED, count] >> 48 != 0 else 0)

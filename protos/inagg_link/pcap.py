@@ -1,0 +1,242 @@
+"""Packet captures of any link, readable with Wireshark, tcpdump and scapy.
+
+The file is a classic pcap file (draft-ietf-opsawg-pcap; all fields little-endian here) with nanosecond times
+and link type LINKTYPE_RAW: every record is an IP packet. A UDP socket never sees the IP and UDP headers, so
+they are synthesised, with correct checksums. Each datagram is a record of its own; those of a batch share one
+time, when the batch was sent or received.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inagg_link.around import LinkAround
+from inagg_link.base import Address, Batch, Link
+
+MAGIC_NANOSECONDS = 0xA1B23C4D
+MAGIC_MICROSECONDS = 0xA1B2C3D4
+LINKTYPE_ETHERNET = 1
+LINKTYPE_RAW = 101
+SNAP_BYTES = 262_144  # as tcpdump: more than any packet has
+FILE_HEADER = "IHHiIII"  # magic, major, minor, zone, sigfigs, snaplen, linktype
+RECORD_HEADER = "IIII"  # seconds, fraction, bytes captured, bytes on the wire
+FILE_HEADER_BYTES = 24
+RECORD_HEADER_BYTES = 16
+
+IP_PROTOCOL_UDP = 17
+TTL = 64
+IPV4_HEADER_BYTES = 20
+IPV6_HEADER_BYTES = 40
+UDP_HEADER_BYTES = 8
+NOTE: Address = ("0.0.0.0", 0)
+"""Source and destination of what is no datagram but a note of whoever captures: see `CaptureLink.note`."""
+_ETHERTYPES = {b"\x08\x00": 4, b"\x86\xdd": 6}
+
+
+class CaptureError(ValueError):
+    """The file is not a capture that `read_capture` reads, or it ends within a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedDatagram:
+    """One UDP datagram of a capture; `time_ns` since 1970."""
+
+    time_ns: int
+    source: Address
+    destination: Address
+    payload: bytes
+
+
+def internet_checksum(data: bytes) -> int:
+    """RFC 1071: the ones' complement of the ones' complement sum of the big-endian 16-bit words of `data`."""
+    words = np.frombuffer(data + b"\x00" * (len(data) % 2), ">u2")
+    return 0xFFFF & ~_fold(int(words.sum(dtype=np.uint64)))
+
+
+def _fold(total: int) -> int:
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def records(datagrams: NDArray[np.uint8], source: Address, destination: Address, time_ns: int) -> bytes:
+    """The pcap records of `datagrams`, shape (k, size), with IPv4 or IPv6 and UDP headers as the addresses
+    say.
+
+    ValueError: an address is no literal, or the two are of different IP versions.
+    """
+    count, size = datagrams.shape
+    ips = [ipaddress.ip_address(host.partition("%")[0]) for host in (source[0], destination[0])]
+    if ips[0].version != ips[1].version:
+        raise ValueError(f"no packet goes from {source[0]} to {destination[0]}")
+    addresses = ips[0].packed + ips[1].packed
+    udp_bytes = UDP_HEADER_BYTES + size
+    if ips[0].version == 4:
+        total = IPV4_HEADER_BYTES + udp_bytes
+        # version and header length, service, length, identification, do not fragment, TTL, protocol, checksum
+        ip = struct.pack("!BBHHHBBH", 0x45, 0, total, 0, 0x4000, TTL, IP_PROTOCOL_UDP, 0) + addresses
+        ip = ip[:10] + struct.pack("!H", internet_checksum(ip)) + ip[12:]
+    else:
+        total = IPV6_HEADER_BYTES + udp_bytes
+        ip = struct.pack("!IHBB", 6 << 28, udp_bytes, IP_PROTOCOL_UDP, TTL) + addresses
+    ports = struct.pack("!HH", source[1], destination[1])
+    record = struct.pack("<" + RECORD_HEADER, time_ns // 10**9, time_ns % 10**9, total, total)
+    head = record + ip + ports + struct.pack("!HH", udp_bytes, 0)
+
+    # The pseudo header (RFC 768; RFC 8200 section 8.1) has the UDP length twice: there and in the UDP header.
+    constant = addresses + ports + struct.pack("!HHH", IP_PROTOCOL_UDP, udp_bytes, udp_bytes)
+    padded = np.zeros((count, size + size % 2), np.uint8)
+    padded[:, :size] = datagrams
+    sums = padded.view(">u2").sum(axis=1, dtype=np.uint64) + np.uint64(0xFFFF ^ internet_checksum(constant))
+    for _ in range(2):  # at most 2^15 words and a constant: the first carry is below 2^16, the second is 0 or 1
+        sums = (sums & np.uint64(0xFFFF)) + (sums >> np.uint64(16))
+    checksums = np.uint64(0xFFFF) - sums
+    checksums[checksums == 0] = 0xFFFF  # RFC 768: 0 says that there is no checksum
+
+    rows = np.empty((count, len(head) + size), np.uint8)
+    rows[:, : len(head)] = np.frombuffer(head, np.uint8)
+    rows[:, len(head) - 2 : len(head)] = checksums.astype(">u2").view(np.uint8).reshape(count, 2)
+    rows[:, len(head) :] = datagrams
+    return rows.tobytes()
+
+
+def note_record(payload: bytes, time_ns: int) -> bytes:
+    """The pcap record of a note: see `CaptureLink.note`."""
+    return records(np.frombuffer(payload, np.uint8).reshape(1, -1), NOTE, NOTE, time_ns)
+
+
+class CaptureLink(LinkAround):
+    """Writes what passes through a link to `path`, and changes nothing.
+
+    A sent batch is recorded as far as the kernel accepted it. `max_bytes` bounds the file: what comes later
+    is passed on but not recorded, and counted in `not_captured` (datagrams). `clock_ns`: nanoseconds since
+    1970. The file is complete after `close`, and whole up to the last `flush` before that.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        path: str | os.PathLike[str],
+        *,
+        max_bytes: int = 1 << 30,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        super().__init__(link)
+        self.path = os.fspath(path)
+        self.captured = 0
+        self.not_captured = 0
+        self._left_bytes = max_bytes - FILE_HEADER_BYTES
+        self._clock_ns = clock_ns
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by close)
+        self._file.write(struct.pack("<" + FILE_HEADER, MAGIC_NANOSECONDS, 2, 4, 0, 0, SNAP_BYTES, LINKTYPE_RAW))
+
+    def __repr__(self) -> str:
+        return f"CaptureLink({self.link!r}, {self.path!r})"
+
+    def note(self, payload: bytes) -> None:
+        """Write something of one's own among the datagrams, however full the file is: UDP from `NOTE` to `NOTE`.
+
+        `payload` has 1..MAX_DATAGRAM_BYTES bytes.
+        """
+        self._file.write(note_record(payload, self._clock_ns()))
+
+    def flush(self) -> None:
+        """Hand what was recorded to the operating system, for others to read."""
+        self._file.flush()
+
+    def close(self) -> None:
+        try:
+            self._file.close()
+        finally:
+            super().close()
+
+    def receive(self, timeout_s: float) -> list[Batch]:
+        batches = self.link.receive(timeout_s)
+        for batch in batches:
+            self._record(batch.datagrams, batch.peer, self.address)
+        return batches
+
+    def send(self, batch: Batch) -> int:
+        accepted = self.link.send(batch)
+        self._record(batch.datagrams[:accepted], self.address, batch.peer)
+        return accepted
+
+    def _record(self, datagrams: NDArray[np.uint8], source: Address, destination: Address) -> None:
+        count = len(datagrams)
+        if count == 0:
+            return
+        data = records(datagrams, source, destination, self._clock_ns())
+        room = min(max(self._left_bytes, 0) // (len(data) // count), count)
+        kept = data[: room * (len(data) // count)]
+        self._file.write(kept)
+        self._left_bytes = self._left_bytes - len(kept) if room == count else 0
+        self.captured += room
+        self.not_captured += count - room
+
+
+def read_capture(path: str | os.PathLike[str]) -> Iterator[CapturedDatagram]:
+    """The UDP datagrams of a pcap file, in order, with their own bytes; packets of other protocols are passed
+    over.
+
+    Reads both byte orders, micro- and nanoseconds, LINKTYPE_RAW and LINKTYPE_ETHERNET (so those of bmv2 too).
+    Checksums are not verified. CaptureError: not such a file, a record cut short, or a UDP packet that is a
+    fragment or was not captured whole.
+    """
+    with open(path, "rb") as file:
+        header = file.read(FILE_HEADER_BYTES)
+        if len(header) < FILE_HEADER_BYTES:
+            raise CaptureError(f"{path}: too short for a pcap file")
+        for order in "<>":
+            magic, _, _, _, _, _, link_type = struct.unpack(order + FILE_HEADER, header)
+            if magic in (MAGIC_NANOSECONDS, MAGIC_MICROSECONDS):
+                break
+        else:
+            raise CaptureError(f"{path}: not a pcap file (pcapng is another format: editcap -F pcap converts)")
+        if link_type not in (LINKTYPE_RAW, LINKTYPE_ETHERNET):
+            raise CaptureError(f"{path}: link type {link_type}; only RAW (101) and Ethernet (1) are read")
+        unit_ns = 1 if magic == MAGIC_NANOSECONDS else 1000
+        while record := file.read(RECORD_HEADER_BYTES):
+            if len(record) < RECORD_HEADER_BYTES:
+                raise CaptureError(f"{path}: ends within the header of a record")
+            seconds, fraction, captured, _ = struct.unpack(order + RECORD_HEADER, record)
+            frame = file.read(captured)
+            if len(frame) < captured:
+                raise CaptureError(f"{path}: ends within a record")
+            found = _parse_frame(frame, link_type)
+            if found is not None:
+                yield CapturedDatagram(seconds * 10**9 + fraction * unit_ns, *found)
+
+
+def _parse_frame(frame: bytes, link_type: int) -> tuple[Address, Address, bytes] | None:
+    """Source, destination and payload of a frame; None if it is not UDP over IP."""
+    if link_type == LINKTYPE_ETHERNET:
+        version = _ETHERTYPES.get(frame[12:14])
+        frame = frame[14:]
+    else:
+        version = frame[0] >> 4 if frame else None
+    if version == 4 and len(frame) >= IPV4_HEADER_BYTES and frame[9] == IP_PROTOCOL_UDP:
+        if int.from_bytes(frame[6:8]) & 0x3FFF:  # more fragments, or not the first
+            raise CaptureError("a UDP packet in fragments; reassemble the capture first")
+        hosts, start = (frame[12:16], frame[16:20]), (frame[0] & 0xF) * 4
+    elif version == 6 and len(frame) >= IPV6_HEADER_BYTES and frame[6] == IP_PROTOCOL_UDP:
+        hosts, start = (frame[8:24], frame[24:40]), IPV6_HEADER_BYTES
+    else:
+        return None
+    udp = frame[start : start + UDP_HEADER_BYTES]
+    if len(udp) < UDP_HEADER_BYTES:
+        raise CaptureError("a UDP packet that was captured without its header")
+    source_port, destination_port, udp_bytes, _ = struct.unpack("!HHHH", udp)
+    payload = frame[start + UDP_HEADER_BYTES : start + udp_bytes]
+    if udp_bytes < UDP_HEADER_BYTES or len(payload) < udp_bytes - UDP_HEADER_BYTES:
+        raise CaptureError("a UDP packet that was not captured whole")
+    source, destination = (str(ipaddress.ip_address(host)) for host in hosts)
+    return (source, source_port), (destination, destination_port), payload

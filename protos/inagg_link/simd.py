@@ -1,0 +1,313 @@
+"""Vectors of eight uint32 as values in compiled loops, for what Numba's own vectorization does in twice the
+instructions or not at all: narrowing to bytes, hashes that several vectors share. As `jit`, it needs Numba.
+
+They are vectors of LLVM's, which it maps to what the processor has: one AVX2 register, two of SSE or NEON. Vectors have
+the operators + - * & | ^ << >>, modulo 2**32, with each other and with integers; shifts are by less than 32.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+from numba.core import cgutils, types
+from numba.extending import intrinsic, models, overload, register_jitable, register_model
+
+from . import first_start as compiling  # noqa: F401  # finds where compiled code can be kept
+
+LANES: Final = 8
+
+ir: Any = vars(cgutils)["ir"]  # llvmlite.ir
+
+_WORD: Any = ir.IntType(32)
+_VECTOR: Any = ir.VectorType(_WORD, LANES)
+_BYTE: Any = ir.IntType(8)
+_BYTES: Any = ir.VectorType(_BYTE, 4 * LANES)
+
+
+class _U32x8(types.Type):
+    def __init__(self) -> None:
+        super().__init__("u32x8")
+
+
+u32x8: Final = _U32x8()
+
+
+@register_model(_U32x8)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _VECTOR)  # type: ignore[no-untyped-call]
+
+
+def _constant(kind: Any, numbers: Any) -> Any:
+    return ir.Constant(kind, list(numbers))
+
+
+def _order(indices: Any) -> Any:
+    """For LLVM's shuffles."""
+    return _constant(ir.VectorType(_WORD, len(indices)), indices)
+
+
+def _splat(_context: Any, x: Any) -> Any:
+    """All lanes ``x``, modulo 2**32."""
+
+    def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x = args[0] if signature.args[0].bitwidth == 32 else builder.trunc(args[0], _WORD)
+        undefined = ir.Constant(_VECTOR, ir.Undefined)
+        first = builder.insert_element(undefined, x, _WORD(0))
+        return builder.shuffle_vector(first, undefined, _order([0] * LANES))
+
+    return (u32x8(x), generate) if x in (types.uint32, types.int32, types.uint64, types.int64) else None
+
+
+def _counting(_context: Any) -> Any:
+    """0 to 7."""
+    return u32x8(), lambda _context, _builder, _signature, _args: _constant(_VECTOR, range(LANES))
+
+
+splat: Any = intrinsic(_splat)
+counting: Any = intrinsic(_counting)
+
+
+# --- operators ---
+
+
+def _instruction(name: str) -> Any:
+    def typed(_context: Any, a: Any, b: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return getattr(builder, name)(*args)
+
+        return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+
+    return intrinsic(typed)
+
+
+def _define(symbol: Callable[[Any, Any], Any], name: str) -> None:
+    instruction = _instruction(name)
+
+    def of_vectors(a: Any, b: Any) -> Any:
+        if a == u32x8 and b == u32x8:
+            return lambda a, b: instruction(a, b)
+        if a == u32x8 and isinstance(b, types.Integer):
+            return lambda a, b: instruction(a, splat(b))
+        return None
+
+    overload(symbol, strict=False)(of_vectors)
+
+
+for _symbol, _name in (
+    (operator.add, "add"), (operator.sub, "sub"), (operator.mul, "mul"), (operator.and_, "and_"),
+    (operator.or_, "or_"), (operator.xor, "xor"), (operator.lshift, "shl"), (operator.rshift, "lshr"),
+):  # fmt: skip
+    _define(_symbol, _name)
+
+
+def _llvm(builder: Any, name: str, result: Any, args: Any) -> Any:
+    """Call one of LLVM's functions."""
+    declared: Any = vars(cgutils)["get_or_insert_function"]
+    function = ir.FunctionType(result, [a.type for a in args])
+    return builder.call(declared(builder.module, function, f"llvm.{name}"), args)
+
+
+def _call(builder: Any, name: str, result: Any, args: Any) -> Any:
+    """Call one of those for vectors of integers."""
+    kind = args[0].type
+    return _llvm(builder, f"{name}.v{kind.count}i{kind.element.width}", result, args)
+
+
+def _of_two(name: str) -> Any:
+    def typed(_context: Any, a: Any, b: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return _call(builder, name, _VECTOR, args)
+
+        return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+
+    return intrinsic(typed)
+
+
+def _rotated(places: int) -> Any:
+    """Each lane rotated to the left by ``places`` bytes."""
+
+    def typed(_context: Any, x: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            # As a shuffle, which is one instruction: LLVM makes two or three of a rotation.
+            order = [k // 4 * 4 + (k - places) % 4 for k in range(4 * LANES)]
+            x = builder.bitcast(args[0], _BYTES)
+            return builder.bitcast(builder.shuffle_vector(x, x, _order(order)), _VECTOR)
+
+        return (u32x8(u32x8), generate) if x == u32x8 else None
+
+    return intrinsic(typed)
+
+
+def _halved(_context: Any, x: Any) -> Any:
+    """``x`` shifted to the right by one bit, with its sign."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.ashr(args[0], _constant(_VECTOR, [1] * LANES))
+
+    return (u32x8(u32x8), generate) if x == u32x8 else None
+
+
+def _float_sum(_context: Any, a: Any, b: Any) -> Any:
+    """The sum of two vectors that are bits of float32, as bits."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        floats = ir.VectorType(ir.FloatType(), LANES)
+        return builder.bitcast(builder.fadd(*(builder.bitcast(x, floats) for x in args)), _VECTOR)
+
+    return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+
+
+larger, smaller = _of_two("umax"), _of_two("umin")
+"""Of two vectors, the larger or the smaller one in each lane."""
+halved: Any = intrinsic(_halved)
+float_sum: Any = intrinsic(_float_sum)
+rotated_8, rotated_16, rotated_24 = _rotated(1), _rotated(2), _rotated(3)
+"""Each lane rotated to the left by so many bits."""
+
+
+# --- the 16 halves, or 32 bytes, of a vector ---
+
+_HALVES: Any = ir.VectorType(ir.IntType(16), 2 * LANES)
+
+
+def _doubled(_context: Any, x: Any) -> Any:
+    """Each half shifted to the left by one bit."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        halves = builder.bitcast(args[0], _HALVES)
+        return builder.bitcast(builder.add(halves, halves), _VECTOR)
+
+    return (u32x8(u32x8), generate) if x == u32x8 else None
+
+
+def _of_bytes(name: str) -> Any:
+    """One of LLVM's functions of two vectors, of their bytes."""
+
+    def typed(_context: Any, a: Any, b: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            result = _call(builder, name, _BYTES, [builder.bitcast(x, _BYTES) for x in args])
+            return builder.bitcast(result, _VECTOR)
+
+        return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+
+    return intrinsic(typed)
+
+
+doubled: Any = intrinsic(_doubled)
+bytes_less, smaller_bytes = _of_bytes("usub.sat"), _of_bytes("umin")
+"""Each byte of one less that of the other, or zero; the smaller of the two."""
+
+
+@register_jitable
+def upper_halves(low: Any, high: Any) -> Any:
+    """The upper 16 bits of each lane: of ``low`` in the lower half, of ``high`` in the upper one."""
+    return (high & 0xFFFF0000) | (low >> 16)
+
+
+@register_jitable
+def upper_bytes(low: Any, high: Any) -> Any:
+    """The upper 8 bits of each half: of ``low`` in the lower byte, of ``high`` in the upper one."""
+    return (high & 0xFF00FF00) | ((low >> 8) & 0x00FF00FF)
+
+
+# --- all lanes of one ---
+
+
+def _of_all(name: str, lanes: Any) -> Any:
+    """What LLVM makes of all ``lanes``, a type of vector."""
+
+    def typed(_context: Any, x: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return builder.zext(_call(builder, name, lanes.element, [builder.bitcast(args[0], lanes)]), _WORD)
+
+        return (types.uint32(u32x8), generate) if x == u32x8 else None
+
+    return intrinsic(typed)
+
+
+def _any_set(_context: Any, x: Any) -> Any:
+    """Whether a bit of ``x`` is set."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        whole = ir.IntType(32 * LANES)
+        return builder.icmp_unsigned("!=", builder.bitcast(args[0], whole), whole(0))
+
+    return (types.boolean(u32x8), generate) if x == u32x8 else None
+
+
+any_set: Any = intrinsic(_any_set)
+largest, smallest_byte = _of_all("vector.reduce.umax", _VECTOR), _of_all("vector.reduce.umin", _BYTES)
+"""The largest lane, or the smallest byte, uint32."""
+
+
+# --- memory, of which no bound is checked ---
+
+
+def _pointer(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
+    """To the elements of an array from an index on, as one of ``kind``."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.bitcast(builder.gep(array.data, [args[1]]), kind.as_pointer())
+
+
+def _is_row(array: Any, *dtypes: Any) -> bool:
+    return isinstance(array, types.Array) and array.dtype in dtypes and array.ndim == 1 and array.layout == "C"
+
+
+def _align(signature: Any) -> int:
+    return int(signature.args[0].dtype.bitwidth) // 8
+
+
+def _load(_context: Any, array: Any, at: Any) -> Any:
+    """Eight elements of ``array`` from ``at`` on, if it is of uint32; 32, four a lane, if it is of uint8."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_pointer(context, builder, signature, args, _VECTOR), align=_align(signature))
+
+    return (u32x8(array, types.intp), generate) if _is_row(array, types.uint32, types.uint8) else None
+
+
+def _store(_context: Any, array: Any, at: Any, x: Any) -> Any:
+    """``x`` to where `load` takes it from."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _pointer(context, builder, signature, args, _VECTOR), align=_align(signature))
+        return context.get_dummy_value()
+
+    usable = _is_row(array, types.uint32, types.uint8) and x == u32x8
+    return (types.none(array, types.intp, x), generate) if usable else None
+
+
+def _store_bytes(_context: Any, array: Any, at: Any, x: Any) -> Any:
+    """The bytes of ``x`` to elements ``at`` to ``at`` + 31 of ``array``, uint8: first the low byte of each lane, then
+    the second of each, and so on. So four vectors of bytes, shifted and merged, are narrowed in one go."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        # On a machine with the high byte first in memory, which Numba does not know, it would be the reverse.
+        order = [4 * (k % LANES) + k // LANES for k in range(4 * LANES)]
+        x = builder.bitcast(args[2], _BYTES)
+        ordered = builder.shuffle_vector(x, x, _order(order))
+        builder.store(ordered, _pointer(context, builder, signature, args, _BYTES), align=1)
+        return context.get_dummy_value()
+
+    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint8) and x == u32x8 else None
+
+
+def _prefetch(_context: Any, array: Any, at: Any) -> Any:
+    """Ask for the cache line of element ``at`` of ``array``, which may be beyond its end."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _pointer(context, builder, signature, args, _BYTE)
+        read, keep, data = _WORD(0), _WORD(3), _WORD(1)
+        _llvm(builder, "prefetch.p0i8", ir.VoidType(), [address, read, keep, data])
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp), generate
+
+
+load: Any = intrinsic(_load)
+store: Any = intrinsic(_store)
+store_bytes: Any = intrinsic(_store_bytes)
+prefetch: Any = intrinsic(_prefetch)

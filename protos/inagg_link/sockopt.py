@@ -1,0 +1,128 @@
+"""UDP sockets as Linux has them: the options that Python does not name, asked for at run time, never assumed.
+
+Numbers are those of include/uapi/linux/udp.h and include/uapi/asm-generic/socket.h (x86, arm64, riscv, s390, ppc64).
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import select
+import socket
+import struct
+import sys
+
+from inagg_link.base import Address, canonical
+
+SOL_UDP = 17
+UDP_SEGMENT = 103
+"""Payload bytes after which the kernel cuts what one call sends (udp(7), Linux 4.18). 0: do not cut."""
+UDP_GRO = 104
+"""Receive datagrams that arrived together as one buffer; a control message tells their size (Linux 5.0)."""
+SO_SNDBUFFORCE = 32
+SO_RCVBUFFORCE = 33
+SO_MEMINFO = 55
+SK_MEMINFO_DROPS = 8  # index into the nine 32 bit words of SO_MEMINFO (include/uapi/linux/sock_diag.h)
+SK_MEMINFO_WORDS = 9
+
+IP_MULTICAST_ALL = 49  # include/uapi/linux/in.h
+"""1, as sockets are made: datagrams of any group that anybody on this machine has joined."""
+
+SELECT_DESCRIPTORS = 1024  # FD_SETSIZE: select(2) cannot watch a descriptor from here on
+
+
+def open_socket(address: Address, connect: Address | None, interface: str | None = None) -> socket.socket:
+    """A non-blocking UDP socket bound to `address` and, if given, connected to a peer.
+
+    With `interface`, an IPv4 address of this machine, `address` is a multicast group, which is joined there; any number
+    of sockets may be bound to it.
+
+    ValueError: a host is no literal address. OSError: the address is taken or not of this machine; no such group or
+    interface.
+    """
+    host, _ = address = canonical(address)
+    family = socket.AF_INET if ipaddress.ip_address(host).version == 4 else socket.AF_INET6
+    sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    try:
+        sock.setblocking(False)
+        if family == socket.AF_INET6:
+            # else IPv4 peers appear as ::ffff:a.b.c.d, a second name for the same address
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if interface is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
+        sock.bind(address)
+        if connect is not None:
+            sock.connect(connect)
+        if interface is not None:  # last, so that nothing comes from others than the peer
+            group_and_interface = socket.inet_aton(host) + socket.inet_aton(interface)
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group_and_interface)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def send_to_groups(sock: socket.socket, interface: str, hops: int) -> None:
+    """Have what goes to multicast groups of IPv4 leave by the interface with this address, for so many hops.
+
+    OSError: this machine has no such address.
+    """
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
+
+
+def enable(sock: socket.socket, option: int, value: int) -> bool:
+    """Set a UDP option; False where the kernel does not know it."""
+    if sys.platform != "linux":  # the same number may mean something else there
+        return False
+    try:
+        sock.setsockopt(SOL_UDP, option, value)
+    except OSError as error:
+        if error.errno in (errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EINVAL):
+            return False
+        raise
+    return True
+
+
+def grow_buffer(sock: socket.socket, option: int, forced_option: int, wanted_bytes: int) -> int:
+    """Ask for a socket buffer; returns what was granted, as the kernel counts: twice what was asked for (socket(7)).
+
+    The forced option passes the limit net.core.{r,w}mem_max, for those with CAP_NET_ADMIN; the others get at
+    most the limit.
+    """
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, forced_option, wanted_bytes)
+    except OSError:
+        sock.setsockopt(socket.SOL_SOCKET, option, wanted_bytes)
+    return sock.getsockopt(socket.SOL_SOCKET, option)
+
+
+def receive_drops(sock: socket.socket) -> int | None:
+    """Buffers that the kernel dropped at this socket so far; None where it does not tell (before Linux 4.12).
+
+    SO_MEMINFO and not SO_RXQ_OVFL: the control message of the latter comes only with the next buffer that
+    does fit, so the last drops before a silence would never be seen; and this costs 0.4 us when somebody
+    asks, and nothing per batch.
+    """
+    try:
+        words = sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 4 * SK_MEMINFO_WORDS)
+    except OSError:
+        return None
+    if len(words) < 4 * SK_MEMINFO_WORDS:
+        return None
+    drops: int = struct.unpack(f"@{SK_MEMINFO_WORDS}I", words)[SK_MEMINFO_DROPS]
+    return drops
+
+
+def wait_readable(descriptor: int, timeout_s: float) -> bool:
+    """Wait until the descriptor has something to read (or an error to report), at most `timeout_s`.
+
+    select(2) waits to the microsecond; Python's poll and epoll round up to the next millisecond, ten round
+    trips of a loopback.
+    """
+    if descriptor < SELECT_DESCRIPTORS:
+        return bool(select.select((descriptor,), (), (), timeout_s)[0])
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000.0))

@@ -1,0 +1,242 @@
+"""The batch aggregator: `aggregation.model`, fast. Sans-IO: buffers and the time in, buffers to send out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from inagg_link.port import Port, key_of
+from inagg_wire.errors import Reason
+from inagg_wire.formats import WORKERS_MAX
+from inagg_wire.layout import HEADER_BYTES, Encoding, Op
+from inagg_wire.slots import Lease
+
+from ..driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
+from .deferred_sum import HELD_WORKERS
+from .kernels import absorb
+from .peers import Sources, row_of
+from .receive import RUN_BYTES, take_batch
+from .state import (
+    BYTES_IN,
+    BYTES_OUT,
+    DATAGRAMS_IN,
+    DATAGRAMS_OUT,
+    NOTICES,
+    Tables,
+    make_counts,
+    make_jobs,
+    make_noise,
+    make_out,
+    make_slots,
+)
+
+Bytes = npt.NDArray[np.uint8]
+
+HELD = (Encoding.NAT8, Encoding.NAT4)
+OUT_RUNS = 256
+OUT_BYTES = 4 * RUN_BYTES
+"""Room for what one batch can cause: results are at most four times as large as contributions (tern for more than 7
+workers); a batch that fills it is taken in parts."""
+assert OUT_BYTES >= RUN_BYTES and OUT_RUNS >= 1  # one datagram causes at most one, which always fits
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Equal datagrams of ``size`` bytes, back to back in ``data``, for each address in ``to``.
+
+    ``data`` is a view that is valid until the next one is asked for.
+    """
+
+    data: Bytes
+    size: int
+    to: tuple[Address, ...]
+
+
+class Aggregator:
+    """One data plane's slots and jobs. Not thread-safe: one caller at a time."""
+
+    def __init__(self, slots: int, lanes: int, jobs: int = 1024) -> None:
+        """Room for ``slots`` slots of up to ``lanes`` lanes, and ``jobs`` jobs at a time."""
+        if slots < 2 or slots & (slots - 1):
+            raise ValueError(f"{slots} slots: choose a power of two, 2 or more")
+        self._lanes = lanes
+        self._slots = make_slots(slots, lanes)
+        self._jobs = make_jobs(jobs)
+        self._counts = make_counts(jobs)
+        self._out = make_out(OUT_BYTES, OUT_RUNS)
+        self._noise = make_noise(lanes)
+        self._bindings: dict[int, Binding] = {}
+        self._free_rows = list(range(jobs - 1, -1, -1))
+        self._by_row: list[Binding | None] = [None] * jobs
+        self._most_workers = [0] * jobs
+        self._sources = Sources(jobs)
+        self._flow = np.zeros(4, np.int64)
+
+    # --- jobs ---
+
+    def bind(self, binding: Binding) -> None:
+        """Admit a job or its new epoch; clears its slots. Raises `DriverError` and changes nothing if it cannot."""
+        self._check(binding)
+        old = self._bindings.get(binding.job)
+        row = int(self._jobs.row[binding.job]) if old else self._free_rows.pop()
+        if old:
+            self._sources.unbind(row, old)
+        else:
+            self._counts.jobs[row] = 0
+            self._most_workers[row] = 0
+        self._most_workers[row] = max(self._most_workers[row], len(binding.workers))
+        self._bindings[binding.job] = self._by_row[row] = binding
+        self._sources.bind(row, binding)
+        n, lease, bound = len(binding.workers), binding.lease, self._jobs.table[row]
+        bound["token"], bound["seed"], bound["full"] = binding.token, binding.seed, binding.full
+        bound["workers"] = n
+        bound["base"], bound["mask"] = lease.base, lease.slots - 1
+        for op in Op:
+            bound["levels"][op] = binding.format.levels(n)
+            bound["shift"][op] = binding.format.result_shift(n)
+            bound["encoding"][op] = binding.format.encoding(op)
+            bound["lanes"][op] = binding.format.lanes_for(op, binding.lanes)
+            bound["result_encoding"][op] = binding.result_encoding(op)
+            bound["result_bytes"][op] = binding.result_bytes(op)
+            up, down = binding.format.encoding(op), binding.result_encoding(op)
+            natural = up in HELD and down in HELD and (up is Encoding.NAT4 or down is Encoding.NAT8)
+            bound["held"][op] = up if natural and n <= HELD_WORKERS else 0
+        leased = slice(lease.base, lease.base + lease.slots)
+        self._slots.tag[leased] = lease.generation(binding.resume_block)
+        self._slots.tag[lease.base : lease.slot(binding.resume_block)] += 1
+        self._slots.seen[leased] = 0
+        self._slots.row[leased] = -1
+        self._slots.free[leased] = np.arange(lease.base, lease.base + lease.slots)
+        bound["free"] = lease.slots
+        self._jobs.row[binding.job] = row
+
+    def unbind(self, job: int) -> None:
+        """Drop the job's further datagrams and forget its counters. No error if there is no such job."""
+        binding = self._bindings.pop(job, None)
+        if binding is None:
+            return
+        row = int(self._jobs.row[job])
+        self._jobs.row[job] = -1
+        self._sources.unbind(row, binding)
+        self._by_row[row] = None
+        self._free_rows.append(row)
+
+    def _check(self, binding: Binding) -> None:
+        slots, lanes = len(self._slots.tag), self._lanes
+        lease = binding.lease
+        if lease.base + lease.slots > slots:
+            raise DriverError(f"slots {lease.base} to {lease.base + lease.slots - 1}: this switch has {slots}")
+        if binding.lanes > lanes:
+            raise DriverError(f"{binding.lanes} lanes: this switch's slots have {lanes}")
+        if max(binding.result_bytes(op) for op in Op) > RUN_BYTES:
+            raise DriverError(f"results of {binding.lanes} lanes do not fit a UDP datagram")
+        if len(set(binding.workers)) != len(binding.workers):
+            raise DriverError("two ranks have the same address; each needs a socket of its own")
+        for other in self._bindings.values():
+            if other.job != binding.job and _overlap(other.lease, lease):
+                raise DriverError(f"job {binding.job} would share slots with job {other.job}")
+        if not self._free_rows and binding.job not in self._bindings:
+            raise DriverError(f"this switch serves {len(self._by_row)} jobs at a time, and has as many")
+
+    # --- datagrams ---
+
+    def receive(self, data: Bytes, size: int, source: Address, now: float) -> Iterator[Send]:
+        """Take datagrams of ``size`` bytes, back to back in ``data``, and yield what to send.
+
+        ``data``: uint8, contiguous and writable (for another kind of array the kernel would first be compiled anew).
+        ``now``: seconds of a monotonic clock. To be iterated to its end. Raises ValueError unless ``data`` is whole
+        datagrams.
+        """
+        if size < 1 or data.size % size:
+            raise ValueError(f"{data.size} bytes are no whole number of datagrams of {size} bytes")
+        t, total = self.tables, data.size // size
+        row = int(row_of(t.peers.keys, t.peers.rows, key_of(source)))
+        now, taken = float(now), 0  # the kernel would be compiled again for an integer
+        while taken < total:
+            taken, runs = take_batch(data, size, taken, now, row, t, t.out)
+            at = 0
+            for i, (_, _, each, count, copies) in enumerate(t.out.runs[:runs].tolist()):
+                to = tuple(self._sources.name(key) for key in t.out.to[i, :copies].tolist())
+                yield Send(t.out.buffer[at : at + count * each], each, to)
+                at += count * each
+
+    def register(self, port: Port) -> None:
+        """Have compiled loops send to all ranks through ``port``."""
+        self._sources.register(port)
+
+    @property
+    def tables(self) -> Tables:
+        """All of the state, for a compiled loop that does what `receive` does. Valid until a job comes or goes."""
+        peers = self._sources.peers
+        return Tables(self._jobs, self._slots, self._counts, self._noise, self._out, peers, self._flow)
+
+    # --- what an operator sees ---
+
+    def counters(self) -> Counters:
+        """A snapshot."""
+        return Counters(
+            datagrams_in=int(self._flow[DATAGRAMS_IN]),
+            bytes_in=int(self._flow[BYTES_IN]),
+            datagrams_out=int(self._flow[DATAGRAMS_OUT]),
+            bytes_out=int(self._flow[BYTES_OUT]),
+            notices=int(self._counts.drops[NOTICES]),
+            drops={reason: int(self._counts.drops[reason]) for reason in Reason if self._counts.drops[reason]},
+            jobs={job: self._job_counters(binding) for job, binding in self._bindings.items()},
+        )
+
+    def _job_counters(self, binding: Binding) -> JobCounters:
+        row = int(self._jobs.row[binding.job])
+        counts, n = self._counts.jobs[row], self._most_workers[row]
+        return JobCounters(
+            contributions=counts["contributions"][:n].tolist(),
+            duplicates=counts["duplicates"][:n].tolist(),
+            resends=counts["resends"][:n].tolist(),
+            stale=counts["stale"][:n].tolist(),
+            bytes_in=counts["bytes_in"][:n].tolist(),
+            results=int(counts["results"]),
+            invalid_codes=int(counts["invalid_codes"]),
+        )
+
+    def contents(self, job: int, slot: int) -> npt.NDArray[np.int32] | Bytes:
+        """A copy of what ``slot``, which is ``job``'s and has seen a contribution, holds: the sums so far, int32,
+        (lanes,), or, if its sum is complete and is not kept, the payload of its result, uint8."""
+        bound, op, row = self._jobs.table[int(self._jobs.row[job])], int(self._slots.op[slot]), self._slots.row[slot]
+        if row < 0:
+            result: Bytes = self._slots.results[slot, : bound["result_bytes"][op] - HEADER_BYTES].copy()
+            return result
+        lanes, acc, held = int(bound["lanes"][op]), self._slots.acc[row], int(bound["held"][op])
+        if not held:
+            own: npt.NDArray[np.int32] = acc[:lanes].copy()
+            return own
+        out = np.zeros(lanes, np.int32)
+        size = lanes if held == Encoding.NAT8 else lanes // 2
+        for i in range(int(self._slots.seen[slot]).bit_count()):
+            codes = acc.view(np.uint8)[i * size :]
+            absorb(held, out, codes, lanes, False, int(bound["levels"][op]))
+        return out
+
+    def waiting(self, job: int, now: float, limit: int = WORKERS_MAX) -> tuple[int, list[SlotWait]]:
+        """How many slots of ``job`` have an incomplete sum, and the ``limit`` that wait longest, longest first."""
+        binding = self._bindings.get(job)
+        if binding is None:
+            return 0, []
+        lease, full = binding.lease, binding.full
+        seen = self._slots.seen[lease.base : lease.base + lease.slots]
+        waiting = lease.base + np.flatnonzero((seen != 0) & (seen != full))
+        oldest = waiting[np.argsort(self._slots.since[waiting], kind="stable")][:limit]
+        return len(waiting), [
+            SlotWait(
+                slot=int(slot),
+                generation=int(self._slots.tag[slot]),
+                missing=tuple(r for r in range(len(binding.workers)) if not int(self._slots.seen[slot]) >> r & 1),
+                waiting_s=max(0.0, now - float(self._slots.since[slot])),
+            )
+            for slot in oldest
+        ]
+
+
+def _overlap(a: Lease, b: Lease) -> bool:
+    return a.base < b.base + b.slots and b.base < a.base + a.slots

@@ -1,0 +1,197 @@
+"""Kernels over natural codes that a slot holds as they came, until the last worker's have come.
+
+To keep them, and to add them in the pass that writes the result, moves a quarter of the bytes that sums would. The last
+contribution is read where it was received.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from inagg_link.jit import inline, jit, shift_left
+from inagg_link.simd import LANES, doubled, float_sum, halved, load, splat, store, upper_bytes, upper_halves
+from inagg_wire.noise import GROUP_LANES
+
+from .kernels import I32, U32, Array, nat8_code, nat8_value
+from .state import Noise
+
+HELD_WORKERS = 4
+"""So many workers' codes of a byte fit into a row of accumulators, four bytes a lane. They stand there in the order in
+which they came, each worker's after another's."""
+
+GROUP = 4 * LANES
+"""Lanes that are added at a time."""
+
+ONE = np.uint8(1)
+ZERO = np.float32(0)
+"""What makes a sum of negative zeros, which are valid codes, a positive one."""
+
+
+EXACT_OCTAVES = 23
+"""With levels from l to h, the sum of four is a multiple of 2^(l - 1) and at most 4 * 2^(h - 1). A float32 has 24 bits,
+so it holds all such if h - l is at most 22, or h less l - 1 at most this."""
+
+
+@jit
+def hold_nat8(held: Array, payload: Array, lanes: int, levels: int) -> tuple[int, int, int]:
+    """Keep a contribution's codes in ``held`` (uint8); those that name no level become zero. Returns how many, and the
+    `range_of_levels` as they came."""
+    lowest, highest = np.uint8(255), np.uint8(0)
+    for i in range(lanes):
+        code = np.uint8(payload[i])
+        held[i] = code
+        level = np.uint8(code & np.uint8(127))
+        lowest, highest = min(lowest, np.uint8(level - ONE)), max(highest, level)
+    invalid = 0
+    if highest > levels:
+        for i in range(lanes):
+            if held[i] & np.uint8(127) > levels:
+                held[i] = 0
+                invalid += 1
+    return invalid, int(lowest), int(highest)
+
+
+@jit
+def range_of_levels(payload: Array, lanes: int) -> tuple[int, int]:
+    """The lowest level of nat8 codes but 0, less one, or 255; and the highest."""
+    lowest, highest = np.uint8(255), np.uint8(0)
+    for i in range(lanes):
+        level = np.uint8(payload[i] & np.uint8(127))
+        lowest, highest = min(lowest, np.uint8(level - ONE)), max(highest, level)
+    return int(lowest), int(highest)
+
+
+@jit
+def unpack_nat4(codes: Array, payload: Array, lanes: int) -> None:
+    """nat4 codes, two a byte, as nat8 codes (uint8): to be added at twice the speed of `add_nat4`."""
+    for i in range(lanes // 2):
+        high, low = np.uint8(payload[i] >> np.uint8(4)), payload[i]
+        codes[2 * i] = np.uint8(((high & np.uint8(8)) << np.uint8(4)) | (high & np.uint8(7)))
+        codes[2 * i + 1] = np.uint8(((low & np.uint8(8)) << np.uint8(4)) | (low & np.uint8(7)))
+
+
+@jit
+def hold_nat4(held: Array, payload: Array, lanes: int) -> None:
+    """Keep a contribution's codes, two a byte, in ``held`` (uint8): every code is valid."""
+    for i in range(lanes // 2):
+        held[i] = payload[i]
+
+
+@inline
+def float_of(code: Any) -> Any:
+    """2^-126 times the integer of a nat8 code: level 1 has the least exponent of a normal float32, level 0 is zero."""
+    return U32(U32(I32(np.int8(code)) << I32(23)) & U32(0xBFFFFFFF)).view(np.float32)
+
+
+@inline
+def code_of_float(value: Any, noise: Any) -> Any:
+    """`nat8_code` of the sum for which `float_of` stands.
+
+    With e the exponent field, the sum's leading one is at e - 1, and what is below it, e - 1 bits, is the fraction's
+    beginning. The noise has as many bits from that place on when it is shifted to the left by 33 - e, then by 9 to the
+    right; the carry out of the fraction goes into the exponent, which is the level. Modulo 32: for e = 1 and e = 0,
+    where the fraction is zero, there is noise in it, but nothing carries.
+    """
+    bits = np.float32(value).view(np.uint32)
+    by = U32(U32(U32(1) - U32(U32(bits << U32(1)) >> U32(24))) & U32(31))
+    rounded = U32(bits + U32(shift_left(noise, by) >> U32(9)))
+    return np.uint8(U32(U32(U32(rounded >> U32(23)) & U32(127)) | U32(U32(rounded >> U32(24)) & U32(128))))
+
+
+@jit
+def vector_codes(a: Array, b: Array, c: Array, last: Array, workers: int, lane: int, noise: Any) -> Any:
+    """The codes of `GROUP` sums from ``lane`` on, four a word, as they come and go. ``noise``: that of each word, whose
+    four lanes share it."""
+    wa, wb, wc, wd = load(a, lane), load(b, lane), load(c, lane), load(last, lane)
+    if workers == 2:
+        s0, s1 = float_sum(floats_of(wa, 24), floats_of(wd, 24)), float_sum(floats_of(wa, 16), floats_of(wd, 16))
+        s2, s3 = float_sum(floats_of(wa, 8), floats_of(wd, 8)), float_sum(floats_of(wa, 0), floats_of(wd, 0))
+    else:
+        s0, s1 = sums_of(wa, wb, wc, wd, 24), sums_of(wa, wb, wc, wd, 16)
+        s2, s3 = sums_of(wa, wb, wc, wd, 8), sums_of(wa, wb, wc, wd, 0)
+    even = upper_halves(rounded_floats(s0, noise), rounded_floats(s2, noise))
+    odd = upper_halves(rounded_floats(s1, noise), rounded_floats(s3, noise))
+    return upper_bytes(doubled(even) | (even & 0x80008000), doubled(odd) | (odd & 0x80008000))
+
+
+@inline
+def sums_of(a: Any, b: Any, c: Any, d: Any, by: int) -> Any:
+    first, second = float_sum(floats_of(a, by), floats_of(b, by)), float_sum(floats_of(c, by), floats_of(d, by))
+    return float_sum(first, second)
+
+
+@inline
+def floats_of(words: Any, by: int) -> Any:
+    """`float_of` the byte of each word that is the highest when it is shifted to the left by ``by``; as bits."""
+    return halved(words << by) & 0xBF800000
+
+
+@inline
+def rounded_floats(sums: Any, noise: Any) -> Any:
+    """`code_of_float` before it is narrowed to a byte."""
+    bits = float_sum(sums, splat(U32(0)))  # a negative zero becomes a positive one
+    by = ((splat(U32(0x00FFFFFF)) - bits) >> 23) & 31  # 1 less the exponent and 256 times the sign; nothing is borrowed
+    return bits + ((noise << by) >> 9)
+
+
+@jit
+def exact_in_floats(a: Array, b: Array, c: Array, d: Array, lanes: int) -> bool:
+    """Whether no lane has levels so far apart that a float32 would not hold its sum: see `EXACT_OCTAVES`."""
+    most = np.uint8(0)
+    for i in range(lanes):
+        p, q = np.uint8(a[i] & np.uint8(127)), np.uint8(b[i] & np.uint8(127))
+        r, s = np.uint8(c[i] & np.uint8(127)), np.uint8(d[i] & np.uint8(127))
+        highest = max(max(p, q), max(r, s))
+        # Less one, level 0 becomes the highest of all.
+        p, q, r, s = np.uint8(p - ONE), np.uint8(q - ONE), np.uint8(r - ONE), np.uint8(s - ONE)
+        lowest = min(min(p, q), min(r, s))
+        most = max(most, np.uint8(max(highest, lowest) - lowest))
+    return bool(most <= EXACT_OCTAVES)
+
+
+@jit
+def emit_held(
+    out: Array, kept: Array, held: Array, last: Array, workers: int, octaves: int, lanes: int, noise: Noise, word: Any
+) -> None:
+    """The result (nat8) of the codes of ``workers``: all but one are in ``held``, then ``last``, which may be the last
+    row of ``held``. The rows between are cleared. ``word``: that of group 0. ``octaves``: the highest level of all less
+    the lowest of all (`range_of_levels`), or more.
+
+    It goes to ``out`` and to ``kept``, which is in no cache: a copy would wait for it, this pass computes meanwhile.
+    """
+    a, b, c = held[:lanes], held[lanes:], held[2 * lanes :]
+    if workers == 2:
+        b, c = a, a
+    else:
+        held[(workers - 1) * lanes : (HELD_WORKERS - 1) * lanes] = 0
+    # A gradient has levels far apart in many blocks, but seldom in one lane.
+    exact = octaves <= EXACT_OCTAVES or exact_in_floats(a, b, c, last, lanes)
+    whole = lanes // GROUP * GROUP if exact else 0
+    for lane in range(0, whole, GROUP):
+        codes = vector_codes(a, b, c, last, workers, lane, load(noise.groups, lane // GROUP_LANES) ^ word)
+        store(out, lane, codes)
+        store(kept, lane, codes)
+    if workers == 2 and exact:
+        for i in range(whole, lanes):
+            code = code_of_float(float_of(a[i]) + float_of(last[i]) + ZERO, U32(noise.lanes[i] ^ word))
+            out[i] = code
+            kept[i] = code
+    elif workers == 2:
+        for i in range(lanes):
+            code = nat8_code(I32(nat8_value(a[i]) + nat8_value(last[i])), U32(noise.lanes[i] ^ word))
+            out[i] = code
+            kept[i] = code
+    elif exact:
+        for i in range(whole, lanes):
+            first, second = float_of(a[i]) + float_of(b[i]), float_of(c[i]) + float_of(last[i])
+            code = code_of_float(first + second + ZERO, U32(noise.lanes[i] ^ word))
+            out[i] = code
+            kept[i] = code
+    else:
+        for i in range(lanes):
+            first, second = I32(nat8_value(a[i]) + nat8_value(b[i])), I32(nat8_value(c[i]) + nat8_value(last[i]))
+            code = nat8_code(I32(first + second), U32(noise.lanes[i] ^ word))
+            out[i] = code
+            kept[i] = code

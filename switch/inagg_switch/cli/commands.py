@@ -1,0 +1,260 @@
+"""The commands of the switch: their options and their help.
+
+What they do stands in files of their own and is imported when a command runs, so that help is quick.
+
+Standard output has what was asked for; the log and errors go to standard error. Exit status of `switch`: 0 when it was
+told to stop, 1 if it could not start or lost a shard, 2 for wrong usage. Of the others: 0, or 2 if the switch cannot be
+asked (wrong usage, not reachable, refused); `why` has 1 and 3 besides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from .sections import FILE, LOOPBACK, Number, SectionedCommand, in_section
+from .switch_options import switch
+
+__all__ = ["drain", "evict", "jobs", "switch", "top", "why"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def client_options(command: Command) -> Command:
+    """The options that all commands have which ask a switch."""
+    section = "Which switch"
+    for option in reversed(
+        (
+            in_section(
+                section,
+                "--switch",
+                envvar="INAGG_SWITCH",
+                default=LOOPBACK,
+                show_default=True,
+                show_envvar=True,
+                metavar="HOST:PORT",
+                help="Control address of the switch, as `inagg switch` prints it.",
+            ),
+            in_section(
+                section,
+                "--secret-file",
+                type=FILE,
+                metavar="FILE",
+                help="File with the shared secret. Without it: the variable INAGG_SECRET.",
+            ),
+            in_section(
+                section,
+                "--tls",
+                is_flag=True,
+                help="Encrypt, and trust the authorities that the system trusts. Implied by the options below.",
+            ),
+            in_section(
+                section,
+                "--tls-ca",
+                type=FILE,
+                envvar="INAGG_CA",
+                show_envvar=True,
+                metavar="FILE",
+                help="Certificate of the authority that signed the switch's.",
+            ),
+            in_section(
+                section,
+                "--tls-cert",
+                type=FILE,
+                envvar="INAGG_CERTIFICATE",
+                show_envvar=True,
+                metavar="FILE",
+                help="Certificate to show, where the switch demands one.",
+            ),
+            in_section(
+                section, "--tls-key", type=FILE, envvar="INAGG_KEY", show_envvar=True, metavar="FILE", help="Its key."
+            ),
+            in_section(
+                section,
+                "--tls-name",
+                metavar="NAME",
+                help="Name in the switch's certificate, if it is not the host of --switch.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def complete(reach: dict[str, Any]) -> dict[str, Any]:
+    """The options of `client_options`, with the secret of the environment. Keeps gRPC's core from printing."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    return {**reach, "secret": os.environ.get("INAGG_SECRET") or None}
+
+
+# ---------------------------------------------------------------------------------------------- jobs
+
+
+@click.command(
+    cls=SectionedCommand,
+    epilog="""\b
+Examples:
+  inagg jobs
+  inagg jobs --switch 10.0.0.1:47100 --json | jq '.jobs[].spec.name'
+""",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: jobs, and all ended ones it remembers.")
+@client_options
+def jobs(as_json: bool, **reach: Any) -> None:
+    """List the jobs of a switch: what they are, what they do, who takes part, and which have ended lately."""
+    from .connect import connected
+    from .jobs_command import show_jobs
+
+    with connected(**complete(reach)) as client:
+        show_jobs(client, as_json)
+
+
+# ---------------------------------------------------------------------------------------------- top
+
+
+@click.command(
+    cls=SectionedCommand,
+    epilog="""\b
+Examples:
+  inagg top                                live; Ctrl-C ends it
+  inagg top --once                         one look, as tables
+  inagg top train --json --interval 10     a JSON line every 10 seconds
+  inagg top | tee top.log                  a line of name=value every second
+
+\b
+ELEM/s     elements summed per second, each once however many workers
+WAITING    slots whose sum lacks somebody, at this moment
+DUP        contributions that came twice before the sum was complete
+RESENT     results sent again to one worker, which had lost one
+STALE      contributions for a block that the job has left behind
+""",
+)
+@click.argument("job", default="")
+@click.option("--once", is_flag=True, help="Measure over one interval, print tables (or JSON), and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line: counters, and rates per second.")
+@click.option(
+    "--interval",
+    type=Number(0.1, 3600.0),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between looks.",
+)
+@click.option("--count", type=click.IntRange(0), default=0, metavar="N", help="End after N looks.  [default: never]")
+@client_options
+def top(job: str, once: bool, as_json: bool, interval: float, count: int, **reach: Any) -> None:
+    """Watch the traffic of a switch and of its jobs, or of JOB alone: throughput, packets, what was lost, and each
+    worker.
+
+    On a terminal the picture is redrawn in place; elsewhere it is a line per interval.
+    """
+    from .connect import connected
+    from .top import show_top
+
+    with connected(**complete(reach)) as client:
+        show_top(client, job=job, as_json=as_json, once=once, interval_s=interval, count=count)
+
+
+# ---------------------------------------------------------------------------------------------- why
+
+
+@click.command(
+    cls=SectionedCommand,
+    epilog="""\b
+Examples:
+  inagg why train
+  inagg why train --watch
+  inagg why train || echo "it waits, or cannot be asked"
+
+\b
+Exit status:
+  0  the job runs, and nothing waits for longer than --over that is known (a
+     Tofino, and bmv2 without --thrift, do not tell what their slots hold)
+  1  it waits: for ranks to join, for contributions, or a rank is silent
+  2  the switch cannot be asked: wrong usage, no such job, not reachable
+  3  the job is over
+""",
+)
+@click.argument("job")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, with the verdict and the exit status.")
+@click.option(
+    "--slots",
+    type=click.IntRange(1, 1024),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="List the N slots that wait longest.",
+)
+@click.option(
+    "--over",
+    type=Number(0.0),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="What a slot may wait before that counts: in a job that runs, some always wait for a moment.",
+)
+@click.option("--watch", is_flag=True, help="Ask again and again, until the job is over or Ctrl-C.")
+@click.option(
+    "--interval",
+    type=Number(0.1, 3600.0),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between questions of --watch.",
+)
+@client_options
+def why(job: str, as_json: bool, slots: int, over: float, watch: bool, interval: float, **reach: Any) -> int:
+    """Say why JOB waits: which slots wait for which ranks and for how long, which ranks are missing or silent, and what
+    is the likeliest cause."""
+    from .connect import connected
+    from .why import show_why
+
+    with connected(**complete(reach)) as client:
+        return show_why(client, job, as_json=as_json, slots=slots, over_s=over, watch=watch, interval_s=interval)
+
+
+# ---------------------------------------------------------------------------------------------- evict, drain
+
+
+@click.command(
+    cls=SectionedCommand,
+    epilog="""\b
+Example:
+  inagg evict train --reason "the machine is needed"
+""",
+)
+@click.argument("job")
+@click.option("--reason", default="", metavar="TEXT", help="Why: its ranks are told.")
+@client_options
+def evict(job: str, reason: str, **reach: Any) -> None:
+    """End JOB, whoever runs it: its ranks get an error that says so, and its slots are free. For operators."""
+    from .connect import connected
+
+    with connected(**complete(reach)) as client:
+        client.evict(job, reason)
+    click.echo(f"job {job} has ended")
+
+
+@click.command(
+    cls=SectionedCommand,
+    epilog="""\b
+Examples:
+  inagg drain              before the switch is stopped or updated
+  inagg drain --off        it takes new jobs again
+""",
+)
+@click.option("--off", is_flag=True, help="Take new jobs again.")
+@client_options
+def drain(off: bool, **reach: Any) -> None:
+    """Have a switch take no new jobs; those that run go on. For operators."""
+    from .connect import connected
+
+    with connected(**complete(reach)) as client:
+        left = client.drain(off=off)
+    if off:
+        click.echo("the switch takes new jobs")
+    else:
+        click.echo(f"the switch takes no new jobs; {left} {'job goes' if left == 1 else 'jobs go'} on (inagg jobs)")

@@ -1,0 +1,200 @@
+"""What a switch says when it serves: to a person, to the log, and to a program that started it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any, Final
+
+from inagg_wire.formats import job_format
+
+from ..control.text import count_text
+from ..p4.p4_driver import P4Driver
+from ..service.metrics_server import MetricsServer
+from ..service.security import Security
+from ..software.software_driver import SoftwareDriver
+from .settings import Bmv2Settings, Settings, TofinoSettings, join_address, split_address
+from .words import bytes_text
+
+BUFFER_GOOD_BYTES: Final = 8 << 20
+"""A receive buffer, as the kernel counts, that can be called large: 32 workers with the usual window (128 datagrams of
+1472 bytes, in batches that are charged 1.01 times their bytes) have 6 MiB on their way at most."""
+
+WILDCARDS: Final = frozenset(("0.0.0.0", "::"))
+
+
+def facts(
+    control: str, driver: SoftwareDriver | P4Driver, settings: Settings, metrics: MetricsServer | None
+) -> dict[str, Any]:
+    """What there is to know of a switch that serves, for the log and the ready file."""
+    return {
+        "pid": os.getpid(),
+        "target": driver.name,
+        "control": control,
+        "tls": settings.security.tls,
+        "metrics": metrics.url if metrics is not None else None,
+        **(_p4_facts(driver) if isinstance(driver, P4Driver) else _software_facts(driver, settings)),
+    }
+
+
+def _p4_facts(driver: P4Driver) -> dict[str, Any]:
+    (shard,) = driver.shards
+    return {
+        "shards": [{"host": shard.address[0], "port": shard.address[1]}],
+        "slots": shard.slots,
+        "program": driver.build.name,
+        "formats": sorted(driver.limits.formats),
+        "lanes": driver.limits.lanes,
+        "faults": None,
+    }
+
+
+def _software_facts(driver: SoftwareDriver, settings: Settings) -> dict[str, Any]:
+    config, started = settings.software, driver.started
+    return {
+        "shards": [{"host": s.address[0], "port": s.address[1], "pid": s.pid} for s in started],
+        "slots": config.slots,
+        "datagram_bytes": config.datagram_bytes,
+        "offload": all(s.gso and s.gro for s in started),
+        "multicast": _groups(driver),
+        "receive_buffer_bytes": min(s.receive_buffer_bytes for s in started),
+        "send_buffer_bytes": min(s.send_buffer_bytes for s in started),
+        "capture": [str(config.capture_of(i)) for i in range(config.shards)] if config.capture is not None else None,
+        "faults": repr(config.faults) if config.faults is not None else None,
+        "fault_seed": config.fault_seed if config.faults is not None else None,
+    }
+
+
+def announcement(
+    control: str, driver: SoftwareDriver | P4Driver, settings: Settings, metrics: MetricsServer | None
+) -> str:
+    """The same for a person, in a few lines: what runs where, how to join, how to look, how to stop."""
+    security = settings.security
+    about = _p4_lines(driver, settings) if isinstance(driver, P4Driver) else _software_lines(driver, settings)
+    lines = [f"inagg switch: control on {control} ({_guards(security)}), {about[0]}", *about[1:]]
+    if metrics is not None:
+        lines.append(f"  metrics on {metrics.url}")
+    lines.append(f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below")
+    if needs := [*_needs(security), *_job_needs(settings)]:
+        lines.append(f"         with {', '.join(needs)}")
+    lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
+    lines.append(f"  stop:  Ctrl-C: running jobs get {settings.drain_s:g} s to end; a second one stops at once")
+    return "\n".join(lines)
+
+
+def _p4_lines(driver: P4Driver, settings: Settings) -> list[str]:
+    (shard,), build, network = driver.shards, driver.build, driver.network
+    where = f" on {settings.p4.address}" if settings.p4 is not None else ""
+    protocol, lanes = "P4Runtime", f"up to {build.lanes}"
+    if isinstance(settings.p4, TofinoSettings):
+        protocol, lanes = "BF Runtime (never tried on hardware)", f"exactly {build.lanes}"
+    return [
+        f"data on UDP {join_address(*shard.address)}",
+        f"  program {build.name} on the {driver.name} switch{where}, driven by {protocol}: {shard.slots} slots of "
+        f"{lanes} lanes; up to {build.jobs} jobs of {driver.limits.workers} workers",
+        f"  {count_text(len(network.hosts), 'host')}: "
+        + ", ".join(f"{host.address} on port {host.port}" for host in network.hosts),
+    ]
+
+
+def _software_lines(driver: SoftwareDriver, settings: Settings) -> list[str]:
+    config, started = settings.software, driver.started
+    receive_bytes = min(s.receive_buffer_bytes for s in started)
+    send_bytes = min(s.send_buffer_bytes for s in started)
+    lines = [
+        f"data on UDP {_data_text(driver)}",
+        f"  {count_text(config.shards, 'shard')} of {config.slots} slots of up to {_lanes_text(driver)}; "
+        f"up to {driver.limits.workers} workers a job",
+        f"  datagrams to {config.datagram_bytes} bytes; UDP offload {_offload_text(driver)}; "
+        f"socket buffers {bytes_text(receive_bytes)} in, {bytes_text(send_bytes)} out",
+    ]
+    if (groups := _groups(driver)) is not None:
+        lines.append(f"  results are multicast to groups of {groups}, to jobs whose workers all listen")
+    if config.capture is not None:
+        files = ", ".join(str(config.capture_of(i)) for i in range(config.shards))
+        lines.append(f"  captures up to {bytes_text(config.capture_bytes)} of datagrams a shard to {files}")
+    return lines
+
+
+def _groups(driver: SoftwareDriver) -> str | None:
+    """The prefix of the groups to which all shards multicast results, if they do."""
+    prefixes = {started.groups for started in driver.started}
+    return ", ".join(sorted(p for p in prefixes if p is not None)) or None
+
+
+def buffer_hint(driver: SoftwareDriver) -> str | None:
+    """What to do about a small receive buffer; None if there is nothing to do."""
+    least = min(started.receive_buffer_bytes for started in driver.started)
+    if least >= BUFFER_GOOD_BYTES:
+        return None
+    return (
+        f"the kernel gave the sockets receive buffers of {bytes_text(least)} only, so bursts of many workers may be "
+        "lost and sent again: sysctl -w net.core.rmem_max=33554432 net.core.wmem_max=8388608, and start the switch anew"
+    )
+
+
+def reachable(control: str) -> str:
+    """The address to give to others: this machine's name in place of a wildcard."""
+    if control.startswith("unix"):
+        return control
+    host, port = split_address(control)
+    return join_address(socket.gethostname(), port) if host in WILDCARDS else control
+
+
+def notify(state: str) -> None:
+    """Tell systemd, if it started us with Type=notify: ``READY=1`` or ``STOPPING=1`` (sd_notify(3)). Raises OSError."""
+    path = os.environ.get("NOTIFY_SOCKET")
+    if not path:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to_systemd:
+        to_systemd.connect(f"\0{path[1:]}" if path.startswith("@") else path)
+        to_systemd.sendall(state.encode())
+
+
+def write_ready_file(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON so that a reader sees all of it or no file. Raises OSError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(json.dumps(content) + "\n")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _guards(security: Security) -> str:
+    words = ["mutual TLS" if security.client_ca is not None else "TLS" if security.tls else "no TLS"]
+    return ", ".join([*words, "shared secret"] if security.secret is not None else words)
+
+
+def _data_text(driver: SoftwareDriver) -> str:
+    hosts, ports = zip(*(started.address for started in driver.started), strict=True)
+    if len(ports) > 1 and ports == tuple(range(ports[0], ports[0] + len(ports))):
+        return f"{join_address(hosts[0], ports[0])}-{ports[-1]}"
+    return join_address(hosts[0], ports[0]) + "".join(f", {port}" for port in ports[1:])
+
+
+def _lanes_text(driver: SoftwareDriver) -> str:
+    lanes = job_format("nat8").max_lanes(driver.limits.workers, driver.limits.datagram_bytes)
+    return f"{lanes} lanes (nat8)"
+
+
+def _offload_text(driver: SoftwareDriver) -> str:
+    if all(started.gso and started.gro for started in driver.started):
+        return "on"
+    asked = driver.config.offload is False
+    return "off, as asked for" if asked else "off, as this kernel has none: a system call for each datagram, so slow"
+
+
+def _job_needs(settings: Settings) -> list[str]:
+    """What workers must be told: bmv2 loses bursts, so less than the window that the switch would choose."""
+    return ["INAGG_WINDOW=16"] if isinstance(settings.p4, Bmv2Settings) else []
+
+
+def _needs(security: Security) -> list[str]:
+    """The variables that workers need besides."""
+    names = ["INAGG_CA"] if security.tls else []
+    names += ["INAGG_CERTIFICATE", "INAGG_KEY"] if security.client_ca is not None else []
+    return [*names, "INAGG_SECRET"] if security.secret is not None else names

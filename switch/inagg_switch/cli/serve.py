@@ -1,0 +1,336 @@
+"""`inagg switch`: data planes, control service and metrics, from the first line to the last.
+
+Exit status: 0 when it was told to stop (Ctrl-C or SIGTERM, however many), 1 if it could not start, or if a shard died
+and could not be started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+import click
+import structlog
+
+from ..control.text import count_text, seconds_text
+from ..driver import DriverError
+from ..p4.p4_driver import P4Driver
+from ..service.controller import Controller
+from ..service.descriptors import raise_limit, shortage
+from ..service.metrics_server import MetricsServer
+from ..service.security import SecurityError, is_local
+from ..service.server import STOP_GRACE_S, ControlServer, ServerError
+from ..software.software_driver import SoftwareDriver
+from .ready import announcement, buffer_hint, facts, notify, write_ready_file
+from .settings import Settings, TofinoSettings, join_address
+
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+AT_ONCE_GRACE_S: Final = 0.25
+"""What calls in progress get to be told why they end, when the switch is to stop at once."""
+DRAIN_LOOK_S: Final = 0.05
+DRAIN_TELL_S: Final = 5.0
+"""How often a switch that drains says what it still waits for."""
+
+DESCRIPTORS_LOOK_S: Final = 2.0
+DESCRIPTORS_TELL_S: Final = 60.0
+"""How often to look whether descriptors are short, and to say so."""
+RESTARTS_S: Final = 60.0
+"""In that time shards are started again so often as the settings say: then something is wrong."""
+
+EXIT_STOPPED: Final = 0
+EXIT_FAILED: Final = 1
+
+SwitchDriver = SoftwareDriver | P4Driver
+
+log = structlog.get_logger("inagg.switch")
+
+
+class Stopped(BaseException):
+    """A signal to stop came while the switch was starting."""
+
+
+class CannotServe(click.ClickException):
+    """The switch could not start; the text says what to do."""
+
+    exit_code = EXIT_FAILED
+
+
+def serve(settings: Settings) -> int:
+    """Run a switch until it is told to stop, or has lost a shard; the exit status. Raises `CannotServe`."""
+    if settings.ready_file is not None:
+        settings.ready_file.unlink(missing_ok=True)  # of an earlier run that was killed
+    raise_limit()
+    driver: SwitchDriver | None = None
+    with signals_raise():
+        try:
+            driver = open_driver(settings)
+            return asyncio.run(_Switch(settings, driver).run())
+        except Stopped:
+            log.info("switch_stopped", before="it served")
+            return EXIT_STOPPED
+        except DriverError as error:
+            hint = "; choose another address with --data" if "in use" in str(error) else ""
+            raise CannotServe(f"{error}{hint}") from None
+        except (ServerError, SecurityError) as error:
+            raise CannotServe(str(error)) from None
+        finally:
+            if driver is not None:
+                driver.close()
+            if settings.ready_file is not None:
+                settings.ready_file.unlink(missing_ok=True)
+
+
+def open_driver(settings: Settings) -> SwitchDriver:
+    """The driver of the switch, which is started where it is ours to start. Raises `DriverError`."""
+    p4 = settings.p4
+    if p4 is None:
+        return SoftwareDriver(settings.software)
+    if isinstance(p4, TofinoSettings):
+        from ..p4.tofino.tofino_plane import PROGRAM, tofino_driver
+
+        return tofino_driver(p4.network, p4.address, program=p4.program or PROGRAM, device=p4.device, access=p4.access)
+    from ..p4.bmv2.bmv2_plane import bmv2_driver
+
+    return bmv2_driver(p4.program, p4.network, p4.address, device=p4.device, thrift=p4.thrift, access=p4.access)
+
+
+@contextmanager
+def signals_raise() -> Iterator[None]:
+    """Inside, the first signal to stop raises `Stopped`, as long as nobody else listens; then they are ignored, so that
+    what was opened is closed in peace. For the main thread, which alone has signals."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        raise Stopped
+
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Switch:
+    """One run, on an event loop."""
+
+    def __init__(self, settings: Settings, driver: SwitchDriver) -> None:
+        self._settings = settings
+        self._driver = driver
+        self._signals = 0
+        self._changed = asyncio.Event()
+        """Set when a signal has come, or a shard has died for good."""
+        self._lost: str | None = None
+        """What became of a shard that could not be started again."""
+        self._restarts: dict[int, asyncio.Task[None]] = {}
+        self._restarted_at: deque[float] = deque(maxlen=settings.shard_restarts)
+        self._server = ControlServer(driver, settings.listen, security=settings.security, policy=settings.policy)
+
+    async def run(self) -> int:
+        """Serve; the exit status. Raises `ServerError` or `SecurityError`."""
+        loop = asyncio.get_running_loop()
+        # asyncio takes the signals over: nothing is raised from here on.
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        for shard in range(len(self._driver.sentinels)):
+            self._look_after(shard)
+        watching = asyncio.create_task(self._warn_of_descriptors())
+        metrics: MetricsServer | None = None
+        why: str | None = None
+        grace_s = STOP_GRACE_S
+        try:
+            await self._server.start()
+            controller = self._server.controller
+            assert controller is not None
+            await controller.snapshot()  # so that nobody finds a switch without counters
+            metrics = self._start_metrics(controller)
+            self._tell(metrics)
+            await self._changed.wait()
+            if self._lost is None:
+                await self._drain(controller)
+            why = self._lost
+            if why is not None:
+                log.error("switch_lost", what=why, jobs=[job.name for job in controller.registry.jobs()])
+            return EXIT_STOPPED if why is None else EXIT_FAILED
+        finally:
+            for task in (watching, *self._restarts.values()):
+                task.cancel()
+            self._tell_of_capture()
+            if self._signals > 1:
+                grace_s = AT_ONCE_GRACE_S
+            await self._server.stop(grace_s, why)
+            if metrics is not None:
+                metrics.close()
+            for sentinel in self._driver.sentinels:
+                loop.remove_reader(sentinel)
+            loop.remove_signal_handler(signal.SIGHUP)
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)  # the rest is quick
+            log.info("switch_stopped", signals=self._signals)
+
+    def _start_metrics(self, controller: Controller) -> MetricsServer | None:
+        if self._settings.metrics is None:
+            return None
+        try:
+            security = self._settings.security
+            return MetricsServer(self._settings.metrics, controller, security, self._server.secrets)
+        except OSError as error:
+            raise ServerError(
+                f"cannot serve metrics on {self._settings.metrics}: {error.strerror}; choose another address with "
+                "--metrics"
+            ) from None
+
+    def _tell(self, metrics: MetricsServer | None) -> None:
+        settings, driver, control = self._settings, self._driver, self._server.address
+        known = facts(control, driver, settings, metrics)
+        if settings.announce:
+            print(announcement(control, driver, settings, metrics), flush=True)
+        else:
+            log.info("switch_serving", **known)
+        hint = buffer_hint(driver) if isinstance(driver, SoftwareDriver) else None
+        if hint is not None:
+            log.warning("small_socket_buffers", hint=hint)
+        if settings.software.faults is not None:
+            log.warning(
+                "faults_injected",
+                what="datagrams are harmed ON PURPOSE, in both directions: not for real work",
+                faults=known["faults"],
+                seed=known["fault_seed"],
+                again=f"--fault-seed {known['fault_seed']}",
+            )
+        security, far = settings.security, not is_local(control)
+        if far and not self._server.secrets.by_name and security.client_ca is None:
+            log.warning(
+                "open_to_all",
+                what=f"whoever reaches {control} may use this switch and end jobs",
+                hint="give --secret-file, or --client-ca",
+            )
+        if not far and not is_local(join_address(*driver.shards[0].address)):
+            log.warning(
+                "out_of_reach",
+                what=f"workers elsewhere could send data, but cannot join: control listens on {control} alone",
+                hint="give --listen an address that they reach",
+            )
+        if isinstance(settings.p4, TofinoSettings):
+            log.warning(
+                "untried_driver",
+                what="this driver has never been tried on a Tofino, nor has the program: watch what it does",
+            )
+        if settings.ready_file is not None:
+            try:
+                write_ready_file(settings.ready_file, known)
+            except OSError as error:
+                raise ServerError(f"cannot write {settings.ready_file}: {error.strerror}") from None
+        self._notify("READY=1")
+
+    @staticmethod
+    def _notify(state: str) -> None:
+        try:
+            notify(state)
+        except OSError as error:
+            log.warning("not_notified", what=f"systemd was not told {state}", why=str(error))
+
+    def _tell_of_capture(self) -> None:
+        """A capture that lacks something must not look whole."""
+        snapshot = self._server.controller.last_snapshot if self._server.controller is not None else None
+        missing = [shard.not_captured for shard in snapshot.shards] if snapshot is not None else []
+        if any(missing):
+            log.warning("capture_full", not_captured_by_shard=missing, hint="record more with --capture-limit")
+
+    def _on_signal(self) -> None:
+        self._signals += 1
+        self._changed.set()
+
+    def _reload(self) -> None:
+        """SIGHUP: secrets and certificates may have changed."""
+        try:
+            self._server.reload()
+        except SecurityError as error:
+            log.error("not_reloaded", why=str(error), then="secrets and certificates stay as they were")
+        else:
+            log.info("reloaded", what="secrets and certificates", secrets=len(self._server.secrets.by_name))
+
+    def _look_after(self, shard: int) -> None:
+        """Have the shard started again, should it die."""
+        sentinel = self._driver.sentinels[shard]
+        asyncio.get_running_loop().add_reader(sentinel, self._on_end_of_shard, shard, sentinel)
+
+    def _on_end_of_shard(self, shard: int, sentinel: int) -> None:
+        asyncio.get_running_loop().remove_reader(sentinel)
+        self._restarts[shard] = asyncio.create_task(self._restart(shard))
+
+    async def _restart(self, shard: int) -> None:
+        """Start a shard again, unless that has happened too often lately; then the switch ends."""
+        controller, now = self._server.controller, time.monotonic()
+        why = await asyncio.to_thread(self._driver.wait_for_death, shard)
+        most = self._settings.shard_restarts
+        often = len(self._restarted_at) == most and (most == 0 or now - self._restarted_at[0] < RESTARTS_S)
+        if controller is None or isinstance(self._driver, P4Driver):  # whose switch is not ours to start
+            self._lose(why)
+            return
+        if often:
+            self._lose(f"{why}, as often before")
+            return
+        self._restarted_at.append(now)
+        jobs = [job.name for job in controller.registry.jobs()]
+        log.error("shard_died", what=why, jobs=jobs, then="it is started again, and its jobs get a new epoch")
+        try:
+            await controller.restart(shard)
+        except DriverError as error:
+            self._lose(f"{why}, and could not be started again: {error}")
+            return
+        log.warning(
+            "shard_restarted", shard=shard, pid=self._driver.pid_of(shard), after_s=round(time.monotonic() - now, 3)
+        )
+        self._look_after(shard)
+
+    @staticmethod
+    async def _warn_of_descriptors() -> None:
+        while True:
+            await asyncio.sleep(DESCRIPTORS_LOOK_S)
+            short = shortage()
+            if short is not None:
+                hint = "raise the limit (ulimit -n, LimitNOFILE=), or look who connects: further ones are turned away"
+                log.warning("descriptors_short", open=short[0], limit=short[1], hint=hint)
+                await asyncio.sleep(DESCRIPTORS_TELL_S)
+
+    def _lose(self, why: str) -> None:
+        self._lost = why
+        self._changed.set()
+
+    async def _drain(self, controller: Controller) -> None:
+        """Wait until all jobs have ended, the time is over, a second signal comes, or a shard is lost."""
+        self._notify("STOPPING=1")
+        await self._server.drain()
+        give_up_at = time.monotonic() + self._settings.drain_s
+        tell_at = 0.0
+        while jobs := controller.registry.jobs():
+            now = time.monotonic()
+            if self._signals > 1 or self._lost is not None or now >= give_up_at:
+                break
+            if now >= tell_at:
+                tell_at = now + DRAIN_TELL_S
+                log.warning(
+                    "draining",
+                    waits_for=f"{count_text(len(jobs), 'job')}: {', '.join(job.name for job in jobs)}",
+                    at_most=seconds_text(give_up_at - now),
+                    hint="a second Ctrl-C or SIGTERM stops at once",
+                )
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(DRAIN_LOOK_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+        left = [job.name for job in controller.registry.jobs()]
+        if left:
+            log.warning("stopping_with_jobs", jobs=left, their_ranks="join again when a switch is back")

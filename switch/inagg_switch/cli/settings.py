@@ -1,0 +1,325 @@
+"""What `inagg switch` was asked for, checked as far as it can be without opening anything."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from inagg_link import Faults
+from inagg_proto import DEFAULT_PORT
+from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
+
+from ..control.policy import Policy
+from ..multicast_groups import AUTO, OFF, parse_prefix
+from ..p4 import BFRUNTIME_PORT, P4RUNTIME_PORT
+from ..p4.builds import Build, build
+from ..p4.network import Network, read_network
+from ..service.access import Access
+from ..service.metrics_server import METRICS_PORT, check_metrics_address
+from ..service.security import OPERATOR, Security
+from ..software.process import SoftwareConfig
+
+PORT_MAX: Final = 0xFFFF
+THRIFT_PORT: Final = 9090
+"""Of bmv2, unless told otherwise."""
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bmv2Settings:
+    """A bmv2 switch to drive; addresses are host:port."""
+
+    address: str
+    """Of its P4Runtime server."""
+    thrift: str | None
+    device: int
+    program: Build
+    network: Network
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class TofinoSettings:
+    """A Tofino switch to drive."""
+
+    address: str
+    """host:port of its BF Runtime server."""
+    device: int
+    program: str | None
+    """The name by which it runs our program; None: the usual one."""
+    network: Network
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One switch."""
+
+    listen: str
+    """Of the control service: host:port or unix:PATH."""
+    software: SoftwareConfig
+    p4: Bmv2Settings | TofinoSettings | None
+    """Drive this switch, and start no data plane here; None: ``software`` is the switch."""
+    policy: Policy
+    security: Security
+    metrics: str | None
+    """host:port, None: no metrics."""
+    drain_s: float
+    shard_restarts: int
+    """How often in a minute shards that died are started again."""
+    ready_file: Path | None
+    announce: bool
+    """Whether to print lines for a person on standard output when it serves."""
+
+
+def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
+    """The settings that command-line options (by the names of their parameters) say. ``secret``: of the environment.
+
+    Raises `SettingsError`.
+    """
+    listen = str(options["listen"])
+    if not listen.startswith("unix"):
+        listen = join_address(*split_address(listen, DEFAULT_PORT))
+    host, port = data_address(listen, options["data"])
+    check_ports(port, options["shards"])
+    metrics = options["metrics"]
+    if metrics is not None:
+        metrics = join_address(*split_address(metrics, METRICS_PORT))
+    try:
+        secret_file = options["secret_file"]
+        security = Security(
+            certificate=options["tls_cert"],
+            key=options["tls_key"],
+            client_ca=options["client_ca"],
+            secret=secret if secret_file is None else None,
+            secret_file=secret_file,
+            operators=frozenset(options["operator"]) or frozenset({OPERATOR}),
+            insecure_anywhere=options["insecure"],
+        )
+        security.check_address(listen)
+        security.check_files()
+        if metrics is not None:
+            check_metrics_address(metrics, security)
+        p4 = p4_from(options)
+        policy = Policy(**{field: options[name] for field, name in POLICY_OPTIONS.items() if options[name] is not None})
+    except ValueError as error:  # SecurityError is one
+        raise SettingsError(str(error)) from None
+    datagram_bytes = options["datagram_bytes"] or usual_datagram_bytes(host)
+    faults = faults_from(options)
+    if faults is None and options["fault_seed"] is not None:
+        raise SettingsError("--fault-seed has nothing to seed: give --loss, --duplicate, --reorder or --corrupt too")
+    software = SoftwareConfig(
+        host=host,
+        port=port,
+        shards=options["shards"],
+        slots=options["slots"] or usual_slots(datagram_bytes),
+        datagram_bytes=datagram_bytes,
+        offload=None if options["offload"] else False,
+        multicast=multicast_from(options["multicast"], host, faults),
+        faults=faults,
+        fault_seed=secrets.randbits(32) if options["fault_seed"] is None else options["fault_seed"],
+        capture=options["capture"],
+        capture_bytes=round(options["capture_limit"] * 1e6),
+        record=options["record"],
+    )
+    return Settings(
+        listen=listen,
+        software=software,
+        p4=p4,
+        policy=policy,
+        security=security,
+        metrics=metrics,
+        drain_s=options["drain"],
+        shard_restarts=options["shard_restarts"],
+        ready_file=options["ready_file"],
+        announce=options["log_format"] == "human",
+    )
+
+
+POLICY_OPTIONS: Final = {
+    "heartbeat_limit_s": "heartbeat_limit",
+    "rejoin_limit_s": "rejoin_limit",
+    "join_timeout_s": "join_timeout",
+    "stall_after_s": "stall_after",
+    "poll_interval_s": "poll_interval",
+    "heartbeat_limit_max_s": "heartbeat_limit_max",
+    "rejoin_limit_max_s": "rejoin_limit_max",
+    "quota_jobs": "quota_jobs",
+    "quota_slots": "quota_slots",
+    "quota_watches": "quota_watches",
+    "jobs_max": "jobs_max",
+}
+"""The fields of `Policy` that have an option, whose default is that of the field."""
+
+
+SOFTWARE_ONLY: Final = {
+    "data": None,
+    "shards": 1,
+    "shard_restarts": 5,
+    "slots": None,
+    "datagram_bytes": None,
+    "offload": True,
+    "multicast": "auto",
+    "capture": None,
+    "capture_limit": 1024.0,
+    "record": None,
+    "fault_seed": None,
+    "loss": 0.0,
+    "duplicate": 0.0,
+    "reorder": 0.0,
+    "corrupt": 0.0,
+}
+"""Options of the software switch alone, and what they are if they are not given."""
+P4_ONLY: Final = {
+    "device_id": 0,
+    "program": None,
+    "network": None,
+    "p4_tls": False,
+    "p4_ca": None,
+    "p4_cert": None,
+    "p4_key": None,
+    "p4_name": None,
+}
+"""Options of all P4 switches."""
+OPTIONS_OF: Final[dict[str, dict[str, Any]]] = {
+    "software": SOFTWARE_ONLY,
+    "bmv2": {"p4runtime": None, "thrift": None, **P4_ONLY},
+    "tofino": {"bfrt": None, **P4_ONLY},
+}
+"""Options that not every target has."""
+
+
+def p4_from(options: Mapping[str, Any]) -> Bmv2Settings | TofinoSettings | None:
+    """The P4 switch that is asked for; None if it is the software switch. Raises ValueError."""
+    target = options["target"]
+    for name, unset in (item for of_one in OPTIONS_OF.values() for item in of_one.items()):
+        if name not in OPTIONS_OF[target] and options[name] != unset:
+            raise SettingsError(f"--{name.replace('_', '-')} says nothing to --target {target}")
+    if target == "software":
+        return None
+    if target == "bmv2" and options["program"] is None:
+        raise SettingsError(f"--target {target} needs --program, to know which program to load")
+    if options["network"] is None:
+        raise SettingsError(f"--target {target} needs --network, to know what is plugged in where")
+    device, network = options["device_id"], read_network(options["network"])
+    names = {"ca": "p4_ca", "certificate": "p4_cert", "key": "p4_key", "server_name": "p4_name"}
+    files = {field: options[name] for field, name in names.items()}
+    access = Access(tls=options["p4_tls"] or any(files.values()), **files)
+    if target == "tofino":
+        address = join_address(*split_address(options["bfrt"] or "127.0.0.1", BFRUNTIME_PORT))
+        return TofinoSettings(address, device, options["program"], network, access)
+    address, thrift = (
+        join_address(*split_address(options["p4runtime"] or "127.0.0.1", P4RUNTIME_PORT)),
+        options["thrift"],
+    )
+    if thrift is not None:
+        thrift = join_address(*split_address(thrift, THRIFT_PORT))
+    return Bmv2Settings(address, thrift, device, build(options["program"]), network, access)
+
+
+def faults_from(options: Mapping[str, Any]) -> Faults | None:
+    """The faults that are asked for, None if there are none."""
+    probabilities = {
+        "drop": options["loss"],
+        "duplicate": options["duplicate"],
+        "reorder": options["reorder"],
+        "corrupt": options["corrupt"],
+    }
+    return Faults(**probabilities) if any(probabilities.values()) else None
+
+
+def multicast_from(asked: str, host: str, faults: Faults | None) -> str:
+    """`SoftwareConfig.multicast`, as ``asked`` for, of a switch whose data planes have the literal address ``host``.
+    Raises `SettingsError`."""
+    if asked in (AUTO, OFF):
+        return asked
+    try:
+        prefix = parse_prefix(asked)
+    except ValueError as error:
+        raise SettingsError(f"--multicast: {error}") from None
+    address = ipaddress.ip_address(host)
+    if address.version != 4 or address.is_unspecified:
+        raise SettingsError(f"--multicast {asked} needs an IPv4 address of this switch's own in --data, not {host}")
+    if faults is not None:
+        raise SettingsError(
+            f"--multicast {asked} and faults do not go together: the copies of a result are to be harmed one by one"
+        )
+    return prefix
+
+
+def split_address(text: str, default_port: int | None = None) -> tuple[str, int]:
+    """``host``, ``host:port`` or ``[v6]:port`` as (host, port). Raises `SettingsError`."""
+    host, colon, port_text = text.rpartition(":")
+    if not colon or (host.count(":") and not host.startswith("[")) or text.endswith("]"):
+        host, port_text = text, ""  # no port, or an IPv6 address without brackets
+    host = host.removeprefix("[").removesuffix("]")
+    if port_text:
+        if not port_text.isascii() or not port_text.isdigit() or int(port_text) > PORT_MAX:
+            raise SettingsError(f"{text}: {port_text!r} is no port; give host:port, with a port from 0 to {PORT_MAX}")
+        port = int(port_text)
+    elif default_port is not None:
+        port = default_port
+    else:
+        raise SettingsError(f"{text}: give host:port")
+    if not host:
+        raise SettingsError(f"{text}: give a host before the port, such as 127.0.0.1:{port}")
+    return host, port
+
+
+def join_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def literal(host: str) -> str:
+    """The first address of a host, since data planes bind to addresses and not to names. Raises `SettingsError`."""
+    try:
+        return str(ipaddress.ip_address(host.partition("%")[0]))
+    except ValueError:
+        pass
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)[0][4][0])
+    except OSError as error:
+        raise SettingsError(f"{host}: {error.strerror}; give the address itself") from None
+
+
+def usual_datagram_bytes(host: str) -> int:
+    """The most UDP payload of a datagram, if nobody says, for a switch that workers reach at the literal address
+    ``host``: more than Ethernet carries only where no datagram can leave the machine."""
+    return UDP_PAYLOAD_BYTES_LOOPBACK if ipaddress.ip_address(host).is_loopback else UDP_PAYLOAD_BYTES_1500
+
+
+def usual_slots(datagram_bytes: int) -> int:
+    """Slots of a shard, if nobody says, a power of two: they take about the same memory whatever their size."""
+    usual = SoftwareConfig()
+    slots = min(usual.slots, usual.slots * usual.datagram_bytes // datagram_bytes)
+    return 1 << (slots - 1).bit_length()
+
+
+def data_address(listen: str, data: str | None) -> tuple[str, int]:
+    """Where the first shard binds to: as ``data`` says, and where it does not, the host of ``listen`` and the usual
+    port. A switch whose control service takes any free port takes any free ones for data too. Raises `SettingsError`.
+    """
+    if listen.startswith("unix"):
+        control_host, control_port = "127.0.0.1", DATA_PORT
+    else:
+        control_host, control_port = split_address(listen)
+    usual = DATA_PORT if control_port else 0
+    if data is None:
+        return literal(control_host), usual
+    host, port = split_address(data, usual)
+    return literal(host), port
+
+
+def check_ports(port: int, shards: int) -> None:
+    """Raises `SettingsError` if there are not enough ports from ``port`` on."""
+    if port and port + shards - 1 > PORT_MAX:
+        raise SettingsError(f"{shards} shards take the ports from {port} on, and they end at {PORT_MAX}")

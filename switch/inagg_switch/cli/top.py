@@ -1,0 +1,123 @@
+"""`inagg top`: the traffic of a switch and its jobs, live on a terminal, as lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ..service.control_client import ControlCallError, ControlClient
+from .plain import plain
+from .rates import JobRates, Rates, ShardRates, WorkerRates, rates
+from .terminal_tables import console
+from .top_tables import tables
+from .words import rate_text
+
+
+def show_top(client: ControlClient, *, job: str, as_json: bool, once: bool, interval_s: float, count: int) -> None:
+    """Show rates every ``interval_s`` seconds: ``count`` times, 0: until Ctrl-C. ``once``: as tables, one time."""
+    out = console()
+    looks = _looks(client, job, interval_s, 1 if once else count)
+    try:
+        if as_json:
+            for look in looks:
+                print(json.dumps(as_plain(look)), flush=True)
+        elif once:
+            for look in looks:
+                out.print(tables(look, client.address))
+        elif out.is_terminal:
+            _live(out, client, job, interval_s, count)
+        else:
+            for look in looks:
+                print(line(look), flush=True)
+    except KeyboardInterrupt:
+        if once or count:
+            raise  # it was to come to its end, and did not
+
+
+def _looks(client: ControlClient, job: str, interval_s: float, count: int) -> Iterator[Rates]:
+    """Rates over one interval each, ``count`` times, 0: without end."""
+    before = client.stats(job)
+    left = count
+    while True:
+        time.sleep(interval_s)
+        now = client.stats(job)
+        yield rates(before, now)
+        before = now
+        left -= 1
+        if left == 0:
+            return
+
+
+def _live(out: Console, client: ControlClient, job: str, interval_s: float, count: int) -> None:
+    """Redraw the tables in place; the last picture stays. A switch that does not answer any more is asked again and
+    again."""
+    before = client.stats(job)
+    shown: RenderableType = tables(rates(None, before), client.address, out.height)
+    left = count
+    try:
+        with Live(shown, console=out, screen=True, auto_refresh=False) as live:
+            live.refresh()
+            while True:
+                time.sleep(interval_s)
+                try:
+                    now = client.stats(job)
+                except ControlCallError as error:
+                    live.update(Group(Text(f"{error}\nTrying again.", style="red"), Text(), shown), refresh=True)
+                    continue
+                shown = tables(rates(before, now), client.address, out.height)
+                live.update(shown, refresh=True)
+                before = now
+                left -= 1
+                if left == 0:
+                    return
+    finally:
+        out.print(shown)
+
+
+def line(look: Rates) -> str:
+    """One line of `name=value`, for logs; rates are per second over the interval."""
+    shards, jobs = look.shards, look.jobs
+    drops = sum(rate for _, _, rate in look.drops)
+    values = {
+        "time": time.strftime("%H:%M:%S"),
+        "jobs": len(jobs),
+        "elements_per_s": rate_text(sum(job.elements for job in jobs)),
+        "results_per_s": rate_text(sum(job.results for job in jobs)),
+        "gbit_in": f"{sum(shard.bits_in for shard in shards) / 1e9:.2f}",
+        "gbit_out": f"{sum(shard.bits_out for shard in shards) / 1e9:.2f}",
+        "packets_in": rate_text(sum(shard.datagrams_in for shard in shards)),
+        "packets_out": rate_text(sum(shard.datagrams_out for shard in shards)),
+        "cpu": f"{100 * sum(shard.cpu for shard in shards):.0f}%",
+        "duplicates": rate_text(sum(job.duplicates for job in jobs)),
+        "resends": rate_text(sum(job.resends for job in jobs)),
+        "stale": rate_text(sum(job.stale for job in jobs)),
+        "drops": rate_text(drops),
+        "kernel_drops": rate_text(sum(shard.kernel_drops for shard in shards)),
+        "slots_leased": sum(shard.now.slots_leased for shard in shards),
+        "slots_waiting": sum(job.now.slots_waiting for job in jobs),
+    }
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def as_plain(look: Rates) -> dict[str, Any]:
+    """Everything, for JSON: the counters as they are, and ``rates`` per second beside them."""
+    return {
+        "at_s": look.now.at_s,
+        "uptime_s": look.now.uptime_s,
+        "interval_s": look.interval_s,
+        "driver": look.now.driver,
+        "shards": [_with_rates(shard) for shard in look.shards],
+        "jobs": [{**_with_rates(job), "workers": [_with_rates(w) for w in job.workers]} for job in look.jobs],
+    }
+
+
+def _with_rates(part: ShardRates | JobRates | WorkerRates) -> dict[str, Any]:
+    names = [field.name for field in fields(part) if field.name not in ("now", "member", "workers")]
+    return {**plain(part.now), "rates": {name: getattr(part, name) for name in names}}

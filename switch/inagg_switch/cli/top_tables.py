@@ -1,0 +1,142 @@
+"""The tables of `inagg top`, for 80 columns and as many lines as there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..control.text import count_text
+from ..p4 import TARGETS
+from .rates import JobRates, Rates, ShardRates
+from .terminal_tables import table
+from .words import age_text, member_text, rate_text, state_text
+
+REASONS_SHOWN: Final = 4
+"""Reasons and kinds of faults that are shown where lines are few: so many take two lines of 80 columns."""
+NAME_COLUMNS: Final = 17
+"""How much of a job's name is shown on a terminal."""
+
+
+def tables(look: Rates, address: str, lines: int | None = None) -> RenderableType:
+    """The whole picture. ``lines``: how many it may have; rows that find no room are counted."""
+    now = look.now
+    lost = list(_lost(look, None if lines is None else REASONS_SHOWN))
+    workers = [row for job in look.jobs for row in _worker_rows(job)]
+    jobs_room, workers_room = len(look.jobs), len(workers)
+    if lines is not None:
+        # A line for the title; then four parts of a blank line, titles and rows (what was lost has two lines for each
+        # of its rows and no title), two of which have a line for what they leave out.
+        room = lines - (1 + 2 + len(look.shards) + 1 + 2 * len(lost) + 3 + 3)
+        if jobs_room + workers_room > room:
+            jobs_room = max(1, min(jobs_room, room // 2))
+            workers_room = max(1, room - jobs_room)
+    parts: list[RenderableType] = [
+        Text.assemble(
+            (f"inagg switch {address}", "bold"),
+            f"  {now.driver}, up {age_text(now.uptime_s)}, {count_text(len(now.shards), 'shard')}, "
+            f"{count_text(len(now.jobs), 'job')}",
+        ),
+        Text(),
+        table(
+            ("SHARD", ">Gbit/s IN", ">OUT", ">PKT/s IN", ">OUT", ">CPU", ">SLOTS LEASED", ">KERNEL DROPS"),
+            [_shard_row(index, shard, now.driver in TARGETS) for index, shard in enumerate(look.shards)],
+        ),
+    ]
+    if lost:
+        parts += [Text(), *lost]
+    if look.jobs:
+        titles = ("JOB", "STATE", ">ELEM/s", ">RESULT/s", ">WAITING", ">DUP/s", ">RESENT/s", ">STALE/s")
+        rows = [_job_row(job) for job in look.jobs[:jobs_room]]
+        parts += [Text(), table(titles, rows, widths={"JOB": NAME_COLUMNS}), *_more(len(look.jobs), jobs_room, "job")]
+        titles_by_rank = ("JOB", ">RANK", "STATE", ">SENT/s", ">Gbit/s", ">DUP", ">RESENT", ">STALE", ">HEARD")
+        parts += [Text(), table(titles_by_rank, workers[:workers_room], widths={"JOB": NAME_COLUMNS})]
+        parts += _more(len(workers), workers_room, "rank")
+    return Group(*parts)
+
+
+def _more(count: int, room: int, noun: str) -> list[RenderableType]:
+    """Says what was left out."""
+    if count <= room:
+        return []
+    text = f"... and {count_text(count - room, noun)} more: name one job, or use --once or --json"
+    return [Text(text, style="dim")]
+
+
+def _shard_row(index: int, shard: ShardRates, elsewhere: bool) -> tuple[str, ...]:
+    """``elsewhere``: it is no process of this machine, so what its kernel does is not known."""
+    now = shard.now
+    share = now.slots_leased / now.slots if now.slots else 0.0
+    return (
+        str(index),
+        _gbit_text(shard.bits_in),
+        _gbit_text(shard.bits_out),
+        rate_text(shard.datagrams_in),
+        rate_text(shard.datagrams_out),
+        "-" if elsewhere else f"{100 * shard.cpu:.0f}%",
+        f"{now.slots_leased}/{now.slots} {100 * share:.0f}%",
+        "-" if elsewhere else f"{now.kernel_drops}",
+    )
+
+
+def _gbit_text(bits: float) -> str:
+    """Gbit, with more places where there is little: a bmv2 moves megabits."""
+    return f"{bits / 1e9:.2f}" if bits >= 1e8 or not bits else f"{bits / 1e9:.4f}"
+
+
+def _lost(look: Rates, most: int | None) -> Iterator[RenderableType]:
+    """What did not go as it should: by reason, in all and per second; at most ``most`` reasons."""
+    drops = list(look.drops)
+    if drops:
+        yield _counts("Dropped:", drops, most)
+    refused = sum(shard.now.send_refused for shard in look.shards)
+    if refused:
+        yield Text(f"Not sent, as the kernel did not take them: {refused}")
+    quarantined = look.now.shards[0].slots_quarantined if look.now.shards else 0
+    if quarantined:
+        yield Text(f"In quarantine, as a shard has not dropped an ended job: {quarantined} slots", style="red")
+    faults = [fault for fault in look.faults if fault[1]]
+    if faults:
+        yield _counts("Harmed on purpose:", faults, most, "yellow")
+
+
+def _counts(title: str, counts: list[tuple[str, int, float]], most: int | None, style: str = "") -> Text:
+    words = [f"{name} {count} ({rate_text(rate)}/s)" for name, count, rate in counts[:most]]
+    more = len(counts) - len(words)
+    return Text(f"{title} {', '.join(words)}{f', and {more} more' if more else ''}", style=style)
+
+
+def _job_row(job: JobRates) -> tuple[str, ...]:
+    now = job.now
+    return (
+        now.job.spec.name,
+        state_text(now.job.state),
+        rate_text(job.elements),
+        rate_text(job.results),
+        str(now.slots_waiting),
+        rate_text(job.duplicates),
+        rate_text(job.resends),
+        rate_text(job.stale),
+    )
+
+
+def _worker_rows(job: JobRates) -> Iterator[tuple[str, ...]]:
+    for worker in job.workers:
+        yield (
+            job.now.job.spec.name,
+            str(worker.now.rank),
+            member_text(worker.member.state),
+            rate_text(worker.contributions),
+            _gbit_text(worker.bits_in),
+            _count(worker.now.duplicates),
+            _count(worker.now.resends),
+            _count(worker.now.stale),
+            age_text(worker.member.silent_s) if worker.member.state else "",
+        )
+
+
+def _count(count: int) -> str:
+    """In full as long as it fits its column."""
+    return str(count) if count < 100_000 else rate_text(count)

@@ -1,0 +1,67 @@
+"""How numbers and states are written for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from inagg_proto.v1 import control_pb2 as pb
+
+from ..control.text import ranks_text, seconds_text
+from .plain import enum_label
+
+
+def state_text(state: int) -> str:
+    """A job's state."""
+    return enum_label(pb.JobState.Name(pb.JobState.ValueType(state)), "JOB_STATE_UNSPECIFIED")
+
+
+def member_text(state: int) -> str:
+    """A member's state; ``missing`` if no process has joined as that rank."""
+    if state == pb.MEMBER_STATE_UNSPECIFIED:
+        return "missing"
+    return enum_label(pb.MemberState.Name(pb.MemberState.ValueType(state)), "MEMBER_STATE_UNSPECIFIED")
+
+
+def cause_text(cause: int) -> str:
+    """Why a job ended, in a word or three."""
+    return enum_label(pb.Cause.Name(pb.Cause.ValueType(cause)), "CAUSE_UNSPECIFIED").replace("_", " ")
+
+
+def members_text(members: Iterable[pb.Member]) -> str:
+    """``0-2 active, 3 failed``."""
+    by_state: dict[str, list[int]] = {}
+    for member in members:
+        by_state.setdefault(member_text(member.state), []).append(member.rank)
+    return ", ".join(f"{ranks_text(ranks).partition(' ')[2]} {state}" for state, ranks in by_state.items())
+
+
+def age_text(seconds: float) -> str:
+    """``7.3 s``, ``2m 08s``, ``3h 20m``, ``2d 03h``."""
+    if seconds < 60:
+        return seconds_text(seconds)
+    minutes, s = divmod(int(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    days, h = divmod(hours, 24)
+    return f"{days}d {h:02}h" if days else f"{hours}h {m:02}m" if hours else f"{m}m {s:02}s"
+
+
+def rate_text(value: float) -> str:
+    """Three digits and a prefix of the SI: ``0``, ``7.25``, ``842``, ``1.45k``, ``23.1M``."""
+    if value <= 0:
+        return "0"
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")):
+        # what would be rounded to four digits takes the next prefix
+        if value >= factor * 0.9995 or factor == 1.0:
+            scaled = value / factor
+            digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+            text = f"{scaled:.{digits}f}"
+            return (text.rstrip("0").rstrip(".") if "." in text and not prefix else text) + prefix
+    raise AssertionError("the last factor fits all")
+
+
+def bytes_text(count: int) -> str:
+    """``208 KiB``, ``64 MiB``."""
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count} B"

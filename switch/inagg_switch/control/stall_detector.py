@@ -1,0 +1,74 @@
+"""What the switch's counters show of a job over time: who contributes, and what waits for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ..driver import SlotWait
+from .events import Stalled
+
+WAITS_POLLED: Final = 256
+"""Waiting slots that are listed at each look, the oldest; the others are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One look at a job. ``contributions`` is by rank, summed over the shards; ``waits`` are (shard, slot)."""
+
+    contributions: tuple[int, ...]
+    slots_waiting: int = 0
+    waits: tuple[tuple[int, SlotWait], ...] = ()
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is known of one rank."""
+
+    contributions: int = 0
+    grew_at: float | None = None
+    """When the number was last seen to grow."""
+
+    def since(self, now: float) -> float | None:
+        """Seconds since the number last grew; None if it never did."""
+        return None if self.grew_at is None else now - self.grew_at
+
+
+class StallDetector:
+    """The looks at one job, and whether it is stalled."""
+
+    def __init__(self, workers: int, stall_after_s: float) -> None:
+        self.progress = [Progress() for _ in range(workers)]
+        self.last: Observation | None = None
+        self._stall_after_s = stall_after_s
+        self._report_at_s = stall_after_s
+
+    def epoch_started(self) -> None:
+        """The slots are cleared: nothing waits."""
+        self.last = None
+        self._report_at_s = self._stall_after_s
+
+    def slots_waiting_for(self, rank: int) -> int:
+        """How many of the slots listed at the last look miss ``rank``."""
+        return sum(rank in wait.missing for _, wait in self.last.waits) if self.last is not None else 0
+
+    def observe(self, now: float, seen: Observation) -> Stalled | None:
+        """Take a look; the result is news of a stall, if there is any.
+
+        A stall is told when it is `stall_after_s` old and then whenever it is twice as old as at the last time, so a
+        stall of a day is told some 15 times.
+        """
+        for progress, contributions in zip(self.progress, seen.contributions, strict=True):
+            if contributions > progress.contributions:
+                progress.grew_at = now
+            progress.contributions = contributions
+        self.last = seen
+        longest_s = max((wait.waiting_s for _, wait in seen.waits), default=0.0)
+        if longest_s >= self._report_at_s:
+            self._report_at_s = 2 * longest_s
+            ranks = sorted({rank for _, wait in seen.waits for rank in wait.missing})
+            return Stalled(seen.slots_waiting, longest_s, tuple(ranks))
+        if longest_s < self._stall_after_s < self._report_at_s:
+            self._report_at_s = self._stall_after_s
+            return Stalled(0, 0.0, ())
+        return None

@@ -1,0 +1,124 @@
+"""A bmv2 switch (`simple_switch_grpc`) as a `p4.plane.Plane`: P4Runtime, and Thrift for what P4Runtime cannot do there.
+
+The P4Runtime server of bmv2 neither reads nor writes registers. Writing is not needed, since the program takes slots of
+another epoch for cleared. Reading is: for `inagg why`, which says whose contributions are missing. So that alone goes
+over Thrift, bmv2's older interface, and only if its address is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import grpc
+
+from inagg_proto.p4runtime.v1 import p4runtime_pb2 as pb
+
+from ...driver import DriverError
+from ...service.access import Access
+from ..builds import Build
+from ..grpc_stream import WriteFailed
+from ..network import Network
+from ..p4_driver import P4Driver
+from ..plane import Cell, Count, Delete, SlotState, Update
+from .p4runtime_client import Client
+from .p4runtime_info import Program, read_p4info
+from .thrift import Registers
+
+UPDATES_MAX: Final = 1000
+"""Of one write, so that no call takes long."""
+GONE: Final = grpc.StatusCode.NOT_FOUND.value[0]
+
+
+class Bmv2Plane:
+    """Implements `p4.plane.Plane`. Loads the program, which makes all its state fresh. Raises `DriverError`."""
+
+    def __init__(
+        self,
+        build: Build,
+        p4runtime: str,
+        *,
+        device: int = 0,
+        thrift: str | None = None,
+        access: Access | None = None,
+    ) -> None:
+        """``p4runtime``, ``thrift``: host:port."""
+        self._program = Program(read_p4info(build.p4info))
+        try:
+            config = build.program()
+        except OSError as error:
+            raise DriverError(f"cannot read {build.config}: {error.strerror}") from None
+        self._client = Client(p4runtime, device, access=access)
+        self._registers: Registers | None = None
+        try:
+            if thrift is not None:
+                self._registers = Registers(thrift)
+            self._client.set_program(self._program.info, config)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, updates: Sequence[Update]) -> None:
+        """See `Plane.write`."""
+        for first in range(0, len(updates), UPDATES_MAX):
+            part = updates[first : first + UPDATES_MAX]
+            try:
+                self._client.write([self._update(update) for update in part])
+            except WriteFailed as failed:
+                if any(not isinstance(part[place], Delete) or code != GONE for place, code, _ in failed.failures):
+                    raise
+
+    def _update(self, update: Update) -> pb.Update:
+        kind = pb.Update.DELETE if isinstance(update, Delete) else pb.Update.INSERT
+        return pb.Update(type=kind, entity=self._program.entity(update.what))
+
+    def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
+        """See `Plane.counts`."""
+        found = dict(
+            self._program.count(entity) for entity in self._client.read(list(map(self._program.counter, cells)))
+        )
+        missing = [cell for cell in cells if cell not in found]
+        if missing:
+            raise DriverError(f"{self._client.target} did not tell counter {missing[0].counter}[{missing[0].place}]")
+        return found
+
+    def slots(self, first: int, count: int) -> list[SlotState] | None:
+        """See `Plane.slots`."""
+        if self._registers is None:
+            return None
+        columns = [self._registers.read(f"slot_{name}")[first : first + count] for name in SlotState._fields]
+        return [SlotState(*row) for row in zip(*columns, strict=True)]
+
+    @property
+    def sentinels(self) -> tuple[int, ...]:
+        """See `Plane.sentinels`."""
+        return (self._client.sentinel,)
+
+    def died(self) -> str | None:
+        """See `Plane.died`."""
+        ended = self._client.ended()
+        return None if ended is None else f"the switch on {self._client.target} serves no more ({ended})"
+
+    def close(self) -> None:
+        """See `Plane.close`."""
+        if self._registers is not None:
+            self._registers.close()
+        self._client.close()
+
+
+def bmv2_driver(
+    build: Build,
+    network: Network,
+    p4runtime: str,
+    *,
+    device: int = 0,
+    thrift: str | None = None,
+    access: Access | None = None,
+) -> P4Driver:
+    """A bmv2 switch, given the program of ``build``, as a driver. Raises `DriverError`."""
+    plane = Bmv2Plane(build, p4runtime, device=device, thrift=thrift, access=access)
+    try:
+        return P4Driver(plane, build, network, name="bmv2")
+    except BaseException:
+        plane.close()
+        raise

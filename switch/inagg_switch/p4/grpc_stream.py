@@ -1,0 +1,202 @@
+"""What clients of P4Runtime and BF Runtime share: a stream that lasts as long as the client, and calls beside it.
+
+Both protocols begin with a message on a stream that says who we are. The switch takes us or not, and as long as the
+stream goes on it is there. Blocking calls, used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import grpc
+from google.rpc import status_pb2
+
+from ..driver import DriverError
+from ..service.access import Access
+
+CONNECT_S: Final = 10.0
+CALL_S: Final = 10.0
+OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    # A switch that is starting is not there at the first try; by default gRPC waits a second before the next one.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+STATUS_DETAILS: Final = "grpc-status-details-bin"
+
+
+class WriteFailed(DriverError):
+    """Some updates of a write failed; ``failures`` are (place, gRPC status code, text)."""
+
+    def __init__(self, text: str, failures: Sequence[tuple[int, int, str]]) -> None:
+        super().__init__(text)
+        self.failures = tuple(failures)
+
+
+class StreamClient(ABC):
+    """A client of one switch, from `_open` to `close`. Methods raise `DriverError`."""
+
+    service: str
+    """Full name of the gRPC service."""
+    protocol: str
+    """What people call it."""
+    error: Any
+    """Its message for what became of an update."""
+
+    def __init__(self, target: str, access: Access | None = None) -> None:
+        """``target``: host:port. Raises `SecurityError` for files of ``access`` that cannot be used."""
+        self.target = target
+        self._channel = (access or Access()).channel(target, OPTIONS)
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._outcome: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        """What the switch says of us: None if it takes us, or why not."""
+        self._ended: str | None = None
+        self._closing = False
+        self._end_read, self._end_write = os.pipe()
+        self._thread: threading.Thread | None = None
+
+    # --- the stream ---
+
+    @abstractmethod
+    def _on_response(self, response: Any) -> None:
+        """Take a message of the stream: on the stream's own thread."""
+
+    def _open(self, request: Any, response: Any, advice: str) -> None:
+        """Connect, send the first message, and wait to be taken. ``response``: the class of the stream's messages."""
+        try:
+            grpc.channel_ready_future(self._channel).result(CONNECT_S)
+        except grpc.FutureTimeoutError:
+            raise DriverError(f"no {self.protocol} server answers on {self.target}: {advice}") from None
+        call = self._channel.stream_stream(
+            f"/{self.service}/StreamChannel",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        self._requests.put(request)
+        responses = call(iter(self._requests.get, None))
+        self._thread = threading.Thread(target=self._follow, args=(responses,), name="inagg-switch-stream", daemon=True)
+        self._thread.start()
+        try:
+            refusal = self._outcome.get(timeout=CALL_S)
+        except queue.Empty:
+            raise DriverError(f"{self.target} does not say whether it takes us; restart the switch") from None
+        if refusal is not None:
+            raise DriverError(refusal)
+
+    def _follow(self, responses: Iterator[Any]) -> None:
+        """Reads the stream to its end: whether we are taken, and whether the switch is there at all."""
+        try:
+            for response in responses:
+                self._on_response(response)
+            self._end(f"the switch ended the {self.protocol} stream")
+        except grpc.RpcError as error:
+            self._outcome.put(self._refusal(error))
+            self._end(_text(error))
+
+    def _refusal(self, error: Any) -> str:
+        """What it means that the stream ended with ``error`` before the switch took us."""
+        if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return f"what answers on {self.target} does not speak {self.protocol}"
+        return f"{self.target} ended the {self.protocol} stream: {_text(error)}"
+
+    def _end(self, why: str) -> None:
+        if self._ended is None:
+            self._ended = why
+            self._outcome.put(f"{self.target}: {why}")
+            os.close(self._end_write)
+
+    @property
+    def sentinel(self) -> int:
+        """Readable when the stream has ended."""
+        return self._end_read
+
+    def ended(self) -> str | None:
+        """Why the stream has ended; None if it goes on."""
+        return None if self._closing else self._ended
+
+    def close(self) -> None:
+        """Hang up. No error if called twice."""
+        if self._closing:
+            return
+        self._closing = True
+        self._requests.put(None)
+        self._channel.close()
+        if self._thread is not None:
+            self._thread.join()
+        if self._ended is None:
+            os.close(self._end_write)
+        os.close(self._end_read)
+
+    # --- calls ---
+
+    def _unary(self, name: str, request: Any, response: Any, timeout_s: float = CALL_S) -> Any:
+        call = self._channel.unary_unary(
+            f"/{self.service}/{name}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        try:
+            return call(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise self._failed(name, error) from None
+
+    def _read(self, request: Any, response: Any) -> list[Any]:
+        """All entities that the answers to a Read have."""
+        call = self._channel.unary_stream(
+            f"/{self.service}/Read",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        try:
+            return [entity for answer in call(request, timeout=CALL_S) for entity in answer.entities]
+        except grpc.RpcError as error:
+            raise self._failed("Read", error) from None
+
+    def _failed(self, name: str, error: grpc.RpcError) -> DriverError:
+        if self._ended is not None:
+            return DriverError(f"{self.target} serves no more: {self._ended}")
+        failures = self._failures(error)
+        if failures:
+            return self._write_failed(name, failures)
+        return DriverError(f"{self.target} refused {name}: {_text(error)}")
+
+    def _write_failed(self, name: str, failures: Sequence[tuple[int, int, str]]) -> WriteFailed:
+        told = "; ".join(f"update {place}: {text or grpc_code(code)}" for place, code, text in failures[:3])
+        more = f" (and {len(failures) - 3} more)" if len(failures) > 3 else ""
+        return WriteFailed(f"{self.target} refused {name}: {told}{more}", failures)
+
+    def _failures(self, error: Any) -> list[tuple[int, int, str]]:
+        """Which updates of a write failed: (place, code, text). A google.rpc.Status in the trailing metadata has one
+        detail for each update (P4Runtime 1.4, section 12.3; bf_switchd does the same)."""
+        metadata = error.trailing_metadata() if isinstance(error, grpc.Call) else None
+        details = next((value for key, value in metadata or () if key == STATUS_DETAILS), None)
+        if not isinstance(details, bytes):
+            return []
+        found = []
+        for place, detail in enumerate(status_pb2.Status.FromString(details).details):
+            one = self.error.FromString(detail.value)  # whatever its type URL says: that names the original's package
+            if one.canonical_code != 0:
+                found.append((place, one.canonical_code, one.message))
+        return found
+
+
+def grpc_code(number: int) -> str:
+    """The name of a gRPC status code."""
+    names = {code.value[0]: code.name for code in grpc.StatusCode}
+    return names.get(number, f"status {number}")
+
+
+def _text(error: Any) -> str:
+    if isinstance(error, grpc.Call):
+        return f"{error.code().name}, {error.details() or 'no details'}"
+    return str(error)

@@ -1,0 +1,175 @@
+"""A Tofino switch as a `p4.plane.Plane`, over BF Runtime.
+
+bf_switchd has been started with the program. **Never tried on a Tofino**: the tests speak with a
+server that was written from the interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
+from inagg_wire.slots import Lease
+
+from ...driver import DriverError
+from ...service.access import Access
+from ..builds import Build
+from ..entries import FLOOD_GROUP, ROW_WORKERS
+from ..grpc_stream import WriteFailed
+from ..network import Network
+from ..p4_driver import P4Driver
+from ..plane import Cell, Count, Delete, Group, SlotState, Update
+from ..program import TOFINO
+from .bfruntime_client import Client
+from .bfruntime_info import PRE_GROUPS, PRE_NODES, Program
+from .tofino_program import OUTCOMES
+
+PROGRAM: Final = "inagg"
+"""The name of the program on the switch, unless told otherwise."""
+TABLES: Final = ("binding", PRE_GROUPS, PRE_NODES, "copies", "forward", "local")
+"""What a control plane writes, in the order in which it is to be removed: first of all nothing is accepted any more."""
+
+UPDATES_MAX: Final = 1000
+GONE: Final = grpc.StatusCode.NOT_FOUND.value[0]
+
+
+class TofinoPlane:
+    """Implements `p4.plane.Plane`. Removes what an earlier control plane has left. Raises `DriverError`."""
+
+    def __init__(
+        self, target: str, *, program: str = PROGRAM, device: int = 0, client: int = 0, access: Access | None = None
+    ) -> None:
+        """``target``: host:port. ``program``: its name on the switch."""
+        self._client = Client(target, program, device, client, access)
+        try:
+            self._program = Program(*self._client.info)
+            self.build = self._build()
+            self._forget()
+        except BaseException:
+            self._client.close()
+            raise
+
+    def _build(self) -> Build:
+        """What the program serves, by the sizes of its tables."""
+        lanes, slots = self._program.lanes, self._program.table("tags").size
+        jobs = self._program.table("outcomes").size // (ROW_WORKERS * OUTCOMES)
+        if not (lanes and slots and jobs):
+            raise DriverError(f"the program {self._client.program} has no lanes: it is not p4/tofino/inagg.p4")
+        here = Path("p4/tofino/inagg.p4"), Path("bf-rt.json")
+        return Build(f"{self._client.program}-nat8-{lanes}", ("nat8",), lanes, slots, jobs, *here)
+
+    def _forget(self) -> None:
+        """Remove all entries, and the multicast groups that may be ours: bf_switchd keeps them when a control plane
+        goes."""
+        ours = range(FLOOD_GROUP, FLOOD_GROUP + 1 + self.build.jobs)
+        for name in TABLES:
+            found = self._client.read([self._program.all_entries(name)])
+            keys = [entity.table_entry for entity in found if entity.table_entry.key.fields]  # the default has none
+            if name in (PRE_GROUPS, PRE_NODES):
+                keys = [entry for entry in keys if group_of(entry, name) in ours]
+            updates = [
+                pb.Update(
+                    type=pb.Update.DELETE,
+                    entity=pb.Entity(table_entry=pb.TableEntry(table_id=entry.table_id, key=entry.key)),
+                )
+                for entry in keys
+            ]
+            for part in _batches(updates):
+                self._client.write(part)
+
+    def write(self, updates: Sequence[Update]) -> None:
+        """See `Plane.write`."""
+        for update in updates:
+            gone_is_fine = isinstance(update, Delete)
+            for part in _batches(list(self._messages(update))):
+                try:
+                    self._client.write(part)
+                except WriteFailed as failed:
+                    if not gone_is_fine or any(code != GONE for _, code, _ in failed.failures):
+                        raise
+
+    def _messages(self, update: Update) -> Iterator[pb.Update]:
+        """A group is more than one entity: its nodes come before it, and go after it."""
+        what = update.what
+        if isinstance(update, Delete):
+            if isinstance(what, Group):
+                entities = [self._program.group(what), *self._program.nodes(what)]
+            else:
+                entities = [self._program.without_data(what)]
+            yield from (pb.Update(type=pb.Update.DELETE, entity=entity) for entity in entities)
+            return
+        if isinstance(what, Group):
+            entities = [*self._program.nodes(what), self._program.group(what)]
+        else:
+            entities = [self._program.entry(what)]
+        yield from (pb.Update(type=pb.Update.INSERT, entity=entity) for entity in entities)
+
+    def clear(self, lease: Lease, resume_block: int) -> None:
+        """Clear the slots for an epoch that begins with a block. A tag is the generation before the first one, which
+        then takes nothing from the slot's other registers; with nobody missing and no op, a contribution to that
+        generation is refused."""
+        registers = []
+        for slot in range(lease.base, lease.base + lease.slots):
+            registers.append(self._program.register("members", slot, {"missing": 0, "op": 0}))
+            registers.append(
+                self._program.register("tags", slot, {"f1": lease.first_generation(slot, resume_block) - 1})
+            )
+        for part in _batches([pb.Update(type=pb.Update.MODIFY, entity=register) for register in registers]):
+            self._client.write(part)
+
+    def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
+        """See `Plane.counts`."""
+        answers = self._client.read([self._program.counter(cell) for cell in cells])
+        if len(answers) != len(cells):
+            raise DriverError(f"{self._client.target} told {len(answers)} counters of {len(cells)}")
+        return {cell: self._program.count(cell, answer) for cell, answer in zip(cells, answers, strict=True)}
+
+    def slots(self, first: int, count: int) -> list[SlotState] | None:
+        """See `Plane.slots`. Not read: the registers hold who is missing, in an order of bits of their own."""
+        return None
+
+    @property
+    def sentinels(self) -> tuple[int, ...]:
+        """See `Plane.sentinels`."""
+        return (self._client.sentinel,)
+
+    def died(self) -> str | None:
+        """See `Plane.died`."""
+        ended = self._client.ended()
+        return None if ended is None else f"the switch on {self._client.target} serves no more ({ended})"
+
+    def close(self) -> None:
+        """See `Plane.close`."""
+        self._client.close()
+
+
+def group_of(entry: pb.TableEntry, table: str) -> int:
+    """The multicast group of an entry for a group or for a node."""
+    number = int.from_bytes(entry.key.fields[0].exact.value, "big")
+    return number >> 16 if table == PRE_NODES else number
+
+
+def _batches(updates: Sequence[pb.Update]) -> Iterator[Sequence[pb.Update]]:
+    yield from (updates[first : first + UPDATES_MAX] for first in range(0, len(updates), UPDATES_MAX))
+
+
+def tofino_driver(
+    network: Network,
+    target: str,
+    *,
+    program: str = PROGRAM,
+    device: int = 0,
+    client: int = 0,
+    access: Access | None = None,
+) -> P4Driver:
+    """A Tofino that runs p4/tofino/inagg.p4, as a driver. Raises `DriverError`."""
+    plane = TofinoPlane(target, program=program, device=device, client=client, access=access)
+    try:
+        return P4Driver(plane, plane.build, network, name="tofino", program=TOFINO, clear=plane.clear)
+    except BaseException:
+        plane.close()
+        raise

@@ -1,0 +1,52 @@
+"""How to reach a gRPC server: with TLS or without, and as whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from .security import SecurityError, check_secret, read, read_ca
+
+OPTIONS: Final = (
+    # A proxy of the environment is for the web, and would be in the way of loopback too.
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach a switch. ``ca``: the authorities to trust (TLS); None: the system's.
+
+    ``certificate`` and ``key`` show who calls (mutual TLS); ``server_name``: the name in the switch's certificate, if
+    it is not the host of the address.
+    """
+
+    tls: bool = False
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    server_name: str | None = None
+    secret: str | None = None
+
+    def channel(self, address: str, options: Sequence[tuple[str, int]] = ()) -> grpc.Channel:
+        """A channel to ``address``, with further ``options``. Raises `SecurityError` for files that cannot be used."""
+        if self.secret is not None:
+            check_secret(self.secret)
+        if not self.tls:
+            if self.ca or self.certificate or self.key or self.server_name:
+                raise SecurityError("certificates are of no use without TLS: ask for it with --tls")
+            return grpc.insecure_channel(address, (*OPTIONS, *options))
+        if (self.certificate is None) != (self.key is None):
+            raise SecurityError("a client certificate needs its key: give both")
+        credentials = grpc.ssl_channel_credentials(
+            read_ca(self.ca) if self.ca is not None else None,
+            read(self.key) if self.key is not None else None,
+            read(self.certificate) if self.certificate is not None else None,
+        )
+        name = self.server_name
+        override = (("grpc.ssl_target_name_override", name),) if name is not None else ()
+        return grpc.secure_channel(address, credentials, (*OPTIONS, *options, *override))

@@ -1,0 +1,315 @@
+"""The calls of `inagg.v1.Control`. Each reads its message, asks the controller, and writes the reply.
+
+On `grpc.aio`, since most calls wait: with 32 ranks a job, each with a Join or a Watch open, a thread for each call
+would need thousands of threads, and a smaller pool would hang with all its threads in Joins that wait for one that
+has no thread left. Only the switch's own calls block, and those have threads of their own (`driver_threads`).
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from typing import Any, TypeVar, cast
+
+import grpc
+import grpc.aio
+import structlog
+
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_proto.v1 import control_pb2_grpc
+
+from ..control.explain import explain
+from ..control.jobs import Job
+from ..control.policy import HEARTBEATS_PER_LIMIT
+from ..control.refusals import Code, ControlError
+from ..control.stall_detector import WAITS_POLLED
+from ..control.text import bounded
+from ..driver import DriverError
+from .coalesced import Coalesced
+from .controller import Controller
+from .conversion import (
+    address_message,
+    ended_message,
+    epoch_message,
+    job_message,
+    join_request_from,
+    reason_from,
+    spec_from,
+)
+from .driver_threads import SwitchSnapshot
+from .messages import check_message
+from .security import Secrets, Security, principal_of
+
+SLOTS_LISTED: int = 16
+SLOTS_LISTED_MAX: int = 1024
+"""Slots that Why lists if nothing else is asked for, and at most."""
+
+log = structlog.get_logger("inagg.control")
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+Service = TypeVar("Service", bound="ControlService")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def status_code(code: Code) -> grpc.StatusCode:
+    """gRPC's own name of a code."""
+    return grpc.StatusCode[code.name]
+
+
+def answered(
+    method: Callable[[Service, Request, Context], Awaitable[Reply]],
+) -> Callable[[Service, Request, Context], Awaitable[Reply]]:
+    """Let a call end with the status that a `ControlError` says, and a `DriverError` with INTERNAL."""
+
+    @functools.wraps(method)
+    async def call(self: Service, request: Request, context: Context) -> Reply:
+        began_s = time.monotonic()
+        try:
+            check_message(request)
+            self.controller.check_open()
+            return await method(self, request, context)
+        except ControlError as error:
+            await context.abort(status_code(error.code), bounded(error.text))
+        except DriverError as error:
+            log.error("driver_failed", call=method.__name__, exc_info=error)
+            await context.abort(grpc.StatusCode.INTERNAL, bounded(f"the switch does not answer: {error}; see its log"))
+        except Exception:
+            log.exception("call_failed", call=method.__name__)
+            await context.abort(grpc.StatusCode.INTERNAL, "a mistake in the switch's control plane; see its log")
+        finally:
+            code: object = context.code()  # 0 if the call went well
+            name = code.name if isinstance(code, grpc.StatusCode) else "OK"
+            self.controller.call_seconds.labels(method.__name__, name).observe(time.monotonic() - began_s)
+        raise AssertionError("abort raises")
+
+    return call
+
+
+class ControlService(control_pb2_grpc.ControlServicer):
+    """The service, over a controller that runs."""
+
+    def __init__(self, controller: Controller, security: Security, secrets: Secrets) -> None:
+        self.controller = controller
+        self._security, self._secrets = security, secrets
+        self._replies: Coalesced[object] = Coalesced(controller.policy.read_interval_s)
+        self._reads = 0
+
+    async def close(self) -> None:
+        """End the questions in progress."""
+        await self._replies.close()
+
+    async def _shared(self, context: Context, question: Hashable, make: Callable[[], Awaitable[Reply]]) -> Reply:
+        """The reply to a call that only reads. Whoever asks the same ``question`` at the same time shares it, and there
+        is a bound on how many such calls are under way until their replies have been taken."""
+        most = self.controller.policy.reads_max
+        if self._reads >= most:
+            raise ControlError(
+                Code.RESOURCE_EXHAUSTED, f"{most} calls of Stats, Why or List are in progress already: ask again later"
+            )
+        self._reads += 1
+
+        def over(ctx: object) -> None:
+            self._reads -= 1
+
+        context.add_done_callback(over)  # type: ignore[arg-type]  # any callable will do; also if its client goes, or never reads
+        return cast(Reply, await self._replies.get(question, make))
+
+    @property
+    def _shards(self) -> int:
+        return len(self.controller.registry.shards)
+
+    def _job(self, job: Job) -> pb.Job:
+        return job_message(job, self.controller.now(), self.controller.registry.shards)
+
+    @answered
+    async def Create(self, request: pb.CreateRequest, context: Context) -> pb.CreateResponse:  # noqa: N802
+        spec = spec_from(request.spec, self.controller.registry.limits)
+        job, created = await self.controller.create(spec, principal_of(context, self._secrets))
+        self.controller.pump()
+        return pb.CreateResponse(job=self._job(job), created=created)
+
+    @answered
+    async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:  # noqa: N802
+        which = request.WhichOneof("job")
+        if which is None:
+            raise ControlError(Code.INVALID_ARGUMENT, "no job is named: give its name, or a spec to create it from")
+        spec = spec_from(request.spec, self.controller.registry.limits) if which == "spec" else request.name
+        join_request = join_request_from(request, self._shards, context.peer())
+        who = principal_of(context, self._secrets)
+        job, epoch = await self.controller.join(spec, join_request, context.time_remaining(), who)
+        interval_s = job.heartbeat_limit_s / HEARTBEATS_PER_LIMIT
+        return epoch_message(job, epoch, self.controller.registry.shards, interval_s)
+
+    @answered
+    async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:  # noqa: N802
+        reason = reason_from(request.reason)
+        job = await self.controller.leave(request.name, request.rank, request.member, end=request.end, reason=reason)
+        return pb.LeaveResponse(ended=job.ended is not None)
+
+    @answered
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:  # noqa: N802
+        job = self.controller.registry.heartbeat(self.controller.now(), request.name, request.rank, request.member)
+        return pb.HeartbeatResponse(state=pb.JobState.ValueType(job.state), epoch=job.epoch if job.ran else 0)
+
+    @answered
+    async def Evict(self, request: pb.EvictRequest, context: Context) -> pb.EvictResponse:  # noqa: N802
+        self._check_operator(context)
+        self.controller.evict(request.name, reason_from(request.reason))
+        return pb.EvictResponse()
+
+    @answered
+    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:  # noqa: N802
+        self._check_operator(context)
+        if request.off:
+            self.controller.accept_new()
+        else:
+            self.controller.refuse_new()
+        return pb.DrainResponse(jobs=len(self.controller.registry.jobs()))
+
+    def _check_operator(self, context: Context) -> None:
+        """Raises `ControlError` unless who calls is an operator, or nobody has a name."""
+        who = principal_of(context, self._secrets)
+        if self._security.named(self._secrets) and who not in self._security.operators:
+            raise ControlError(
+                Code.PERMISSION_DENIED,
+                f"{who!r} is no operator of this switch: call as {' or '.join(sorted(self._security.operators))}",
+            )
+
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Event]:  # noqa: N802
+        try:
+            check_message(request)
+            self.controller.check_open()
+            job = self.controller.registry.find(self.controller.now(), request.name)
+            subscriber = self.controller.subscribers.add(job.number, job.name, principal_of(context, self._secrets))
+            try:
+                yield pb.Event(at_s=self.controller.now(), state=self._job(job))
+                async for event in subscriber.events():
+                    yield event
+            finally:
+                self.controller.subscribers.remove(job.number, subscriber)
+        except ControlError as error:
+            await context.abort(status_code(error.code), bounded(error.text))
+
+    @answered
+    async def List(self, request: pb.ListRequest, context: Context) -> pb.ListResponse:  # noqa: N802
+        return await self._shared(context, "List", self._list)
+
+    async def _list(self) -> pb.ListResponse:
+        registry = self.controller.registry
+        ended = [ended_message(ended, self.controller.now()) for ended in reversed(registry.ended)]
+        return pb.ListResponse(jobs=[self._job(job) for job in registry.jobs()], ended=ended)
+
+    @answered
+    async def Stats(self, request: pb.StatsRequest, context: Context) -> pb.StatsResponse:  # noqa: N802
+        return await self._shared(context, ("Stats", request.name), lambda: self._stats(request))
+
+    async def _stats(self, request: pb.StatsRequest) -> pb.StatsResponse:
+        controller, registry = self.controller, self.controller.registry
+        if request.name:
+            registry.find(controller.now(), request.name)
+        snapshot = await controller.snapshot()
+        jobs = [job for job in registry.jobs() if request.name in ("", job.name)]
+        return pb.StatsResponse(
+            at_s=snapshot.at,
+            uptime_s=snapshot.at - controller.started_at,
+            driver=controller.driver.name,
+            shards=[self._shard_stats(snapshot, index) for index in range(self._shards)],
+            jobs=[self._job_stats(snapshot, job) for job in jobs],
+        )
+
+    def _shard_stats(self, snapshot: SwitchSnapshot, index: int) -> pb.ShardStats:
+        registry, counts = self.controller.registry, snapshot.shards[index]
+        return pb.ShardStats(
+            address=address_message(registry.shards[index].address),
+            slots=registry.shards[index].slots,
+            slots_leased=registry.pool.shards[index].slots_leased,
+            slots_quarantined=registry.slots_quarantined(),
+            datagrams_in=counts.datagrams_in,
+            bytes_in=counts.bytes_in,
+            datagrams_out=counts.datagrams_out,
+            bytes_out=counts.bytes_out,
+            notices=counts.notices,
+            send_refused=counts.send_refused,
+            kernel_drops=counts.kernel_drops,
+            drops={reason.label: count for reason, count in counts.drops.items()},
+            cpu_s=counts.cpu_s,
+            faults=counts.faults,
+        )
+
+    def _job_stats(self, snapshot: SwitchSnapshot, job: Job) -> pb.JobStats:
+        counts = snapshot.job(job.number, job.spec.workers)
+        by_rank = zip(
+            counts.contributions,
+            counts.duplicates,
+            counts.resends,
+            counts.stale,
+            counts.bytes_in,
+            strict=True,
+        )
+        workers = [
+            pb.WorkerStats(
+                rank=rank, contributions=taken, duplicates=duplicates, resends=resends, stale=stale, bytes_in=bytes_in
+            )
+            for rank, (taken, duplicates, resends, stale, bytes_in) in enumerate(by_rank)
+        ]
+        waits = snapshot.waits.get(job.number)
+        return pb.JobStats(
+            job=self._job(job),
+            workers=workers,
+            results=counts.results,
+            invalid_codes=counts.invalid_codes,
+            slots_waiting=waits.count if waits is not None else 0,
+        )
+
+    @answered
+    async def Why(self, request: pb.WhyRequest, context: Context) -> pb.WhyResponse:  # noqa: N802
+        return await self._shared(context, ("Why", request.name, request.slots), lambda: self._why(request))
+
+    async def _why(self, request: pb.WhyRequest) -> pb.WhyResponse:
+        controller, registry = self.controller, self.controller.registry
+        if request.slots > SLOTS_LISTED_MAX:
+            raise ControlError(Code.INVALID_ARGUMENT, f"{request.slots} slots: at most {SLOTS_LISTED_MAX} are listed")
+        if request.name not in registry.by_name:
+            ended = registry.last_ended(request.name)
+            if ended is not None:
+                return pb.WhyResponse(
+                    ended=ended_message(ended, controller.now()), text=[f"The job is over: {ended.text}."]
+                )
+        job = registry.find(controller.now(), request.name)
+        snapshot = await controller.switch.snapshot([job.number] if job.ran else [], max(request.slots, WAITS_POLLED))
+        now = controller.now()
+        registry.observe(now, job.number, snapshot.observation(job.number, job.spec.workers))
+        waits = snapshot.waits.get(job.number)
+        longest = waits.longest if waits is not None else ()
+        count = waits.count if waits is not None else None if job.ran else 0
+        controller.pump()
+        why = explain(job, now, count, longest)
+        return pb.WhyResponse(
+            job=self._job(job),
+            text=why.text,
+            missing=job.roster.missing() if job.epoch_started_at is None else (),
+            slots_waiting=count or 0,
+            slots=[
+                pb.SlotWait(
+                    shard=shard,
+                    slot=wait.slot,
+                    generation=wait.generation,
+                    missing=wait.missing,
+                    waiting_s=wait.waiting_s,
+                )
+                for shard, wait in longest[: request.slots or SLOTS_LISTED]
+            ],
+            ranks=[
+                pb.RankWait(
+                    rank=wait.rank,
+                    slots=wait.slots,
+                    longest_s=wait.longest_s,
+                    silent_s=wait.silent_s,
+                    contributions=wait.contributions,
+                    last_contribution_s=wait.last_contribution_s,
+                )
+                for wait in why.ranks
+            ],
+        )

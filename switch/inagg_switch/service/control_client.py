@@ -1,0 +1,151 @@
+"""A client of the control service for the command line: plain calls, typed replies, errors that say what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from inagg_proto import SECRET_METADATA, SERVICE, bearer
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_proto.v1 import control_pb2_grpc
+
+from .access import Access
+from .server import DEFAULT_ADDRESS
+
+CALL_TIMEOUT_S: Final = 10.0
+"""How long a call that waits for nobody may take."""
+
+T = TypeVar("T")
+CONNECTION_LOST = (
+    "failed to connect",
+    "connection",
+    "socket",
+    "handshake",
+    "dns resolution",
+    "end of tcp stream",
+    "errors resolving",
+)
+"""How gRPC's own texts speak of a connection that failed; a switch's sentences contain none of them."""
+
+
+GRPC_PREAMBLE: Final = re.compile(r"failed to connect to all addresses; last error: [A-Z]+: \S+: (?=\S)")
+"""What gRPC says before the cause: it names the address again."""
+
+
+class ControlCallError(Exception):
+    """A call that failed: gRPC's code, and a sentence that says what to do."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class ControlClient:
+    """Calls to one switch. A context manager; `close` otherwise. All calls raise `ControlCallError`."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, access: Access | None = None) -> None:
+        self.address = address
+        self._access = access or Access()
+        self._channel = self._access.channel(address)
+        self._stub = control_pb2_grpc.ControlStub(self._channel)
+        self._health = health_pb2_grpc.HealthStub(self._channel)
+        self._metadata = ((SECRET_METADATA, bearer(self._access.secret)),) if self._access.secret is not None else ()
+
+    def create(self, spec: pb.JobSpec, timeout_s: float = CALL_TIMEOUT_S) -> pb.CreateResponse:
+        """Create a job, or find it created."""
+        return self._call(
+            lambda: self._stub.Create(pb.CreateRequest(spec=spec), timeout=timeout_s, metadata=self._metadata)
+        )
+
+    def join(self, request: pb.JoinRequest, timeout_s: float | None = None) -> pb.JoinResponse:
+        """Join a job, and wait for the other ranks; None: as long as the switch waits."""
+        return self._call(lambda: self._stub.Join(request, timeout=timeout_s, metadata=self._metadata))
+
+    def leave(self, request: pb.LeaveRequest, timeout_s: float = CALL_TIMEOUT_S) -> pb.LeaveResponse:
+        """Leave a job, or end it."""
+        return self._call(lambda: self._stub.Leave(request, timeout=timeout_s, metadata=self._metadata))
+
+    def heartbeat(self, request: pb.HeartbeatRequest, timeout_s: float = CALL_TIMEOUT_S) -> pb.HeartbeatResponse:
+        """Say that a member is alive."""
+        return self._call(lambda: self._stub.Heartbeat(request, timeout=timeout_s, metadata=self._metadata))
+
+    def watch(self, name: str) -> Iterator[pb.Event]:
+        """What happens to a job, from its present state on. Close the iterator to stop watching."""
+        stream = self._stub.Watch(pb.WatchRequest(name=name), metadata=self._metadata)
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            raise self._friendly(error) from None
+        finally:
+            stream.cancel()  # type: ignore[no-untyped-call]
+
+    def list(self, timeout_s: float = CALL_TIMEOUT_S) -> pb.ListResponse:
+        """The jobs, and those that ended lately."""
+        return self._call(lambda: self._stub.List(pb.ListRequest(), timeout=timeout_s, metadata=self._metadata))
+
+    def stats(self, name: str = "", timeout_s: float = CALL_TIMEOUT_S) -> pb.StatsResponse:
+        """Counters of the switch and of one job or all."""
+        request = pb.StatsRequest(name=name)
+        return self._call(lambda: self._stub.Stats(request, timeout=timeout_s, metadata=self._metadata))
+
+    def why(self, name: str, slots: int = 0, timeout_s: float = CALL_TIMEOUT_S) -> pb.WhyResponse:
+        """What a job waits for; ``slots``: how many slots to list, 0 for the switch's choice."""
+        request = pb.WhyRequest(name=name, slots=slots)
+        return self._call(lambda: self._stub.Why(request, timeout=timeout_s, metadata=self._metadata))
+
+    def evict(self, name: str, reason: str = "", timeout_s: float = CALL_TIMEOUT_S) -> None:
+        """End a job that others run."""
+        request = pb.EvictRequest(name=name, reason=reason)
+        self._call(lambda: self._stub.Evict(request, timeout=timeout_s, metadata=self._metadata))
+
+    def drain(self, *, off: bool = False, timeout_s: float = CALL_TIMEOUT_S) -> int:
+        """Have the switch take no new jobs, or take them again; how many there are."""
+        request = pb.DrainRequest(off=off)
+        reply = self._call(lambda: self._stub.Drain(request, timeout=timeout_s, metadata=self._metadata))
+        return int(reply.jobs)
+
+    def healthy(self, timeout_s: float = CALL_TIMEOUT_S) -> bool:
+        """Whether the control service says that it serves."""
+        request = health_pb2.HealthCheckRequest(service=SERVICE)
+        reply = self._call(lambda: self._health.Check(request, timeout=timeout_s, metadata=self._metadata))
+        return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def _call(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except grpc.RpcError as error:
+            raise self._friendly(error) from None
+
+    def _friendly(self, error: grpc.RpcError) -> ControlCallError:
+        # What a call raises is a grpc.Call too, which the type of the exception does not say.
+        code, text = error.code(), error.details() or ""
+        if code is grpc.StatusCode.UNAVAILABLE and any(words in text.lower() for words in CONNECTION_LOST):
+            hint = (
+                "does it serve TLS, with a certificate for that name from an authority you trust?"
+                if self._access.tls
+                else "is `inagg switch` running there, without TLS?"
+            )
+            text = f"cannot reach the switch at {self.address}: {hint} ({GRPC_PREAMBLE.sub('', text)})"
+        elif code is grpc.StatusCode.UNIMPLEMENTED:
+            text = f"what listens at {self.address} is no inagg switch, or one of another version"
+        elif code is grpc.StatusCode.DEADLINE_EXCEEDED and text == "Deadline Exceeded":
+            text = f"the switch at {self.address} did not answer in time: is it overloaded, or stopped?"
+        return ControlCallError(code, text)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,304 @@
+"""The core with time and a switch: runs a `Registry` on an event loop. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import structlog
+from prometheus_client import Histogram
+
+from ..control import events as ev
+from ..control.admission import JobSpec
+from ..control.jobs import Job
+from ..control.members import JoinRequest
+from ..control.policy import Policy
+from ..control.refusals import Code, ControlError
+from ..control.registry import Registry
+from ..driver import Driver, DriverError
+from .coalesced import Coalesced
+from .conversion import event_message
+from .driver_threads import DriverThreads, SwitchSnapshot
+from .subscribers import Subscribers
+
+T = TypeVar("T")
+Order = ev.Bind | ev.Unbind
+
+ROOM_WAIT_S: Final = 2.0
+"""How long a call that finds no room, or that has ended a job, waits for the switch to drop jobs that have ended."""
+
+DEADLINE_MARGIN_S: Final = 0.5
+"""How long before its own deadline a client is told who is missing: else it would learn nothing."""
+
+log = structlog.get_logger("inagg.control")
+
+
+def stopping(why: str = "the switch is stopping") -> ControlError:
+    """What every call ends with while the switch stops."""
+    return ControlError(Code.UNAVAILABLE, f"{why}: join again, bringing what you had, when it is back")
+
+
+class Controller:
+    """Jobs on a switch. All methods are called on one event loop; `start` first."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        policy: Policy,
+        clock: Callable[[], float] = time.monotonic,
+        on_health: Callable[[bool], Awaitable[None]] | None = None,
+    ) -> None:
+        self.driver = driver
+        self.policy = policy
+        self.now = clock
+        self.started_at = clock()
+        self.registry = Registry(driver.shards, driver.limits, policy, admit=driver.admit)
+        self.subscribers = Subscribers(policy)
+        self.call_seconds = Histogram(
+            "inagg_control_call_seconds",
+            "How long calls of the control service took; Join includes the wait for the other ranks.",
+            ("call", "code"),
+            registry=None,
+        )
+        self.switch = DriverThreads(driver, clock)
+        self.healthy = True
+        self.last_snapshot: SwitchSnapshot | None = None
+        """What the switch showed last; None if it has not been looked at."""
+        self._reads: Coalesced[SwitchSnapshot] = Coalesced(policy.read_interval_s)
+        self._restarted = asyncio.Event()
+        self._restarted.set()
+        """Cleared while a shard that has died is started again."""
+        self._on_health = on_health
+        self._waiting: dict[int, asyncio.Future[ev.Epoch]] = {}
+        self._orders: asyncio.Queue[Order] = asyncio.Queue()
+        self._freed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping: ControlError | None = None
+        self._ends = False
+        """Whether it was told to stop when its jobs have ended."""
+
+    async def start(self) -> None:
+        """Begin to apply limits, to give orders to the switch, and to look at it."""
+        self._tasks = [
+            asyncio.create_task(self._obey(), name="inagg-orders"),
+            asyncio.create_task(self._every(self.policy.tick_interval_s, self._tick), name="inagg-tick"),
+            asyncio.create_task(self._every(self.policy.poll_interval_s, self._poll), name="inagg-poll"),
+        ]
+
+    async def stop(self, why: str | None = None) -> None:
+        """End all waiting calls and streams with UNAVAILABLE, and say ``why``. Jobs stay bound: the data planes' owner
+        closes them."""
+        self._stopping = error = stopping(why) if why is not None else stopping()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(error)
+        self.subscribers.end_all(error)
+        self._freed.set()  # who waits for room learns that the switch is stopping
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._reads.close()
+        await self.switch.close()
+
+    def check_open(self) -> None:
+        """Raises `ControlError` if the switch is stopping."""
+        if self._stopping is not None:
+            raise self._stopping
+
+    def accept_new(self) -> None:
+        """See `Registry.accept_new`. Raises `ControlError` if it is for its own end that the switch drains."""
+        if self._ends:
+            raise ControlError(Code.FAILED_PRECONDITION, "the switch is about to stop, and takes no new jobs any more")
+        self.registry.accept_new()
+
+    def refuse_new(self, *, ends: bool = False) -> None:
+        """See `Registry.refuse_new`. ``ends``: the switch is about to stop."""
+        self._ends = self._ends or ends
+        self.registry.refuse_new(self.now())
+        self.pump()
+
+    # ---------------------------------------------------------------------------------- calls
+
+    async def create(self, spec: JobSpec, principal: str) -> tuple[Job, bool]:
+        """See `Registry.create`."""
+        return await self._with_room(lambda: self.registry.create(self.now(), spec, principal))
+
+    def evict(self, name: str, reason: str) -> None:
+        """See `Registry.evict`."""
+        self.registry.evict(self.now(), name, reason)
+        self.pump()
+
+    async def join(
+        self, job: JobSpec | str, request: JoinRequest, time_left_s: float | None, principal: str
+    ) -> tuple[Job, ev.Epoch]:
+        """Join, and wait for the epoch; ``time_left_s`` is the caller's. Raises `ControlError`.
+
+        If the waiting is cancelled, the rank no longer waits.
+        """
+        timeout_s = self.policy.join_timeout_s
+        if time_left_s is not None:
+            timeout_s = min(timeout_s, time_left_s - min(DEADLINE_MARGIN_S, time_left_s / 2))
+        deadline = self.now() + timeout_s
+        ticket = await self._with_room(lambda: self.registry.join(self.now(), job, request, deadline, principal))
+        name = job if isinstance(job, str) else job.name
+        found = self.registry.by_name[name]
+        waiting = self._waiting[ticket.number] = asyncio.get_running_loop().create_future()
+        self.pump()
+        try:
+            return found, await waiting
+        except asyncio.CancelledError:
+            self.registry.abandon(self.now(), ticket)
+            self.pump()
+            raise
+        finally:
+            del self._waiting[ticket.number]
+
+    async def leave(self, name: str, rank: int, member: int, *, end: bool, reason: str) -> Job:
+        """See `Registry.leave`. If the job ends by it, its slots are free when this returns (if the switch does its
+        part): so a job that the same script begins next has room."""
+        job = self.registry.leave(self.now(), name, rank, member, end=end, reason=reason)
+        self.pump()
+        give_up_at = self.now() + ROOM_WAIT_S
+        while job.number in self._on_its_way and self._stopping is None and await self._room_until(give_up_at):
+            pass
+        return job
+
+    async def _with_room(self, call: Callable[[], T]) -> T:
+        """``call()``, again if there is no room for it while the switch still has to drop jobs that ended."""
+        give_up_at = self.now() + ROOM_WAIT_S
+        while True:
+            self.check_open()
+            try:
+                return call()
+            except ControlError as error:
+                if error.code is not Code.RESOURCE_EXHAUSTED or not self._on_its_way:
+                    raise
+                if not await self._room_until(give_up_at):
+                    raise error from None
+
+    @property
+    def _on_its_way(self) -> set[int]:
+        """Numbers of jobs that have ended and that the switch is about to drop."""
+        return self.registry.ending.keys() - self.registry.retries.keys()
+
+    async def _room_until(self, give_up_at: float) -> bool:
+        """Wait until the switch has dropped a job, or failed to; False if that is too late."""
+        self._freed.clear()
+        try:
+            async with asyncio.timeout(max(0.0, give_up_at - self.now())):
+                await self._freed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def pump(self) -> None:
+        """Pass on what has come about in the registry."""
+        for output in self.registry.drain():
+            match output:
+                case ev.Emit():
+                    self._log(output)
+                    self.subscribers.put(output.job, event_message(output.at, output.event))
+                case ev.Admitted(ticket, epoch):
+                    waiting = self._waiting.get(ticket)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(epoch)
+                case ev.Refused(ticket, error):
+                    waiting = self._waiting.get(ticket)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_exception(error)
+                case ev.Bind() | ev.Unbind():
+                    self._orders.put_nowait(output)
+                case ev.Bug(number, name, error):
+                    log.error("job_ended_by_a_bug", job=name, job_number=number, exc_info=error)
+
+    @staticmethod
+    def _log(emit: ev.Emit) -> None:
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(emit.event).__name__).lower()
+        fields = {field.name: getattr(emit.event, field.name) for field in dataclasses.fields(emit.event)}
+        if "cause" in fields:
+            fields["cause"] = fields["cause"].name.lower()
+        loud = isinstance(emit.event, ev.MemberFailed | ev.Stalled)
+        (log.warning if loud else log.info)(name, job=emit.name, job_number=emit.job, **fields)
+
+    # ---------------------------------------------------------------------------------- tasks
+
+    async def _obey(self) -> None:
+        """Give the registry's orders to the switch, one after the other, and tell it how they went."""
+        while True:
+            order = await self._orders.get()
+            await self._restarted.wait()
+            try:
+                if isinstance(order, ev.Bind):
+                    await self.switch.bind(order)
+                    self.registry.bound(self.now(), order.job, order.serial)
+                else:
+                    await self.switch.unbind(order.job)
+                    self.registry.unbound(order.job)
+                    self._freed.set()
+            except DriverError as error:
+                log.error("driver_failed", order=type(order).__name__.lower(), job_number=order.job, exc_info=error)
+                if isinstance(order, ev.Bind):
+                    if self.driver.died() is None:
+                        self.registry.bind_failed(self.now(), order.job, str(error))
+                    # Else the job gets a new order when the shard is back, or the switch ends.
+                else:
+                    self.registry.unbind_failed(self.now(), order.job)
+                    self._freed.set()  # whoever waits for room learns that there will be none
+            self.pump()
+
+    async def restart(self, shard: int) -> None:
+        """Start a shard again that has died; jobs get new epochs. Raises `DriverError` if that does not work."""
+        self._restarted.clear()
+        try:
+            await self.switch.restart(shard)
+        finally:
+            self._restarted.set()
+        self.registry.shard_restarted(self.now(), shard)
+        self.pump()
+
+    async def _every(self, interval_s: float, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await step()
+            except Exception:
+                # A bug. The next step may do better, and to stop here would be a silent hang for all jobs.
+                log.exception("control_step_failed", step=step.__name__)
+
+    async def _tick(self) -> None:
+        self.registry.tick(self.now())
+        self.pump()
+
+    async def _poll(self) -> None:
+        try:
+            await self.snapshot()
+        except DriverError as error:
+            if self.healthy:
+                log.error("driver_unhealthy", exc_info=error)
+            await self._set_health(False)
+        else:
+            await self._set_health(True)
+
+    async def _set_health(self, healthy: bool) -> None:
+        if healthy != self.healthy:
+            self.healthy = healthy
+            if self._on_health is not None:
+                await self._on_health(healthy)
+
+    async def snapshot(self) -> SwitchSnapshot:
+        """What the switch shows; all who ask at the same time share it. Raises `DriverError`."""
+        return await self._reads.get("snapshot", self._look)
+
+    async def _look(self) -> SwitchSnapshot:
+        """Look at the switch, and tell the jobs what was seen."""
+        jobs = [job for job in self.registry.jobs() if job.ran]
+        snapshot = self.last_snapshot = await self.switch.snapshot(job.number for job in jobs)
+        now = self.now()
+        for job in jobs:
+            self.registry.observe(now, job.number, snapshot.observation(job.number, job.spec.workers))
+        self.pump()
+        return snapshot

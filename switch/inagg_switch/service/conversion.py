@@ -1,0 +1,227 @@
+"""Between the messages of `inagg.v1` and the values of the core. What a message says wrong is refused here."""
+
+from __future__ import annotations
+
+import ipaddress
+import urllib.parse
+
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_wire.errors import AdmissionError
+from inagg_wire.slots import Lease
+
+from ..control import events as ev
+from ..control.admission import JobSpec, check
+from ..control.jobs import Job
+from ..control.members import JoinRequest, Position, Resume
+from ..control.policy import BLOCK_MAX, REASON_CHARS_MAX
+from ..control.refusals import Code, ControlError
+from ..control.registry import Ended
+from ..control.states import MemberState
+from ..control.text import printable
+from ..driver import Address, Limits, Shard
+
+# ------------------------------------------------------------------------------------------ from messages
+
+
+def spec_from(message: pb.JobSpec, limits: Limits) -> JobSpec:
+    """The spec, admitted for a switch with ``limits``. Raises `ControlError`."""
+    return check(
+        limits,
+        name=message.name,
+        workers=message.workers,
+        format_name=message.format,
+        lanes=message.lanes if message.HasField("lanes") else None,
+        window=message.window if message.HasField("window") else None,
+        seed=message.seed if message.HasField("seed") else None,
+        heartbeat_limit_s=message.heartbeat_limit_s if message.HasField("heartbeat_limit_s") else None,
+        rejoin_limit_s=message.rejoin_limit_s if message.HasField("rejoin_limit_s") else None,
+    )
+
+
+def join_request_from(message: pb.JoinRequest, shards: int, peer: str) -> JoinRequest:
+    """Who wants to join. ``peer`` is gRPC's name of the caller. Raises `ControlError`."""
+    if message.member == 0:
+        raise ControlError(
+            Code.INVALID_ARGUMENT, "member is 0: choose a random number once per process and send it with all calls"
+        )
+    given = tuple(_address_from(address, peer) for address in message.addresses)
+    if len(given) == 1:
+        given *= shards
+    if len(given) != shards:
+        raise ControlError(
+            Code.INVALID_ARGUMENT,
+            f"{len(given)} addresses: give one for all shards or one for each; this switch has {shards}",
+        )
+    resume = _resume_from(message.resume) if message.HasField("resume") else None
+    return JoinRequest(message.rank, message.member, given, resume, message.multicast)
+
+
+def reason_from(text: str) -> str:
+    """A reason that a member gives, `printable`. Raises `ControlError` if it is too long."""
+    if len(text) > REASON_CHARS_MAX:
+        raise ControlError(Code.INVALID_ARGUMENT, f"a reason of {len(text)} characters: use at most {REASON_CHARS_MAX}")
+    return printable(text)
+
+
+def _resume_from(message: pb.Resume) -> Resume:
+    try:
+        shards = tuple(Position(Lease(p.base, p.slots), p.next_block) for p in message.shards)
+    except AdmissionError as error:
+        raise ControlError(Code.INVALID_ARGUMENT, f"what is brought cannot be: {error}") from None
+    if any(position.next_block > BLOCK_MAX for position in shards):
+        raise ControlError(Code.INVALID_ARGUMENT, f"what is brought cannot be: blocks end at {BLOCK_MAX}")
+    return Resume(message.epoch, message.seed, shards, reason_from(message.reason))
+
+
+def _address_from(message: pb.Address, peer: str) -> Address:
+    host = message.host or peer_host(peer)
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise ControlError(
+            Code.INVALID_ARGUMENT,
+            f"{host!r} is no IP address: give the address from which this rank's datagrams come, or none to have the "
+            "one from which it calls",
+        ) from None
+    if not 1 <= message.port <= 65535:
+        raise ControlError(Code.INVALID_ARGUMENT, f"{message.port} is no UDP port: give 1 to 65535")
+    if address.is_unspecified or address.is_multicast:
+        raise ControlError(
+            Code.INVALID_ARGUMENT,
+            f"datagrams cannot come from {host}: give the rank's own address, or none to have the one from which it "
+            "calls",
+        )
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return str(address), message.port
+
+
+def peer_host(peer: str) -> str:
+    """The host in gRPC's name of a peer (``ipv4:10.0.0.1:4711``, ``ipv6:%5B::1%5D:4711``); empty if it has none."""
+    scheme, _, rest = urllib.parse.unquote(peer).partition(":")
+    if scheme not in ("ipv4", "ipv6"):
+        return ""  # a Unix socket, for example
+    return rest.rpartition(":")[0].strip("[]").partition("%")[0]
+
+
+# ------------------------------------------------------------------------------------------ to messages
+
+
+def spec_message(spec: JobSpec) -> pb.JobSpec:
+    """The spec of a job; all its optional fields are there if those of ``spec`` are."""
+    return pb.JobSpec(
+        name=spec.name,
+        workers=spec.workers,
+        format=spec.format.name,
+        lanes=spec.lanes,
+        window=spec.window,
+        seed=spec.seed,
+        heartbeat_limit_s=spec.heartbeat_limit_s,
+        rejoin_limit_s=spec.rejoin_limit_s,
+    )
+
+
+def address_message(address: Address) -> pb.Address:
+    """A data address. A wildcard is sent as no host: who calls knows at which host it reached the switch."""
+    host, port = address
+    return pb.Address(host="" if host in ("", "0.0.0.0", "::") else host, port=port)
+
+
+def lease_messages(job: Job, shards: tuple[Shard, ...]) -> list[pb.Lease]:
+    """The leases of a job, one per shard."""
+    return [
+        pb.Lease(address=address_message(shard.address), base=lease.base, slots=lease.slots)
+        for lease, shard in zip(job.leases, shards, strict=True)
+    ]
+
+
+def job_message(job: Job, now: float, shards: tuple[Shard, ...]) -> pb.Job:
+    """The job as it is now."""
+    members = []
+    for rank in range(job.spec.workers):
+        member = job.roster.by_rank.get(rank)
+        if member is None:
+            members.append(pb.Member(rank=rank))
+        else:
+            members.append(
+                pb.Member(
+                    rank=rank,
+                    state=pb.MemberState.ValueType(member.state),
+                    addresses=[address_message(address) for address in member.request.addresses],
+                    silent_s=0.0 if member.state is MemberState.WAITING else member.silent_s(now),
+                )
+            )
+    return pb.Job(
+        spec=spec_message(job.full_spec),
+        job=job.number,
+        state=pb.JobState.ValueType(job.state),
+        epoch=job.epoch if job.ran else 0,
+        leases=lease_messages(job, shards),
+        members=members,
+        age_s=now - job.created_at,
+        epoch_age_s=now - job.epoch_started_at if job.epoch_started_at is not None else 0.0,
+        last_epoch_end=job.last_epoch_end,
+        ends_in_s=max(0.0, job.ends_at - now) if job.ends_at is not None else None,
+    )
+
+
+def ended_message(ended: Ended, now: float) -> pb.EndedJob:
+    """A job that ended."""
+    return pb.EndedJob(
+        name=ended.name,
+        job=ended.number,
+        epoch=ended.epoch,
+        ago_s=now - ended.at,
+        cause=pb.Cause.ValueType(ended.cause),
+        text=ended.text,
+    )
+
+
+def event_message(at: float, event: ev.Event) -> pb.Event:
+    """News of a job."""
+    message = pb.Event(at_s=at)
+    match event:
+        case ev.EpochStarted(epoch):
+            message.epoch_started.epoch = epoch
+        case ev.EpochEnded(epoch, cause, rank, text):
+            ended = pb.EpochEnded(epoch=epoch, cause=pb.Cause.ValueType(cause), rank=rank, text=text)
+            message.epoch_ended.CopyFrom(ended)
+        case ev.MemberJoined(rank, missing):
+            message.member_joined.CopyFrom(pb.MemberJoined(rank=rank, missing=missing))
+        case ev.MemberFailed():
+            message.member_failed.CopyFrom(
+                pb.MemberFailed(
+                    rank=event.rank,
+                    silent_s=event.silent_s,
+                    contributions=event.contributions,
+                    last_contribution_s=event.last_contribution_s,
+                    slots_waiting=event.slots_waiting,
+                    text=event.text,
+                )
+            )
+        case ev.MemberLeft(rank, reason):
+            message.member_left.CopyFrom(pb.MemberLeft(rank=rank, reason=reason))
+        case ev.Stalled(slots, longest_s, ranks):
+            message.stalled.CopyFrom(pb.Stalled(slots=slots, longest_s=longest_s, ranks=ranks))
+        case ev.JobEnded(cause, rank, text):
+            message.job_ended.CopyFrom(pb.JobEnded(cause=pb.Cause.ValueType(cause), rank=rank, text=text))
+    return message
+
+
+def epoch_message(job: Job, epoch: ev.Epoch, shards: tuple[Shard, ...], heartbeat_interval_s: float) -> pb.JoinResponse:
+    """The reply to a Join."""
+    return pb.JoinResponse(
+        job=job.number,
+        epoch=epoch.epoch,
+        token=epoch.bindings[0].token,
+        spec=spec_message(job.full_spec),
+        shards=[
+            pb.ShardEpoch(
+                lease=lease,
+                resume_block=binding.resume_block,
+                group=address_message(binding.group) if binding.group is not None else None,
+            )
+            for lease, binding in zip(lease_messages(job, shards), epoch.bindings, strict=True)
+        ],
+        heartbeat_interval_s=heartbeat_interval_s,
+    )

@@ -1,0 +1,38 @@
+"""Descriptors of files and connections: as many as the system allows, and a warning before they run out."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+CONNECTIONS: Final = 0.9
+"""The share of the limit that connections may take."""
+SHORT: Final = 0.8
+"""The share of the limit from which on descriptors count as short."""
+
+
+def raise_limit() -> int:
+    """Take as many as this process may (getrlimit(2)): by default the soft limit is 1024, and each worker's connection
+    is one. The limit that there is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # a container may forbid it: then `shortage` says so in time
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def connections_max(most: int) -> int:
+    """As many connections as leave some descriptors for the rest, and ``most`` at most."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if limit == resource.RLIM_INFINITY else max(1, min(most, int(CONNECTIONS * limit)))
+
+
+def shortage() -> tuple[int, int] | None:
+    """How many are open and how many may be, if they are short; else None."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return None
+    opened = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    return (opened, limit) if opened >= SHORT * limit else None

@@ -1,0 +1,247 @@
+"""Who may call the control service: TLS, mutual TLS, the shared secret, and when none of it is needed."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import grpc
+import grpc.aio
+
+from inagg_proto import SECRET_METADATA, bearer
+
+OPEN_SERVICES: Final = ("grpc.health.v1.", "grpc.reflection.")
+"""Services that want no secret: they tell nothing of jobs. Mutual TLS closes them too."""
+
+
+class SecurityError(ValueError):
+    """A server or client that cannot be set up as asked; the text says what to do."""
+
+
+OPERATOR: Final = "operator"
+"""The name of the secret, or in the certificate, that makes its owner an operator, unless other names are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How a server is guarded. ``client_ca``: certificates of clients must be signed by one of these (mutual TLS).
+
+    ``insecure_anywhere``: serve without TLS on addresses that other machines can reach. ``secret``: what callers of
+    the control service must know.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    secret: str | None = None
+    secret_file: Path | None = None
+    """One secret, or a line ``name: secret`` for each principal. Read again by `Secrets.reload`."""
+    operators: frozenset[str] = frozenset({OPERATOR})
+    """Principals who may evict jobs and drain. Where nobody has a name, everybody may."""
+    insecure_anywhere: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise SecurityError("TLS needs both a certificate and its key: give --tls-cert and --tls-key")
+        if self.client_ca is not None and self.certificate is None:
+            raise SecurityError("mutual TLS needs a certificate of the switch too: give --tls-cert and --tls-key")
+        if self.secret is not None:
+            check_secret(self.secret)
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.certificate is not None
+
+    def named(self, secrets: Secrets) -> bool:
+        """Whether callers have names: then only some are operators."""
+        return self.client_ca is not None or any(secrets.by_name)
+
+    def secrets(self) -> Secrets:
+        """The secrets, as they are now. Raises `SecurityError`."""
+        by_name = {} if self.secret is None else {"": self.secret}
+        return Secrets(by_name, self.secret_file)
+
+    def check_address(self, address: str) -> None:
+        """Raises `SecurityError` if it is not safe to listen on ``address`` and nobody asked for that by name."""
+        if not (self.tls or self.insecure_anywhere or is_local(address)):
+            raise SecurityError(
+                f"other machines could reach {address}, and without TLS they could read and forge what is said there: "
+                "give --tls-cert and --tls-key, or listen on 127.0.0.1, or ask for it by name with --insecure"
+            )
+
+    def check_files(self) -> None:
+        """Raises `SecurityError` for files of certificates and secrets that cannot be used."""
+        self.certificate_configuration()
+        self.secrets()
+
+    def credentials(self, changed: Callable[[], bool]) -> grpc.ServerCredentials | None:
+        """What gRPC needs for TLS; None without it. Asked with each connection, ``changed`` says whether the files are
+        to be read again. Raises `SecurityError` for files that cannot be used."""
+        first = self.certificate_configuration()
+        if first is None:
+            return None
+
+        def fetch() -> grpc.ServerCertificateConfiguration | None:
+            try:
+                return self.certificate_configuration() if changed() else None
+            except SecurityError:  # somebody has changed a file since `check_files`: the old ones stay
+                return None
+
+        mutual = self.client_ca is not None
+        # None means "no change", which the stubs of grpc do not know.
+        return grpc.dynamic_ssl_server_credentials(first, fetch, mutual)  # type: ignore[arg-type]
+
+    def certificate_configuration(self) -> grpc.ServerCertificateConfiguration | None:
+        """The certificates in the files, None without TLS. Raises `SecurityError` for files that cannot be used."""
+        if self.certificate is None or self.key is None:
+            return None
+        certificate, key = read(self.certificate), read(self.key)
+        try:
+            # gRPC says only that it cannot listen; OpenSSL says why.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
+        except ssl.SSLError as error:
+            raise SecurityError(f"{self.certificate} and {self.key} are no certificate and its key: {error}") from None
+        ca = read_ca(self.client_ca) if self.client_ca is not None else None
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
+
+
+class Secrets:
+    """Who knows what. Names are those of principals; one secret without a name is everybody's."""
+
+    def __init__(self, by_name: Mapping[str, str], file: Path | None = None) -> None:
+        """``file`` adds to ``by_name``. Raises `SecurityError`."""
+        self._given, self._file = dict(by_name), file
+        self.by_name: dict[str, str] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the file again. Raises `SecurityError`; then the secrets stay as they were."""
+        found = dict(self._given)
+        if self._file is not None:
+            found |= read_secrets(self._file)
+        self.by_name = found
+
+    def who(self, given: bytes) -> str | None:
+        """The principal that a bearer token makes somebody; None if it is nobody's. All are compared, in constant time
+        each: how long it takes says nothing of them."""
+        names = [name for name, secret in self.by_name.items() if hmac.compare_digest(given, bearer(secret).encode())]
+        return names[0] if names else None
+
+
+def read_secrets(path: Path) -> dict[str, str]:
+    """The secrets in a file, by name: a single one without, or lines ``name: secret``; ``#`` begins a comment. Raises
+    `SecurityError`."""
+    try:
+        lines = [line.strip() for line in read(path).decode("ascii").splitlines()]
+    except UnicodeDecodeError:
+        raise SecurityError(f"{path}: a shared secret is visible ASCII characters, without spaces") from None
+    lines = [line for line in lines if line and not line.startswith("#")]
+    found: dict[str, str] = {}
+    for line in lines:
+        name, colon, secret = line.partition(": ")
+        if not colon:
+            name, secret = "", line
+        if name in found:
+            what = f"{name!r} stands twice" if name else "give each of several secrets a name (name: secret)"
+            raise SecurityError(f"{path}: {what}")
+        try:
+            check_secret(secret.strip())
+        except SecurityError as error:
+            raise SecurityError(f"{path}: {error}") from None
+        found[name.strip()] = secret.strip()
+    if not found:
+        raise SecurityError(f"{path}: there is no secret in it")
+    if "" in found and len(found) > 1:
+        raise SecurityError(f"{path}: give each of several secrets a name (name: secret)")
+    if len(set(found.values())) < len(found):
+        raise SecurityError(f"{path}: two names have the same secret")
+    return found
+
+
+def check_secret(secret: str) -> None:
+    """Raises `SecurityError` unless ``secret`` can be sent as metadata: visible ASCII, no spaces."""
+    if not secret or not all("!" <= character <= "~" for character in secret):
+        raise SecurityError("a shared secret must be at least one visible ASCII character, without spaces")
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file. Raises `SecurityError` if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SecurityError(f"cannot read {path}: {error.strerror}") from None
+
+
+def read_ca(path: Path) -> bytes:
+    """Certificates of authorities in PEM. Raises `SecurityError` if there are none in the file."""
+    data = read(path)
+    try:
+        ssl.create_default_context(cadata=data.decode("ascii"))
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise SecurityError(f"{path} holds no certificates of authorities in PEM: {error}") from None
+    return data
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach ``address`` (``host:port``, ``[v6]:port`` or ``unix:...``)."""
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # generic in its type stubs only
+
+
+class SecretInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not generic at run time
+    """Refuses calls that do not bring the shared secret, but for those of `OPEN_SERVICES`."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Called by gRPC for every call."""
+        if handler_call_details.method.startswith(tuple(f"/{service}" for service in OPEN_SERVICES)):
+            return await continuation(handler_call_details)
+        metadata = handler_call_details.invocation_metadata or ()
+        given = [value for key, value in metadata if key == SECRET_METADATA]
+        if not given:
+            return _refusal("this switch wants a shared secret: give the one that it was started with")
+        if not all([self._secrets.who(_bytes(value)) is not None for value in given]):
+            return _refusal("the shared secret is wrong: give the one that this switch was started with")
+        return await continuation(handler_call_details)
+
+
+def principal_of(context: grpc.aio.ServicerContext[Any, Any], secrets: Secrets) -> str:
+    """Who calls: the name of the secret that he brought, or else the common name of the certificate that he showed;
+    empty if he has no name."""
+    for key, value in context.invocation_metadata() or ():
+        if key == SECRET_METADATA and (name := secrets.who(_bytes(value))):
+            return name
+    return next(iter(context.auth_context().get("x509_common_name", ())), b"").decode(errors="replace")
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _refusal(text: str) -> Handler:
+    async def refuse(_request: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, text)
+
+    return grpc.unary_unary_rpc_method_handler(refuse)

@@ -1,0 +1,169 @@
+"""The control service as a server: address, TLS, health, reflection, start and graceful stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+import grpc.aio
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from inagg_proto import DEFAULT_PORT, SERVICE
+from inagg_proto.v1 import control_pb2_grpc
+
+from ..control.policy import Policy
+from ..driver import Driver
+from .calls import ControlService
+from .controller import Controller
+from .descriptors import connections_max
+from .messages import MalformedInterceptor
+from .security import SecretInterceptor, Secrets, Security
+
+DEFAULT_ADDRESS: Final = f"127.0.0.1:{DEFAULT_PORT}"
+
+MESSAGE_BYTES_MAX: Final = 1 << 18
+"""Largest request. A Join for 1024 shards, each with address and position, is some 64 KiB."""
+
+CALLS_PENDING_MAX: Final = 65536
+"""Calls that have arrived and are not begun: 1024 jobs of 32 ranks that all come back at once, twice."""
+
+CONNECTIONS_MAX: Final = 40_000
+"""Connections in all: 1024 jobs of 32 ranks, and operators. Each is a descriptor, see `descriptors`."""
+
+STOP_GRACE_S: Final = 2.0
+"""How long calls in progress get to end when the server stops; those that wait are ended at once."""
+
+OPTIONS: Final = (
+    # Else a second switch on the same port would start without an error, and get every other connection.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    # A worker's machine that vanishes sends no FIN: without pings its Join would count as waiting for ever.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Ranks of many jobs come back at once, and gRPC would cancel some of more than 1000 calls that it has not begun.
+    ("grpc.server.max_pending_requests", CALLS_PENDING_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", CALLS_PENDING_MAX),
+    # Who connects and says nothing, or nothing any more, is cut off.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.http2.max_pings_without_data", 0),  # as many as it takes: a Join can wait for minutes
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+)
+log = structlog.get_logger("inagg.control")
+
+
+class ServerError(RuntimeError):
+    """The server cannot serve; the text says what to do."""
+
+
+class ControlServer:
+    """The control service of one switch, on one address (``host:port``; port 0: any free one).
+
+    The driver stays its owner's: it is open before `start` and is closed after `stop`.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        security: Security | None = None,
+        policy: Policy | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises `SecurityError` if ``address`` may not be served like this."""
+        self.security = security or Security()
+        self.security.check_address(address)
+        self.address = address
+        self.secrets = Secrets({})
+        self._reloads, self._reloads_seen = 0, 0
+        self._policy = policy or Policy()
+        self._driver = driver
+        self._clock = clock
+        self._server: grpc.aio.Server | None = None
+        self._service: ControlService | None = None
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # its stubs lack it
+        self.controller: Controller | None = None
+        """What runs the jobs; None before `start`."""
+
+    async def start(self) -> None:
+        """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
+        interceptors: list[grpc.aio.ServerInterceptor] = [MalformedInterceptor()]  # type: ignore[type-arg]
+        self.secrets = self.security.secrets()
+        if self.secrets.by_name:
+            interceptors.insert(0, SecretInterceptor(self.secrets))
+        server = grpc.aio.server(
+            interceptors=interceptors,
+            options=(*OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max(CONNECTIONS_MAX))),
+            maximum_concurrent_rpcs=self._policy.calls_max,
+        )
+        credentials = self.security.credentials(self._certificates_changed)
+        try:
+            if credentials is not None:
+                port = server.add_secure_port(self.address, credentials)
+            else:
+                port = server.add_insecure_port(self.address)
+        except RuntimeError as error:
+            raise ServerError(
+                f"cannot listen on {self.address}: is another switch running there? If so, choose another address "
+                f"with --listen ({error})"
+            ) from None
+        if not self.address.startswith("unix"):
+            self.address = f"{self.address.rpartition(':')[0]}:{port}"
+        self.controller = Controller(self._driver, self._policy, self._clock, self._set_health)
+        self._service = ControlService(self.controller, self.security, self.secrets)
+        control_pb2_grpc.add_ControlServicer_to_server(self._service, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        await self.controller.start()
+        await self._set_health(True)
+        await server.start()
+        self._server = server
+        log.info(
+            "control_listening",
+            address=self.address,
+            tls=self.security.tls,
+            mutual_tls=self.security.client_ca is not None,
+            secret=bool(self.secrets.by_name),
+        )
+
+    async def _set_health(self, serving: bool) -> None:
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", SERVICE):
+            await self._health.set(name, status)
+
+    def reload(self) -> None:
+        """Read secrets and certificates again. Raises `SecurityError`; then all stays as it was."""
+        self.security.check_files()
+        self.secrets.reload()
+        self._reloads += 1
+
+    def _certificates_changed(self) -> bool:
+        """Called by gRPC's threads."""
+        changed = self._reloads_seen != self._reloads
+        self._reloads_seen = self._reloads
+        return changed
+
+    async def drain(self) -> None:
+        """Take no new jobs, and say by the health service that it is better to go elsewhere; the others go on."""
+        if self.controller is not None:
+            await self._health.enter_graceful_shutdown()
+            self.controller.refuse_new(ends=True)
+
+    async def stop(self, grace_s: float = STOP_GRACE_S, why: str | None = None) -> None:
+        """Stop serving: waiting Joins and Watches end with UNAVAILABLE and a sentence that begins with ``why``; other
+        calls in progress get ``grace_s``."""
+        if self._server is None or self.controller is None:
+            return
+        server, self._server = self._server, None
+        await self._health.enter_graceful_shutdown()
+        await self.controller.stop(why)
+        await server.stop(grace_s)
+        if self._service is not None:
+            await self._service.close()
+        log.info("control_stopped", address=self.address)

@@ -1,0 +1,50 @@
+"""Has a shard send to multicast groups, where that works; which groups, `inagg_switch.multicast_groups` says."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+import numpy as np
+
+from inagg_link import Batch, Group, GroupLink, UdpLink
+
+from ..driver import DriverError
+from ..multicast_groups import AUTO, LOCAL, OFF, group_of
+
+LOCAL_HOPS, HOPS = 1, 32
+"""How many routers a result may pass, less one: none, or as far as routers that carry the group let it."""
+TEST_S: Final = 1.0
+TEST_BYTES: Final = 64
+
+
+def open_groups(link: UdpLink, asked: str) -> str | None:
+    """Have ``link``, a shard's socket, send to groups as is ``asked`` for: "auto", "off" or a prefix.
+
+    The prefix; None if it is not to multicast: with "auto" that is so where workers may be elsewhere than on this
+    machine, or where it does not work. Raises `DriverError` if a prefix was asked for and it does not work.
+    """
+    local = ipaddress.ip_address(link.address[0].partition("%")[0])
+    if asked == OFF or (asked == AUTO and not (local.version == 4 and local.is_loopback)):
+        return None
+    prefix, hops = (LOCAL, LOCAL_HOPS) if asked == AUTO else (asked, HOPS)
+    try:
+        link.send_to_groups(hops)
+        if not heard(link, prefix):
+            raise OSError(f"nothing comes back from the group {group_of(prefix, 0, 0)[0]}")
+    except OSError as error:
+        if asked == AUTO:
+            return None
+        raise DriverError(f"cannot multicast by {link.address[0]}: {error}; give --multicast off") from None
+    return prefix
+
+
+def heard(link: UdpLink, prefix: str) -> bool:
+    """Whether what ``link`` sends to a group comes to who listens on this machine. Raises OSError."""
+    group = group_of(prefix, 0, link.address[1])
+    sent = np.arange(2 * TEST_BYTES, dtype=np.uint8)  # two datagrams, so a batch, where there are any
+    with GroupLink(UdpLink((link.address[0], 0))) as listener:
+        listener.listen([Group(group, link.address)])
+        link.send(Batch(sent, TEST_BYTES, group))
+        came = listener.receive(TEST_S)
+        return bool(came) and came[0].size == TEST_BYTES and np.array_equal(came[0].data, sent[: came[0].data.size])

@@ -1,0 +1,60 @@
+"""What the tests of real sockets share: offload or not, numbered datagrams, collecting them, failing calls."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+from inagg_link import Batch, Link, UdpLink
+
+PATIENCE_S = 5.0
+
+
+def offloads() -> bool:
+    with UdpLink() as link:
+        return link.gso and link.gro
+
+
+OFFLOADS = offloads()
+needs_offload = pytest.mark.skipif(not OFFLOADS, reason="this kernel has no UDP_SEGMENT or no UDP_GRO")
+both_ways = pytest.mark.parametrize("offload", [pytest.param(True, marks=needs_offload), False])
+every_pair = pytest.mark.parametrize(
+    ("sender_offload", "receiver_offload"),
+    [pytest.param(a, b, marks=needs_offload if a or b else ()) for a in (True, False) for b in (True, False)],
+)
+
+
+def collect(link: Link, count: int) -> list[Batch]:
+    """Copies of what arrives, until there are `count` datagrams."""
+    batches: list[Batch] = []
+    end_s = time.monotonic() + PATIENCE_S
+    while sum(map(len, batches)) < count and time.monotonic() < end_s:
+        batches += [batch.copy() for batch in link.receive(0.2)]
+    return batches
+
+
+def rows(batches: list[Batch]) -> list[bytes]:
+    return [row.tobytes() for batch in batches for row in batch.datagrams]
+
+
+def numbered(count: int, size: int, first: int = 0) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Datagrams of `size` bytes that start with their number."""
+    data = np.zeros((count, size), np.uint8)
+    data[:, :4] = np.arange(first, first + count, dtype=">u4").view(np.uint8).reshape(count, 4)
+    return data.reshape(-1)
+
+
+def fail_after(link: UdpLink, calls: int, number: int) -> None:
+    """Make all system calls to send fail with errno `number` after so many that work."""
+    send = link._sendto
+    count = itertools.count()
+
+    def sendto(data: object, peer: object) -> int:
+        if next(count) >= calls:
+            raise OSError(number, "simulated")
+        return send(data, peer)
+
+    link._sendto = sendto

@@ -1,0 +1,195 @@
+"""The first start on a machine: who compiles what, where it is kept, and who hears of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numba
+import pytest
+from numba.core import event
+
+from inagg_link import first_start as compiling
+from inagg_link.first_start import Progress, Unit, compile_all, find_cache, telling
+
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE_S = 20.0
+
+
+def compile_something() -> None:
+    """As Numba says it."""
+    start: Any = event.start_event
+    end: Any = event.end_event
+    start("numba:compile", data={})
+    end("numba:compile", data={})
+
+
+# --- where ---
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Nothing but temporary folders can be written; where those are."""
+    monkeypatch.setattr(compiling, "_can_write", lambda folder: False)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_where_nothing_can_be_written_the_cache_is_a_private_temporary_folder(
+    nowhere: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same each time, for processes that start later as well. And that is said."""
+    settings: Any = numba.config
+    folders = []
+    for _ in range(2):
+        settings.CACHE_DIR = ""
+        find_cache()
+        folders.append(Path(settings.CACHE_DIR))
+    assert folders == [nowhere / f"inagg-cache-{os.getuid()}"] * 2
+    assert folders[0].stat().st_mode & 0o777 == 0o700
+    assert os.environ["NUMBA_CACHE_DIR"] == str(folders[0])
+    assert str(folders[0]) in caplog.text
+    assert "inagg warmup" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["open to others", "a link", "a file"])
+def test_a_temporary_folder_that_others_can_write_to_is_not_used(nowhere: Path, kind: str) -> None:
+    """What is in it would be run."""
+    taken = nowhere / f"inagg-cache-{os.getuid()}"
+    if kind == "open to others":
+        taken.mkdir()
+        taken.chmod(0o777)
+    elif kind == "a link":
+        (nowhere / "elsewhere").mkdir(mode=0o700)
+        taken.symlink_to(nowhere / "elsewhere")
+    else:
+        taken.touch()
+    find_cache()
+    settings: Any = numba.config
+    found = Path(settings.CACHE_DIR)
+    assert found != taken
+    assert found.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_cache_that_was_asked_for_is_used(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "/asked/for")
+    find_cache()
+    settings: Any = numba.config
+    assert settings.CACHE_DIR == "/asked/for"
+
+
+def test_an_installation_that_cannot_be_written_to_compiles_all_the_same(tmp_path: Path) -> None:
+    """By a user without a home, as in a container."""
+    for source in ("protos/inagg_wire", "protos/inagg_link", "host/inagg_host"):
+        copy = tmp_path / "site" / Path(source).name
+        shutil.copytree(REPOSITORY / source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        for folder in (copy, *(path for path in copy.rglob("*") if path.is_dir())):
+            (folder / "__pycache__").touch()  # a file, so that not even root can make the folder
+    code = "from inagg_host.core.recovery import adapted; print(adapted(64, 64, 9, 0), adapted.__module__)"
+    environment = {
+        "PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "site"), "HOME": "/dev/null", "TMPDIR": str(tmp_path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.stdout == "64 inagg_host.core.recovery\n", ran.stderr
+    assert "set NUMBA_CACHE_DIR" in ran.stderr
+    assert list((tmp_path / f"inagg-cache-{os.getuid()}").rglob("*.nbi"))
+
+
+# --- who ---
+
+
+def test_processes_that_need_the_same_share_the_work(tmp_path: Path) -> None:
+    """Each unit is compiled by one at a time; who comes later loads what the other has made. (Threads, here.)"""
+    inside, most, calls = [0, 0, 0], [0, 0, 0], list[tuple[int, int]]()
+    lock = threading.Lock()
+
+    def work(turn: int, number: int) -> None:
+        with lock:
+            inside[number] += 1
+            most[number] = max(most[number], inside[number])
+            calls.append((turn, number))
+        time.sleep(0.05)
+        with lock:
+            inside[number] -= 1
+
+    sources = [tmp_path / str(number) for number in range(3)]
+    for source in sources:
+        source.touch()
+
+    def run(turn: int) -> None:
+        units = [Unit(str(source), lambda n=number: work(turn, n)) for number, source in enumerate(sources)]  # type: ignore[misc]
+        compile_all(units, turn)
+
+    threads = [threading.Thread(target=run, args=(turn,)) for turn in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert most == [1, 1, 1]
+    assert sorted(calls) == [(turn, number) for turn in range(3) for number in range(3)]
+    assert {number for _, number in calls[:3]} == {0, 1, 2}, "they begin with different ones"
+
+
+# --- who hears of it ---
+
+
+def test_whoever_asks_is_told_of_each_function_that_is_compiled() -> None:
+    told: list[int] = []
+    compile_something()
+    with telling(told.append):
+        compile_something()
+        compile_something()
+    compile_something()
+    assert len(told) == 2
+    assert told[1] == told[0] + 1
+
+
+def test_who_waits_for_another_process_says_that_it_lives(tmp_path: Path) -> None:
+    source, gate, told = tmp_path / "source", threading.Event(), threading.Event()
+    source.touch()
+    unit = Unit(str(source), lambda: (gate.wait(PATIENCE_S), None)[1])
+    other = threading.Thread(target=compile_all, args=([unit],))
+    other.start()
+    time.sleep(0.05)
+    with telling(lambda _: told.set()):
+        thread = threading.Thread(target=compile_all, args=([unit],))
+        thread.start()
+        assert told.wait(PATIENCE_S)
+        gate.set()
+        thread.join(PATIENCE_S)
+    other.join(PATIENCE_S)
+
+
+def test_progress_is_said_at_the_beginning_and_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, said = [100.0], list[str]()
+    monkeypatch.setattr("inagg_link.first_start.time.monotonic", lambda: now_s[0])
+    progress = Progress(said.append, "rank 3's loops")
+    begun = progress._first
+    for second in range(12):
+        now_s[0] = 100.0 + second
+        progress(begun + second)
+    assert said == [
+        "compiling rank 3's loops for this machine, once: that takes about half a minute",
+        "compiling rank 3's loops: 6 functions so far",
+        "compiling rank 3's loops: 11 functions so far",
+    ]
+
+
+def test_who_only_waits_says_so_if_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that load what is in the cache take turns, too: of that nobody needs to hear."""
+    now_s, said = [100.0], list[str]()
+    monkeypatch.setattr("inagg_link.first_start.time.monotonic", lambda: now_s[0])
+    progress = Progress(said.append, "rank 3's loops")
+    for second in range(8):
+        now_s[0] = 100.0 + second
+        progress(progress._first)
+    assert said == ["compiling rank 3's loops: another process does"]

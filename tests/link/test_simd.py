@@ -1,0 +1,178 @@
+"""Vectors of eight words in compiled loops, against numpy."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from inagg_link import simd
+
+Words = np.ndarray[Any, np.dtype[np.uint32]]
+
+RNG = np.random.default_rng(0)
+A, B = (RNG.integers(0, 1 << 32, 8, np.uint32) for _ in range(2))
+A[0] = B[1] = 0xFFFFFFFF
+A[2] = B[3] = 0
+
+
+def on_vectors(function: Callable[[Any, Any], Any], a: Words, b: Words) -> Words:
+    """``function`` of two vectors, compiled."""
+    compiled = numba.njit(function)
+
+    @numba.njit
+    def run(a: Any, b: Any, out: Any) -> None:
+        simd.store(out, 0, compiled(simd.load(a, 0), simd.load(b, 0)))
+
+    out = np.zeros(8, np.uint32)
+    run(a, b, out)
+    return out
+
+
+@pytest.mark.parametrize(
+    "symbol", [operator.add, operator.sub, operator.mul, operator.and_, operator.or_, operator.xor]
+)
+def test_operators_are_those_of_uint32(symbol: Callable[[Any, Any], Any]) -> None:
+    assert (on_vectors(lambda a, b: symbol(a, b), A, B) == symbol(A, B)).all()
+
+
+@pytest.mark.parametrize("symbol", [operator.lshift, operator.rshift])
+def test_shifts_are_those_of_uint32(symbol: Callable[[Any, Any], Any]) -> None:
+    by = np.array([0, 1, 7, 8, 9, 16, 30, 31], np.uint32)
+    assert (on_vectors(lambda a, b: symbol(a, b), A, by) == symbol(A, by)).all()
+
+
+def test_an_integer_stands_for_all_lanes() -> None:
+    assert (on_vectors(lambda a, b: (a + 5) ^ b, A, B) == (A + np.uint32(5)) ^ B).all()
+    assert (on_vectors(lambda a, b: a & np.uint32(0xFFFF0000), A, B) == A & np.uint32(0xFFFF0000)).all()
+
+
+def test_larger_and_smaller_are_without_sign() -> None:
+    larger, smaller = simd.larger, simd.smaller
+    assert (on_vectors(lambda a, b: larger(a, b), A, B) == np.maximum(A, B)).all()
+    assert (on_vectors(lambda a, b: smaller(a, b), A, B) == np.minimum(A, B)).all()
+
+
+@pytest.mark.parametrize("by", [8, 16, 24])
+def test_rotations(by: int) -> None:
+    rotated = {8: simd.rotated_8, 16: simd.rotated_16, 24: simd.rotated_24}[by]
+    want = [(int(a) << by | int(a) >> (32 - by)) & 0xFFFFFFFF for a in A]
+    assert on_vectors(lambda a, _: rotated(a), A, B).tolist() == want
+
+
+def test_the_largest_lane() -> None:
+    @numba.njit
+    def largest(a: Any) -> Any:
+        return simd.largest(simd.load(a, 0))
+
+    assert largest(B) == B.max()
+
+
+def test_lanes_are_counted_from_zero() -> None:
+    counting = simd.counting
+    assert on_vectors(lambda a, b: counting(), A, B).tolist() == list(range(8))
+
+
+def test_halving_keeps_the_sign() -> None:
+    halved = simd.halved
+    assert (on_vectors(lambda a, _: halved(a), A, B).view(np.int32) == A.view(np.int32) >> 1).all()
+
+
+def test_bits_of_floats_are_added_as_floats() -> None:
+    x, y = RNG.standard_normal((2, 8)).astype(np.float32)
+    x[0] = y[0] = -0.0
+    float_sum = simd.float_sum
+    got = on_vectors(lambda a, b: float_sum(a, b), x.view(np.uint32), y.view(np.uint32))
+    assert got.tolist() == (x + y).view(np.uint32).tolist()
+
+
+def test_halves_are_doubled_each_on_its_own() -> None:
+    doubled = simd.doubled
+    got = on_vectors(lambda a, _: doubled(a), A, B)
+    assert got.view(np.uint16).tolist() == (A.view(np.uint16) << np.uint16(1)).tolist()
+
+
+def test_bytes_are_not_less_than_zero() -> None:
+    bytes_less = simd.bytes_less
+    x, y = A.view(np.uint8), B.view(np.uint8)
+    got = on_vectors(lambda a, b: bytes_less(a, b), A, B)
+    assert got.view(np.uint8).tolist() == np.where(x > y, x - y, 0).tolist()
+
+
+def test_the_smaller_of_two_in_each_byte_and_the_smallest_of_all() -> None:
+    smaller_bytes = simd.smaller_bytes
+    x, y = A.view(np.uint8), B.view(np.uint8)
+    assert on_vectors(lambda a, b: smaller_bytes(a, b), A, B).view(np.uint8).tolist() == np.minimum(x, y).tolist()
+
+    @numba.njit
+    def smallest_byte(a: Any) -> Any:
+        return simd.smallest_byte(simd.load(a, 0))
+
+    for byte in range(32):
+        some = np.arange(40, 72).astype(np.uint8)
+        some[byte] = byte
+        assert smallest_byte(some.view(np.uint32)) == byte
+
+
+@pytest.mark.parametrize("lane", range(8))
+def test_one_bit_of_any_lane_is_seen(lane: int) -> None:
+    @numba.njit
+    def any_set(a: Any) -> Any:
+        return simd.any_set(simd.load(a, 0))
+
+    x = np.zeros(8, np.uint32)
+    assert not any_set(x)
+    x[lane] = 1 << 4 * lane
+    assert any_set(x)
+
+
+def test_upper_parts_of_two_are_put_together() -> None:
+    upper_halves, upper_bytes = simd.upper_halves, simd.upper_bytes
+    halves = on_vectors(lambda a, b: upper_halves(a, b), A, B).view(np.uint16)
+    assert halves[::2].tolist() == A.view(np.uint16)[1::2].tolist()
+    assert halves[1::2].tolist() == B.view(np.uint16)[1::2].tolist()
+    parts = on_vectors(lambda a, b: upper_bytes(a, b), A, B).view(np.uint8)
+    assert parts[::2].tolist() == A.view(np.uint8)[1::2].tolist()
+    assert parts[1::2].tolist() == B.view(np.uint8)[1::2].tolist()
+
+
+def test_bytes_come_and_go_four_a_lane() -> None:
+    data = RNG.integers(0, 256, 40, np.uint8)
+
+    @numba.njit
+    def run(a: Any, words: Any, out: Any) -> None:
+        x = simd.load(a, 3)
+        simd.store(words, 0, x)
+        simd.store(out, 1, x)
+
+    words, out = np.zeros(8, np.uint32), np.zeros(40, np.uint8)
+    run(data, words, out)
+    assert words.tobytes() == data[3:35].tobytes() == out[1:33].tobytes()
+    assert not out[:1].any()
+    assert not out[33:].any(), "nothing around them is written"
+
+
+def test_bytes_are_stored_those_of_one_place_together() -> None:
+    @numba.njit
+    def run(a: Any, out: Any) -> None:
+        simd.store_bytes(out, 3, simd.load(a, 0))
+
+    out = np.zeros(40, np.uint8)
+    run(A, out)
+    assert out[3:35].tolist() == [int(a) >> 8 * place & 0xFF for place in range(4) for a in A]
+    assert not out[:3].any()
+    assert not out[35:].any(), "nothing around them is written"
+
+
+def test_asking_for_memory_beyond_the_end_changes_nothing() -> None:
+    @numba.njit
+    def ask(a: Any) -> Any:
+        for at in (0, 7, 1 << 40):
+            simd.prefetch(a, at)
+        return simd.largest(simd.load(a, 0))
+
+    assert ask(A) == A.max()

@@ -1,0 +1,122 @@
+"""Calls to the switch: a shard that does not answer holds up nobody else, and orders go before looks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from tests.switch.aggregation.world import make_binding
+from tests.switch.control.world import RecordingDriver
+
+from inagg_switch.control.events import Bind
+from inagg_switch.driver import Binding, Counters, DriverError
+from inagg_switch.service import driver_threads
+from inagg_switch.service.driver_threads import DriverThreads
+
+BIND = Bind(7, 1, (make_binding(7, n=2),) * 2)
+
+
+class HeldDriver(RecordingDriver):
+    """Two shards; what is asked of the second waits until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(shard_count=2)
+        self.go_on = threading.Event()
+
+    def bind(self, shard: int, binding: Binding) -> None:
+        if shard == 1:
+            self.go_on.wait(30)
+        super().bind(shard, binding)
+
+    def counters(self, shard: int) -> Counters:
+        self.calls.append(f"counters {shard}")
+        if shard == 1:
+            self.go_on.wait(30)
+        return super().counters(shard)
+
+
+def test_a_shard_that_does_not_answer_holds_up_no_other() -> None:
+    async def main() -> None:
+        driver = HeldDriver()
+        threads = DriverThreads(driver, time.monotonic)
+        binding = asyncio.create_task(threads.bind(BIND))
+        while "bind 0 7" not in driver.calls:
+            await asyncio.sleep(0.001)
+        assert "bind 1 7" not in driver.calls
+        driver.go_on.set()
+        await binding
+        assert "bind 1 7" in driver.calls
+        await threads.close()
+
+    asyncio.run(main())
+
+
+def test_a_look_at_a_shard_that_does_not_answer_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_threads, "LOOK_S", 0.05)
+
+    async def main() -> None:
+        driver = HeldDriver()
+        threads = DriverThreads(driver, time.monotonic)
+        with pytest.raises(DriverError, match="shard 1 has not answered"):
+            await asyncio.wait_for(threads.snapshot([]), 5)
+        driver.go_on.set()
+        assert len((await threads.snapshot([])).shards) == 2
+        await threads.close()
+
+    asyncio.run(main())
+
+
+def test_orders_go_before_looks_that_came_earlier() -> None:
+    async def main() -> None:
+        driver = HeldDriver()
+        threads = DriverThreads(driver, time.monotonic)
+        looks = [asyncio.create_task(threads.snapshot([])) for _ in range(3)]
+        while "counters 1" not in driver.calls:
+            await asyncio.sleep(0.001)
+        order = asyncio.create_task(threads.unbind(7))
+        await asyncio.sleep(0.05)
+        driver.go_on.set()
+        await asyncio.gather(order, *looks)
+        of_shard = [call for call in driver.calls if call in ("unbind 1 7", "counters 1")]
+        assert of_shard == ["counters 1", "unbind 1 7", "counters 1", "counters 1"]
+        await threads.close()
+
+    asyncio.run(main())
+
+
+def test_all_shards_have_answered_when_a_bind_has_failed() -> None:
+    """Else the job's slots could be given away while a shard is still being told of them."""
+
+    async def main() -> None:
+        driver = HeldDriver()
+        driver.bind_error, driver.go_on = "no room", threading.Event()
+        threads = DriverThreads(driver, time.monotonic)
+        order = asyncio.create_task(threads.bind(BIND))
+        while "bind 0 7" not in driver.calls:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
+        assert not order.done()
+        driver.go_on.set()
+        with pytest.raises(DriverError, match="no room; no room"):
+            await order
+        await threads.close()
+
+    asyncio.run(main())
+
+
+def test_a_bug_of_the_driver_ends_the_call_alone() -> None:
+    async def main() -> None:
+        driver = RecordingDriver()
+        threads = DriverThreads(driver, time.monotonic)
+        driver.look_error = "x"
+        with pytest.raises(DriverError):
+            await threads.snapshot([])
+        with pytest.raises(DriverError, match="unexpected IndexError"):
+            await threads.bind(Bind(7, 1, ()))
+        driver.look_error = ""
+        await threads.snapshot([])
+        await threads.close()
+
+    asyncio.run(main())

@@ -1,0 +1,110 @@
+"""The calls List, Stats and Why, over real gRPC on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import grpc
+import pytest
+from tests.switch.control.world import RecordingDriver
+from tests.switch.service.serving import Call, Serving, job_spec, join_request
+
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_switch.control.policy import Policy
+from inagg_switch.driver import JobCounters, SlotWait
+from inagg_switch.service.control_client import ControlCallError
+from inagg_wire.errors import Reason
+
+
+def test_list_shows_every_rank_whether_or_not_it_has_joined(switch: Serving) -> None:
+    call = Call(lambda: switch.client.join(join_request(1, job_spec(workers=3)), timeout_s=1))
+    switch.waiting(1)
+    job = switch.job()
+    assert [member.state for member in job.members] == [
+        pb.MEMBER_STATE_UNSPECIFIED,
+        pb.MEMBER_STATE_WAITING,
+        pb.MEMBER_STATE_UNSPECIFIED,
+    ]
+    assert job.members[1].addresses == [pb.Address(host="127.0.0.1", port=4001)]
+    with pytest.raises(ControlCallError):
+        call.result()
+
+
+def test_list_tells_no_token(switch: Serving) -> None:
+    epoch = switch.join_all()[0]
+    assert str(epoch.token) not in str(switch.client.list()) + str(switch.client.stats())
+
+
+def test_stats_has_counters_by_worker_and_by_reason(serve: Callable[..., Serving]) -> None:
+    serving = serve(RecordingDriver(shard_count=2), policy=Policy(poll_interval_s=100))
+    serving.join_all()
+    counters = JobCounters([1, 2], [3, 4], [5, 6], [7, 8], [9, 10], results=11, invalid_codes=12)
+    serving.driver.job_counters[1] = counters
+    original = serving.driver.counters
+
+    def with_drops(shard: int) -> object:
+        snapshot = original(shard)
+        snapshot.drops[Reason.WRONG_TOKEN] = 13 + shard
+        return snapshot
+
+    serving.driver.counters = with_drops  # type: ignore[assignment]
+    serving.driver.waits[1] = [SlotWait(0, 1, (1,), 0.5)] * 3
+    stats = serving.client.stats()
+    assert stats.driver == "fake"
+    assert [dict(shard.drops) for shard in stats.shards] == [{"wrong_token": 13}, {"wrong_token": 14}]
+    assert [(shard.slots, shard.slots_leased) for shard in stats.shards] == [(1024, 32)] * 2
+    assert stats.shards[1].address.port == 5001
+    (job,) = stats.jobs
+    assert job.workers[1] == pb.WorkerStats(
+        rank=1, contributions=4, duplicates=8, resends=12, stale=16, bytes_in=20
+    )  # both shards
+    assert (job.results, job.invalid_codes, job.slots_waiting) == (22, 24, 3)
+    assert stats.at_s > 0
+    assert stats.uptime_s >= 0
+
+
+def test_stats_of_one_job(switch: Serving) -> None:
+    switch.join_all(job_spec("a"))
+    switch.join_all(job_spec("b"))
+    assert [job.job.spec.name for job in switch.client.stats("b").jobs] == ["b"]
+    with pytest.raises(ControlCallError, match="no job 'c'"):
+        switch.client.stats("c")
+
+
+def test_stats_of_a_switch_that_does_not_answer_says_so(switch: Serving) -> None:
+    switch.driver.look_error = "no reply"
+    with pytest.raises(ControlCallError, match="the switch does not answer: no reply") as caught:
+        switch.client.stats()
+    assert caught.value.code is grpc.StatusCode.INTERNAL
+
+
+def test_why_names_the_ranks_that_have_not_joined(switch: Serving) -> None:
+    call = Call(lambda: switch.client.join(join_request(2, job_spec(workers=4)), timeout_s=1))
+    switch.waiting(2)
+    why = switch.client.why("job")
+    assert why.text == ["The job waits for ranks 0-1, 3 of 4 to join."]
+    assert why.missing == [0, 1, 3]
+    with pytest.raises(ControlCallError):
+        call.result()
+
+
+def test_why_lists_the_slots_that_wait_longest(switch: Serving) -> None:
+    switch.join_all()
+    switch.driver.waits[1] = [SlotWait(slot, 2, (1,), 9.0 - slot) for slot in range(5)]
+    why = switch.client.why("job", slots=2)
+    assert why.slots_waiting == 5
+    assert [(wait.shard, wait.slot, wait.generation, list(wait.missing), wait.waiting_s) for wait in why.slots] == [
+        (0, 0, 2, [1], 9.0),
+        (0, 1, 2, [1], 8.0),
+    ]
+    assert why.ranks[0].slots == 5
+    with pytest.raises(ControlCallError, match="at most 1024 are listed"):
+        switch.client.why("job", slots=1025)
+
+
+def test_why_of_a_job_that_ended_says_how(switch: Serving) -> None:
+    switch.join_all()
+    switch.leave(1, end=True, reason="out of data")
+    why = switch.client.why("job")
+    assert not why.HasField("job")
+    assert why.text == ["The job is over: rank 1 ended job 'job': out of data."]

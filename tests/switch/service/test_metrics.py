@@ -1,0 +1,244 @@
+"""Prometheus metrics: every counter has a name with its unit, a help text and bounded labels."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from tests.switch.service.certificates import Authority
+from tests.switch.service.serving import Serving, job_spec
+
+from inagg_switch.driver import JobCounters, SlotWait
+from inagg_switch.service import metrics_server
+from inagg_switch.service.metric_names import METRICS
+from inagg_switch.service.metrics import families, take
+from inagg_switch.service.metrics_server import MetricsServer
+from inagg_switch.service.security import Security, SecurityError
+from inagg_wire.errors import Reason
+
+
+@contextmanager
+def metrics(serving: Serving, address: str = "127.0.0.1:0", security: Security | None = None) -> Iterator[str]:
+    """Serve metrics; their URL."""
+    controller = serving.server.controller
+    assert controller is not None
+
+    async def start() -> MetricsServer:
+        guard = security or Security()
+        return MetricsServer(address, controller, guard, guard.secrets())
+
+    server = serving.loop.run(start(), 5)
+    try:
+        yield server.url
+    finally:
+        server.close()
+
+
+def scrape(url: str) -> list[Metric]:
+    """What Prometheus would read."""
+    with urllib.request.urlopen(url, timeout=5) as reply:
+        return list(text_string_to_metric_families(reply.read().decode()))
+
+
+def samples(found: list[Metric]) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Values by name and labels."""
+    return {(s.name, tuple(s.labels.values())): s.value for family in found for s in family.samples}
+
+
+def snapshot(serving: Serving) -> None:
+    """Have the control plane look at the switch."""
+    controller = serving.server.controller
+    assert controller is not None
+    serving.loop.run(controller.snapshot(), 5)
+
+
+@pytest.fixture
+def busy(serve: Callable[..., Serving]) -> Serving:
+    """A switch with a job that has counted something."""
+    serving = serve()
+    number = serving.join_all(job_spec("train"))[0].job
+    serving.driver.job_counters[number] = JobCounters([5, 6], [1, 0], [0, 2], [3, 0], [100, 200], 5, 9)
+    serving.driver.waits[number] = [SlotWait(3, 1, (1,), 2.5)]
+    snapshot(serving)
+    return serving
+
+
+def test_a_scrape_has_the_counters_of_a_job(busy: Serving) -> None:
+    with metrics(busy) as url:
+        found = samples(scrape(url))
+    assert found["inagg_job_contributions_total", ("train", "1")] == 6
+    assert found["inagg_job_duplicates_total", ("train", "0")] == 1
+    assert found["inagg_job_resends_total", ("train", "1")] == 2
+    assert found["inagg_job_stale_total", ("train", "0")] == 3
+    assert found["inagg_job_received_bytes_total", ("train", "1")] == 200
+    assert found["inagg_job_results_total", ("train",)] == 5
+    assert found["inagg_job_invalid_codes_total", ("train",)] == 9
+    assert found["inagg_job_slots_waiting", ("train",)] == 1
+    assert found["inagg_job_longest_wait_seconds", ("train",)] == 2.5
+    assert found["inagg_job_members", ("train", "active")] == 2
+    assert found["inagg_shard_received_datagrams_total", ("0",)] == 7
+    assert found["inagg_shard_slots_leased", ("0",)] == 32
+    assert found["inagg_switch_healthy", ()] == 1
+    assert found["inagg_jobs", ("running",)] == 1
+
+
+def test_a_job_that_ended_is_gone_and_counted(busy: Serving) -> None:
+    with metrics(busy) as url:
+        busy.leave(0, "train", end=True)
+        found = samples(scrape(url))
+    assert not [labels for _, labels in found if "train" in labels]
+    assert found["inagg_jobs_ended_total", ("ended_by_member",)] == 1
+
+
+def test_a_switch_that_does_not_answer_can_be_scraped(busy: Serving) -> None:
+    busy.driver.look_error = "gone"
+    busy.until(lambda: not busy.client.healthy())
+    with metrics(busy) as url:
+        found = samples(scrape(url))
+    assert found["inagg_switch_healthy", ()] == 0
+    assert found["inagg_job_results_total", ("train",)] == 5, "the last snapshot"
+
+
+def test_a_scrape_asks_nothing_of_the_switch(busy: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object) -> None:
+        raise AssertionError("a scrape asked the switch")
+
+    controller = busy.server.controller
+    assert controller is not None
+
+    async def there() -> object:
+        monkeypatch.setattr(busy.driver, "counters", asked)
+        found = take(controller)
+        monkeypatch.undo()
+        return found
+
+    assert busy.loop.run(there(), 5)
+
+
+def test_every_metric_has_a_help_text_and_a_name_with_its_unit() -> None:
+    for name, (kind, text, labels) in METRICS.items():
+        assert re.fullmatch(r"inagg_[a-z_]+", name)
+        assert kind in ("counter", "gauge")
+        assert text.endswith(".")
+        assert set(labels) <= {"shard", "job", "rank", "reason", "state", "cause", "fault"}
+        assert not name.endswith(("_total", "_s", "_ms")), "counters get _total; units are seconds and bytes, in full"
+
+
+def test_all_metrics_come_in_a_scrape(busy: Serving) -> None:
+    controller = busy.server.controller
+    assert controller is not None
+
+    async def there() -> set[str]:
+        assert controller.last_snapshot is not None
+        counters = controller.last_snapshot.shards[0]
+        counters.drops[Reason.STALE] = 1
+        counters.faults["dropped"] = 1
+        return {family.name for family in families(take(controller))}
+
+    assert busy.loop.run(there(), 5) == set(METRICS)
+
+
+def test_metrics_have_the_certificate_of_the_switch(
+    busy: Serving, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = authority.issue("metrics")
+    with metrics(busy, security=Security(pair.certificate, pair.key)) as url:
+        assert url.startswith("https://127.0.0.1:")
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.pair.certificate))
+        assert samples(scrape(url))["inagg_switch_healthy", ()] == 1
+
+
+def test_metrics_for_other_machines_must_be_asked_for_by_name(busy: Serving) -> None:
+    with pytest.raises(SecurityError, match="--insecure"), metrics(busy, "0.0.0.0:0"):
+        pass
+    with metrics(busy, "0.0.0.0:0", Security(insecure_anywhere=True)) as url:
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        assert scrape(f"http://127.0.0.1:{port}/metrics")
+
+
+def test_a_port_in_use_is_an_error(busy: Serving) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        serving = metrics(busy, f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(OSError, match="in use"):
+            serving.__enter__()
+
+
+# --- the server ---
+
+
+def status_of(url: str, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_there_are_two_paths(busy: Serving) -> None:
+    with metrics(busy) as url:
+        base = url.removesuffix("/metrics")
+        assert status_of(f"{base}/healthz") == (200, "ok\n")
+        assert status_of(f"{base}/elsewhere") == (404, "there are /metrics and /healthz\n")
+        busy.driver.look_error = "gone"
+        busy.until(lambda: status_of(f"{base}/healthz") == (503, "unhealthy\n"))
+
+
+def test_metrics_want_the_secret_and_health_does_not(busy: Serving) -> None:
+    with metrics(busy, security=Security(secret="s3cret")) as url:
+        assert status_of(url)[0] == 401
+        assert status_of(url, Authorization="Bearer other")[0] == 401
+        assert status_of(url, Authorization="Bearer s3cret")[0] == 200
+        assert status_of(url.replace("/metrics", "/healthz"))[0] == 200
+
+
+def test_build_process_and_calls_are_told(busy: Serving) -> None:
+    with metrics(busy) as url:
+        text = status_of(url)[1]
+    assert re.search(r'inagg_build_info\{driver="fake",version="[^"]+"\} 1', text)
+    assert "process_open_fds " in text
+    assert re.search(r'inagg_control_call_seconds_bucket\{call="Join",code="OK",le="\+Inf"\} [1-9]', text)
+
+
+def test_slow_connections_hold_no_thread_each_and_are_cut(busy: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 0.1)
+    with ExitStack() as stack:
+        url = stack.enter_context(metrics(busy))
+        before = threading.active_count()
+        host, port = url.removeprefix("http://").removesuffix("/metrics").split(":")
+        slow = [
+            stack.enter_context(socket.create_connection((host, int(port)), 5))
+            for _ in range(metrics_server.CONNECTIONS_MAX)
+        ]
+        for connection in slow:
+            connection.sendall(b"GET /met")
+        assert threading.active_count() - before <= 2 * metrics_server.THREADS  # each has its alarm clock
+        assert all(connection.recv(1) == b"" for connection in slow)
+        assert status_of(url)[0] == 200
+
+
+ALERTS = Path(__file__).parents[3] / "switch" / "alerts.yml"
+
+
+def test_alerts_are_of_metrics_and_labels_that_there_are(busy: Serving) -> None:
+    expressions = re.findall(r"expr: (.+)", ALERTS.read_text())
+    assert len(expressions) == ALERTS.read_text().count("- alert: ")
+    with metrics(busy) as url:
+        told = {sample.name for family in scrape(url) for sample in family.samples}
+    counters = {f"{name}_total" for name, (kind, _, _) in METRICS.items() if kind == "counter"}
+    for expression in expressions:
+        names = re.findall(r"\b(?:inagg|process)_[a-z_]+", expression)
+        assert names
+        assert set(names) <= told | counters
+        for reason in re.findall(r'reason="(\w+)"', expression):
+            assert reason in {one.label for one in Reason}

@@ -1,0 +1,220 @@
+"""TLS, mutual TLS, the shared secret, and what is refused without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.switch.control.world import RecordingDriver
+from tests.switch.service.certificates import Authority, Pair
+from tests.switch.service.serving import Serving, job_spec, join_request
+
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_proto.v1 import control_pb2_grpc
+from inagg_switch.service.access import Access
+from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.security import Security, SecurityError, is_local
+from inagg_switch.service.server import ControlServer
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"), "authority")
+
+
+@pytest.fixture(scope="session")
+def server_pair(authority: Authority) -> Pair:
+    return authority.issue("switch")
+
+
+# ---------------------------------------------------------------------------------------- TLS
+
+
+def test_calls_over_tls(serve: Callable[..., Serving], authority: Authority, server_pair: Pair) -> None:
+    serving = serve(
+        security=Security(server_pair.certificate, server_pair.key),
+        access=Access(tls=True, ca=authority.pair.certificate),
+    )
+    assert serving.client.healthy()
+    assert serving.client.create(job_spec()).created
+
+
+def test_a_switch_whose_certificate_is_not_trusted_is_not_called(
+    serve: Callable[..., Serving], stranger: Authority, server_pair: Pair
+) -> None:
+    serving = serve(
+        security=Security(server_pair.certificate, server_pair.key),
+        access=Access(tls=True, ca=stranger.pair.certificate),
+    )
+    with pytest.raises(ControlCallError, match="does it serve TLS, with a certificate for that name from an authority"):
+        serving.client.list()
+
+
+def test_without_tls_a_tls_switch_cannot_be_called(serve: Callable[..., Serving], server_pair: Pair) -> None:
+    serving = serve(security=Security(server_pair.certificate, server_pair.key))
+    with pytest.raises(ControlCallError, match="is `inagg switch` running there, without TLS"):
+        serving.client.list()
+
+
+def test_mutual_tls_lets_in_whom_the_authority_knows(
+    serve: Callable[..., Serving], authority: Authority, server_pair: Pair
+) -> None:
+    worker = authority.issue("worker")
+    serving = serve(
+        security=Security(server_pair.certificate, server_pair.key, client_ca=authority.pair.certificate),
+        access=Access(True, authority.pair.certificate, worker.certificate, worker.key),
+    )
+    assert serving.client.create(job_spec()).created
+
+
+@pytest.mark.parametrize("shows", ["nothing", "a certificate of another authority"])
+def test_mutual_tls_keeps_out_whom_it_does_not_know(
+    serve: Callable[..., Serving], authority: Authority, stranger: Authority, server_pair: Pair, shows: str
+) -> None:
+    worker = stranger.issue("worker")
+    shown = (None, None) if shows == "nothing" else (worker.certificate, worker.key)
+    serving = serve(
+        security=Security(server_pair.certificate, server_pair.key, client_ca=authority.pair.certificate),
+        access=Access(True, authority.pair.certificate, *shown),
+    )
+    with pytest.raises(ControlCallError) as caught:
+        serving.client.list()
+    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_certificate_is_for_its_name(serve: Callable[..., Serving], authority: Authority, server_pair: Pair) -> None:
+    security = Security(server_pair.certificate, server_pair.key)
+    other = serve(security=security, access=Access(True, authority.pair.certificate, server_name="elsewhere"))
+    with pytest.raises(ControlCallError, match="cannot reach"):
+        other.client.list()
+    right = serve(security=security, access=Access(True, authority.pair.certificate, server_name="localhost"))
+    right.client.list()
+
+
+# ---------------------------------------------------------------------------------------- the shared secret
+
+
+def calls(client: ControlClient) -> dict[str, Callable[[], object]]:
+    member = {"name": "job", "rank": 0, "member": 100}
+    return {
+        "Create": lambda: client.create(job_spec()),
+        "Join": lambda: client.join(join_request(0, job_spec(workers=1))),
+        "Heartbeat": lambda: client.heartbeat(pb.HeartbeatRequest(**member)),  # type: ignore[arg-type]
+        "Leave": lambda: client.leave(pb.LeaveRequest(**member)),  # type: ignore[arg-type]
+        "List": client.list,
+        "Stats": client.stats,
+        "Why": lambda: client.why("job"),
+        "Watch": lambda: next(client.watch("job")),
+        "Evict": lambda: client.evict("job"),
+        "Drain": client.drain,
+        "Health": client.healthy,
+    }
+
+
+GUARDED = ["Create", "Join", "Heartbeat", "Leave", "List", "Stats", "Why", "Watch", "Evict", "Drain"]
+
+
+def test_every_call_is_guarded() -> None:
+    methods = [method.name for method in pb.DESCRIPTOR.services_by_name["Control"].methods]
+    assert sorted(methods) == sorted(GUARDED)
+
+
+@pytest.mark.parametrize("name", GUARDED)
+@pytest.mark.parametrize(("secret", "words"), [(None, "wants a shared secret"), ("s3cret-", "secret is wrong")])
+def test_calls_need_the_secret(serve: Callable[..., Serving], name: str, secret: str | None, words: str) -> None:
+    serving = serve(security=Security(secret="s3cret"), access=Access(secret=secret))
+    with pytest.raises(ControlCallError, match=words) as caught:
+        calls(serving.client)[name]()
+    assert caught.value.code is grpc.StatusCode.UNAUTHENTICATED
+    assert serving.server.controller is not None
+    assert not serving.server.controller.registry.jobs()
+
+
+def test_with_the_secret_all_calls_work(serve: Callable[..., Serving]) -> None:
+    serving = serve(security=Security(secret="s3cret"), access=Access(secret="s3cret"))
+    serving.client.create(job_spec(workers=1))
+    todo = calls(serving.client)
+    for name in ["Join", "Heartbeat", "List", "Stats", "Why", "Watch", "Health", "Leave", "Drain"]:
+        todo[name]()
+
+
+def test_without_the_secret_one_can_ask_for_health_alone(serve: Callable[..., Serving]) -> None:
+    serving = serve(security=Security(secret="s3cret"), access=Access(secret="s3cret"))
+    with ControlClient(serving.server.address) as other:
+        assert other.healthy()
+
+
+@pytest.mark.parametrize("value", ["s3cret", "Basic s3cret", "Bearer", "bearer s3cret", "Bearer  s3cret"])
+def test_the_secret_must_be_a_bearer_token(serve: Callable[..., Serving], value: str) -> None:
+    serving = serve(security=Security(secret="s3cret"))
+    with grpc.insecure_channel(serving.server.address) as channel:
+        stub = control_pb2_grpc.ControlStub(channel)
+        request = pb.CreateRequest(spec=job_spec())
+        with pytest.raises(grpc.RpcError, match="the shared secret is wrong"):
+            stub.Create(request, metadata=(("authorization", value),), timeout=5)
+        both = (("authorization", "Bearer s3cret"), ("authorization", value))
+        with pytest.raises(grpc.RpcError, match="the shared secret is wrong"):
+            stub.Create(request, metadata=both, timeout=5)
+
+
+# ---------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "switch.example:1", "*:1"])
+def test_without_tls_other_machines_are_served_only_if_that_is_asked_for_by_name(address: str) -> None:
+    with pytest.raises(
+        SecurityError, match=r"give --tls-cert and --tls-key, or listen on 127\.0\.0\.1, or .* --insecure"
+    ):
+        ControlServer(RecordingDriver(), address)
+    ControlServer(RecordingDriver(), address, security=Security(insecure_anywhere=True))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "localhost:1", "unix:/tmp/x"])
+def test_addresses_of_this_machine_alone_need_no_tls(address: str) -> None:
+    assert is_local(address)
+    ControlServer(RecordingDriver(), address)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"certificate": Path("a")}, "needs both a certificate and its key"),
+        ({"key": Path("a")}, "needs both a certificate and its key"),
+        ({"client_ca": Path("a")}, "mutual TLS needs a certificate of the switch too"),
+        ({"secret": ""}, "at least one visible ASCII character"),
+        ({"secret": "two words"}, "without spaces"),
+        ({"secret": "geheim\n"}, "without spaces"),
+    ],
+)
+def test_half_a_guard_is_refused(wrong: dict[str, object], words: str) -> None:
+    with pytest.raises(SecurityError, match=words):
+        Security(**wrong)  # type: ignore[arg-type]
+
+
+def test_files_that_are_no_certificates_are_named(tmp_path: Path, server_pair: Pair, stranger: Authority) -> None:
+    junk = tmp_path / "junk"
+    junk.write_text("hello")
+    with pytest.raises(SecurityError, match=r"cannot read .*missing: No such file"):
+        Security(tmp_path / "missing", server_pair.key).check_files()
+    with pytest.raises(SecurityError, match="are no certificate and its key"):
+        Security(junk, server_pair.key).check_files()
+    with pytest.raises(SecurityError, match="are no certificate and its key"):
+        Security(server_pair.certificate, stranger.pair.key).check_files()
+    with pytest.raises(SecurityError, match="junk holds no certificates of authorities"):
+        Security(server_pair.certificate, server_pair.key, client_ca=junk).check_files()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"ca": Path("a")}, "of no use without TLS"),
+        ({"server_name": "a"}, "of no use without TLS"),
+        ({"tls": True, "key": Path("a")}, "a client certificate needs its key"),
+        ({"secret": "a b"}, "without spaces"),
+    ],
+)
+def test_half_an_access_is_refused(wrong: dict[str, object], words: str) -> None:
+    with pytest.raises(SecurityError, match=words):
+        ControlClient("127.0.0.1:1", Access(**wrong))  # type: ignore[arg-type]

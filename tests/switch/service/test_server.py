@@ -1,0 +1,197 @@
+"""Start and stop, health, reflection, and a client that meets no switch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from tests.switch.background import BackgroundServer, LoopThread
+from tests.switch.control.world import RecordingDriver
+from tests.switch.service.serving import Call, Serving, job_spec, join_request
+
+from inagg_proto import SERVICE
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_proto.v1 import control_pb2_grpc
+from inagg_switch.control.policy import Policy
+from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.server import ControlServer, ServerError
+from inagg_switch.service.subscribers import Subscriber
+
+
+def test_stopping_ends_open_calls_at_once_and_says_what_to_do(switch: Serving) -> None:
+    switch.client.create(job_spec())
+    streams = [switch.client.watch("job") for _ in range(8)]
+    for stream in streams:
+        next(stream)
+    joins = [switch.join_later(rank, job_spec("other", workers=32)) for rank in range(8)]
+    switch.waiting(*range(8), name="other")
+    before = time.monotonic()
+    switch.stop()
+    assert time.monotonic() - before < 1
+    calls: list[Call[Any]] = [*joins, *(Call(partial(list, stream)) for stream in streams)]
+    for call in calls:
+        with pytest.raises(ControlCallError, match="the switch is stopping: join again") as caught:
+            call.result()
+        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+def test_stopping_twice_is_no_error(switch: Serving) -> None:
+    switch.stop()
+    switch.stop()
+
+
+def test_stopping_leaves_the_driver_to_its_owner(switch: Serving) -> None:
+    switch.join_all()
+    switch.stop()
+    assert switch.driver.calls == ["bind 0 1"]
+
+
+def test_two_switches_cannot_share_a_port(switch: Serving, serve: Callable[..., Serving]) -> None:
+    with pytest.raises(ServerError, match=r"cannot listen on 127\.0\.0\.1:\d+: is another switch running there\?"):
+        serve(address=switch.server.address)
+
+
+def test_a_server_on_a_unix_socket(serve: Callable[..., Serving], tmp_path: Path) -> None:
+    serving = serve(address=f"unix:{tmp_path}/control")
+    assert serving.client.healthy()
+    with pytest.raises(ControlCallError, match="'' is no IP address"):
+        serving.client.join(join_request(0, addresses=[pb.Address(port=1)]))
+
+
+def test_a_server_on_ipv6(serve: Callable[..., Serving]) -> None:
+    try:
+        serving = serve(address="[::1]:0")
+    except ServerError:
+        pytest.skip("this machine has no IPv6")
+    serving.client.join(join_request(0, job_spec(workers=1), addresses=[pb.Address(port=9)]))
+    assert serving.driver.bound[0, 1].workers == (("::1", 9),)
+
+
+def test_a_server_in_the_background_of_a_program_without_an_event_loop() -> None:
+    server = BackgroundServer(ControlServer(RecordingDriver(), "127.0.0.1:0"))
+    server.start()
+    with ControlClient(server.address) as client:
+        assert client.healthy()
+    server.stop()
+    server.stop()  # no error
+    with ControlClient(server.address) as client, pytest.raises(ControlCallError):
+        client.healthy()
+
+
+def test_a_background_server_that_cannot_start_says_so(switch: Serving) -> None:
+    with pytest.raises(ServerError):
+        BackgroundServer(ControlServer(RecordingDriver(), switch.server.address)).start()
+
+
+# ---------------------------------------------------------------------------------------- health, reflection
+
+
+@pytest.mark.parametrize("service", ["", SERVICE])
+def test_the_standard_health_service_answers(switch: Serving, service: str) -> None:
+    with grpc.insecure_channel(switch.server.address) as channel:
+        reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+    assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_health_follows_the_switch(switch: Serving) -> None:
+    switch.driver.look_error = "no reply"
+    switch.until(lambda: not switch.client.healthy())
+    switch.driver.look_error = ""
+    switch.until(switch.client.healthy)
+
+
+def test_reflection_describes_the_service(switch: Serving) -> None:
+    with grpc.insecure_channel(switch.server.address) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        assert set(database.get_services()) == {
+            SERVICE,
+            "grpc.health.v1.Health",
+            "grpc.reflection.v1alpha.ServerReflection",
+        }
+        service = DescriptorPool(database).FindServiceByName(SERVICE)
+    assert [method.name for method in service.methods] == [
+        method.name for method in pb.DESCRIPTOR.services_by_name["Control"].methods
+    ]
+
+
+# ---------------------------------------------------------------------------------------- clients
+
+
+def test_a_client_that_finds_no_switch_says_where_and_what_to_look_at() -> None:
+    with ControlClient("127.0.0.1:1") as client, pytest.raises(ControlCallError) as caught:
+        client.list()
+    assert caught.value.text.startswith(
+        "cannot reach the switch at 127.0.0.1:1: is `inagg switch` running there, without TLS? ("
+    )
+
+
+def test_a_client_that_meets_another_grpc_server_says_so(loop_thread: LoopThread) -> None:
+    async def start() -> tuple[grpc.aio.Server, int]:
+        server = grpc.aio.server()
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        return server, port
+
+    server, port = loop_thread.run(start())
+    with ControlClient(f"127.0.0.1:{port}") as client, pytest.raises(ControlCallError, match="is no inagg switch"):
+        client.list()
+    loop_thread.run(server.stop(0))
+
+
+def test_a_proxy_of_the_environment_is_not_asked(switch: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "")
+    with ControlClient(switch.server.address) as client:
+        assert client.healthy()
+
+
+# ---------------------------------------------------------------------------------------- bounded things
+
+
+def test_a_watcher_keeps_no_more_events_than_its_limit() -> None:
+    async def overrun() -> Subscriber:
+        subscriber = Subscriber(4)
+        for _ in range(1000):
+            subscriber.put(pb.Event())
+        return subscriber
+
+    assert len(asyncio.run(overrun())._events) == 0
+
+
+def test_a_large_request_is_refused(switch: Serving) -> None:
+    with pytest.raises(ControlCallError) as caught:
+        switch.client.create(job_spec("x" * (1 << 20)))
+    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_call_waits_for_room_that_a_job_gives_back_just_now(serve: Callable[..., Serving]) -> None:
+    class Slow(RecordingDriver):
+        def unbind(self, shard: int, job: int) -> None:
+            time.sleep(0.2)
+            super().unbind(shard, job)
+
+    serving = serve(Slow(slots=32), policy=Policy(poll_interval_s=100))
+    serving.join_all(job_spec("a"))
+    serving.leave(0, "a", end=True)
+    serving.join_all(job_spec("b"))
+
+
+def test_ranks_of_many_jobs_can_come_back_all_at_once(serve: Callable[..., Serving]) -> None:
+    serving = serve(RecordingDriver(slots=1 << 11))
+    with grpc.insecure_channel(serving.server.address, (("grpc.enable_http_proxy", 0),)) as channel:
+        stub = control_pb2_grpc.ControlStub(channel)
+        calls = [
+            stub.Join.future(join_request(rank, job_spec(f"job{job}", workers=32)), timeout=20)
+            for rank in range(32)
+            for job in range(64)
+        ]
+        assert {call.result().epoch for call in calls} == {1}

@@ -1,0 +1,163 @@
+"""The software driver and its shards: processes that answer, are late, or die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.switch.aggregation.world import make_binding
+
+from inagg_link import Faults, UdpLink
+from inagg_switch.driver import Counters, DriverError
+from inagg_switch.software import software_driver as software
+from inagg_switch.software.process import LinkStack, SoftwareConfig
+from inagg_switch.software.software_driver import SoftwareDriver
+from inagg_wire.errors import Reason
+
+
+@pytest.fixture
+def driver() -> Iterator[SoftwareDriver]:
+    driver = SoftwareDriver(SoftwareConfig(slots=4))
+    yield driver
+    driver.close()
+
+
+def until(condition: object, timeout_s: float = 10) -> None:
+    give_up_at = time.monotonic() + timeout_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+
+
+def test_a_shard_says_where_it_serves_and_what_it_was_granted(driver: SoftwareDriver) -> None:
+    (started,) = driver.started
+    assert driver.shards[0].address == started.address
+    assert started.receive_buffer_bytes > 0
+    os.kill(started.pid, 0)
+    assert driver.died() is None
+
+
+def test_a_shard_takes_no_core_from_others_for_each_datagram(driver: SoftwareDriver) -> None:
+    (started,) = driver.started
+    assert os.sched_getscheduler(started.pid) == os.SCHED_BATCH
+
+
+def test_a_scheduling_policy_that_somebody_chose_is_kept() -> None:
+    chosen = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
+    shard = "from inagg_switch.software.process import batches_only; batches_only(); print(os.sched_getscheduler(0))"
+    done = subprocess.run([sys.executable, "-c", f"{chosen}; {shard}"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{os.SCHED_IDLE}\n"
+
+
+def test_a_late_answer_is_not_taken_for_that_to_a_later_question(
+    driver: SoftwareDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (started,) = driver.started
+    os.kill(started.pid, signal.SIGSTOP)
+    monkeypatch.setattr(software, "ANSWER_S", 0.05)
+    with pytest.raises(DriverError, match="has not answered"):
+        driver.waiting(0, 1, 1)
+    os.kill(started.pid, signal.SIGCONT)
+    monkeypatch.setattr(software, "ANSWER_S", 10.0)
+    assert driver.counters(0).datagrams_in == 0
+
+
+def test_a_shard_that_died_is_named_with_its_signal(driver: SoftwareDriver) -> None:
+    (started,) = driver.started
+    os.kill(started.pid, signal.SIGKILL)
+    until(driver.died)
+    assert driver.died() == "shard 0 has died (signal SIGKILL)"
+    with pytest.raises(DriverError, match=r"^shard 0 has died \(signal SIGKILL\)$"):
+        driver.counters(0)
+
+
+def test_a_shard_that_died_is_started_again_at_its_address_and_knows_no_job(driver: SoftwareDriver) -> None:
+    (before,) = driver.started
+    driver.bind(0, make_binding(7, n=2))
+    with pytest.raises(DriverError, match="has not died"):
+        driver.restart(0)
+    os.kill(before.pid, signal.SIGKILL)
+    assert driver.wait_for_death(0) == "shard 0 has died (signal SIGKILL)"
+    driver.restart(0)
+    (after,) = driver.started
+    assert after.address == before.address
+    assert after.pid != before.pid
+    assert driver.died() is None
+    assert driver.counters(0).jobs == {}
+
+
+def test_a_worker_that_the_socket_cannot_reach_is_not_admitted(driver: SoftwareDriver) -> None:
+    assert driver.admit([(("127.0.0.1", 1),)]) is None
+    assert driver.admit([(("127.0.0.1", 1),), (("::1", 1),)]) == (
+        "::1 cannot be reached from 127.0.0.1, where this switch sends from"
+    )
+
+
+def test_what_a_shard_that_was_started_again_captures_goes_to_a_new_file() -> None:
+    config = SoftwareConfig(capture=Path("run.pcap"), record=Path("run.rec"), starts=3)
+    assert config.capture_of(0) == Path("run.start3.pcap")
+    assert config.record_of(1) == Path("run.shard1.start3.rec")
+
+
+def test_a_signal_to_the_whole_group_does_not_end_a_shard(driver: SoftwareDriver) -> None:
+    (started,) = driver.started
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(started.pid, number)
+    assert driver.counters(0).datagrams_in == 0
+    driver.close()
+    until(lambda: driver.died() == "shard 0 has died (exit code 0)")
+
+
+def test_a_port_in_use_is_told() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(DriverError, match=f"cannot serve on 127.0.0.1 port {port}: .*in use"):
+            SoftwareDriver(SoftwareConfig(port=port))
+
+
+def test_a_bug_in_one_command_ends_nothing_but_this(driver: SoftwareDriver) -> None:
+    with pytest.raises(DriverError, match="unexpected KeyError in nonsense"):
+        driver._shards[0].ask("nonsense")
+    assert driver.counters(0).datagrams_in == 0
+
+
+def test_datagrams_without_payload_are_counted_too(driver: SoftwareDriver) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for payload in (b"", b"x", b""):
+            sender.sendto(payload, driver.shards[0].address)
+    until(lambda: driver.counters(0).datagrams_in == 3)
+    assert driver.counters(0).drops == {Reason.TOO_SHORT: 3}
+
+
+def test_faults_are_counted_and_seeded_for_each_shard(tmp_path: Path) -> None:
+    config = SoftwareConfig(faults=Faults(drop=1.0), fault_seed=5, capture=tmp_path / "run.pcap")
+    wires = [LinkStack(config, shard) for shard in range(2)]
+    try:
+        assert [repr(w.link).count(f"seed={5 + shard}") for shard, w in enumerate(wires)] == [1, 1]
+        with UdpLink() as sender, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
+            assert sender.address
+            plain.sendto(b"lost", wires[0].link.address)
+            until(lambda: not wires[0].link.receive(0.05) and wires[0].link.counters.datagrams_in == 1)
+        assert wires[0].complete(Counters()).faults == {
+            "dropped": 1,
+            "corrupted": 0,
+            "duplicated": 0,
+            "reordered": 0,
+        }
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["run.pcap", "run.shard1.pcap"]
+    finally:
+        for w in wires:
+            w.link.close()
+
+
+def test_a_capture_that_cannot_be_written_closes_the_socket(tmp_path: Path) -> None:
+    with pytest.raises(DriverError, match=r"cannot capture to .*: No such file"):
+        LinkStack(SoftwareConfig(capture=tmp_path / "missing" / "run.pcap"), 0)
