@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import humanize
+
 from inagg_proto.v1 import control_pb2 as pb
 
 from ..control.text import ranks_text, seconds_text
@@ -47,21 +49,9 @@ def age_text(seconds: float) -> str:
 
 def rate_text(value: float) -> str:
     """Three digits and a prefix of the SI: ``0``, ``7.25``, ``842``, ``1.45k``, ``23.1M``."""
-    if value <= 0:
-        return "0"
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")):
-        # what would be rounded to four digits takes the next prefix
-        if value >= factor * 0.9995 or factor == 1.0:
-            scaled = value / factor
-            digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
-            text = f"{scaled:.{digits}f}"
-            return (text.rstrip("0").rstrip(".") if "." in text and not prefix else text) + prefix
-    raise AssertionError("the last factor fits all")
+    return humanize.metric(value).replace(" ", "") if value >= 1 else f"{value:.2g}"
 
 
 def bytes_text(count: int) -> str:
-    """``208 KiB``, ``64 MiB``."""
-    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count} B"
+    """``100 Bytes``, ``208 KiB``, ``64 MiB``."""
+    return humanize.naturalsize(count, binary=True, format="%.3g")

@@ -21,7 +21,9 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from inagg_wire.layout import DATA_PORT
 
@@ -72,9 +74,9 @@ def number(address: str) -> int:
 
 
 def mac_number(text: str) -> int:
-    """``02:00:0a:4d:00:fe`` as 48 bits. Raises `NetworkError`."""
+    """``02:00:0a:4d:00:fe`` as 48 bits. Raises ValueError."""
     if not MAC.fullmatch(text):
-        raise NetworkError(f"{text!r} is no Ethernet address; write it like 02:00:0a:4d:00:fe")
+        raise ValueError(f"{text!r} is no Ethernet address; write it like 02:00:0a:4d:00:fe")
     return int(text.replace(":", ""), 16)
 
 
@@ -97,60 +99,55 @@ def read_network(path: Path) -> Network:
         raise NetworkError(f"{path}: {error}") from None
 
 
+class _Ipv4(str):
+    """An IPv4 address of the file, as text."""
+
+
+class _Mac(int):
+    """An Ethernet address of the file, as a number."""
+
+
+class _Switch(msgspec.Struct, forbid_unknown_fields=True):
+    address: _Ipv4
+    mac: _Mac
+    data_port: Annotated[int, msgspec.Meta(ge=1, le=0xFFFF)] = DATA_PORT
+
+
+class _Host(msgspec.Struct, forbid_unknown_fields=True):
+    address: _Ipv4
+    mac: _Mac
+    port: Annotated[int, msgspec.Meta(ge=0, le=PORT_MAX)]
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    switch: _Switch
+    host: Annotated[tuple[_Host, ...], msgspec.Meta(min_length=1)]
+
+
+def _address(kind: type, value: Any) -> Any:
+    """What the file has for an address. Raises ValueError, to which msgspec adds where it stands."""
+    if kind is _Mac:
+        return _Mac(mac_number(str(value)))
+    try:
+        return _Ipv4(ipaddress.IPv4Address(str(value)))
+    except ipaddress.AddressValueError:
+        raise ValueError(f"{value!r} is no IPv4 address") from None
+
+
 def network_from(description: Mapping[str, Any]) -> Network:
     """The network that ``description`` (a TOML document) says. Raises `NetworkError`."""
-    _no_others(description, "the file", {"switch", "host"})
-    switch, hosts = description.get("switch"), description.get("host")
-    if not isinstance(switch, dict):
-        raise NetworkError("a table [switch] with address and mac is missing")
-    if not isinstance(hosts, list) or not hosts:
-        raise NetworkError("a table [[host]] with address, mac and port for each host is missing")
-    _no_others(switch, "[switch]", {"address", "mac", "data_port"})
-    found = []
-    for place, host in enumerate(hosts, 1):
-        where = f"[[host]] number {place}"
-        _no_others(host, where, {"address", "mac", "port"})
-        found.append(Host(_address(host, where), _mac(host, where), _integer(host, where, "port", 0, PORT_MAX)))
-    network = Network(
-        address=_address(switch, "[switch]"),
-        mac=_mac(switch, "[switch]"),
-        hosts=tuple(found),
-        data_port=_integer(
-            switch | {"data_port": switch.get("data_port", DATA_PORT)}, "[switch]", "data_port", 1, 0xFFFF
-        ),
-    )
+    try:
+        file: Any = msgspec.convert(description, _File, dec_hook=_address)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        raise NetworkError(f"{where.strip('.`') or 'the file'}: {what}") from None
+    hosts = tuple(Host(host.address, host.mac, host.port) for host in file.host)
+    network = Network(file.switch.address, file.switch.mac, hosts, file.switch.data_port)
     for name in ("address", "mac"):
         values = [getattr(network, name), *(getattr(host, name) for host in network.hosts)]
         if len(set(values)) < len(values):
             raise NetworkError(f"two of switch and hosts have the same {name}")
     return network
-
-
-def _no_others(table: Mapping[str, Any], where: str, names: set[str]) -> None:
-    for name in table:
-        if name not in names:
-            raise NetworkError(f"{where} has {name!r}; it may have {', '.join(sorted(names))}")
-
-
-def _address(table: Mapping[str, Any], where: str) -> str:
-    try:
-        return str(ipaddress.IPv4Address(str(table.get("address"))))
-    except ValueError:
-        raise NetworkError(f"{where}: address {table.get('address')!r} is no IPv4 address") from None
-
-
-def _mac(table: Mapping[str, Any], where: str) -> int:
-    try:
-        return mac_number(str(table.get("mac")))
-    except NetworkError as error:
-        raise NetworkError(f"{where}: mac {error}") from None
-
-
-def _integer(table: Mapping[str, Any], where: str, name: str, least: int, most: int) -> int:
-    value = table.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise NetworkError(f"{where}: {name} {value!r} is no number from {least} to {most}")
-    return value
 
 
 def network_toml(network: Network) -> str:

@@ -16,7 +16,7 @@ from inagg_switch.cli.words import age_text, bytes_text, cause_text, member_text
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0"), (0.25, "0.25"), (1, "1"), (7.254, "7.25"), (42, "42"), (842.4, "842"), (999.4, "999"),
+        (0, "0"), (0.25, "0.25"), (1, "1.00"), (7.254, "7.25"), (42, "42.0"), (842.4, "842"), (999.4, "999"),
         (999.6, "1.00k"), (1450, "1.45k"), (23_100_000, "23.1M"), (450e6, "450M"),
         (999.7e6, "1.00G"), (1.2e12, "1.20T"),
     ],
@@ -48,7 +48,7 @@ def test_every_state_and_cause_has_a_word() -> None:
 
 def test_bytes_have_binary_units() -> None:
     assert [bytes_text(count) for count in (100, 208 << 10, 64 << 20, 1 << 30)] == [
-        "100 B",
+        "100 Bytes",
         "208 KiB",
         "64 MiB",
         "1 GiB",
