@@ -66,7 +66,7 @@ class Config:
                 f"switch {self.switch!r}: give host:port of its control service, as `inagg switch` prints it"
             )
         if not 1 <= self.workers <= WORKERS_MAX:
-            raise ConfigError(f"{self.workers} workers: one switch serves 1 to {WORKERS_MAX}")
+            raise ConfigError(f"{self.workers} workers: a job has 1 to {WORKERS_MAX}")
         if not 0 <= self.rank < self.workers:
             raise ConfigError(f"rank {self.rank} of {self.workers} workers: ranks go from 0 to {self.workers - 1}")
         if self.policy not in POLICIES:

@@ -23,8 +23,11 @@ from .layout import (
     payload_bytes,
 )
 
-WORKERS_MAX: Final = 32
-"""Workers of one job on one switch: one bit each in a 32-bit bitmap."""
+CHILDREN_MAX: Final = 32
+"""Whom one switch serves in one job, workers or switches below it: one bit each in a 32-bit bitmap."""
+
+WORKERS_MAX: Final = CHILDREN_MAX**3
+"""The world size of a job: what three levels of switches hold."""
 
 ACCUMULATOR_MAX: Final = (1 << 31) - 1
 
@@ -39,6 +42,18 @@ DITH8_TOP: Final = 127
 def ceil_log2(n: int) -> int:
     """The smallest c with 2**c >= n, for n >= 1."""
     return (n - 1).bit_length()
+
+
+INTEGER_MAX: Final = {
+    Encoding.INT4: 7,
+    Encoding.INT8: 127,
+    Encoding.DITH8: 127,
+    Encoding.INT16: (1 << 15) - 1,
+    Encoding.FIX32: ACCUMULATOR_MAX,
+}
+"""The largest magnitude of what is plainly an integer in two's complement."""
+EXACT: Final = (Encoding.INT4, Encoding.INT8, Encoding.INT16, Encoding.FIX32)
+"""What carries exact sums, the narrowest first."""
 
 
 class Family(Enum):
@@ -65,10 +80,12 @@ class JobFormat:
     meaning: str
 
     def down(self, workers: int) -> Encoding:
-        """The encoding of results for ``workers`` workers (1..32)."""
-        if self.up is Encoding.TERN and workers > 7:
-            return Encoding.INT8  # |sum| <= 32 <= 127; four bits hold |sum| <= 7 only
-        return self.down_encoding
+        """The encoding of results for ``workers`` workers (1 to `WORKERS_MAX`)."""
+        if self.reduced:
+            return self.down_encoding
+        # The narrowest that holds the exact sum, from the declared one on.
+        wider = EXACT[EXACT.index(self.down_encoding) :]
+        return next(encoding for encoding in wider if workers * self.top(workers) <= INTEGER_MAX[encoding])
 
     def encoding(self, op: Op) -> Encoding:
         """The encoding of a contribution with ``op``."""
@@ -77,6 +94,27 @@ class JobFormat:
     def result_encoding(self, op: Op, workers: int) -> Encoding:
         """The encoding of a result with ``op`` for ``workers`` workers."""
         return self.down(workers) if op is Op.SUM else Encoding.SCALE8
+
+    def partial(self, op: Op, workers: int) -> Encoding:
+        """The encoding of partial sums between switches, of a job with ``workers`` workers in all: the narrowest
+        integer that holds the whole sum, of those that contributions can have; for MAX, as workers send it."""
+        if op is Op.MAX:
+            return Encoding.SCALE8
+        return Encoding.DITH8 if workers * self.top(workers) <= INTEGER_MAX[Encoding.DITH8] else Encoding.FIX32
+
+    def parts(self, workers: int, lanes: int, datagram_limit_bytes: int = UDP_PAYLOAD_BYTES_1500) -> int | None:
+        """In how many datagrams, a power of two, a block of ``lanes`` lanes goes from switch to switch, so that each
+        fits ``datagram_limit_bytes`` of UDP payload; None if it cannot be cut so (see `tree_lanes`)."""
+        bits, parts = max(LANE_BITS[self.partial(Op.SUM, workers)], LANE_BITS[self.down(workers)]), 1
+        while HEADER_BYTES + lanes // parts * bits // 8 > datagram_limit_bytes:
+            parts *= 2
+        whole = all(self.lanes_for(op, lanes) % (LANE_MULTIPLE * parts) == 0 for op in Op)
+        return parts if whole else None
+
+    def tree_lanes(self, workers: int, most: int, datagram_limit_bytes: int = UDP_PAYLOAD_BYTES_1500) -> int:
+        """The most lanes, up to ``most``, of a block that can be cut into `parts`; 0 if there are none."""
+        lanes = range(most // LANE_MULTIPLE * LANE_MULTIPLE, self.min_lanes - 1, -LANE_MULTIPLE)
+        return next((n for n in lanes if self.parts(workers, n, datagram_limit_bytes) is not None), 0)
 
     def levels(self, workers: int) -> int:
         """How many magnitudes above zero a contribution can have."""
@@ -89,7 +127,7 @@ class JobFormat:
 
     def top(self, workers: int) -> int:
         """The integer of the top level, in units. ``workers * top`` never exceeds ``ACCUMULATOR_MAX``:
-        2^30 for nat8 and fix32 (see `levels`), 32 * 127 and less for the others."""
+        2^30 for nat8 and fix32 (see `levels`), `WORKERS_MAX` * 127 and less for the others."""
         if self.family is Family.NATURAL:
             return 1 << (self.levels(workers) - 1)
         if self.up is Encoding.FIX32:
@@ -154,7 +192,9 @@ FORMATS: Final = _formats(
 )
 """Every format a job can have, by name."""
 
-assert all(n * f.top(n) <= ACCUMULATOR_MAX for f in FORMATS.values() for n in range(1, WORKERS_MAX + 1))
+# ``n * top`` is greatest where n is a power of two (nat8, fix32), or where it is largest (the others).
+assert all(n * f.top(n) <= ACCUMULATOR_MAX for f in FORMATS.values() for n in (1 << c for c in range(16)))
+assert WORKERS_MAX == 1 << 15
 
 
 def job_format(name: str) -> JobFormat:
@@ -171,9 +211,7 @@ def admit(fmt: JobFormat, workers: int, lanes: int, datagram_limit_bytes: int = 
     A job that passes cannot overflow an accumulator: `JobFormat.top`.
     """
     if not 1 <= workers <= WORKERS_MAX:
-        raise AdmissionError(
-            f"{workers} workers: one switch serves 1 to {WORKERS_MAX}; use a tree of switches for more"
-        )
+        raise AdmissionError(f"{workers} workers: a job has 1 to {WORKERS_MAX}")
     least, most = fmt.min_lanes, fmt.max_lanes(workers, datagram_limit_bytes)
     if most < least:
         raise AdmissionError(

@@ -11,57 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from inagg_wire.errors import Reason
-from inagg_wire.formats import JobFormat
-from inagg_wire.layout import Encoding, Op, datagram_bytes
-from inagg_wire.slots import Lease
 
-Address = tuple[str, int]
-"""Host and UDP port."""
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """All that a switch must know of one job in one epoch, on one shard.
-
-    ``workers[rank]`` is the address from which that rank's datagrams come and to which results go.
-    ``seed``: 32 bits, of the switch's rounding noise in these slots (`inagg_wire.noise.seed_for_lease`). The values are
-    valid together: `inagg_wire.formats.admit` and `inagg_wire.slots.Lease` have been asked.
-    """
-
-    job: int
-    token: int
-    format: JobFormat
-    lanes: int
-    lease: Lease
-    seed: int
-    workers: tuple[Address, ...]
-    resume_block: int = 0
-    """The block, of the shard's, that the epoch begins with: which generations the slots serve first
-    (`inagg_wire.slots.Lease.first_generation`)."""
-    group: Address | None = None
-    """The multicast group to which results for all workers go; None: to each worker."""
-
-    @property
-    def everyone(self) -> tuple[Address, ...]:
-        """Where a result for all workers goes."""
-        return self.workers if self.group is None else (self.group,)
-
-    @property
-    def full(self) -> int:
-        """The bitmap of all workers."""
-        return (1 << len(self.workers)) - 1
-
-    def contribution_bytes(self, op: Op) -> int:
-        """UDP payload bytes of a contribution."""
-        return datagram_bytes(self.format.encoding(op), self.format.lanes_for(op, self.lanes))
-
-    def result_encoding(self, op: Op) -> Encoding:
-        """The encoding of results."""
-        return self.format.result_encoding(op, len(self.workers))
-
-    def result_bytes(self, op: Op) -> int:
-        """UDP payload bytes of a result."""
-        return datagram_bytes(self.result_encoding(op), self.format.lanes_for(op, self.lanes))
+from .binding import Address, Binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +59,10 @@ class JobCounters:
     """Sums completed and multicast."""
     invalid_codes: int = 0
     """Lanes whose code names no level; they count as zero."""
+    partials: int = 0
+    """Datagrams of partial sums sent to the parent for the first time; 0 where there is none."""
+    partials_again: int = 0
+    """Datagrams of partial sums sent to the parent again, since a child repeated its contribution."""
 
 
 @dataclass(slots=True)
@@ -135,7 +90,8 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class SlotWait:
-    """A slot with an incomplete sum: who is missing, and how long ago its first contribution came."""
+    """A slot whose children have no result yet: which of them are missing (none: the parent has not answered), and how
+    long ago its first contribution came."""
 
     slot: int
     generation: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Final
 
-from .driver import Address
+from .binding import Address
 
 AUTO, OFF = "auto", "off"
 LOCAL: Final = "239.255.0.0/16"

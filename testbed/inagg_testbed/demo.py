@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX, FORMATS
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from .bench.links import interface_bytes
@@ -174,7 +174,7 @@ def steps_of_epoch(workers: int) -> int:
 
 
 @click.command()
-@click.option("--workers", default=4, show_default=True, type=click.IntRange(2, WORKERS_MAX), help="Worker processes.")
+@click.option("--workers", default=4, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="Worker processes.")
 @click.option("--epochs", default=6, show_default=True, type=click.IntRange(1), help="Passes over the digits.")
 @click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
 @click.option(

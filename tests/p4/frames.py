@@ -6,7 +6,7 @@ import ipaddress
 import struct
 from dataclasses import dataclass
 
-from inagg_switch.driver import Address
+from inagg_switch.binding import Address
 from inagg_switch.p4.network import Host, Network
 
 ETHERTYPE_IPV4, ETHERTYPE_ARP = 0x0800, 0x0806

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from tests.switch.aggregation.test_golden import address, binding_of
 from tests.vectors.load import Vector, vectors
 
-from inagg_switch.driver import Binding
+from inagg_switch.binding import Binding
 from inagg_switch.p4.builds import Build
-from inagg_wire.formats import WORKERS_MAX, job_format
+from inagg_wire.formats import CHILDREN_MAX, job_format
 from inagg_wire.layout import LANE_MULTIPLE, Op
 from inagg_wire.slots import Lease
 
 from .rig import Rig
 
-RESULT_WORKERS = tuple((f"10.0.0.{rank + 1}", 5000) for rank in range(WORKERS_MAX))
+RESULT_WORKERS = tuple((f"10.0.0.{rank + 1}", 5000) for rank in range(CHILDREN_MAX))
 """Who contributes to the vectors of results."""
 
 
@@ -49,7 +49,7 @@ def job_of(step: Vector) -> int:
 def addresses_of(steps: Sequence[Vector]) -> list[str]:
     """All hosts that a conversation names."""
     bindings = [binding_of(step["bind"]) for step in steps if "bind" in step]
-    addresses = [worker[0] for binding in bindings for worker in binding.workers]
+    addresses = [worker[0] for binding in bindings for worker in binding.children]
     return [*addresses, *(step["source"][0] for step in steps if "source" in step)]
 
 

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from tests.p4.bmv2.switch import Frame
 from tests.switch.aggregation.pair import Pair
 
-from inagg_switch.driver import Address, Binding, Counters, SlotWait
+from inagg_switch.binding import Address, Binding
+from inagg_switch.driver import Counters, SlotWait
 from inagg_switch.p4.network import Host, Network, mac_number
 from inagg_switch.p4.p4_driver import P4Driver
 

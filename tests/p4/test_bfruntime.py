@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 
 from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
-from inagg_switch.driver import Binding, DriverError
+from inagg_switch.binding import Binding
+from inagg_switch.driver import DriverError
 from inagg_switch.p4 import grpc_stream as stream
 from inagg_switch.p4.builds import build
 from inagg_switch.p4.grpc_stream import WriteFailed

@@ -33,7 +33,7 @@ def sum_a_block(rig: Rig, format_name: str, job: int) -> None:
     """Two workers, any codes in all lanes that there can be; the rig compares what comes out."""
     workers = tuple((host, 5000 + job) for host in HOSTS[:2])
     lanes = rig.driver.build.lanes
-    binding = make_binding(job, format_name, 2, lanes=lanes, base=4 * job, seed=0x5EED0000 + job, workers=workers)
+    binding = make_binding(job, format_name, 2, lanes=lanes, base=4 * job, seed=0x5EED0000 + job, children=workers)
     rig.bind(binding)
     for rank, worker in enumerate(workers):
         rng = np.random.default_rng((job, rank))

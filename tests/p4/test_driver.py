@@ -10,9 +10,10 @@ from tests.p4.test_partial_failures import FailingPlane, OneSwitch
 from tests.switch.aggregation.world import make_binding, simple_contribution
 from tests.switch.control.world import World, spec
 
+from inagg_switch.binding import Address, Binding
 from inagg_switch.control.members import JoinRequest
 from inagg_switch.control.refusals import ControlError
-from inagg_switch.driver import Address, Binding, DriverError
+from inagg_switch.driver import DriverError
 from inagg_switch.p4.builds import BuildError, build
 from inagg_switch.p4.network import Host, Network
 from inagg_switch.p4.p4_driver import P4Driver
@@ -32,7 +33,7 @@ def rig() -> Rig:
 
 
 def run(rig: Rig, job: Binding, block: int) -> None:
-    for rank, worker in enumerate(job.workers):
+    for rank, worker in enumerate(job.children):
         rig.receive(simple_contribution(job, rank, block), worker)
 
 
@@ -48,7 +49,7 @@ def run(rig: Rig, job: Binding, block: int) -> None:
     ],
 )
 def test_what_cannot_be_bound_changes_nothing(rig: Rig, change: dict[str, object], says: str) -> None:
-    job = make_binding(7, n=3, workers=WORKERS)
+    job = make_binding(7, n=3, children=WORKERS)
     rig.bind(job)
     with pytest.raises(DriverError, match=says):
         rig.driver.bind(0, replace(job, **change))  # type: ignore[arg-type]
@@ -64,7 +65,7 @@ def test_there_is_one_shard(rig: Rig) -> None:
 def test_jobs_come_and_go_for_ever(rig: Rig) -> None:
     """Rows are given again, and what they have counted belongs to nobody."""
     for number in range(1, 70):
-        job = make_binding(number, n=3, lanes=8, token=number, workers=WORKERS)
+        job = make_binding(number, n=3, lanes=8, token=number, children=WORKERS)
         rig.bind(job)
         run(rig, job, number % 4)
         rig.check_counters()
@@ -75,7 +76,7 @@ def test_jobs_come_and_go_for_ever(rig: Rig) -> None:
 def test_no_more_jobs_than_rows() -> None:
     rig = interpreted_rig("nat8-32", [address for address, _ in WORKERS])
     jobs = rig.driver.build.jobs
-    bindings = [make_binding(1 + i, n=2, base=2 * i, slots=2, workers=WORKERS[:2]) for i in range(jobs + 1)]
+    bindings = [make_binding(1 + i, n=2, base=2 * i, slots=2, children=WORKERS[:2]) for i in range(jobs + 1)]
     for binding in bindings[:-1]:
         rig.bind(binding)
     with pytest.raises(DriverError, match=f"serves {jobs} jobs at a time"):
@@ -88,10 +89,10 @@ def test_no_more_jobs_than_rows() -> None:
 
 
 def test_counters_go_on_over_epochs_with_more_workers(rig: Rig) -> None:
-    job = make_binding(7, n=2, workers=WORKERS[:2])
+    job = make_binding(7, n=2, children=WORKERS[:2])
     rig.bind(job)
     run(rig, job, 0)
-    more = replace(job, token=5, workers=WORKERS)
+    more = replace(job, token=5, children=WORKERS)
     rig.bind(more)
     run(rig, more, 1)
     run(rig, more, 1)
@@ -104,7 +105,7 @@ def test_slots_wait_since_they_were_first_seen() -> None:
     switch, now = Bmv2(chosen), [100.0]
     driver = P4Driver(switch, chosen, make_network(["10.77.0.1", "10.77.0.2"]), name="test", clock=lambda: now[0])
     rig = Rig(driver, switch)
-    job = make_binding(7, n=2, workers=WORKERS[:2])
+    job = make_binding(7, n=2, children=WORKERS[:2])
     rig.bind(job)
     rig.receive(simple_contribution(job, 0, 0), WORKERS[0])
     assert rig.waits(7)[1][0].waiting_s == 0.0

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.switch.aggregation.world import make_binding
 
-from inagg_switch.driver import Address, Binding, DriverError
+from inagg_switch.binding import Address, Binding
+from inagg_switch.driver import DriverError
 from inagg_switch.p4.entries import FLOOD_GROUP, base_entries, job_entries
 from inagg_switch.p4.network import number
 from inagg_switch.p4.plane import Entry, Group, Masked, Replica
@@ -22,7 +23,7 @@ NETWORK = make_network(["10.77.0.1", "10.77.0.2"], first_port=4)
 
 @pytest.fixture
 def job() -> Binding:
-    return make_binding(7, "tern", n=3, lanes=64, base=8, slots=8, token=0xABCD, workers=WORKERS)
+    return make_binding(7, "tern", n=3, lanes=64, base=8, slots=8, token=0xABCD, children=WORKERS)
 
 
 def look_up(items: tuple[Entry | Group, ...], **key: int) -> tuple[str, dict[str, int]]:
@@ -42,7 +43,7 @@ def look_up(items: tuple[Entry | Group, ...], **key: int) -> tuple[str, dict[str
 
 
 def key_of(job: Binding, rank: int, op: Op = Op.SUM) -> dict[str, int]:
-    address, port = job.workers[rank]
+    address, port = job.children[rank]
     host = NETWORK.host(address)
     assert host is not None
     return {
@@ -141,7 +142,7 @@ def test_no_two_entries_have_one_key(job: Binding) -> None:
 
 def test_a_worker_behind_no_known_port_is_refused(job: Binding) -> None:
     with pytest.raises(DriverError, match=r"10\.9\.9\.9.*10\.77\.0\.1, 10\.77\.0\.2"):
-        job_entries(replace(job, workers=(("10.9.9.9", 1),)), NETWORK, 0, 1)
+        job_entries(replace(job, children=(("10.9.9.9", 1),)), NETWORK, 0, 1)
 
 
 def test_a_switch_floods_to_all_ports_and_knows_its_hosts() -> None:

@@ -69,13 +69,13 @@ def test_a_frame_for_nobody_known_goes_to_all_but_its_sender(rig: Rig) -> None:
 
 
 def test_a_datagram_with_a_wrong_ip_checksum_is_dropped(rig: Rig) -> None:
-    binding = make_binding(n=2, workers=((HOSTS[0], 5000), (HOSTS[1], 5000)), lanes=32)
+    binding = make_binding(n=2, children=((HOSTS[0], 5000), (HOSTS[1], 5000)), lanes=32)
     rig.bind(binding)
     frame = bytearray(
-        to_switch(rig.network, rig.network.hosts[0], binding.workers[0], simple_contribution(binding, 0, 0))
+        to_switch(rig.network, rig.network.hosts[0], binding.children[0], simple_contribution(binding, 0, 0))
     )
     frame[22] -= 1  # time to live
     assert sent(rig, 0, bytes(frame), 0) == []
     rig.check_counters()
-    rig.receive(simple_contribution(binding, 0, 0), binding.workers[0])
+    rig.receive(simple_contribution(binding, 0, 0), binding.children[0])
     rig.check_counters()

@@ -15,7 +15,7 @@ from tests.switch.background import LoopThread
 from tests.switch.service.serving import Call, job_spec, join_request
 
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.driver import Address
+from inagg_switch.binding import Address
 from inagg_switch.p4.builds import build
 from inagg_switch.p4.p4_driver import P4Driver
 from inagg_switch.service.control_client import ControlClient

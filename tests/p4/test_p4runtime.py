@@ -10,7 +10,8 @@ import pytest
 from tests.switch.aggregation.world import make_binding, simple_contribution
 
 from inagg_proto.p4runtime.v1 import p4runtime_pb2 as pb
-from inagg_switch.driver import Address, DriverError
+from inagg_switch.binding import Address
+from inagg_switch.driver import DriverError
 from inagg_switch.p4 import grpc_stream as stream
 from inagg_switch.p4.bmv2.bmv2_plane import Bmv2Plane, bmv2_driver
 from inagg_switch.p4.bmv2.p4runtime_client import Client
@@ -51,7 +52,7 @@ def test_jobs_run_over_p4runtime_as_in_the_model(server: P4RuntimeServer) -> Non
 
 def test_a_driver_that_closes_takes_its_jobs_along(server: P4RuntimeServer) -> None:
     driver = bmv2_driver(PROGRAM, NETWORK, server.target)
-    driver.bind(0, make_binding(7, n=3, workers=WORKERS))
+    driver.bind(0, make_binding(7, n=3, children=WORKERS))
     assert server.switch is not None
     assert server.switch.tables["binding"].rows
     driver.close()
@@ -62,7 +63,7 @@ def test_a_driver_that_closes_takes_its_jobs_along(server: P4RuntimeServer) -> N
 
 def test_slots_are_unknown_without_thrift(server: P4RuntimeServer) -> None:
     with closing(bmv2_driver(PROGRAM, NETWORK, server.target)) as driver:
-        driver.bind(0, make_binding(7, n=3, workers=WORKERS))
+        driver.bind(0, make_binding(7, n=3, children=WORKERS))
         assert driver.waiting(0, 7, 10) is None
 
 
@@ -70,7 +71,7 @@ def test_a_job_that_the_switch_refuses_leaves_nothing_behind(server: P4RuntimeSe
     with closing(bmv2_driver(PROGRAM, NETWORK, server.target)) as driver:
         assert server.switch is not None
         server.fail_next_insert = "the table is full"
-        binding = make_binding(7, n=3, workers=WORKERS)
+        binding = make_binding(7, n=3, children=WORKERS)
         with pytest.raises(DriverError, match=r"update 0: the table is full"):
             driver.bind(0, binding)
         assert server.switch.tables["binding"].rows == []
@@ -150,7 +151,7 @@ def test_to_delete_what_is_not_there_is_no_error(server: P4RuntimeServer) -> Non
 @pytest.mark.parametrize("name", sorted(builds()))
 def test_every_program_has_what_the_driver_names(name: str) -> None:
     program = Program(read_p4info(builds()[name].p4info))
-    for item in job_entries(make_binding(1, n=3, workers=WORKERS), NETWORK, 0, 1):
+    for item in job_entries(make_binding(1, n=3, children=WORKERS), NETWORK, 0, 1):
         program.entity(item)
 
 

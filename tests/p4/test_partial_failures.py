@@ -9,8 +9,9 @@ import pytest
 from tests.p4.rig import make_network
 from tests.switch.control.world import World, spec
 
+from inagg_switch.binding import Binding
 from inagg_switch.control.refusals import ControlError
-from inagg_switch.driver import Binding, DriverError
+from inagg_switch.driver import DriverError
 from inagg_switch.p4.builds import build
 from inagg_switch.p4.p4_driver import P4Driver
 from inagg_switch.p4.plane import Cell, Count, Delete, Entry, Group, Insert, Plane, SlotState, Update

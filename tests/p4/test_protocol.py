@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.switch.aggregation.world import block_of, make_binding, notice, simple_contribution
 
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_wire.errors import Reason
 from inagg_wire.layout import GENERATION_MAX, Op
 
@@ -21,7 +21,7 @@ STRANGER: Address = ("10.77.0.9", 9)
 
 @pytest.fixture
 def job() -> Binding:
-    return make_binding(7, n=3, lanes=32, base=8, slots=4, workers=WORKERS)
+    return make_binding(7, n=3, lanes=32, base=8, slots=4, children=WORKERS)
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def rig(make_rig: MakeRig, job: Binding) -> Rig:
 
 def complete(rig: Rig, job: Binding, block: int, op: Op = Op.SUM) -> bytes:
     """All ranks send a block; its result."""
-    contributions = [simple_contribution(job, rank, block, op) for rank in range(len(job.workers))]
-    sent = [rig.receive(data, worker) for data, worker in zip(contributions, job.workers, strict=True)]
-    assert [len(outputs) for outputs in sent] == [0] * (len(job.workers) - 1) + [1]
+    contributions = [simple_contribution(job, rank, block, op) for rank in range(len(job.children))]
+    sent = [rig.receive(data, worker) for data, worker in zip(contributions, job.children, strict=True)]
+    assert [len(outputs) for outputs in sent] == [0] * (len(job.children) - 1) + [1]
     (output,) = sent[-1]
-    assert output.to == job.workers
+    assert output.to == job.children
     return bytes(output.data)
 
 
@@ -126,7 +126,7 @@ def test_an_epoch_begins_with_any_block(rig: Rig, job: Binding, first: int) -> N
 def test_a_new_epoch_begins_with_cleared_slots(rig: Rig, job: Binding) -> None:
     complete(rig, job, 0)
     assert rig.receive(simple_contribution(job, 0, 1), WORKERS[0]) == []
-    new = make_binding(7, n=3, lanes=32, base=8, slots=4, token=0x12345678, workers=WORKERS)
+    new = make_binding(7, n=3, lanes=32, base=8, slots=4, token=0x12345678, children=WORKERS)
     rig.bind(new)
     refused = simple_contribution(job, 1, 1)
     (told,) = rig.receive(refused, WORKERS[1])
@@ -144,7 +144,7 @@ def test_a_workers_datagram_from_another_port_is_a_strangers(rig: Rig, job: Bind
 
 
 def test_a_job_does_not_touch_its_leases_neighbour(rig: Rig, job: Binding) -> None:
-    other = make_binding(9, n=2, lanes=16, base=12, slots=4, token=0xBEEF, workers=OTHERS)
+    other = make_binding(9, n=2, lanes=16, base=12, slots=4, token=0xBEEF, children=OTHERS)
     rig.bind(other)
     assert rig.receive(simple_contribution(other, 0, 0), OTHERS[0]) == []
     outside = simple_contribution(job, 0, 0, slot=12)

@@ -16,7 +16,7 @@ import pytest
 from tests.switch.aggregation.world import make_binding, make_contribution
 
 from inagg_switch.aggregation.model import Model
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_switch.p4.plane import Entry
 from inagg_switch.p4.tofino.tofino_program import NOBODY, Outcome, job_entries
 from inagg_wire import header as wire
@@ -36,7 +36,7 @@ NETWORK = make_network(list(ADDRESSES))
 
 def make_job(n: int, seed: int = 0x5EED0001) -> Binding:
     workers: tuple[Address, ...] = tuple((address, 5001) for address in ADDRESSES[:n])
-    return make_binding(7, "nat8", n, lanes=LANES, base=8, slots=4, seed=seed, workers=workers)
+    return make_binding(7, "nat8", n, lanes=LANES, base=8, slots=4, seed=seed, children=workers)
 
 
 class Switch:
@@ -168,7 +168,7 @@ def reference(model: Model, job: Binding, data: bytes, rank: int) -> tuple[Outco
         }
 
     before = counts()
-    outputs = model.receive(data, job.workers[rank])
+    outputs = model.receive(data, job.children[rank])
     (outcome,) = (outcome for outcome, count in counts().items() if count > before[outcome])
     if outcome not in (Outcome.RESULT, Outcome.RESEND):
         return outcome, None

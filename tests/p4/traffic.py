@@ -8,7 +8,7 @@ import numpy as np
 from tests.switch.aggregation.hostile import refused
 from tests.switch.aggregation.world import STRANGER, make_contribution, random_codes
 
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_wire.formats import JobFormat, job_format
 from inagg_wire.layout import LANE_MULTIPLE, Op
 from inagg_wire.slots import Lease
@@ -73,14 +73,14 @@ class Traffic:
         token, seed = (int(number) for number in self.rng.integers(1, 1 << 32, 2))
         new = replace(old, token=token, seed=seed, resume_block=int(self.rng.choice([0, 1, 6, 1_000_003])))
         if self.rng.random() < 0.3:
-            new = replace(new, workers=(*new.workers[1:], (HOSTS[0], 7000 + int(self.rng.integers(100)))))
+            new = replace(new, children=(*new.children[1:], (HOSTS[0], 7000 + int(self.rng.integers(100)))))
         self.bindings[new.job] = new
         self.rig.bind(new)
 
     def contribute(self) -> None:
         """What one worker may well send: mostly something that is missing, sometimes again, sometimes late."""
         binding = self.any_job()
-        lease, n = binding.lease, len(binding.workers)
+        lease, n = binding.lease, len(binding.children)
         place = int(self.rng.integers(lease.slots))
         slot = self.rig.pair.model.slots[lease.base + place]
         generation = max(1, slot.tag + LATE[int(self.rng.integers(len(LATE)))])
@@ -91,20 +91,20 @@ class Traffic:
             rank = int(self.rng.integers(n))
         block = (generation - 1) * lease.slots + place
         op = Op.MAX if (block % 5 == 2) != (self.rng.random() < 0.03) else Op.SUM
-        self.rig.receive(self.contribution(binding, rank, block, op), binding.workers[rank])
+        self.rig.receive(self.contribution(binding, rank, block, op), binding.children[rank])
 
     def contribution(self, binding: Binding, rank: int, block: int, op: Op) -> bytes:
         """The same bytes whenever this rank sends this block."""
         rng = np.random.default_rng((binding.job, binding.token, rank, block))
         lanes = binding.format.lanes_for(op, binding.lanes)
-        codes = random_codes(rng, binding.format.encoding(op), binding.format, len(binding.workers), lanes)
+        codes = random_codes(rng, binding.format.encoding(op), binding.format, len(binding.children), lanes)
         return make_contribution(binding, block, codes, op)
 
     def elsewhere(self) -> None:
         """A worker's datagram from another port of the switch, from another UDP port, or from a stranger."""
         binding = self.any_job()
         payload = self.contribution(binding, 0, int(self.rng.integers(1, 8)), Op.SUM)
-        source = binding.workers[0]
+        source = binding.children[0]
         match int(self.rng.integers(3)):
             case 0:
                 # It has the worker's address, but comes in where another host is: whoever it is, the model would take

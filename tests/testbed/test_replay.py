@@ -14,7 +14,7 @@ from tests.switch.aggregation.world import block_of, make_binding, make_contribu
 
 from inagg_link import Address, Batch, CaptureLink, FaultLink, Faults, MemoryNetwork
 from inagg_switch.aggregation.aggregator import Aggregator
-from inagg_switch.driver import Binding
+from inagg_switch.binding import Binding
 from inagg_switch.software.data_plane import DataPlane
 from inagg_switch.software.recording import (
     Recorder,
@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, path: Path, binding: Binding, faults: Faults | None = None, max_bytes: int = 1 << 30) -> None:
         network = MemoryNetwork()
-        self.workers = [network.link(address) for address in binding.workers]
+        self.workers = [network.link(address) for address in binding.children]
         below = network.link(SWITCH)
         self.link = CaptureLink(
             below if faults is None else FaultLink(below, faults, seed=1), path, max_bytes=max_bytes
@@ -210,6 +210,6 @@ def test_a_file_that_is_no_recording_is_told_with_status_2(tmp_path: Path) -> No
 
 def test_a_binding_is_the_same_after_it_was_written() -> None:
     addresses: tuple[Address, ...] = (("10.0.0.1", 1), ("::1", 65535))
-    binding = make_binding(n=2, workers=addresses, fmt="tern")
+    binding = make_binding(n=2, children=addresses, fmt="tern")
     assert binding_from(decode_note(encode_note(binding_fields(binding)))) == binding
     assert binding.contribution_bytes(Op.SUM)  # it is complete

@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from inagg_link.port import Port, key_of
 from inagg_wire.errors import Reason
-from inagg_wire.formats import WORKERS_MAX
-from inagg_wire.layout import HEADER_BYTES, Encoding, Op
+from inagg_wire.formats import CHILDREN_MAX
+from inagg_wire.layout import HEADER_BYTES, LANE_COUNT_MAX, LANE_MULTIPLE, Encoding, Op, payload_bytes
 from inagg_wire.slots import Lease
 
-from ..driver import Address, Binding, Counters, DriverError, JobCounters, SlotWait
+from ..binding import Address, Binding
+from ..driver import Counters, DriverError, JobCounters, SlotWait
 from .deferred_sum import HELD_WORKERS
 from .kernels import absorb
 from .peers import Sources, row_of
@@ -36,11 +37,13 @@ from .state import (
 Bytes = npt.NDArray[np.uint8]
 
 HELD = (Encoding.NAT8, Encoding.NAT4)
+PARTS_MAX = 16
+"""Parts of a block, at most."""
 OUT_RUNS = 256
-OUT_BYTES = 4 * RUN_BYTES
-"""Room for what one batch can cause: results are at most four times as large as contributions (tern for more than 7
-workers); a batch that fills it is taken in parts."""
-assert OUT_BYTES >= RUN_BYTES and OUT_RUNS >= 1  # one datagram causes at most one, which always fits
+OUT_BYTES = 4 * LANE_COUNT_MAX + PARTS_MAX * HEADER_BYTES
+"""Room for what one batch can cause, which may be larger than it: results, partial sums. A batch that fills it is taken
+piece by piece. What one datagram causes always fits: four bytes a lane at most, in so many parts."""
+assert OUT_RUNS > PARTS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +90,31 @@ class Aggregator:
         else:
             self._counts.jobs[row] = 0
             self._most_workers[row] = 0
-        self._most_workers[row] = max(self._most_workers[row], len(binding.workers))
+        self._most_workers[row] = max(self._most_workers[row], len(binding.children))
         self._bindings[binding.job] = self._by_row[row] = binding
         self._sources.bind(row, binding)
-        n, lease, bound = len(binding.workers), binding.lease, self._jobs.table[row]
+        lease, bound, up = binding.lease, self._jobs.table[row], binding.uplink
         bound["token"], bound["seed"], bound["full"] = binding.token, binding.seed, binding.full
-        bound["workers"] = n
-        bound["base"], bound["mask"] = lease.base, lease.slots - 1
+        bound["children"] = len(binding.children)
+        bound["base"], bound["mask"], bound["part_bits"] = lease.base, lease.slots - 1, log2(binding.parts)
+        bound["up_base"], bound["up_mask"] = (up.base, lease.slots * up.parts - 1) if up is not None else (0, 0)
+        bound["up_bits"], bound["up_full"] = (log2(up.parts), (1 << up.parts) - 1) if up is not None else (0, 0)
         for op in Op:
-            bound["levels"][op] = binding.format.levels(n)
-            bound["shift"][op] = binding.format.result_shift(n)
-            bound["encoding"][op] = binding.format.encoding(op)
-            bound["lanes"][op] = binding.format.lanes_for(op, binding.lanes)
+            bound["levels"][op] = binding.levels(op)
+            bound["shift"][op] = binding.format.result_shift(binding.world)
+            bound["encoding"][op] = binding.encoding(op)
+            bound["lanes"][op] = binding.lanes_for(op)
             bound["result_encoding"][op] = binding.result_encoding(op)
             bound["result_bytes"][op] = binding.result_bytes(op)
-            up, down = binding.format.encoding(op), binding.result_encoding(op)
-            natural = up in HELD and down in HELD and (up is Encoding.NAT4 or down is Encoding.NAT8)
-            bound["held"][op] = up if natural and n <= HELD_WORKERS else 0
+            bound["up_encoding"][op] = binding.format.partial(op, binding.world)
+            bound["up_lanes"][op] = binding.lanes_up(op)
+            bound["up_bytes"][op] = binding.partial_bytes(op)
+            bound["part_bytes"][op] = payload_bytes(binding.result_encoding(op), binding.lanes_up(op))
+            bound["held"][op] = held(binding, op)
         leased = slice(lease.base, lease.base + lease.slots)
-        self._slots.tag[leased] = lease.generation(binding.resume_block)
-        self._slots.tag[lease.base : lease.slot(binding.resume_block)] += 1
-        self._slots.seen[leased] = 0
+        self._slots.tag[leased] = lease.generation(binding.first_place)
+        self._slots.tag[lease.base : lease.slot(binding.first_place)] += 1
+        self._slots.seen[leased] = self._slots.here[leased] = self._slots.asked[leased] = 0
         self._slots.row[leased] = -1
         self._slots.free[leased] = np.arange(lease.base, lease.base + lease.slots)
         bound["free"] = lease.slots
@@ -131,10 +138,14 @@ class Aggregator:
             raise DriverError(f"slots {lease.base} to {lease.base + lease.slots - 1}: this switch has {slots}")
         if binding.lanes > lanes:
             raise DriverError(f"{binding.lanes} lanes: this switch's slots have {lanes}")
-        if max(binding.result_bytes(op) for op in Op) > RUN_BYTES:
+        if max(max(binding.result_bytes(op), binding.partial_bytes(op)) for op in Op) > RUN_BYTES:
             raise DriverError(f"results of {binding.lanes} lanes do not fit a UDP datagram")
-        if len(set(binding.workers)) != len(binding.workers):
-            raise DriverError("two ranks have the same address; each needs a socket of its own")
+        parts = binding.parts * (binding.uplink.parts if binding.uplink is not None else 1)
+        if parts > PARTS_MAX or any(binding.format.lanes_for(op, binding.lanes) % (LANE_MULTIPLE * parts) for op in Op):
+            raise DriverError(f"blocks of {binding.lanes} lanes cannot be cut into {parts} parts")
+        sources = [*binding.children] + ([binding.uplink.parent] if binding.uplink is not None else [])
+        if len(set(sources)) != len(sources):
+            raise DriverError("two peers of a job have the same address; each needs a socket of its own")
         for other in self._bindings.values():
             if other.job != binding.job and _overlap(other.lease, lease):
                 raise DriverError(f"job {binding.job} would share slots with job {other.job}")
@@ -198,6 +209,8 @@ class Aggregator:
             bytes_in=counts["bytes_in"][:n].tolist(),
             results=int(counts["results"]),
             invalid_codes=int(counts["invalid_codes"]),
+            partials=int(counts["partials"]),
+            partials_again=int(counts["partials_again"]),
         )
 
     def contents(self, job: int, slot: int) -> npt.NDArray[np.int32] | Bytes:
@@ -207,35 +220,49 @@ class Aggregator:
         if row < 0:
             result: Bytes = self._slots.results[slot, : bound["result_bytes"][op] - HEADER_BYTES].copy()
             return result
-        lanes, acc, held = int(bound["lanes"][op]), self._slots.acc[row], int(bound["held"][op])
-        if not held:
+        lanes, acc, codes_held = int(bound["lanes"][op]), self._slots.acc[row], int(bound["held"][op])
+        if not codes_held:
             own: npt.NDArray[np.int32] = acc[:lanes].copy()
             return own
         out = np.zeros(lanes, np.int32)
-        size = lanes if held == Encoding.NAT8 else lanes // 2
+        size = lanes if codes_held == Encoding.NAT8 else lanes // 2
         for i in range(int(self._slots.seen[slot]).bit_count()):
             codes = acc.view(np.uint8)[i * size :]
-            absorb(held, out, codes, lanes, False, int(bound["levels"][op]))
+            absorb(codes_held, out, codes, lanes, False, int(bound["levels"][op]))
         return out
 
-    def waiting(self, job: int, now: float, limit: int = WORKERS_MAX) -> tuple[int, list[SlotWait]]:
-        """How many slots of ``job`` have an incomplete sum, and the ``limit`` that wait longest, longest first."""
+    def waiting(self, job: int, now: float, limit: int = CHILDREN_MAX) -> tuple[int, list[SlotWait]]:
+        """How many slots of ``job`` have a sum that is incomplete, or has no answer from the parent, and the ``limit``
+        that wait longest, longest first."""
         binding = self._bindings.get(job)
         if binding is None:
             return 0, []
-        lease, full = binding.lease, binding.full
-        seen = self._slots.seen[lease.base : lease.base + lease.slots]
-        waiting = lease.base + np.flatnonzero((seen != 0) & (seen != full))
+        leased, up = slice(binding.lease.base, binding.lease.base + binding.lease.slots), binding.uplink
+        seen, answered = self._slots.seen[leased], (1 << up.parts) - 1 if up is not None else 0
+        unfinished = (seen != 0) & ((seen != binding.full) | (self._slots.here[leased] != answered))
+        waiting = leased.start + np.flatnonzero(unfinished)
         oldest = waiting[np.argsort(self._slots.since[waiting], kind="stable")][:limit]
         return len(waiting), [
             SlotWait(
                 slot=int(slot),
                 generation=int(self._slots.tag[slot]),
-                missing=tuple(r for r in range(len(binding.workers)) if not int(self._slots.seen[slot]) >> r & 1),
+                missing=tuple(i for i in range(len(binding.children)) if not int(self._slots.seen[slot]) >> i & 1),
                 waiting_s=max(0.0, now - float(self._slots.since[slot])),
             )
             for slot in oldest
         ]
+
+
+def log2(power: int) -> int:
+    """Of a power of two."""
+    return power.bit_length() - 1
+
+
+def held(binding: Binding, op: Op) -> Encoding | int:
+    """`JOB`'s ``held``: a slot keeps codes as they came where a few workers send them and a result is made of them."""
+    up, down = binding.encoding(op), binding.result_encoding(op)
+    natural = up in HELD and down in HELD and (up is Encoding.NAT4 or down is Encoding.NAT8)
+    return up if natural and len(binding.children) <= HELD_WORKERS and binding.uplink is None else 0
 
 
 def _overlap(a: Lease, b: Lease) -> bool:

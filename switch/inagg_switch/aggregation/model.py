@@ -3,20 +3,28 @@
 Plain and slow on purpose. The batch aggregator and the P4 programs do the same, bit for bit; where they differ,
 they are wrong. The protocol is SwitchML's (Sapio et al., NSDI 2021) with generations in place of its version bit,
 so that a duplicate can never be taken for a new contribution, however late it comes.
+
+A switch with a parent sends the sum of its children up, as a contribution like any other, and hands down what comes
+back. So it is one child of its parent, and the proof that slots can be used again (`inagg_wire.slots`) holds on every
+level: it sends block b + 2P up only when all its children have sent it, so they have the result of b + P, so every
+worker has sent b + P, so every worker has the result of b.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from inagg_wire import header as wire
 from inagg_wire.errors import NOTICED, Reason, WireError
-from inagg_wire.layout import Kind, Op
+from inagg_wire.layout import LANE_BITS, Kind, Op
 from inagg_wire.noise import switch_words
 from inagg_wire.payload import pack, unpack
-from inagg_wire.reencode import Integers, combine, contribution_integers, result_codes
+from inagg_wire.reencode import Integers, combine, integers, result_codes
 
-from ..driver import Address, Binding, Counters, JobCounters
+from ..binding import Address, Binding, Uplink
+from ..driver import Counters, JobCounters
 
 
 @dataclass(slots=True)
@@ -29,6 +37,10 @@ class Slot:
     """Bitmap of the workers whose contribution is in ``acc``."""
     op: Op = Op.SUM
     acc: Integers | None = None
+    here: dict[int, bytes] = field(default_factory=dict)
+    """With a parent: the payload of each part of the result that it has sent."""
+    asked: int = 0
+    """With a parent: bitmap of the children who have repeated their contribution since the sum went up last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +64,10 @@ class Model:
         self.bindings[binding.job] = binding
         lease = binding.lease
         for slot in range(lease.base, lease.base + lease.slots):
-            self.slots[slot] = Slot(lease.first_generation(slot, binding.resume_block))
+            self.slots[slot] = Slot(lease.first_generation(slot, binding.first_place))
         counts = self.counters.jobs.setdefault(binding.job, JobCounters([], [], [], [], []))
         for by_rank in (counts.contributions, counts.duplicates, counts.resends, counts.stale, counts.bytes_in):
-            by_rank.extend([0] * (len(binding.workers) - len(by_rank)))  # an epoch may have more workers than the last
+            by_rank.extend([0] * (len(binding.children) - len(by_rank)))  # an epoch may have more than the last
 
     def unbind(self, job: int) -> None:
         """Drop the job's further datagrams and forget its counters."""
@@ -63,73 +75,153 @@ class Model:
         self.counters.jobs.pop(job, None)
 
     def receive(self, data: bytes, source: Address) -> list[Output]:
-        """Take one datagram; returns at most one output."""
+        """Take one datagram; returns what it causes."""
         self.counters.datagrams_in += 1
         self.counters.bytes_in += len(data)
         try:
             datagram = wire.parse(data)
         except WireError as error:
             return self._drop(error.reason)
-        binding, worker, refusal = self._admit(datagram.header, source)
-        if refusal is not None or binding is None:
-            return self._drop(refusal or Reason.UNKNOWN_JOB, datagram.header, source)
-        self.counters.jobs[binding.job].bytes_in[worker] += len(data)
-        return self._aggregate(binding, worker, datagram, source)
-
-    def _admit(self, h: wire.Header, source: Address) -> tuple[Binding | None, int, Reason | None]:
-        """The binding of a datagram and the worker who sent it, or why it has none. Changes nothing."""
-        if h.kind is not Kind.CONTRIBUTION:
-            return None, 0, Reason.WRONG_KIND
+        h = datagram.header
         binding = self.bindings.get(h.job)
+        if binding is not None and h.kind is Kind.RESULT and binding.uplink and source == binding.uplink.parent:
+            return self._take_result(binding, binding.uplink, datagram)
+        child, refusal = self._admit(binding, h, source)
+        if refusal is not None or binding is None:
+            return self._drop(refusal or Reason.UNKNOWN_JOB, h, source)
+        self.counters.jobs[binding.job].bytes_in[child] += len(data)
+        return self._aggregate(binding, child, datagram, source)
+
+    def _admit(self, binding: Binding | None, h: wire.Header, source: Address) -> tuple[int, Reason | None]:
+        """The child that has sent a datagram, or why it is none of ``binding``'s. Changes nothing."""
+        if h.kind is not Kind.CONTRIBUTION:
+            return 0, Reason.WRONG_KIND
         if binding is None:
-            return None, 0, Reason.UNKNOWN_JOB
-        if source not in binding.workers:
-            return None, 0, Reason.UNKNOWN_SOURCE
+            return 0, Reason.UNKNOWN_JOB
+        if source not in binding.children:
+            return 0, Reason.UNKNOWN_SOURCE
         refusals = (
             (Reason.WRONG_TOKEN, h.token != binding.token),
-            (Reason.WRONG_FORMAT, h.format is not binding.format.encoding(h.op)),
-            (Reason.WRONG_LANES, h.lanes != binding.format.lanes_for(h.op, binding.lanes)),
+            (Reason.WRONG_FORMAT, h.format is not binding.encoding(h.op)),
+            (Reason.WRONG_LANES, h.lanes != binding.lanes_for(h.op)),
             (Reason.SLOT_OUTSIDE_LEASE, not binding.lease.contains(h.slot)),
         )
-        refusal = next((why for why, refused in refusals if refused), None)
-        return binding, binding.workers.index(source), refusal
+        return binding.children.index(source), next((why for why, refused in refusals if refused), None)
 
-    def _aggregate(self, binding: Binding, worker: int, datagram: wire.Datagram, source: Address) -> list[Output]:
+    def _aggregate(self, binding: Binding, child: int, datagram: wire.Datagram, source: Address) -> list[Output]:
         h, slot, counts = datagram.header, self.slots[datagram.header.slot], self.counters.jobs[binding.job]
         if h.generation < slot.tag:
-            counts.stale[worker] += 1
+            counts.stale[child] += 1
             return self._drop(Reason.STALE)
         if h.generation > slot.tag:  # lazy reset between generations
-            if h.generation != slot.tag + 1 or slot.seen != binding.full:
+            if h.generation != slot.tag + 1 or not self._is_done(binding, slot):
                 return self._drop(Reason.OUTSIDE_WINDOW, h, source)
-            slot.tag, slot.seen = h.generation, 0
-        before, bit = slot.seen, 1 << worker
+            slot.tag, slot.seen, slot.here, slot.asked = h.generation, 0, {}, 0
+        before, bit = slot.seen, 1 << child
         if before and h.op is not slot.op:
             return self._drop(Reason.WRONG_OP, h, source)
         if before & bit:
-            if before != binding.full:
-                counts.duplicates[worker] += 1
-                return self._drop(Reason.DUPLICATE)
-            counts.resends[worker] += 1
-            return self._send(self._result(binding, h, slot), (source,))
+            if self._is_done(binding, slot):
+                counts.resends[child] += 1
+                return self._send(self._result(binding, h.slot), (source,))
+            counts.duplicates[child] += 1
+            self._drop(Reason.DUPLICATE)
+            return self._send_up_again(binding, h.slot, bit) if before == binding.full else []
         codes = unpack(h.format, datagram.payload)
-        contribution, invalid = contribution_integers(h.op, binding.format, len(binding.workers), codes)
+        contribution, invalid = integers(h.format, codes, binding.levels(h.op))
         slot.acc = contribution if slot.acc is None or not before else combine(h.op, slot.acc, contribution)
         slot.seen, slot.op = before | bit, h.op
-        counts.contributions[worker] += 1
+        counts.contributions[child] += 1
         counts.invalid_codes += invalid
         if slot.seen != binding.full:
             return []
+        if binding.uplink is not None:
+            return self._send_up(binding, binding.uplink, h.slot, again=False)
         counts.results += 1
-        return self._send(self._result(binding, h, slot), binding.everyone)
+        return self._send(self._result(binding, h.slot), binding.everyone)
 
-    def _result(self, binding: Binding, h: wire.Header, slot: Slot) -> bytes:
-        """The result of a complete slot: a pure function of its sum, seed, slot and generation."""
+    def _is_done(self, binding: Binding, slot: Slot) -> bool:
+        """Whether all children can have the result."""
+        return slot.seen == binding.full and (binding.uplink is None or len(slot.here) == binding.uplink.parts)
+
+    # --- with a parent ---
+
+    def _send_up(self, binding: Binding, up: Uplink, number: int, *, again: bool) -> list[Output]:
+        """The parts of a complete sum that have no answer yet."""
+        slot, counts = self.slots[number], self.counters.jobs[binding.job]
         assert slot.acc is not None  # complete, so someone has contributed
-        noise = switch_words(binding.seed, h.slot, h.generation, h.lanes)
-        codes = result_codes(h.op, binding.format, len(binding.workers), slot.acc, noise)
-        encoding = binding.result_encoding(h.op)
-        head = wire.Header(Kind.RESULT, h.op, encoding, h.lanes, h.job, h.token, h.slot, h.generation)
+        encoding, lanes = binding.format.partial(slot.op, binding.world), binding.lanes_up(slot.op)
+        first, mask = up.base + (number - binding.lease.base) * up.parts, (1 << LANE_BITS[encoding]) - 1
+        outputs: list[Output] = []
+        for part in range(up.parts):
+            if part in slot.here:
+                continue
+            counts.partials += not again
+            counts.partials_again += again
+            head = wire.Header(
+                Kind.CONTRIBUTION, slot.op, encoding, lanes, binding.job, binding.token, first + part, slot.tag
+            )
+            sums = slot.acc[part * lanes : (part + 1) * lanes]
+            data = wire.Datagram(head, pack(encoding, (sums & mask).astype(np.uint32))).pack()
+            outputs += self._send(data, (up.parent,))
+        return outputs
+
+    def _send_up_again(self, binding: Binding, number: int, bit: int) -> list[Output]:
+        """A child has repeated its contribution before the result came. A switch has no timers, those of the workers
+        drive it: the sum goes up again for the first child that asks since it went up last, and for one that asks
+        twice, so once in a round of time-outs, however many children there are."""
+        slot = self.slots[number]
+        if binding.uplink is None:
+            return []
+        if slot.asked and not slot.asked & bit:
+            slot.asked |= bit
+            return []
+        slot.asked = bit
+        return self._send_up(binding, binding.uplink, number, again=True)
+
+    def _take_result(self, binding: Binding, up: Uplink, datagram: wire.Datagram) -> list[Output]:
+        """A part of a result comes from the parent. Nothing that is wrong with it is told to it."""
+        h = datagram.header
+        place = h.slot - up.base
+        refusals = (
+            (Reason.WRONG_TOKEN, h.token != binding.token),
+            (Reason.WRONG_FORMAT, h.format is not binding.result_encoding(h.op)),
+            (Reason.WRONG_LANES, h.lanes != binding.lanes_up(h.op)),
+            (Reason.SLOT_OUTSIDE_LEASE, not 0 <= place < binding.lease.slots * up.parts),
+        )
+        refusal = next((why for why, refused in refusals if refused), None)
+        if refusal is not None:
+            return self._drop(refusal)
+        number, part = binding.lease.base + place // up.parts, place % up.parts
+        slot = self.slots[number]
+        later = h.generation > slot.tag or slot.seen != binding.full
+        refusals = (
+            (Reason.STALE, h.generation < slot.tag),
+            (Reason.OUTSIDE_WINDOW, later),
+            (Reason.WRONG_OP, h.op is not slot.op),
+            (Reason.DUPLICATE, part in slot.here),
+        )
+        refusal = next((why for why, refused in refusals if refused), None)
+        if refusal is not None:
+            return self._drop(refusal)
+        slot.here[part] = datagram.payload
+        if not self._is_done(binding, slot):
+            return []
+        self.counters.jobs[binding.job].results += 1
+        return self._send(self._result(binding, number), binding.everyone)
+
+    def _result(self, binding: Binding, number: int) -> bytes:
+        """The result of a slot that is done: what the parent has sent, or, at the root, a pure function of its sum,
+        seed, slot and generation. A block that comes in parts has the noise that it has where it comes in one."""
+        slot = self.slots[number]
+        lanes, encoding = binding.lanes_for(slot.op), binding.result_encoding(slot.op)
+        head = wire.Header(Kind.RESULT, slot.op, encoding, lanes, binding.job, binding.token, number, slot.tag)
+        if binding.uplink is not None:
+            return wire.Datagram(head, b"".join(slot.here[part] for part in range(binding.uplink.parts))).pack()
+        assert slot.acc is not None  # complete, so someone has contributed
+        block, part = divmod(number, binding.parts)
+        noise = switch_words(binding.seed, block, slot.tag, lanes * binding.parts)[part * lanes : (part + 1) * lanes]
+        codes = result_codes(slot.op, binding.format, binding.world, slot.acc, noise)
         return wire.Datagram(head, pack(encoding, codes)).pack()
 
     def _drop(self, why: Reason, h: wire.Header | None = None, source: Address | None = None) -> list[Output]:

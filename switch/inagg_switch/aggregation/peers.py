@@ -9,9 +9,12 @@ import numpy as np
 
 from inagg_link.jit import inline, jit
 from inagg_link.port import Port, key_of, register
-from inagg_wire.formats import WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX
 
-from ..driver import Address, Binding
+from ..binding import Address, Binding
+
+PARENT = CHILDREN_MAX
+"""What stands in place of a child's number for the switch above."""
 
 SOURCES_FIRST = 64
 """Sources that there is room for at first; it doubles."""
@@ -25,11 +28,12 @@ class Peers(NamedTuple):
     rows: Any
     """int32: the row of each in ``ranks``; 0 where there is none."""
     ranks: Any
-    """int8, (sources + 1, jobs): the rank that a source has in the job of a row, or -1. Row 0 is of no source."""
+    """int8, (sources + 1, jobs): the number that a source has among the children of the job of a row, `PARENT`, or -1.
+    Row 0 is of no source."""
     address: Any
-    """int64, (jobs, workers): the addresses of the ranks of the job of a row."""
+    """int64, (jobs, children and one more): the addresses of the children of the job of a row, and of its `PARENT`."""
     group: Any
-    """int64, by row: the multicast group of the job's results for all ranks; 0: they go to each rank."""
+    """int64, by row: the multicast group of the job's results for all children; 0: they go to each."""
 
 
 def place_of(key: int, places: int) -> int:
@@ -52,6 +56,12 @@ def row_of(keys: Any, rows: Any, key: int) -> Any:
     return np.int64(0)
 
 
+def _peers(binding: Binding) -> list[tuple[int, Address]]:
+    """Whom the switch hears in a job, by number."""
+    above = [] if binding.uplink is None else [(PARENT, binding.uplink.parent)]
+    return [*enumerate(binding.children), *above]
+
+
 class Sources:
     """The sources of all bound jobs."""
 
@@ -61,7 +71,7 @@ class Sources:
         self.peers = Peers(
             *self._places(SOURCES_FIRST),
             np.full((SOURCES_FIRST + 1, jobs), -1, np.int8),
-            np.zeros((jobs, WORKERS_MAX), np.int64),
+            np.zeros((jobs, CHILDREN_MAX + 1), np.int64),
             np.zeros(jobs, np.int64),
         )
         self._free = list(range(SOURCES_FIRST, 0, -1))
@@ -71,20 +81,20 @@ class Sources:
         return np.zeros(4 * sources, np.int64), np.zeros(4 * sources, np.int32)
 
     def bind(self, row: int, binding: Binding) -> None:
-        """A job's ranks, in a row that has none."""
-        for rank, worker in enumerate(binding.workers):
-            key = key_of(worker)
-            source = self._row(key) or self._add(key, worker)
-            self.peers.ranks[source, row] = rank
-            self.peers.address[row, rank] = key
+        """A job's peers, in a row that has none."""
+        for number, address in _peers(binding):
+            key = key_of(address)
+            source = self._row(key) or self._add(key, address)
+            self.peers.ranks[source, row] = number
+            self.peers.address[row, number] = key
         self.peers.group[row] = 0 if binding.group is None else key_of(binding.group)
         if binding.group is not None:
             self._names[int(self.peers.group[row])] = binding.group
 
     def unbind(self, row: int, binding: Binding) -> None:
         """The job that has the row is no more."""
-        for worker in binding.workers:
-            key = key_of(worker)
+        for _, address in _peers(binding):
+            key = key_of(address)
             source = self._row(key)
             self.peers.ranks[source, row] = -1
             if (self.peers.ranks[source] < 0).all():
@@ -103,7 +113,7 @@ class Sources:
         return set(self._names.values())
 
     def name(self, key: int) -> Address:
-        """The address of a rank or a group of a bound job."""
+        """The address of a peer or a group of a bound job."""
         return self._names[key]
 
     def register(self, port: Port) -> None:

@@ -14,7 +14,9 @@ from inagg_wire.layout import HEADER_BYTES, UDP_PAYLOAD_BYTES_MAX
 
 from .deferred_sum import HELD_WORKERS, emit_held, hold_nat4, hold_nat8, range_of_levels, unpack_nat4
 from .kernels import NAT8, Array, absorb, add_nat8, emit
+from .peers import PARENT
 from .state import BYTES_IN, BYTES_OUT, DATAGRAMS_IN, DATAGRAMS_OUT, NOTICES, Counts, Jobs, Noise, Out, Slots, Tables
+from .uplink import gather, is_asked_for, slot_below, take_result, write_partial
 from .validation import (
     DUPLICATE,
     FORMAT_AT,
@@ -32,6 +34,8 @@ from .validation import (
     STALE,
     WRONG_OP,
     malformed,
+    put_u16,
+    put_u32,
     u16,
     u32,
     unbound,
@@ -42,8 +46,9 @@ RUN_DATAGRAMS = 64
 RUN_BYTES = UDP_PAYLOAD_BYTES_MAX
 """Bytes of one run."""
 
-ABSORBED, COMPLETE, RESEND = 0, -1, -2
-"""What became of a contribution that is not dropped."""
+ABSORBED, COMPLETE, RESEND, UP, UP_AGAIN = 0, -1, -2, -3, -4
+"""What became of a datagram that is not dropped: it is in the sum, or its part of the result is here; with it, the
+result is there for all children; the child gets the result again; the sum goes up to the parent, or does so again."""
 
 CRC_TABLE = np.zeros(256, np.uint32)
 for _byte in range(256):
@@ -90,33 +95,34 @@ def row_of_slot(slot: int, row: int, jobs: Any, slots: Any) -> Any:
 
 
 @inline
-def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: Any, counts: Any) -> int:
+def contribute(d: Array, row: int, child: int, now: float, jobs: Any, slots: Any, counts: Any) -> int:
     """Take a contribution that fits its binding: the protocol of the design. A `Reason`, or what became of it."""
     op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
+    full, up_full = jobs.table[row].full, jobs.table[row].up_full
     if generation < slots.tag[slot]:
-        counts.jobs[row].stale[worker] += 1
+        counts.jobs[row].stale[child] += 1
         return STALE
     if generation > slots.tag[slot]:
-        if generation != slots.tag[slot] + 1 or slots.seen[slot] != jobs.table[row].full:
+        if generation != slots.tag[slot] + 1 or slots.seen[slot] != full or slots.here[slot] != up_full:
             return OUTSIDE_WINDOW
         slots.tag[slot] = generation
-        slots.seen[slot] = 0
-    before, bit = np.int64(slots.seen[slot]), 1 << worker
+        slots.seen[slot] = slots.here[slot] = slots.asked[slot] = 0
+    before, bit = np.int64(slots.seen[slot]), 1 << child
     if before != 0 and op != slots.op[slot]:
         return WRONG_OP
     if before & bit:
-        if before != jobs.table[row].full:
-            counts.jobs[row].duplicates[worker] += 1
-            return DUPLICATE
-        counts.jobs[row].resends[worker] += 1
-        return RESEND
+        if before == full and slots.here[slot] == up_full:
+            counts.jobs[row].resends[child] += 1
+            return RESEND
+        counts.jobs[row].duplicates[child] += 1
+        return UP_AGAIN if before == full and is_asked_for(slot, bit, slots) else DUPLICATE
     if before == 0:
         slots.op[slot] = op
         slots.since[slot] = now
     slots.seen[slot] = before | bit
-    counts.jobs[row].contributions[worker] += 1
+    counts.jobs[row].contributions[child] += 1
     lanes, levels, payload = jobs.table[row].lanes[op], jobs.table[row].levels[op], d[HEADER_BYTES:]
-    held, complete = jobs.table[row].held[op], before | bit == jobs.table[row].full
+    held, complete = jobs.table[row].held[op], before | bit == full
     acc = slots.acc[row_of_slot(slot, row, jobs, slots)]
     if held == 0:
         counts.jobs[row].invalid_codes += absorb(jobs.table[row].encoding[op], acc, payload, lanes, before == 0, levels)
@@ -131,26 +137,37 @@ def contribute(d: Array, row: int, worker: int, now: float, jobs: Any, slots: An
             hold_nat4(codes[contributions * lanes // 2 :], payload, lanes)
     if not complete:
         return ABSORBED
+    if up_full != 0:
+        return UP
     counts.jobs[row].results += 1
     return COMPLETE
 
 
 @inline
 def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: Any, noise: Noise) -> None:
-    """The result of the slot that contribution ``d`` names, into ``to``."""
+    """The result of the slot that ``d`` names, a contribution or the last part of a result of the parent's."""
     op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
+    if d[KIND_AT] == RESULT:
+        slot = slot_below(d, row, jobs)
     copy(to, d, HEADER_BYTES)
     to[KIND_AT] = RESULT
     to[FORMAT_AT] = jobs.table[row].result_encoding[op]
+    put_u16(to, LANES_AT, jobs.table[row].lanes[op])
+    put_u32(to, SLOT_AT, slot)
     payload, size, at = to[HEADER_BYTES:], jobs.table[row].result_bytes[op] - HEADER_BYTES, np.int64(slots.row[slot])
     if at < 0:
         copy(payload, slots.results[slot], size)
         return
-    word = np.uint32(group_0_word(jobs.table[row].seed, slot, generation))
+    # A block that comes in parts has the noise of the slot and the lanes that it has where it comes in one.
+    bits = jobs.table[row].part_bits
+    word = np.uint32(group_0_word(jobs.table[row].seed, slot >> bits, generation))
+    words = noise.lanes[(slot & ((1 << bits) - 1)) * jobs.table[row].lanes[op] :]
     encoding, lanes, shift = jobs.table[row].result_encoding[op], jobs.table[row].lanes[op], jobs.table[row].shift[op]
-    held, levels, others = jobs.table[row].held[op], jobs.table[row].levels[op], jobs.table[row].workers - 1
+    held, levels, others = jobs.table[row].held[op], jobs.table[row].levels[op], jobs.table[row].children - 1
     # What is held is kept only until here: ``d`` is the last contribution, which is held nowhere.
-    if held == NAT8:
+    if jobs.table[row].up_full != 0:
+        gather(payload, slot, op, row, jobs, slots)
+    elif held == NAT8:
         codes, last = slots.acc[at].view(np.uint8), d[HEADER_BYTES:]
         lowest, highest = range_of_levels(last, lanes)
         if highest > levels:
@@ -164,9 +181,9 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
         for i in range(others):
             unpack_nat4(slots.codes, slots.acc[at].view(np.uint8)[i * lanes // 2 :], lanes)
             add_nat8(slots.sums, slots.codes, lanes, False, levels)
-        emit(encoding, payload, slots.sums, lanes, noise.lanes, word, shift)
+        emit(encoding, payload, slots.sums, lanes, words, word, shift)
     else:
-        emit(encoding, payload, slots.acc[at], lanes, noise.lanes, word, shift)
+        emit(encoding, payload, slots.acc[at], lanes, words, word, shift)
     if size <= slots.results.shape[1]:
         if held != NAT8:  # else it is there
             copy(slots.results[slot], payload, size)
@@ -180,10 +197,21 @@ def write_notice(to: Array, d: Array, why: int) -> None:
     """The notice that contribution ``d`` was refused, into ``to``."""
     copy(to, d, HEADER_BYTES)
     to[KIND_AT] = NOTICE
-    to[LANES_AT] = 0
-    to[LANES_AT + 1] = 0
-    to[REASON_AT] = np.uint8(why >> 8)
-    to[REASON_AT + 1] = np.uint8(why)
+    put_u16(to, LANES_AT, 0)
+    put_u16(to, REASON_AT, why)
+
+
+@inline
+def room_for(out: Out, run: int, row: int, to: int, size: int) -> int:
+    """The number of the run, at ``run`` or after it, for one more datagram of ``size`` bytes for ``to``; counts it."""
+    last = out.runs[run]
+    full = run < 0 or last.count == RUN_DATAGRAMS or (last.count + 1) * size > RUN_BYTES
+    if full or last.row != row or last.to != to or last.size != size:
+        run += 1
+        last = out.runs[run]
+        last.row, last.to, last.size, last.count = row, to, size, 0
+    last.count += 1
+    return run
 
 
 @jit
@@ -201,45 +229,61 @@ def receive(
 ) -> tuple[int, int]:
     """Take the datagrams of ``size`` bytes in ``data`` from number ``first`` on, all from one source.
 
-    ``ranks``: int8, by job row, the rank that this source has in that job, or -1. Returns how many datagrams are taken
+    ``ranks``: int8, by job row, who this source is in that job, see `Peers.ranks`. Returns how many datagrams are taken
     (all, unless ``out`` filled up: then send it and call again) and how many runs are in ``out``.
     """
     total, run, at = len(data) // size, -1, 0
     for i in range(first, total):
         d = data[i * size : (i + 1) * size]
         row: Any = -1
-        worker: Any = -1
+        child: Any = -1
         why = malformed(d)
         if why == 0:
             row = np.int64(jobs.row[u16(d, JOB_AT)])
-            worker = np.int64(ranks[row]) if row >= 0 else -1
-            why = unbound(d, row, worker, jobs)
+            child = np.int64(ranks[row]) if row >= 0 else -1
+            why = unbound(d, row, child, jobs)
         # Make sure of room for what it can cause before it changes anything.
-        room = HEADER_BYTES if why else jobs.table[row].result_bytes[d[OP_AT]]
-        if run + 1 == len(out.runs) or at + room > len(out.buffer):
-            return i, run + 1
+        room, datagrams, op = HEADER_BYTES, 1, np.int64(d[OP_AT]) if why == 0 else 0
         if why == 0:
-            counts.jobs[row].bytes_in[worker] += size
-            why = contribute(d, row, worker, now, jobs, slots, counts)
-        if why > 0:
-            counts.drops[why] += 1
-        if why == ABSORBED or (why > 0 and not NOTICED_REASONS[why]):
+            datagrams = 1 << jobs.table[row].up_bits
+            room = max(jobs.table[row].result_bytes[op], datagrams * jobs.table[row].up_bytes[op])
+        if run + datagrams >= len(out.runs) or at + room > len(out.buffer):
+            return i, run + 1
+        if why == 0 and child == PARENT:
+            slot = slot_below(d, row, jobs)
+            why = take_result(d, row, jobs, slots)
+            if why == 0 and slots.here[slot] == jobs.table[row].up_full:
+                counts.jobs[row].results += 1
+                why = COMPLETE
+        elif why == 0:
+            counts.jobs[row].bytes_in[child] += size
+            why = contribute(d, row, child, now, jobs, slots, counts)
+        if why > 0 or why == UP_AGAIN:
+            counts.drops[why if why > 0 else DUPLICATE] += 1
+        if why == ABSORBED or (why > 0 and (not NOTICED_REASONS[why] or child == PARENT)):
+            continue
+        if why in (UP, UP_AGAIN):
+            slot = u32(d, SLOT_AT)
+            for part in range(1 << jobs.table[row].up_bits):
+                if slots.here[slot] >> part & 1:
+                    continue
+                if why == UP:
+                    counts.jobs[row].partials += 1
+                else:
+                    counts.jobs[row].partials_again += 1
+                write_partial(out.buffer[at:], d, part, row, jobs, slots, noise)
+                run = room_for(out, run, row, PARENT, jobs.table[row].up_bytes[op])
+                at += jobs.table[row].up_bytes[op]
             continue
         if why > 0:
             counts.drops[NOTICES] += 1
-            to, bytes_out = worker, HEADER_BYTES
+            to, bytes_out = child, HEADER_BYTES
             write_notice(out.buffer[at:], d, why)
         else:
-            to, bytes_out = (worker if why == RESEND else -1), jobs.table[row].result_bytes[d[OP_AT]]
+            to, bytes_out = (child if why == RESEND else -1), jobs.table[row].result_bytes[op]
             write_result(out.buffer[at:], d, row, jobs, slots, counts, noise)
+        run = room_for(out, run, row, to, bytes_out)
         at += bytes_out
-        last = out.runs[run]
-        full = run < 0 or last.count == RUN_DATAGRAMS or (last.count + 1) * bytes_out > RUN_BYTES
-        if full or last.row != row or last.worker != to or last.size != bytes_out:
-            run += 1
-            last = out.runs[run]
-            last.row, last.worker, last.size, last.count = row, to, bytes_out, 0
-        last.count += 1
     return total, run + 1
 
 
@@ -252,14 +296,14 @@ def take_batch(data: Array, size: int, first: int, now: float, source: int, t: T
     for i in range(runs):
         run, to = out.runs[i], out.to[i]
         run.copies = 1
-        if run.worker >= 0:
-            to[0] = t.peers.address[run.row, run.worker]
+        if run.to >= 0:
+            to[0] = t.peers.address[run.row, run.to]
         elif t.peers.group[run.row] != 0:
             to[0] = t.peers.group[run.row]
         else:
-            run.copies = t.jobs.table[run.row].workers
-            for rank in range(run.copies):
-                to[rank] = t.peers.address[run.row, rank]
+            run.copies = t.jobs.table[run.row].children
+            for child in range(run.copies):
+                to[child] = t.peers.address[run.row, child]
         t.flow[DATAGRAMS_OUT] += run.count * run.copies
         t.flow[BYTES_OUT] += run.count * run.copies * run.size
     return taken, runs

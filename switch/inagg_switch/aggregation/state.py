@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inagg_wire.errors import Reason
-from inagg_wire.formats import WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX
 from inagg_wire.layout import Op
 from inagg_wire.noise import GROUP_LANES, group_table
 
@@ -33,6 +33,10 @@ class Slots(NamedTuple):
     """uint8: the op of those contributions."""
     since: Any
     """float64: when the first of them came, in seconds of the caller's clock; for `inagg why` only."""
+    here: Any
+    """uint32: bitmap of the parts of the result that the parent has sent; all of them at once where there is none."""
+    asked: Any
+    """uint32: bitmap of the children who have repeated their contribution since the partial sum went up last."""
     row: Any
     """int32: the row of ``acc`` that has the contributions; -1 if there is none, as before the first has come, and when
     the sum is complete and its result is in ``results``."""
@@ -52,25 +56,30 @@ class Slots(NamedTuple):
 
 
 JOB = np.dtype(
-    [(name, np.int64) for name in ("token", "base", "mask", "full", "seed", "workers", "free")]
+    [(name, np.int64) for name in ("token", "base", "mask", "full", "seed", "children", "free")]
+    + [(name, np.int64) for name in ("part_bits", "up_base", "up_mask", "up_bits", "up_full")]
     + [
         (name, np.int64, OPS)
         for name in ("levels", "shift", "encoding", "lanes", "result_encoding", "result_bytes", "held")
     ]
+    + [(name, np.int64, OPS) for name in ("up_encoding", "up_lanes", "up_bytes", "part_bytes")]
 )
 """A binding. ``mask`` is the number of slots less one: a slot s is in the lease if ``s & ~mask == base``.
-``free``: how many rows no slot has, see `Slots`. From ``levels`` on, what depends on the op, by op. ``held``: the
-encoding of the codes, if slots keep them as they came, or 0: see `inagg_switch.aggregation.deferred_sum`."""
+``free``: how many rows no slot has, see `Slots`. ``part_bits``: log2 of `Binding.parts`. ``up_base``, ``up_mask``: the
+lease at the parent, as above; ``up_bits``: log2 of `Uplink.parts`; ``up_full``: the bitmap of that many parts, or 0
+where there is no parent. From ``levels`` on, what depends on the op, by op. ``held``: the encoding of the codes, if
+slots keep them as they came, or 0: see `inagg_switch.aggregation.deferred_sum`. ``up_encoding``, ``up_lanes``,
+``up_bytes``: of a partial sum; ``part_bytes``: of the payload of one part of a result."""
 
 COUNT = np.dtype(
-    [(name, np.int64, WORKERS_MAX) for name in ("contributions", "duplicates", "resends", "stale", "bytes_in")]
-    + [("results", np.int64), ("invalid_codes", np.int64)]
+    [(name, np.int64, CHILDREN_MAX) for name in ("contributions", "duplicates", "resends", "stale", "bytes_in")]
+    + [(name, np.int64) for name in ("results", "invalid_codes", "partials", "partials_again")]
 )
-"""Counters of a job; those of workers by rank."""
+"""Counters of a job; those of children by number."""
 
-RUN = np.dtype([(name, np.int64) for name in ("row", "worker", "size", "count", "copies")])
-"""Datagrams of equal ``size`` and destination: the job's row, and the rank to send to, or -1 for all of its ranks; to
-how many addresses they go."""
+RUN = np.dtype([(name, np.int64) for name in ("row", "to", "size", "count", "copies")])
+"""Datagrams of equal ``size`` and destination: the job's row, and the child to send to, `PARENT`, or -1 for all
+children; to how many addresses they go."""
 
 # Records and not an array for each column, since Numba takes a tenth of a microsecond for every array that it is given.
 
@@ -95,7 +104,7 @@ class Counts(NamedTuple):
 
 class Out(NamedTuple):
     """Datagrams to send: ``buffer`` (uint8) holds them back to back, in ``runs`` (`RUN`); ``to``: int64, (runs,
-    `WORKERS_MAX`), where each of them goes."""
+    `CHILDREN_MAX`), where each of them goes."""
 
     buffer: Any
     runs: Any
@@ -136,6 +145,8 @@ def make_slots(slots: int, lanes: int) -> Slots:
         seen=np.zeros(slots, np.uint32),
         op=np.zeros(slots, np.uint8),
         since=np.zeros(slots, np.float64),
+        here=np.zeros(slots, np.uint32),
+        asked=np.zeros(slots, np.uint32),
         row=np.full(slots, -1, np.int32),
         lowest=np.zeros(slots, np.uint8),
         highest=np.zeros(slots, np.uint8),
@@ -165,4 +176,4 @@ def make_counts(rows: int) -> Counts:
 
 def make_out(size_bytes: int, runs: int) -> Out:
     """Room for ``size_bytes`` of datagrams in at most ``runs`` runs."""
-    return Out(np.zeros(size_bytes, np.uint8), np.zeros(runs, RUN), np.zeros((runs, WORKERS_MAX), np.int64))
+    return Out(np.zeros(size_bytes, np.uint8), np.zeros(runs, RUN), np.zeros((runs, CHILDREN_MAX), np.int64))

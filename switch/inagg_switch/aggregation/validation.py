@@ -26,6 +26,7 @@ from inagg_wire.layout import (
 )
 
 from .kernels import Array
+from .peers import PARENT
 
 # Offsets as the kernel reads them; `layout.FIELDS` is where they are declared.
 KIND_AT, OP_AT, FORMAT_AT, LANES_AT, JOB_AT, REASON_AT, TOKEN_AT, SLOT_AT, GENERATION_AT = 3, 4, 5, 6, 8, 10, 12, 16, 20
@@ -55,6 +56,18 @@ def u16(data: Array, at: int) -> Any:
 @inline
 def u32(data: Array, at: int) -> Any:
     return u16(data, at) << 16 | u16(data, at + 2)
+
+
+@inline
+def put_u16(data: Array, at: int, value: int) -> None:
+    data[at] = np.uint8(value >> 8)
+    data[at + 1] = np.uint8(value)
+
+
+@inline
+def put_u32(data: Array, at: int, value: int) -> None:
+    put_u16(data, at, value >> 16)
+    put_u16(data, at + 2, value)
 
 
 @inline
@@ -97,21 +110,26 @@ def malformed(d: Array) -> int:
 
 
 @inline
-def unbound(d: Array, row: int, worker: int, jobs: Any) -> int:
-    """The `Reason` for which a valid datagram does not fit the binding in ``row``; 0 if it fits."""
-    if d[KIND_AT] != CONTRIBUTION:
+def unbound(d: Array, row: int, child: int, jobs: Any) -> int:
+    """The `Reason` for which a valid datagram does not fit the binding in ``row``; 0 if it fits. ``child``: its source
+    among those of the job, see `Peers.ranks`."""
+    from_parent = child == PARENT and d[KIND_AT] == RESULT
+    if d[KIND_AT] != CONTRIBUTION and not from_parent:
         return WRONG_KIND
     if row < 0:
         return UNKNOWN_JOB
-    if worker < 0:
+    if child < 0 or (child == PARENT and not from_parent):
         return UNKNOWN_SOURCE
     if u32(d, TOKEN_AT) != jobs.table[row].token:
         return WRONG_TOKEN
     op = d[OP_AT]
-    if d[FORMAT_AT] != jobs.table[row].encoding[op]:
+    if d[FORMAT_AT] != (jobs.table[row].result_encoding[op] if from_parent else jobs.table[row].encoding[op]):
         return WRONG_FORMAT
-    if u16(d, LANES_AT) != jobs.table[row].lanes[op]:
+    if u16(d, LANES_AT) != (jobs.table[row].up_lanes[op] if from_parent else jobs.table[row].lanes[op]):
         return WRONG_LANES
-    if u32(d, SLOT_AT) & ~jobs.table[row].mask != jobs.table[row].base:
+    mask, base = jobs.table[row].mask, jobs.table[row].base
+    if from_parent:
+        mask, base = jobs.table[row].up_mask, jobs.table[row].up_base
+    if u32(d, SLOT_AT) & ~mask != base:
         return SLOT_OUTSIDE_LEASE
     return 0

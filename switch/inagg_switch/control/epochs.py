@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from inagg_wire.noise import seed_for_lease
 from inagg_wire.slots import Lease
 
-from ..driver import Address, Binding
+from ..binding import Address, Binding
 from .admission import JobSpec
 from .events import Epoch
 from .members import JoinRequest
@@ -39,7 +39,7 @@ def prepare(
             lanes=spec.lanes,
             lease=lease,
             seed=seed_for_lease(seed, lease.base),
-            workers=tuple(request.addresses[shard] for request in claims),
+            children=tuple(request.addresses[shard] for request in claims),
             resume_block=min(request.next_block(shard) for request in claims),
             group=groups[shard] if listening else None,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ..driver import Binding
+from ..binding import Binding
 from .refusals import ControlError
 
 

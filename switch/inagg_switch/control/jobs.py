@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..driver import Address
+from ..binding import Address
 from . import events as ev
 from .admission import JobSpec
 from .epochs import prepare

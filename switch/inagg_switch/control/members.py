@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from inagg_wire.slots import Lease
 
-from ..driver import Address
+from ..binding import Address
 from .states import ALIVE, MEMBER_TRANSITIONS, MemberState, MemberTrigger
 
 

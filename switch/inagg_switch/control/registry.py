@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..driver import Address, Limits, Shard
+from ..binding import Address
+from ..driver import Limits, Shard
 from ..multicast_groups import group_of
 from . import events as ev
 from .admission import JobSpec, no_room

@@ -7,12 +7,13 @@ the program cannot add up itself (bytes sent, invalid lanes) follows from what i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from inagg_wire.errors import Reason
 from inagg_wire.layout import HEADER_BYTES, Op
 
-from ..driver import Binding, Counters, JobCounters
+from ..binding import Binding
+from ..driver import Counters, JobCounters
 from .entries import ROW_WORKERS
 from .plane import Cell, Count
 
@@ -65,8 +66,9 @@ def job_counters(row: int, workers: int, read: Read) -> JobCounters:
         for field, name in BY_RANK.items()
     }
     bytes_in = [payload_bytes(count) for count in by_rank.pop("bytes_in")]
+    packets: dict[str, Any] = {field: [count.packets for count in counts] for field, counts in by_rank.items()}
     return JobCounters(
-        **{field: [count.packets for count in counts] for field, counts in by_rank.items()},
+        **packets,
         bytes_in=bytes_in,
         results=read(Cell("results", row)).packets,
         invalid_codes=sum(
@@ -121,8 +123,9 @@ def add(total: JobCounters, more: JobCounters) -> JobCounters:
         n = max(len(a), len(b))
         return [x + y for x, y in zip(a + [0] * (n - len(a)), b + [0] * (n - len(b)), strict=True)]
 
+    lists: dict[str, Any] = {field: by_rank(getattr(total, field), getattr(more, field)) for field in BY_RANK}
     return JobCounters(
-        **{field: by_rank(getattr(total, field), getattr(more, field)) for field in BY_RANK},
+        **lists,
         results=total.results + more.results,
         invalid_codes=total.invalid_codes + more.invalid_codes,
     )

@@ -11,17 +11,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from inagg_wire.errors import Reason
-from inagg_wire.formats import WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX
 from inagg_wire.layout import Op
 
-from ..driver import Binding, DriverError
+from ..binding import Binding
+from ..driver import DriverError
 from .network import Host, Network, number
 from .plane import Entry, Group, Masked, Replica
 
 FLOOD_GROUP: Final = 1
 """The multicast group of frames whose destination is not known."""
 
-ROW_WORKERS: Final = WORKERS_MAX
+ROW_WORKERS: Final = CHILDREN_MAX
 """A job's worker counters stand at row * ROW_WORKERS + rank."""
 
 BITS: Final = {
@@ -70,8 +71,8 @@ def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tup
     ``row``: the job's place in arrays of counters. ``epoch``: a number that no other epoch had since the program was
     loaded; slots that hold another one count as cleared. Raises `DriverError` if a worker is behind no known port.
     """
-    hosts = tuple(_host(network, address) for address, _ in binding.workers)
-    workers = tuple(zip(hosts, (port for _, port in binding.workers), strict=True))
+    hosts = tuple(_host(network, address) for address, _ in binding.children)
+    workers = tuple(zip(hosts, (port for _, port in binding.children), strict=True))
     first = row * ROW_WORKERS
     group = FLOOD_GROUP + 1 + row
     replicas = tuple(Replica(host.port, first + rank + 1) for rank, host in enumerate(hosts))
@@ -115,7 +116,7 @@ def _key_of_op(binding: Binding, op: Op) -> dict[str, int | Masked]:
 
 def _numbers(binding: Binding, op: Op, epoch: int, group: int) -> tuple[tuple[str, int], ...]:
     """What the arithmetic of ``op`` needs."""
-    fmt, n = binding.format, len(binding.workers)
+    fmt, n = binding.format, binding.world
     return (
         ("epoch", epoch),
         ("generation", binding.lease.generation(binding.resume_block)),

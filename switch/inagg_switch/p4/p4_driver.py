@@ -12,7 +12,8 @@ from inagg_wire.formats import FORMATS
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.slots import Lease
 
-from ..driver import Address, Binding, Counters, DriverError, JobCounters, Limits, Shard, SlotWait
+from ..binding import Address, Binding
+from ..driver import Counters, DriverError, JobCounters, Limits, Shard, SlotWait
 from . import counters as counting
 from .builds import Build
 from .network import Network
@@ -144,7 +145,7 @@ class P4Driver:
         read = counting.since(job.start, now)
         datagrams, sent_bytes = self._program.results_sent(job.row, job.binding, read)
         self._out = self._out[0] + datagrams, self._out[1] + sent_bytes
-        return counting.add(job.counted, self._program.job_counters(job.row, len(job.binding.workers), read))
+        return counting.add(job.counted, self._program.job_counters(job.row, len(job.binding.children), read))
 
     def _check(self, shard: int, binding: Binding) -> None:
         self._only(shard)
@@ -157,7 +158,7 @@ class P4Driver:
             raise DriverError(f"{binding.lanes} lanes: the program {build.name} has {build.lanes}")
         if self._program.all_lanes and binding.lanes != build.lanes:
             raise DriverError(f"{binding.lanes} lanes: jobs of the program {build.name} have exactly {build.lanes}")
-        if len(set(binding.workers)) != len(binding.workers):
+        if len(set(binding.children)) != len(binding.children):
             raise DriverError("two ranks have the same address; each needs a socket of its own")
         for number, other in self._jobs.items():
             if number != binding.job and _overlap(other.binding, binding):
@@ -179,7 +180,7 @@ class P4Driver:
         self._only(shard)
         cells = [*self._program.switch_cells()]
         for job in self._jobs.values():
-            cells += self._program.job_cells(job.row, len(job.binding.workers))
+            cells += self._program.job_cells(job.row, len(job.binding.children))
         now = self._plane.counts(cells)
         counters = self._program.switch_counters(now.__getitem__)
         counters.datagrams_out += self._out[0]
@@ -189,7 +190,7 @@ class P4Driver:
             datagrams, sent_bytes = self._program.results_sent(job.row, job.binding, read)
             counters.datagrams_out += datagrams
             counters.bytes_out += sent_bytes
-            mine = self._program.job_counters(job.row, len(job.binding.workers), read)
+            mine = self._program.job_counters(job.row, len(job.binding.children), read)
             counters.jobs[number] = counting.add(job.counted, mine)
         return counters
 
@@ -214,7 +215,7 @@ class P4Driver:
             if generation != state.tag:
                 first_s = now
             bound.waits[slot] = state.tag, first_s
-            missing = tuple(rank for rank in range(len(bound.binding.workers)) if not state.seen >> rank & 1)
+            missing = tuple(rank for rank in range(len(bound.binding.children)) if not state.seen >> rank & 1)
             found.append(SlotWait(slot, state.tag, missing, now - first_s))
         found.sort(key=lambda wait: -wait.waiting_s)
         return len(found), found[:limit]

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from inagg_wire.formats import WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX
 
-from ..driver import Binding, Counters, JobCounters
+from ..binding import Binding
+from ..driver import Counters, JobCounters
 from . import counters as counting
 from . import entries
 from .counters import Read
@@ -37,7 +38,7 @@ class Program:
 
 
 BMV2: Final = Program(
-    WORKERS_MAX,
+    CHILDREN_MAX,
     False,
     None,
     entries.base_entries,

@@ -9,6 +9,7 @@ from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.errors import AdmissionError
 from inagg_wire.slots import Lease
 
+from ..binding import Address
 from ..control import events as ev
 from ..control.admission import JobSpec, check
 from ..control.jobs import Job
@@ -18,7 +19,7 @@ from ..control.refusals import Code, ControlError
 from ..control.registry import Ended
 from ..control.states import MemberState
 from ..control.text import printable
-from ..driver import Address, Limits, Shard
+from ..driver import Limits, Shard
 
 # ------------------------------------------------------------------------------------------ from messages
 

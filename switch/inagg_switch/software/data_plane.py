@@ -10,7 +10,8 @@ from typing import Protocol
 from inagg_link import Link
 
 from ..aggregation.aggregator import Aggregator
-from ..driver import Binding, Counters, SlotWait
+from ..binding import Binding
+from ..driver import Counters, SlotWait
 from .loop import Pump
 
 COMMANDS_EVERY_S = 0.001

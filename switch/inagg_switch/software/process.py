@@ -18,11 +18,12 @@ import numpy as np
 from inagg_link import CaptureLink, FaultLink, Faults, Link, UdpLink
 from inagg_link.first_start import Unit, compile_all, telling
 from inagg_wire.errors import Reason
-from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX, FORMATS
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from ..aggregation.aggregator import Aggregator
-from ..driver import Address, Binding, Counters, DriverError
+from ..binding import Address, Binding
+from ..driver import Counters, DriverError
 from ..multicast_groups import AUTO
 from .data_plane import DataPlane
 from .loop import Pump
@@ -70,7 +71,7 @@ class SoftwareConfig:
     @property
     def lanes(self) -> int:
         """The most lanes that any format can put into such datagrams."""
-        return max(f.max_lanes(n, self.datagram_bytes) for f in FORMATS.values() for n in range(1, WORKERS_MAX + 1))
+        return max(f.max_lanes(n, self.datagram_bytes) for f in FORMATS.values() for n in range(1, CHILDREN_MAX + 1))
 
     def capture_of(self, shard: int) -> Path | None:
         """Where shard number ``shard`` records: ``run.pcap``, ``run.shard1.pcap``, ...; when it was started again,

@@ -16,7 +16,8 @@ from inagg_link import CaptureLink
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
-from ..driver import Binding, Counters
+from ..binding import Binding
+from ..driver import Counters
 
 VERSION = 2
 
@@ -45,7 +46,7 @@ def binding_fields(binding: Binding) -> dict[str, Any]:
         "base": binding.lease.base,
         "slots": binding.lease.slots,
         "seed": binding.seed,
-        "workers": [list(address) for address in binding.workers],
+        "workers": [list(address) for address in binding.children],
         "resume_block": binding.resume_block,
         **group,
     }
@@ -60,7 +61,7 @@ def binding_from(fields: Mapping[str, Any]) -> Binding:
         lanes=fields["lanes"],
         lease=Lease(fields["base"], fields["slots"]),
         seed=fields["seed"],
-        workers=tuple((str(host), int(port)) for host, port in fields["workers"]),
+        children=tuple((str(host), int(port)) for host, port in fields["workers"]),
         resume_block=fields["resume_block"],
         group=(str(fields["group"][0]), int(fields["group"][1])) if "group" in fields else None,
     )

@@ -14,9 +14,10 @@ from typing import Any
 
 from inagg_link import canonical
 from inagg_link.first_start import Progress
-from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
-from ..driver import Address, Binding, Counters, DriverError, Limits, Shard, SlotWait
+from ..binding import Address, Binding
+from ..driver import Counters, DriverError, Limits, Shard, SlotWait
 from .process import PARENTS_SIGNALS, Compiling, SoftwareConfig, Started, serve
 
 log = logging.getLogger("inagg")
@@ -36,7 +37,7 @@ class SoftwareDriver:
 
     def __init__(self, config: SoftwareConfig | None = None) -> None:
         self.config = config = config or SoftwareConfig()
-        self.limits = Limits(frozenset(FORMATS), WORKERS_MAX, config.lanes, config.datagram_bytes, config.slots)
+        self.limits = Limits(frozenset(FORMATS), CHILDREN_MAX, config.lanes, config.datagram_bytes, config.slots)
         self._shards: list[_ShardProcess] = []
         try:
             for index in range(config.shards):
@@ -57,8 +58,8 @@ class SoftwareDriver:
 
     def bind(self, shard: int, binding: Binding) -> None:
         """See `Driver.bind`."""
-        workers = tuple(canonical(address) for address in binding.workers)
-        self._shards[shard].ask("bind", replace(binding, workers=workers))
+        workers = tuple(canonical(address) for address in binding.children)
+        self._shards[shard].ask("bind", replace(binding, children=workers))
 
     def unbind(self, shard: int, job: int) -> None:
         """See `Driver.unbind`."""

@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..bench.step_command import LinkRate, compute_of, compute_options
 from ..profiles import NAMES
@@ -32,7 +32,7 @@ PLACEMENTS = ("own-machines", "one-machine")
 @click.command()
 @click.option("--model", default="resnet50", show_default=True, type=click.Choice(NAMES), help="What is trained.")
 @click.option("--link", default="1gbit", show_default=True, type=LinkRate(), help="The network of each worker.")
-@click.option("--workers", default=8, show_default=True, type=click.IntRange(2, WORKERS_MAX), help="How many.")
+@click.option("--workers", default=8, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="How many.")
 @click.option(
     "--format", "formats", multiple=True, type=click.Choice(list(FORMATS)), help="Only these formats (repeatable)."
 )

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from inagg_switch.p4.builds import builds
-from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..bmv2 import WINDOW
 from .allreduce import Ranks
@@ -21,7 +21,7 @@ RUNS = 3
 
 
 @click.command()
-@click.option("--workers", default=2, show_default=True, type=click.IntRange(1, WORKERS_MAX))
+@click.option("--workers", default=2, show_default=True, type=click.IntRange(1, CHILDREN_MAX))
 @click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
 @click.option("--lanes", multiple=True, type=int, metavar="N", help="Only programs of so many lanes; may be repeated.")
 @click.option("--window", default=WINDOW, show_default=True, help="Blocks that a worker may have on their way.")

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from inagg_wire.formats import FORMATS, WORKERS_MAX, job_format
+from inagg_wire.formats import CHILDREN_MAX, FORMATS, job_format
 
 from ..bmv2 import program_for
 from ..report.option import report_option
@@ -67,8 +67,8 @@ class WorkerList(click.ParamType[list[int]]):
             workers = [int(part) for part in value.split(",")]
         except ValueError:
             self.fail(f"{value!r}: give numbers such as 2,4", param, ctx)
-        if not all(1 <= n <= WORKERS_MAX for n in workers):
-            self.fail(f"one switch serves 1 to {WORKERS_MAX} workers", param, ctx)
+        if not all(1 <= n <= CHILDREN_MAX for n in workers):
+            self.fail(f"one switch serves 1 to {CHILDREN_MAX} workers", param, ctx)
         return workers
 
 
@@ -206,7 +206,7 @@ def allreduce(
 
 
 @click.command()
-@click.option("--workers", default=4, show_default=True, type=click.IntRange(1, WORKERS_MAX), help="How many.")
+@click.option("--workers", default=4, show_default=True, type=click.IntRange(1, CHILDREN_MAX), help="How many.")
 @format_option
 @json_option
 def stages(workers: int, names: Sequence[str], as_json: bool) -> None:

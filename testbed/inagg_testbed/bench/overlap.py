@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..switch_process import SwitchProcess
 from .load import Child, crew
@@ -110,7 +110,7 @@ def _rank(connection: Connection, rank: int, workers: int, options: dict[str, An
 
 
 @click.command()
-@click.option("--workers", default=2, show_default=True, type=click.IntRange(2, WORKERS_MAX), help="Ranks.")
+@click.option("--workers", default=2, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="Ranks.")
 @click.option("--format", "name", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
 @click.option(
     "--trace-dir",

@@ -14,7 +14,7 @@ import numpy as np
 
 from inagg_link import Batch, UdpLink, datagrams_per_call
 from inagg_switch.aggregation.aggregator import Aggregator
-from inagg_switch.driver import Binding
+from inagg_switch.binding import Binding
 from inagg_wire.formats import JobFormat
 from inagg_wire.layout import Op, datagram_bytes
 from inagg_wire.slots import Lease, slots_for_window

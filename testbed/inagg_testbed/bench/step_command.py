@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from inagg_wire.formats import FORMATS, WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..profiles import NAMES, profile
 from ..report.option import report_option
@@ -87,7 +87,7 @@ def compute_of(model: str, batch: int | None, compute_ms: float | None, compute_
     type=LinkRate(),
     help="Links of workers, such as 1gbit (repeatable; root). [default: loopback]",
 )
-@click.option("--workers", default=8, show_default=True, type=click.IntRange(2, WORKERS_MAX), help="Worker processes.")
+@click.option("--workers", default=8, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="Worker processes.")
 @click.option(
     "--format",
     "formats",

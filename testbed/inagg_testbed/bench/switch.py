@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg_link import Batch, datagrams_per_call
-from inagg_switch.driver import Binding, Counters
+from inagg_switch.binding import Binding
+from inagg_switch.driver import Counters
 from inagg_switch.software.software_driver import SoftwareConfig, SoftwareDriver
 from inagg_wire.batch import allocate, payloads
 from inagg_wire.errors import Reason
@@ -87,7 +88,7 @@ class Replay:
         rng = np.random.default_rng(worker)
         for data in self._buffers:
             for payload in payloads(data, self.size):
-                codes = _payload(binding.format, len(binding.workers), binding.lanes, rng)
+                codes = _payload(binding.format, len(binding.children), binding.lanes, rng)
                 payload[:] = np.frombuffer(codes, np.uint8)
         self._batch_datagrams = batch_datagrams
         self._sent = 0

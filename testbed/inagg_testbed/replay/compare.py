@@ -14,7 +14,7 @@ from typing import Protocol
 
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.aggregation.model import Model
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_wire.errors import WireError
 from inagg_wire.header import parse
 from inagg_wire.layout import HEADER_BYTES

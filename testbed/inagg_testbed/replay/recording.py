@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg_link import NOTE, CapturedDatagram, CaptureError, note_record, read_capture
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_switch.software.recording import VERSION, binding_from, decode_note, encode_note
 
 

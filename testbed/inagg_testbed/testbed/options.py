@@ -12,7 +12,7 @@ import click
 
 from inagg_testbed.topology import TARGETS, target_entry
 from inagg_testbed.topology.link import UNSHAPED
-from inagg_testbed.topology.opening import WORKERS_MAX
+from inagg_testbed.topology.opening import CHILDREN_MAX
 from inagg_wire.formats import FORMATS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -110,7 +110,7 @@ def setup_options(command: Command) -> Command:
     for option in reversed(
         (
             click.option(
-                "--workers", default=4, show_default=True, type=click.IntRange(1, WORKERS_MAX), help="How many."
+                "--workers", default=4, show_default=True, type=click.IntRange(1, CHILDREN_MAX), help="How many."
             ),
             click.option(
                 "--link",

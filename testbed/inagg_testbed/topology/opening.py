@@ -16,7 +16,7 @@ from .link import LinkSpec
 from .processes import Process, end_all, processes_of
 from .state import PREFIX, State, check_name
 
-WORKERS_MAX = 32  # the most of one switch; so a byte of an address is enough
+CHILDREN_MAX = 32  # the most of one switch; so a byte of an address is enough
 NETWORK, MANAGEMENT = "10.77.0", "10.78.0"
 """The first three bytes of addresses on the links, and beside them; nobody outside our namespaces sees them."""
 SWITCH_BYTE = 254
@@ -119,8 +119,8 @@ def open_topology(
     status` says. Raises `TopologyError` without root, for a link that cannot be, for a name that is taken, and if the
     kernel lacks something.
     """
-    if not 1 <= workers <= WORKERS_MAX:
-        raise TopologyError(f"{workers} workers: one switch serves 1 to {WORKERS_MAX}")
+    if not 1 <= workers <= CHILDREN_MAX:
+        raise TopologyError(f"{workers} workers: one switch serves 1 to {CHILDREN_MAX}")
     try:
         spec = LinkSpec.parse(link) if isinstance(link, str) else link
     except ValueError as error:

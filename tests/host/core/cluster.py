@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from inagg_host.core import Engine, Epoch, Operation, ShardLease
 from inagg_switch.aggregation.aggregator import Aggregator
-from inagg_switch.driver import Binding
+from inagg_switch.binding import Binding
 from inagg_wire import header as wire
 from inagg_wire.formats import job_format
 from inagg_wire.header import Header

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.host.sim.search import Search
+from tests.host.sim.search import OneSwitch, Search
 from tests.host.sim.searches import Plan, describe, plans, two_tensors
 from tests.host.sim.switchml import VersionBitSwitch
 
@@ -39,7 +39,7 @@ def test_every_interleaving_of_a_larger_world_is_exact_and_ends(
 @pytest.mark.parametrize("everlasting", [True, False])
 def test_a_version_bit_in_place_of_generations_is_found(everlasting: bool) -> None:
     """SwitchML's: it takes a copy that is two uses of a slot late for a new contribution."""
-    search = Search(two_tensors(2), VersionBitSwitch, everlasting, repeated=1)
+    search = Search(two_tensors(2), OneSwitch(VersionBitSwitch), everlasting, repeated=1)
     with pytest.raises(AssertionError, match="is not the sum") as caught:
         search.run()
     assert "rank 0's block 0 (epoch 1) arrives" in str(caught.value)

@@ -21,7 +21,7 @@ from inagg_host.io.thread import Transport
 from inagg_host.stats import Counters
 from inagg_link import Link, LinkAround, UdpLink
 from inagg_switch.aggregation.aggregator import Aggregator
-from inagg_switch.driver import Binding
+from inagg_switch.binding import Binding
 from inagg_switch.software.data_plane import DataPlane
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType

@@ -16,7 +16,7 @@ from inagg_host.stats import Counters
 from inagg_link import Batch, UdpLink
 from inagg_link.sockopt import SOL_UDP, UDP_SEGMENT
 from inagg_switch.aggregation.aggregator import Aggregator, Send
-from inagg_switch.driver import Binding
+from inagg_switch.binding import Binding
 from inagg_wire import header as wire
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format

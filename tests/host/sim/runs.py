@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from .network import draw_weather
 from .simulation import Outcome, Pace, Restart, Simulation
+from .trees import Tree, draw_shape
 from .world import World, draw_world
 
 RUNS_PER_WORLD = 20
 """The reference is slow: its sums are worked out once for so many runs."""
 BLOCKS = 14
+TREES_FROM = 10_000_000
+"""Worlds of trees have numbers from here on: others than those of flat runs."""
 
 
 def make_run(seed: int, blocks: int = BLOCKS, trace: Callable[[str], None] | None = None) -> Simulation:
@@ -19,6 +23,16 @@ def make_run(seed: int, blocks: int = BLOCKS, trace: Callable[[str], None] | Non
     world, rng = draw_world(seed // RUNS_PER_WORLD, blocks), random.Random(seed)
     weather = draw_weather(rng)
     return Simulation(world, weather, seed, _draw_pace(rng, world), _draw_restarts(rng, world), trace)
+
+
+def make_tree_run(seed: int, blocks: int = BLOCKS, trace: Callable[[str], None] | None = None) -> Simulation:
+    """Run ``seed`` through a tree of switches, of which some forget all, too."""
+    world, rng = draw_world(TREES_FROM + seed // RUNS_PER_WORLD, blocks), random.Random(TREES_FROM + seed)
+    shape = draw_shape(rng, world.format, world.workers, world.lanes)
+    weather, pace = draw_weather(rng), _draw_pace(rng, world)
+    names = [None, *Tree(shape, world, 0, [("10.0.0.1", 1000 + rank) for rank in range(world.workers)]).nodes]
+    restarts = tuple(replace(restart, node=rng.choice(names)) for restart in _draw_restarts(rng, world))
+    return Simulation(world, weather, seed, pace, restarts, trace, shape)
 
 
 def _draw_pace(rng: random.Random, world: World) -> Pace:
@@ -40,9 +54,11 @@ def _draw_restarts(rng: random.Random, world: World) -> tuple[Restart, ...]:
     )
 
 
-def check_run(seed: int, blocks: int = BLOCKS, trace: Callable[[str], None] | None = None) -> Outcome:
+def check_run(
+    seed: int, blocks: int = BLOCKS, trace: Callable[[str], None] | None = None, *, tree: bool = False
+) -> Outcome:
     """Run ``seed`` and check all that must hold of it. Raises AssertionError, or what the engines raise."""
-    simulation = make_run(seed, blocks, trace)
+    simulation = (make_tree_run if tree else make_run)(seed, blocks, trace)
     outcome = simulation.run()
     check_bounds(simulation, outcome)
     return outcome
@@ -54,8 +70,9 @@ def check_bounds(simulation: Simulation, outcome: Outcome) -> None:
     A block comes to nothing with a probability that grows with the number of ranks, as all must send it. A rank that
     waits doubles its time-out from 2 ms to 0.25 s, so it sends again ten times in the first second, then four times.
     """
-    world, weather, pace = simulation.world, simulation.up.weather, simulation.pace
+    world, weather, pace, shape = simulation.world, simulation.up.weather, simulation.pace, simulation.shape
     bad, late_s = weather.bad, weather.late_s if weather.late + weather.repeated else 0.0
+    bad *= 1 + (shape.depth - 1) * shape.parts  # any part of it can be lost on any trunk
     once = world.blocks * world.workers * outcome.epochs
     waits_s = pace.straggler_s + pace.compute_s + late_s + weather.jitter_s
     expirations = 10 + 4 * waits_s
@@ -73,5 +90,5 @@ def check_bounds(simulation: Simulation, outcome: Outcome) -> None:
 
 def describe(simulation: Simulation) -> str:
     """What a run is about, in lines."""
-    lines = (simulation.world, simulation.up.weather, simulation.pace, *simulation.restarts)
+    lines = (simulation.world, simulation.shape, simulation.up.weather, simulation.pace, *simulation.restarts)
     return "\n".join(map(repr, lines))

@@ -15,6 +15,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -24,21 +25,26 @@ from inagg_host.core import Engine, Epoch, Operation, ShardLease
 from inagg_host.core.headers import KIND_AT, TOKEN_AT
 from inagg_host.core.state import OPERATIONS
 from inagg_switch.aggregation.aggregator import Aggregator
-from inagg_switch.driver import Binding
+from inagg_switch.binding import Address, Binding
+from inagg_switch.control.tree import Branch, bindings
 from inagg_wire.layout import HEADER_BYTES, Kind
+from inagg_wire.noise import seed_for_lease
+from inagg_wire.slots import Lease
 
 from .memory import Content, Memory
 from .watch import PLACE, PREFIX_BYTES
 from .world import World
 
 SWITCH = -1
+"""The root of the tree, or the only switch; further ones have -2, -3 and so on."""
 JOB = 7
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A datagram, or ``data`` None: something else that happens to a core, ``what``. ``rank``: who sends or gets it."""
+    """A datagram, or ``data`` None: something else that happens to a core, ``what``. ``to``: a rank or a switch;
+    ``rank``: who sends it, or gets it from a switch."""
 
     to: int
     rank: int
@@ -47,11 +53,11 @@ class Message:
 
 
 class Switch(Protocol):
-    """What is searched as the switch. `receive` gives datagrams with the ranks to send them to."""
+    """What is searched as a switch. `receive` gives datagrams with the ranks and switches to send them to."""
 
     token: int
 
-    def receive(self, data: bytes, rank: int) -> list[tuple[bytes, list[int]]]: ...
+    def receive(self, data: bytes, source: int) -> list[tuple[bytes, list[int]]]: ...
 
     def key(self) -> Hashable: ...
 
@@ -108,17 +114,21 @@ class Post:
 class RealSwitch:
     """The aggregator."""
 
-    def __init__(self, world: World, token: int, start: int) -> None:
-        self.token = token
-        self._addresses = [("10.0.0.1", rank) for rank in range(world.workers)]
-        self._aggregator = Aggregator(2 * world.lease.slots, world.lanes, 1)
-        workers = tuple(self._addresses)
-        self._aggregator.bind(Binding(JOB, token, world.format, world.lanes, world.lease, world.seed, workers, start))
+    def __init__(self, binding: Binding, slots: int, peers: dict[int, Address]) -> None:
+        """``peers``: the addresses of ranks and switches."""
+        self.token, self._peers = binding.token, peers
+        self._numbers = {address: number for number, address in peers.items()}
+        self._aggregator = Aggregator(slots, binding.lanes, 1)
+        self._aggregator.bind(binding)
 
-    def receive(self, data: bytes, rank: int) -> list[tuple[bytes, list[int]]]:
+    def receive(self, data: bytes, source: int) -> list[tuple[bytes, list[int]]]:
         buffer = np.frombuffer(bytearray(data), np.uint8)
-        sends = self._aggregator.receive(buffer, len(data), self._addresses[rank], 0.0)
-        return [(send.data.tobytes(), [self._addresses.index(to) for to in send.to]) for send in sends]
+        sends = self._aggregator.receive(buffer, len(data), self._peers[source], 0.0)
+        return [
+            (row.tobytes(), [self._numbers[to] for to in send.to])
+            for send in sends
+            for row in send.data.reshape(-1, send.size)
+        ]
 
     def key(self) -> Hashable:
         slots = self._aggregator._slots
@@ -127,17 +137,83 @@ class RealSwitch:
             self.token,
             slots.tag.tobytes(),
             slots.seen.tobytes(),
+            slots.here.tobytes(),
+            slots.asked.tobytes(),
             slots.op[used].tobytes(),
             *(self._aggregator.contents(JOB, slot).tobytes() for slot in np.flatnonzero(used).tolist()),
         )
+
+
+class Fabric(Protocol):
+    """Which switches there are, the root first, and to which of them each rank sends."""
+
+    def make(self, world: World, token: int, start: int) -> list[Switch]: ...
+
+    def leaf_of(self, rank: int) -> int: ...
+
+
+def peers_of(world: World, switches: int) -> dict[int, Address]:
+    """Addresses of ranks and switches."""
+    ranks = {rank: ("10.0.0.1", 1 + rank) for rank in range(world.workers)}
+    return {**ranks, **{SWITCH - i: ("10.0.0.2", 1 + i) for i in range(switches)}}
+
+
+@dataclass(frozen=True, slots=True)
+class OneSwitch:
+    """No tree. ``make_one``: of which kind it is."""
+
+    make_one: Callable[[World, int, int], Switch] | None = None
+
+    def make(self, world: World, token: int, start: int) -> list[Switch]:
+        if self.make_one is not None:
+            return [self.make_one(world, token, start)]
+        peers = peers_of(world, 1)
+        workers = tuple(peers[rank] for rank in range(world.workers))
+        binding = Binding(JOB, token, world.format, world.lanes, world.lease, world.seed, workers, start)
+        return [RealSwitch(binding, 2 * world.lease.slots, peers)]
+
+    def leaf_of(self, rank: int) -> int:
+        return SWITCH
+
+
+@dataclass(frozen=True, slots=True)
+class TwoLevels:
+    """A root, and leaves with so many ranks each."""
+
+    leaves: tuple[int, ...]
+    parts: int = 1
+
+    def make(self, world: World, token: int, start: int) -> list[Switch]:
+        peers = peers_of(world, 1 + len(self.leaves))
+        lease, first, branches = world.lease, 0, list[Branch]()
+        for i, count in enumerate(self.leaves):
+            ranks = tuple(range(first, first + count))
+            branches.append(Branch(str(i), peers[SWITCH - 1 - i], lease, ranks))
+            first += count
+        larger = Lease((lease.slots - lease.base) * self.parts, lease.slots * self.parts)
+        root = Branch("root", peers[SWITCH], larger, branches=tuple(branches))
+        workers, seed = tuple(peers[rank] for rank in range(world.workers)), seed_for_lease(world.seed, lease.base)
+        flat = Binding(JOB, token, world.format, world.lanes, lease, seed, workers, start)
+        bound = bindings(flat, root, self.parts)
+        names = ["root", *map(str, range(len(self.leaves)))]
+        return [RealSwitch(bound[name], 2 * lease.slots * self.parts, peers) for name in names]
+
+    def leaf_of(self, rank: int) -> int:
+        first = 0
+        for i, count in enumerate(self.leaves):
+            first += count
+            if rank < first:
+                return SWITCH - 1 - i
+        raise AssertionError(f"no leaf has rank {rank}")
 
 
 class Core:
     """An engine, and the memory of its caller, who submits the next tensor when told to. There is one of each rank, as
     records have addresses in them: to be in another state, it is put back into it."""
 
-    def __init__(self, world: World, epoch: Epoch) -> None:
-        self.world, self.engine = world, Engine(epoch)
+    def __init__(self, world: World, epoch: Epoch, leaf: int) -> None:
+        """``leaf``: the switch that it sends to."""
+        self.world, self.engine, self._leaf = world, Engine(epoch), leaf
         for tensor in world.tensors:
             self.engine._room(tensor.float_type)  # so that all states have the same arrays
         self.memory: list[Memory] = []
@@ -194,7 +270,7 @@ class Core:
                 memory.finish()
                 self.finished += 1
         now = (engine.deadline or 0.0) if message.what == "timer" else 0.0
-        return [Message(SWITCH, rank, out.data[at : at + out.size].tobytes()) for out in engine.outgoing(now)
+        return [Message(self._leaf, rank, out.data[at : at + out.size].tobytes()) for out in engine.outgoing(now)
                 for at in range(0, out.data.size, out.size)]  # fmt: skip
 
     def _submit(self) -> None:
@@ -275,7 +351,7 @@ class State(NamedTuple):
     """Of the whole world."""
 
     ranks: tuple[int, ...]
-    switch: int
+    switches: tuple[int, ...]
     there: int
     """A bit for each message that may arrive."""
     lost: int
@@ -307,7 +383,7 @@ class Search:
     def __init__(
         self,
         world: World,
-        make_switch: Callable[[World, int, int], Switch] = RealSwitch,
+        fabric: Fabric | None = None,
         everlasting: bool = True,
         lost: int = 0,
         repeated: int = 0,
@@ -315,29 +391,34 @@ class Search:
     ) -> None:
         self.world, self._everlasting = world, everlasting
         self._post = Post()
-        self._make_switch = make_switch
-        self._switch: Table[Switch] = Table(
-            make_switch(world, 1, 0), lambda switch: switch.key(), self._step_switch, self._post
-        )
+        self._fabric: Fabric = fabric or OneSwitch()
+        self._switches = [
+            Table(switch, lambda switch: switch.key(), partial(self._step_switch, SWITCH - i), self._post)
+            for i, switch in enumerate(self._fabric.make(world, 1, 0))
+        ]
         shards = (ShardLease(("10.0.0.2", 0), world.lease),)
         self._ranks = [
             Table(Rank(Core(world, Epoch(1, JOB, 1, world.format, world.workers, rank, world.lanes, world.seed,
-                                         shards))),
+                                         shards), self._fabric.leaf_of(rank))),
                   lambda rank: rank.saved.key, lambda rank, message: rank.step(message), self._post)
             for rank in range(world.workers)
         ]  # fmt: skip
-        self._first = State((0,) * world.workers, 0, 0, lost, repeated, restarts)
+        self._first = State((0,) * world.workers, (0,) * len(self._switches), 0, lost, repeated, restarts)
         self._submit, self._timer = (
             [self._post.number(Message(rank, rank, None, what)) for rank in range(world.workers)]
             for what in ("submit", "timer")
         )
 
-    def _step_switch(self, switch: Switch, message: Message) -> list[Message]:
+    def _step_switch(self, number: int, switch: Switch, message: Message) -> list[Message]:
         assert message.data is not None
-        sent = [Message(r, r, data) for data, ranks in switch.receive(message.data, message.rank) for r in ranks]
+        sent = [
+            Message(to, number if to < 0 else to, data)
+            for data, everyone in switch.receive(message.data, message.rank)
+            for to in everyone
+        ]
         for answer in sent:
             assert answer.data is not None
-            if answer.data[KIND_AT] == Kind.RESULT:
+            if answer.to >= 0 and answer.data[KIND_AT] == Kind.RESULT:
                 block = self._block(answer.data)
                 right = answer.data[HEADER_BYTES:] == self.world.expected.down[block]
                 assert right, f"the result of block {block} is not the sum"
@@ -371,7 +452,7 @@ class Search:
                 if there != here:
                     into[there].append(here)
         self._check_no_dead_end(done, into, ways)
-        cores = len(self._switch.states) + sum(len(table.states) for table in self._ranks)
+        cores = sum(len(table.states) for table in self._switches) + sum(len(table.states) for table in self._ranks)
         return Found(len(ways), transitions, cores)
 
     def _check_no_dead_end(self, done: list[int], into: list[list[int]], ways: list[tuple[int, Move]]) -> None:
@@ -394,7 +475,7 @@ class Search:
         return all(rank.finished == len(self.world.tensors) and rank.snd_una == rank.snd_max for rank in ranks)
 
     def _moves(self, state: State) -> Iterator[tuple[Move, State]]:
-        ranks, switch, there, lost, repeated, restarts = state
+        ranks, switches, there, lost, repeated, restarts = state
         for rank, table in enumerate(self._ranks):
             core = table.states[ranks[rank]].saved
             if len(core.memory) < len(self.world.tensors):
@@ -407,11 +488,11 @@ class Search:
                 continue
             rest = there & ~(1 << number)
             if lost:
-                yield Move("is lost", number), State(ranks, switch, rest, lost - 1, repeated, restarts)
+                yield Move("is lost", number), State(ranks, switches, rest, lost - 1, repeated, restarts)
             if repeated:
-                again = State(ranks, switch, there, lost, repeated - 1, restarts)
+                again = State(ranks, switches, there, lost, repeated - 1, restarts)
                 yield Move("arrives, and a copy is late", number), self._arrive(again, number)
-            yield Move("arrives", number), self._arrive(State(ranks, switch, rest, lost, repeated, restarts), number)
+            yield Move("arrives", number), self._arrive(State(ranks, switches, rest, lost, repeated, restarts), number)
         if restarts:
             yield Move("restarts", SWITCH), self._restart(state)
 
@@ -422,23 +503,25 @@ class Search:
 
     def _arrive(self, state: State, number: int) -> State:
         message = self._post.messages[number]
-        if message.to != SWITCH:
+        if message.to >= 0:
             return self._at_rank(state, message.to, number)
-        switch, sent = self._switch.step(state.switch, number)
-        return State(state.ranks, switch, state.there | sent, *state[3:])
+        at, switches = SWITCH - message.to, state.switches
+        switch, sent = self._switches[at].step(switches[at], number)
+        return State(state.ranks, (*switches[:at], switch, *switches[at + 1 :]), state.there | sent, *state[3:])
 
     def _at_rank(self, state: State, rank: int, number: int) -> State:
         ranks = state.ranks
         core, sent = self._ranks[rank].step(ranks[rank], number)
-        return State((*ranks[:rank], core, *ranks[rank + 1 :]), state.switch, state.there | sent, *state[3:])
+        return State((*ranks[:rank], core, *ranks[rank + 1 :]), state.switches, state.there | sent, *state[3:])
 
     def _restart(self, state: State) -> State:
-        """The switch loses all; all ranks join a new epoch. What is under way is of the old one, and does nothing more
+        """The switches lose all; all ranks join a new epoch. What is under way is of the old one, and does nothing more
         (which `check_old_epochs` shows)."""
         cores = [table.states[number].saved for table, number in zip(self._ranks, state.ranks, strict=True)]
         token, start = cores[0].epoch.token + 1, min(core.snd_una for core in cores)
-        switch = self._switch.number(self._make_switch(self.world, token, start))
-        after = State(state.ranks, switch, 0, state.lost, state.repeated, state.restarts - 1)
+        new = self._fabric.make(self.world, token, start)
+        switches = tuple(table.number(switch) for table, switch in zip(self._switches, new, strict=True))
+        after = State(state.ranks, switches, 0, state.lost, state.repeated, state.restarts - 1)
         for rank in range(self.world.workers):
             after = self._at_rank(after, rank, self._post.number(Message(rank, rank, None, f"resume {token} {start}")))
         return after
@@ -453,7 +536,7 @@ class Search:
             token = message.data[TOKEN_AT : TOKEN_AT + 4]
             for state, its in enumerate(self._tokens(message.to)):
                 if int.from_bytes(token, "big") < its:
-                    table: Table[Any] = self._switch if message.to == SWITCH else self._ranks[message.to]
+                    table: Table[Any] = self._core(message.to)
                     after, sent = table.step(state, number)
                     assert after == state
                     answers = [self._post.messages[answer].data or b"" for answer in _bits(sent)]
@@ -461,10 +544,13 @@ class Search:
                     tried += 1
         return tried
 
+    def _core(self, number: int) -> Table[Any]:
+        return self._ranks[number] if number >= 0 else self._switches[SWITCH - number]
+
     def _tokens(self, core: int) -> list[int]:
         """Of each state of a core, the token."""
-        if core == SWITCH:
-            return [switch.token for switch in self._switch.states]
+        if core < 0:
+            return [switch.token for switch in self._switches[SWITCH - core].states]
         return [rank.saved.epoch.token for rank in self._ranks[core].states]
 
     # --- the way to a state, in words ---
@@ -478,14 +564,18 @@ class Search:
 
     def _subject(self, move: Move) -> str:
         if move.number == SWITCH:
-            return "the switch"
+            return "the switch, or each of them,"
         if move.what.startswith(("submits", "has waited")):
             return f"rank {move.number}"
         message = self._post.messages[move.number]
         assert message.data is not None
-        of = f"block {self._block(message.data)}"
         epoch = int.from_bytes(message.data[TOKEN_AT : TOKEN_AT + 4], "big")
-        way = f"rank {message.rank}'s {of}" if message.to == SWITCH else f"the result of {of} for rank {message.to}"
+        if message.to < 0 and message.rank < 0:
+            slot, generation = PLACE.unpack_from(message.data, PREFIX_BYTES)
+            of, kind = f"slot {slot} in generation {generation}", Kind(message.data[KIND_AT]).name.lower()
+            return f"switch {message.rank}'s {kind} to {message.to} of {of} (epoch {epoch})"
+        of = f"block {self._block(message.data)}"
+        way = f"rank {message.rank}'s {of}" if message.to < 0 else f"the result of {of} for rank {message.to}"
         return f"{way} (epoch {epoch})"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType
 
-from .search import Found, Search
+from .search import Found, Search, TwoLevels
 from .world import World, make_world
 
 LANES = 16
@@ -26,9 +26,17 @@ def one_tensor(workers: int) -> World:
     return make_world(5, job_format("nat8"), workers, LANES, 1, 1, [(3 * LANES, FloatType.FLOAT32)])
 
 
+def short_tensor(workers: int) -> World:
+    """One tensor of one value block, with a block of scales before."""
+    return make_world(5, job_format("nat8"), workers, LANES, 1, 1, [(LANES, FloatType.FLOAT32)])
+
+
 def refined_tensor(workers: int) -> World:
     """One tensor of two value blocks, with a block of scales and one of their refinements before."""
     return make_world(5, job_format("dith8"), workers, LANES, 1, 1, [(2 * LANES, FloatType.FLOAT32)])
+
+
+ONE_ONE, TWO_ONE = TwoLevels((1, 1)), TwoLevels((2, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +50,16 @@ class Plan:
     lost: int = 0
     repeated: int = 0
     restarts: int = 0
+    tree: TwoLevels | None = None
 
     def search(self) -> Search:
         return Search(
-            self.world, everlasting=self.everlasting, lost=self.lost, repeated=self.repeated, restarts=self.restarts
+            self.world,
+            self.tree,
+            everlasting=self.everlasting,
+            lost=self.lost,
+            repeated=self.repeated,
+            restarts=self.restarts,
         )
 
 
@@ -58,7 +72,13 @@ def plans(slow: bool) -> list[Plan]:
             Plan("3 ranks, 2 slots, 4 blocks, two restarts", two_tensors(3), 42_000, restarts=2),
             Plan("4 ranks, 2 slots, 4 blocks", two_tensors(4), 34_000),
             Plan("3 ranks, 4 slots, 6 blocks", two_tensors(3, 2, 2), 50_000),
-        ]
+            Plan("leaves of 2 and 1, 2 slots, 4 blocks, a restart", one_tensor(3), 180_000, restarts=1, tree=TWO_ONE),
+            Plan("leaves of 1 and 1, 2 blocks, one copy", short_tensor(2), 850_000, False, repeated=1, tree=ONE_ONE),
+            Plan(
+                "a leaf of 1, 2 slots, 4 blocks, two losses, one copy", one_tensor(1), 860_000, False, lost=2,
+                repeated=1, tree=TwoLevels((1,)),
+            ),
+        ]  # fmt: skip
     return [
         Plan("2 ranks, 2 slots, 4 blocks of two tensors", two_tensors(2), 300),
         Plan("2 ranks, 2 slots, 4 blocks of one tensor", one_tensor(2), 120),
@@ -70,6 +90,11 @@ def plans(slow: bool) -> list[Plan]:
         Plan("2 ranks, 4 slots, 8 blocks", two_tensors(2, 2, 3), 5_000),
         Plan("2 ranks, 2 slots, 4 blocks, one loss", one_tensor(2), 150_000, False, lost=1),
         Plan("2 ranks, 2 slots, 4 blocks, one copy", one_tensor(2), 200_000, False, repeated=1),
+        Plan("leaves of 2 and 2, 2 slots, 4 blocks", one_tensor(4), 600_000, tree=TwoLevels((2, 2))),
+        Plan("leaves of 1 and 1, 2 slots, 4 blocks of 2 parts", one_tensor(2), 18_000, tree=TwoLevels((1, 1), 2)),
+        Plan("leaves of 1 and 1, 2 slots, 4 blocks, a restart", one_tensor(2), 14_000, restarts=1, tree=ONE_ONE),
+        Plan("leaves of 1 and 1, 2 blocks, one loss", short_tensor(2), 440_000, False, lost=1, tree=ONE_ONE),
+        Plan("a leaf of 1, 2 slots, 4 blocks, one loss", one_tensor(1), 100_000, False, lost=1, tree=TwoLevels((1,))),
     ]
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from inagg_host.core import Engine, Epoch, Operation, Outgoing, Refused, ShardLease
 from inagg_host.core.schedule import Phase
-from inagg_switch.aggregation.aggregator import Aggregator
-from inagg_switch.driver import Binding
+from inagg_switch.binding import Binding
 from inagg_wire.errors import Reason
 
 from .memory import Memory
 from .network import Bytes, Network, Weather
+from .trees import FLAT, Shape, Tree
 from .watch import Watch
 from .world import World
 
@@ -45,10 +45,12 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A new epoch, once the switches have been sent ``after`` batches; ``lost``: the shards that forget all."""
+    """A new epoch, once the switches have been sent ``after`` batches; ``lost``: the shards that forget all, or, where
+    ``node`` is one of a tree's, that switch of theirs."""
 
     after: int
     lost: tuple[int, ...]
+    node: str | None = None
 
 
 @dataclass(slots=True)
@@ -94,6 +96,7 @@ class Simulation:
         pace: Pace | None = None,
         restarts: tuple[Restart, ...] = (),
         trace: Callable[[str], None] | None = None,
+        shape: Shape = FLAT,
     ) -> None:
         """``trace`` is told what happens, a line each."""
         self.world, self.pace, self._trace = world, pace or Pace(), trace
@@ -102,6 +105,7 @@ class Simulation:
         self.restarts = tuple(sorted(restarts, key=lambda restart: restart.after))
         self._addresses: list[Address] = [("10.0.0.1", 1000 + rank) for rank in range(world.workers)]
         self._rank_at = {address: rank for rank, address in enumerate(self._addresses)}
+        self.shape = shape
         self.lease = world.lease
         self.watch = Watch(world)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -112,7 +116,7 @@ class Simulation:
         self._rejoining = False
         self._positions: dict[int, list[int]] = {}
         self.now, self._done_s = 0.0, [0.0] * len(world.tensors)
-        self.switches = [self._new_switch() for _ in range(world.shards)]
+        self.trees = [Tree(shape, world, shard, self._addresses) for shard in range(world.shards)]
         self._block_of = self._make_block_table()
         starts = [world.first // world.shards] * world.shards
         self._epoch = self._bind(starts)
@@ -194,7 +198,8 @@ class Simulation:
             if self._trace is not None:
                 self._tell(f"rank {rank.number} sends {self.watch.name(out.shard, out.data, out.size)}")
             for at_s, data in self.up.carry(out.data, out.size, self.now, rank.number):
-                self._at(at_s, self._to_switch, out.shard, data, out.size, rank.number)
+                leaf = self.trees[out.shard].leaf_of(rank.number)
+                self._at(at_s, self._to_switch, out.shard, leaf, data, out.size, self._addresses[rank.number])
         if self.rng.random() < 0.3:
             engine.draft_ahead()
         if engine.deadline is not None:
@@ -262,39 +267,48 @@ class Simulation:
 
     # --- switches ---
 
-    def _new_switch(self) -> Aggregator:
-        return Aggregator(2 * self.lease.slots, self.world.lanes, 2)
-
-    def _to_switch(self, shard: int, data: Bytes, size: int, source: int) -> None:
+    def _to_switch(self, shard: int, name: str, data: Bytes, size: int, source: Address) -> None:
         self._batches_in += 1
         while self._restarts and self._batches_in >= self._restarts[0].after:
-            self._new_epoch(self._restarts.popleft().lost)
+            restart = self._restarts.popleft()
+            self._new_epoch(restart.lost, restart.node)
+        tree = self.trees[shard]
         if self._trace is not None:
-            self._tell(f"shard {shard} gets {self.watch.name(shard, data, size)} of rank {source}")
-        for send in self.switches[shard].receive(data, size, self._addresses[source], self.now):
-            for address in send.to:
-                rank = self.ranks[self._rank_at[address]]
-                for at_s, arrived in self.down.carry(send.data, send.size, self.now, (shard, rank.number)):
-                    self._at(at_s, self._to_rank, rank, shard, arrived, send.size)
+            self._tell(f"{name} of shard {shard} gets {data.size // size} datagrams of {source}")
+        for send in tree.nodes[name].aggregator.receive(data, size, source, self.now):
+            for to in send.to:
+                if to in self._rank_at:
+                    rank = self.ranks[self._rank_at[to]]
+                    for at_s, arrived in self.down.carry(send.data, send.size, self.now, (shard, rank.number)):
+                        self._at(at_s, self._to_rank, rank, shard, arrived, send.size)
+                    continue
+                other = tree.at[to]
+                way = self.up if tree.nodes[name].parent == other else self.down
+                for at_s, arrived in way.carry(send.data, send.size, self.now, (name, other, shard)):
+                    self._at(at_s, self._to_switch, shard, other, arrived, send.size, tree.nodes[name].address)
 
     def _check_switches(self) -> None:
         """Without a restart: each contribution counted once, each sum made once."""
         if self._epochs > 1:
             return
-        counts = [switch.counters().jobs[self._epoch.job] for switch in self.switches]
-        assert sum(c.results for c in counts) == self.world.blocks
-        for rank in range(self.world.workers):
-            assert sum(c.contributions[rank] for c in counts) == self.world.blocks
-        assert sum(c.invalid_codes for c in counts) == 0
+        for name in self.trees[0].nodes:
+            nodes = [tree.nodes[name] for tree in self.trees]
+            counts = [node.aggregator.counters().jobs[self._epoch.job] for node in nodes]
+            datagrams = self.world.blocks * nodes[0].parts
+            assert sum(c.results for c in counts) == datagrams
+            for child in range(len(counts[0].contributions)):
+                assert sum(c.contributions[child] for c in counts) == datagrams
+            assert sum(c.invalid_codes for c in counts) == 0
+            assert sum(c.partials for c in counts) == self.world.blocks * self.shape.parts * (nodes[0].parent != "")
 
     # --- epochs: what the control plane does ---
 
-    def _new_epoch(self, lost: tuple[int, ...]) -> None:
+    def _new_epoch(self, lost: tuple[int, ...], node: str | None = None) -> None:
         """The epoch ends: the ranks hear of it, each in its own time, stop, and say where they are."""
         if self._trace is not None:
             self._tell(f"epoch {self._epochs} ends; the shards {lost} forget all")
         for shard in lost:
-            self.switches[shard] = self._new_switch()
+            self.trees[shard].forget(node)
         if self._rejoining:
             return
         self._rejoining = True
@@ -327,10 +341,10 @@ class Simulation:
         token = rng.randrange(1, 1 << 32)
         self.watch.begin(job, token, starts)
         binding = Binding(job, token, world.format, world.lanes, self.lease, world.seed, tuple(self._addresses))
-        for switch, start in zip(self.switches, starts, strict=True):
+        for tree, start in zip(self.trees, starts, strict=True):
             if self._epochs > 1 and job != self._epoch.job:
-                switch.unbind(self._epoch.job)
-            switch.bind(replace(binding, resume_block=start))
+                tree.unbind(self._epoch.job)
+            tree.bind(replace(binding, resume_block=start))
         shards = tuple(ShardLease(("10.0.0.2", shard), self.lease, start) for shard, start in enumerate(starts))
         return Epoch(self._epochs, job, token, world.format, world.workers, 0, world.lanes, world.seed, shards)
 

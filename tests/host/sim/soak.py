@@ -45,19 +45,22 @@ class Tally:
         return ", ".join(f"{count:,} {what}" for what, count in self.counts().items())
 
 
-def replay_command(seed: int, blocks: int = BLOCKS) -> str:
+def replay_command(seed: int, blocks: int = BLOCKS, *, tree: bool = False) -> str:
     """What to type to see a run again."""
-    return f".venv/bin/python -m tests.host.sim --seed {seed}" + (f" --blocks {blocks}" if blocks != BLOCKS else "")
+    options = (f" --blocks {blocks}" if blocks != BLOCKS else "") + (" --tree" if tree else "")
+    return f".venv/bin/python -m tests.host.sim --seed {seed}{options}"
 
 
-def check_runs(first: int, count: int, blocks: int = BLOCKS) -> Tally:
+def check_runs(first: int, count: int, blocks: int = BLOCKS, *, tree: bool = False) -> Tally:
     """Runs ``first`` to ``first + count - 1``. Raises nothing."""
     tally = Tally(runs=count)
     for seed in range(first, first + count):
         try:
-            outcome = check_run(seed, blocks)
+            outcome = check_run(seed, blocks, tree=tree)
         except Exception as error:
-            tally.failed.append((seed, f"{type(error).__name__}: {error}\n    {replay_command(seed, blocks)}"))
+            tally.failed.append(
+                (seed, f"{type(error).__name__}: {error}\n    {replay_command(seed, blocks, tree=tree)}")
+            )
         else:
             tally.events += outcome.events
             tally.contributions += outcome.contributions
@@ -65,7 +68,7 @@ def check_runs(first: int, count: int, blocks: int = BLOCKS) -> Tally:
     return tally
 
 
-def soak(seconds: float, first: int, blocks: int, processes: int) -> Tally:
+def soak(seconds: float, first: int, blocks: int, processes: int, *, tree: bool = False) -> Tally:
     """Runs from seed ``first`` on, for so long. Prints how it goes, and each seed that fails."""
     total, seed, start_s, told_s = Tally(), first, time.monotonic(), 0.0
     print(f"runs of up to about {blocks} blocks, from seed {first} on, for {seconds:.0f} s", flush=True)
@@ -74,7 +77,7 @@ def soak(seconds: float, first: int, blocks: int, processes: int) -> Tally:
         while True:
             passed_s = time.monotonic() - start_s
             while passed_s < seconds and len(pending) < 2 * processes:
-                pending.add(pool.submit(check_runs, seed, CHUNK_RUNS, blocks))
+                pending.add(pool.submit(check_runs, seed, CHUNK_RUNS, blocks, tree=tree))
                 seed += CHUNK_RUNS
             if not pending:
                 break

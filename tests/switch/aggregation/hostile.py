@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_wire import batch
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import FIELDS, HEADER_BYTES, SLOT_COUNT_MAX, Op
@@ -32,7 +32,7 @@ def valid(rng: np.random.Generator, binding: Binding, blocks: int) -> bytes:
     """A valid contribution to one of the job's first ``blocks`` blocks, with any codes."""
     op = Op.SUM if rng.random() < 0.8 else Op.MAX
     encoding, lanes = binding.format.encoding(op), binding.format.lanes_for(op, binding.lanes)
-    codes = random_codes(rng, encoding, binding.format, len(binding.workers), lanes)
+    codes = random_codes(rng, encoding, binding.format, len(binding.children), lanes)
     return make_contribution(binding, int(rng.integers(blocks)), codes, op)
 
 
@@ -40,7 +40,7 @@ def refused(rng: np.random.Generator, bindings: Sequence[Binding], blocks: int) 
     """A datagram that no switch with these ``bindings`` may use, and its source."""
     target = bindings[int(rng.integers(len(bindings)))]
     other = bindings[int(rng.integers(len(bindings)))]
-    data, source = valid(rng, target, blocks), target.workers[int(rng.integers(len(target.workers)))]
+    data, source = valid(rng, target, blocks), target.children[int(rng.integers(len(target.children)))]
     bad_values = {
         "magic": rng.integers(0x494E),
         "version": 2 + rng.integers(254),
@@ -67,7 +67,7 @@ def refused(rng: np.random.Generator, bindings: Sequence[Binding], blocks: int) 
     if kind == "slot outside":
         return put(data, "slot", target.lease.base + target.lease.slots + int(rng.integers(1000))), source
     if kind == "other job" and target is not other:
-        return data, next(w for w in other.workers if w not in target.workers)
+        return data, next(w for w in other.children if w not in target.children)
     if kind == "other job":
         return put(data, "token", target.token + 1), source
     return put(data, kind, int(bad_values[kind])), source
@@ -83,7 +83,7 @@ class Fuzz:
     def __init__(self, seed: int, own: Binding, victims: Sequence[Binding]) -> None:
         self.rng = np.random.default_rng(seed)
         self.own, self.victims = own, list(victims)
-        self.attackers = (*own.workers, STRANGER)
+        self.attackers = (*own.children, STRANGER)
         self._valid = {b.job: [self._template(b, i) for i in range(24)] for b in (own, *victims)}
 
     def _template(self, binding: Binding, i: int) -> Bytes:
@@ -100,7 +100,7 @@ class Fuzz:
         count, target = int(rng.integers(1, 65)), self._any([self.own, *self.victims])
         template = self._any(self._valid[target.job])
         victim = rng.random() < 0.3
-        source = self._any(self._any(self.victims).workers) if victim else self._any(self.attackers)
+        source = self._any(self._any(self.victims).children) if victim else self._any(self.attackers)
         kind = rng.integers(7)
         if kind == 0:  # random bytes, some of which start well
             size = int(rng.integers(1, 300)) if rng.random() < 0.95 else int(rng.integers(1, 9000))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inagg_switch.driver import Address
+from inagg_switch.binding import Address
 
 Packet = tuple[bytes, Address]
 """A datagram and the worker's end of its way: its source on the way up, its destination on the way down."""

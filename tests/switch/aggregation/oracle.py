@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_switch.aggregation.model import Output
-from inagg_switch.driver import Binding
+from inagg_switch.binding import Binding
 from inagg_wire import header as wire
 from inagg_wire.layout import LANE_BITS, Encoding, Kind, Op
 from inagg_wire.noise import switch_words
@@ -67,7 +67,7 @@ class Oracle:
 
     def expected(self, binding: Binding, block: int) -> bytes:
         """The result of ``block``."""
-        n, fmt, lease = len(binding.workers), binding.format, binding.lease
+        n, fmt, lease = len(binding.children), binding.format, binding.lease
         contributions = self.sent[block]
         assert sorted(contributions) == list(range(n)), "a result before all workers have sent"
         (op,) = {op for op, _ in contributions.values()}
@@ -88,17 +88,17 @@ class Oracle:
             self._expected[h.token, block] = self.expected(binding, block)
         assert output.data == self._expected[h.token, block], f"job {binding.job}, block {block}: not the exact sum"
         if self.results[binding.token, block] == 0:
-            assert output.to == binding.workers
+            assert output.to == binding.children
             self.results[binding.token, block] += 1
         else:
             assert len(output.to) == 1
-            assert output.to[0] in binding.workers
+            assert output.to[0] in binding.children
             self.resends[block] += 1
 
 
 def result_of(binding: Binding, block: int, op: Op = Op.SUM) -> bytes:
     """The exact result of `block_of`."""
     oracle = Oracle()
-    for rank in range(len(binding.workers)):
+    for rank in range(len(binding.children)):
         oracle.contributed(block, rank, op, simple_codes(binding, rank, block, op))
     return oracle.expected(binding, block)

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from inagg_switch.aggregation.model import Output
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_wire import header as wire
 from inagg_wire.errors import Reason
 from inagg_wire.layout import Kind, Op
@@ -49,7 +49,7 @@ class Job:
         self.binding, self.seed = binding, seed
         self.first, self.end = first, first + blocks
         self.oracle = Oracle()
-        self.workers = [Worker(rank, first) for rank in range(len(binding.workers))]
+        self.workers = [Worker(rank, first) for rank in range(len(binding.children))]
         self.notices: dict[Reason, int] = {}
         self._datagrams: dict[tuple[int, int], tuple[Op, bytes]] = {}
         self._restarted_at = first
@@ -87,7 +87,7 @@ class Job:
             # What it has the result of, too: others may lack a contribution that was lost in an older epoch.
             oldest = max(self._restarted_at, worker.next - 2 * window)
             blocks += [block for block in range(oldest, worker.next) if block not in blocks]
-        return [(self._datagram(worker.rank, block), self.binding.workers[worker.rank]) for block in blocks]
+        return [(self._datagram(worker.rank, block), self.binding.children[worker.rank]) for block in blocks]
 
     def _may_send(self, worker: Worker, block: int, window: int) -> bool:
         return block - window < self._restarted_at or block - window in worker.got
@@ -98,7 +98,7 @@ class Job:
             op = Op.MAX if np.random.default_rng([self.seed, block]).random() < 0.125 else Op.SUM
             rng = np.random.default_rng([self.seed, rank, block])
             encoding, lanes = b.format.encoding(op), b.format.lanes_for(op, b.lanes)
-            codes = random_codes(rng, encoding, b.format, len(b.workers), lanes)
+            codes = random_codes(rng, encoding, b.format, len(b.children), lanes)
             self.oracle.contributed(block, rank, op, codes)
             self._datagrams[key] = op, make_contribution(b, block, codes, op)
         datagram = self._datagrams[key][1]
@@ -153,7 +153,7 @@ class Simulation:
                     self._sent(output, step)
             for data, destination in self.down.due(step):
                 job = self.jobs[int.from_bytes(data[8:10], "big")]
-                job.take(job.workers[job.binding.workers.index(destination)], data, step)
+                job.take(job.workers[job.binding.children.index(destination)], data, step)
 
     def _restart(self, job: Job) -> None:
         binding = job.next_epoch()
@@ -167,5 +167,5 @@ class Simulation:
             job.oracle.check(job.binding, output, job.workers[0].next)
         else:
             (destination,) = output.to
-            assert destination in job.binding.workers
+            assert destination in job.binding.children
         self.down.send(((output.data, address) for address in output.to), step)

@@ -13,7 +13,7 @@ from inagg_switch.aggregation import aggregator as module
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.aggregation.model import Model, Output
 from inagg_switch.aggregation.receive import RUN_BYTES, RUN_DATAGRAMS
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_wire.layout import HEADER_BYTES, Op
 
 from .hostile import put, valid
@@ -36,7 +36,7 @@ def traffic(binding: Binding, seed: int, count: int) -> list[tuple[bytes, Addres
         if rng.random() < 0.2:
             name = str(rng.choice(["token", "slot", "job", "magic", "generation", "kind", "lanes"]))
             datagram = put(datagram, name, int(rng.integers(1 << 16)))
-        chosen.append((datagram, binding.workers[int(rng.integers(len(binding.workers)))]))
+        chosen.append((datagram, binding.children[int(rng.integers(len(binding.children)))]))
     return chosen
 
 
@@ -76,12 +76,12 @@ def test_a_batch_of_more_datagrams_than_one_call_sends_gives_runs_that_one_call_
     aggregator = Aggregator(64, 32, 1)
     aggregator.bind(TINY)
     blocks = [simple_contribution(TINY, 0, block) for block in range(64)]
-    assert feed(aggregator, blocks, TINY.workers[0]) == []
+    assert feed(aggregator, blocks, TINY.children[0]) == []
     data = np.frombuffer(bytearray(b"".join(blocks + blocks)), np.uint8)  # 64 results, then 64 resends
-    sends = [(s.data.size // s.size, s.to) for s in aggregator.receive(data, len(blocks[0]), TINY.workers[1], 0.0)]
-    assert sends == [(64, TINY.workers), (64, TINY.workers[1:])]
-    sends = [(s.data.size // s.size, s.to) for s in aggregator.receive(data, len(blocks[0]), TINY.workers[1], 0.0)]
-    assert sends == [(RUN_DATAGRAMS, TINY.workers[1:])] * 2
+    sends = [(s.data.size // s.size, s.to) for s in aggregator.receive(data, len(blocks[0]), TINY.children[1], 0.0)]
+    assert sends == [(64, TINY.children), (64, TINY.children[1:])]
+    sends = [(s.data.size // s.size, s.to) for s in aggregator.receive(data, len(blocks[0]), TINY.children[1], 0.0)]
+    assert sends == [(RUN_DATAGRAMS, TINY.children[1:])] * 2
 
 
 def test_a_run_is_never_longer_than_a_udp_datagram() -> None:
@@ -90,7 +90,7 @@ def test_a_run_is_never_longer_than_a_udp_datagram() -> None:
     aggregator.bind(binding)
     blocks = [simple_contribution(binding, 0, block) for block in range(8)]
     data = np.frombuffer(bytearray(b"".join(blocks)), np.uint8)
-    sizes = [s.data.size for s in aggregator.receive(data, len(blocks[0]), binding.workers[0], 0.0)]
+    sizes = [s.data.size for s in aggregator.receive(data, len(blocks[0]), binding.children[0], 0.0)]
     assert sum(sizes) == 8 * 32024
     assert max(sizes) <= RUN_BYTES
 
@@ -120,7 +120,7 @@ def test_thousands_of_tiny_datagrams_in_one_batch_lose_nothing() -> None:
         good = simple_contribution(binding, 0, block)
         batch += [good, put(good, "token", 5)]
     assert len(batch) * len(batch[0]) <= 65535
-    outputs = pair.receive(batch, binding.workers[0])
+    outputs = pair.receive(batch, binding.children[0])
     assert [len(output.data) for output in outputs] == [40, HEADER_BYTES] * 1020
     assert len(outputs) > 4 * module.OUT_RUNS
     pair.check()
@@ -133,7 +133,7 @@ def test_results_four_times_as_large_as_contributions_all_leave() -> None:
     pair.bind(binding)
     size = len(simple_contribution(binding, 0, 0))
     blocks = range(65535 // size)
-    for rank, source in enumerate(binding.workers):
+    for rank, source in enumerate(binding.children):
         outputs = pair.receive([simple_contribution(binding, rank, block) for block in blocks], source)
     assert len(outputs) == len(blocks)
     assert sum(len(output.data) for output in outputs) > 3 * 65535
@@ -142,7 +142,7 @@ def test_results_four_times_as_large_as_contributions_all_leave() -> None:
 def test_what_is_no_whole_number_of_datagrams_is_refused_and_not_counted() -> None:
     aggregator = Aggregator(64, 32, 1)
     with pytest.raises(ValueError, match="65 bytes are no whole number of datagrams of 32 bytes"):
-        list(aggregator.receive(np.zeros(65, np.uint8), 32, TINY.workers[0], 0.0))
+        list(aggregator.receive(np.zeros(65, np.uint8), 32, TINY.children[0], 0.0))
     assert aggregator.counters().datagrams_in == 0
 
 
@@ -152,12 +152,12 @@ def test_a_batch_may_start_at_any_address() -> None:
     model.bind(binding)
     codes = np.arange(32).astype(np.uint32)
     datagram = make_contribution(binding, 0, codes)
-    want = [output.data for output in model.receive(datagram, binding.workers[0])]
+    want = [output.data for output in model.receive(datagram, binding.children[0])]
     for offset in range(9):
         aggregator = Aggregator(64, 32, 1)
         aggregator.bind(binding)
         space = np.zeros(len(datagram) + 16, np.uint8)
         view = space[offset : offset + len(datagram)]
         view[:] = np.frombuffer(datagram, np.uint8)
-        got = [send.data.tobytes() for send in aggregator.receive(view, len(datagram), binding.workers[0], 0.0)]
+        got = [send.data.tobytes() for send in aggregator.receive(view, len(datagram), binding.children[0], 0.0)]
         assert got == want

@@ -9,7 +9,8 @@ import pytest
 
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.aggregation.model import Output
-from inagg_switch.driver import Binding, DriverError
+from inagg_switch.binding import Binding
+from inagg_switch.driver import DriverError
 from inagg_wire.errors import Reason
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import LANE_COUNT_MAX
@@ -21,14 +22,14 @@ from .world import STRANGER, addresses, block_of, make_binding, simple_contribut
 
 def complete(pair: Pair, binding: Binding, block: int) -> None:
     """One block of the job, exactly."""
-    assert pair.round(binding, block_of(binding, block)) == [Output(result_of(binding, block), binding.workers)]
+    assert pair.round(binding, block_of(binding, block)) == [Output(result_of(binding, block), binding.children)]
 
 
 def test_after_unbind_a_job_is_unknown_and_its_slots_can_be_leased_again() -> None:
     pair, old = Pair(), make_binding(1, n=3)
     pair.bind(old)
     complete(pair, old, 0)
-    pair.receive(block_of(old, 1)[0], old.workers[0])
+    pair.receive(block_of(old, 1)[0], old.children[0])
     pair.unbind(1)
     assert pair.round(old, block_of(old, 1)) == []
     assert pair.aggregator.counters().drops == {Reason.UNKNOWN_JOB: 3}
@@ -43,7 +44,7 @@ def test_a_leased_slot_is_clear_whatever_generation_it_served() -> None:
     far = make_binding(1, n=2, resume_block=1_000_000)
     pair.bind(far)
     complete(pair, far, 1_000_000)
-    pair.receive(block_of(far, 1_000_001)[0], far.workers[0])
+    pair.receive(block_of(far, 1_000_001)[0], far.children[0])
     again = replace(far, token=5, resume_block=0)
     pair.bind(again)
     for block in range(8):
@@ -111,10 +112,10 @@ def test_a_new_epoch_may_have_more_or_fewer_workers_and_no_count_is_lost(before:
 def test_a_new_epoch_may_have_other_addresses() -> None:
     pair, binding = Pair(), make_binding(1, n=2)
     pair.bind(binding)
-    moved = replace(binding, token=2, workers=(STRANGER, binding.workers[0]))  # rank 0 moves, rank 1 takes its place
+    moved = replace(binding, token=2, children=(STRANGER, binding.children[0]))  # rank 0 moves, rank 1 takes its place
     pair.bind(moved)
     complete(pair, moved, 0)
-    assert pair.receive(simple_contribution(moved, 1, 1), binding.workers[1]) == []
+    assert pair.receive(simple_contribution(moved, 1, 1), binding.children[1]) == []
     assert pair.aggregator.counters().drops == {Reason.UNKNOWN_SOURCE: 1}
 
 
@@ -139,8 +140,8 @@ REFUSED = {
     "slots beyond the switch's": (make_binding(2, base=32, slots=32), "slots 32 to 63: this switch has 32"),
     "too many lanes": (make_binding(2, lanes=72), "72 lanes: this switch's slots have 64"),
     "two ranks at one address": (
-        make_binding(2, workers=addresses(1) * 2),
-        "two ranks have the same address; each needs a socket of its own",
+        make_binding(2, children=addresses(1) * 2),
+        "two peers of a job have the same address; each needs a socket of its own",
     ),
 }
 
@@ -159,13 +160,13 @@ def test_a_refused_binding_changes_nothing(case: str, rebind: bool) -> None:
     aggregator.bind(BOUND)
     if rebind:
         aggregator.bind(make_binding(2, n=3, base=16, slots=4, token=8))
-    feed(aggregator, [simple_contribution(BOUND, 0, 0)], BOUND.workers[0])
+    feed(aggregator, [simple_contribution(BOUND, 0, 0)], BOUND.children[0])
     before = whole_state(aggregator)
     with pytest.raises(DriverError, match=why):
         aggregator.bind(refused)
     assert whole_state(aggregator) == before
-    outputs = feed(aggregator, [simple_contribution(BOUND, 1, 0)], BOUND.workers[1])
-    assert outputs == [Output(result_of(BOUND, 0), BOUND.workers)]
+    outputs = feed(aggregator, [simple_contribution(BOUND, 1, 0)], BOUND.children[1])
+    assert outputs == [Output(result_of(BOUND, 0), BOUND.children)]
 
 
 def test_one_job_too_many_is_refused_until_another_ends() -> None:
@@ -217,10 +218,10 @@ def test_a_thousand_jobs_one_after_another_leave_nothing_behind() -> None:
         aggregator.bind(binding)
         outputs = [
             output
-            for rank, source in enumerate(binding.workers)
+            for rank, source in enumerate(binding.children)
             for output in feed(aggregator, [simple_contribution(binding, rank, 0)], source)
         ]
-        assert outputs == [Output(result_of(binding, 0), binding.workers)]
+        assert outputs == [Output(result_of(binding, 0), binding.children)]
         aggregator.unbind(binding.job)
     assert {name: len(value) for name, value in vars(aggregator).items() if isinstance(value, Sized)} == attributes
     assert aggregator._sources.names == set()
@@ -232,7 +233,7 @@ def test_a_thousand_jobs_one_after_another_leave_nothing_behind() -> None:
 
 def test_a_source_is_known_as_long_as_any_of_its_jobs_lives() -> None:
     pair = Pair()
-    jobs = [make_binding(job, n=2, base=4 * job, workers=addresses(2)) for job in (1, 2, 3)]
+    jobs = [make_binding(job, n=2, base=4 * job, children=addresses(2)) for job in (1, 2, 3)]
     for binding in jobs:
         pair.bind(binding)
     for index, binding in enumerate(jobs):
@@ -248,14 +249,14 @@ def test_jobs_that_are_bound_over_and_over_stay_apart() -> None:
     pair.bind(steady)
     for turn in range(50):
         contributions = block_of(steady, turn)
-        pair.receive(contributions[0], steady.workers[0])
+        pair.receive(contributions[0], steady.children[0])
         if turn % 3 == 2:
             pair.unbind(2)
         else:
             name, n = sorted(FORMATS)[turn % 7], 1 + turn % 5
             pair.bind(make_binding(2, name, n=n, base=8, slots=8, token=turn + 1, resume_block=turn))
             complete(pair, pair.bindings[2], turn)
-        pair.receive(contributions[1], steady.workers[1])
-        outputs = pair.receive(contributions[2], steady.workers[2])
-        assert outputs == [Output(result_of(steady, turn), steady.workers)]
+        pair.receive(contributions[1], steady.children[1])
+        outputs = pair.receive(contributions[2], steady.children[2])
+        assert outputs == [Output(result_of(steady, turn), steady.children)]
     pair.check()

@@ -13,9 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inagg_switch.driver import Address, Binding, DriverError
-from inagg_wire.formats import FORMATS
-from inagg_wire.layout import GENERATION_MAX, Kind, Op
+from inagg_switch.binding import Address, Binding, Place, Uplink
+from inagg_switch.driver import DriverError
+from inagg_wire.formats import FORMATS, JobFormat
+from inagg_wire.layout import GENERATION_MAX, LANE_BITS, Encoding, Kind, Op
 from inagg_wire.slots import Lease
 
 from .hostile import put
@@ -24,8 +25,21 @@ from .world import STRANGER, make_contribution, random_codes
 
 SLOTS, LANES = 16, 64
 POOL: list[Address] = [(f"10.9.0.{i}", 6000 + i) for i in range(40)]
+PARENTS: list[Address] = [(f"10.8.0.{i}", 7000) for i in range(2)]
 TOKENS = st.sampled_from([1, 2, 0x80000000, 0xFFFFFFFF])
 SEEDS = st.sampled_from([0, 0x12345678, 0xFFFFFFFF])
+
+
+@st.composite
+def places(draw: st.DrawFn, fmt: JobFormat, children: int, lanes: int) -> Place | None:
+    """Somewhere in a tree, or alone."""
+    if draw(st.booleans()):
+        return None
+    whole = [k for k in (1, 2, 4) if all(fmt.lanes_for(op, lanes) % (8 * k) == 0 for op in Op)]
+    parts, from_switches, root = draw(st.sampled_from(whole)), draw(st.booleans()), draw(st.booleans())
+    up = Uplink(draw(st.sampled_from(PARENTS)), 64 * draw(st.integers(0, 3)), 1 if from_switches else parts)
+    world = children * draw(st.sampled_from([1, 2, 16, 1024]))
+    return Place(world, from_switches, parts if from_switches else 1, None if root else up)
 
 
 @st.composite
@@ -39,7 +53,9 @@ def bindings(draw: st.DrawFn) -> Binding:
     base = draw(st.integers(0, SLOTS // slots - 1)) * slots
     lanes = draw(st.integers(fmt.min_lanes // 8, LANES // 8)) * 8
     block = draw(st.sampled_from([0, 0, 0, 1, 5, 23, slots * GENERATION_MAX - 3]))
-    return Binding(draw(st.integers(1, 4)), draw(TOKENS), fmt, lanes, Lease(base, slots), draw(SEEDS), workers, block)
+    place = draw(places(fmt, n, lanes))
+    job, token, seed = draw(st.integers(1, 4)), draw(TOKENS), draw(SEEDS)
+    return Binding(job, token, fmt, lanes, Lease(base, slots), seed, workers, block, None, place)
 
 
 OTHER_HEADERS: dict[str, st.SearchStrategy[int]] = {
@@ -68,8 +84,7 @@ class Equivalence(RuleBasedStateMachine):
     def contribution(self, data: st.DataObject, binding: Binding, block: int, **other: Any) -> bytes:
         op = Op.MAX if (block % 5 == 2) != (data.draw(st.integers(0, 19)) == 19) else Op.SUM  # mostly one for a block
         rng = np.random.default_rng(data.draw(st.integers(0, 255)))
-        lanes = binding.format.lanes_for(op, binding.lanes)
-        codes = random_codes(rng, binding.format.encoding(op), binding.format, len(binding.workers), lanes)
+        codes = random_codes(rng, binding.encoding(op), binding.format, binding.world, binding.lanes_for(op))
         return make_contribution(binding, block, codes, op, **other)
 
     def block(self, data: st.DataObject, binding: Binding) -> int:
@@ -111,7 +126,7 @@ class Equivalence(RuleBasedStateMachine):
         binding = self.job(data)
         block = self.block(data, binding)
         contribution = self.contribution(data, binding, block)
-        for source in [*(reversed(binding.workers) if backwards else binding.workers), binding.workers[0]]:
+        for source in [*(reversed(binding.children) if backwards else binding.children), binding.children[0]]:
             self.pair.receive(contribution, source)
 
     @precondition(lambda self: self.pair.bindings)
@@ -119,7 +134,7 @@ class Equivalence(RuleBasedStateMachine):
     def contribute_some(self, data: st.DataObject, count: int) -> None:
         """A batch of one worker: blocks in any order, some of them twice."""
         binding = self.job(data)
-        source = data.draw(st.sampled_from(binding.workers))
+        source = data.draw(st.sampled_from(binding.children))
         self.pair.receive([self.contribution(data, binding, self.block(data, binding)) for _ in range(count)], source)
 
     @precondition(lambda self: self.pair.bindings)
@@ -136,16 +151,16 @@ class Equivalence(RuleBasedStateMachine):
         elif what == "lanes":
             binding = replace(binding, lanes=data.draw(st.integers(4, 12)) * 8)
         elif what == "kind":
-            op, n = Op.SUM, len(binding.workers)
-            codes = np.zeros(binding.lanes, np.uint32)
-            other = {"kind": Kind.RESULT, "op": op, "format": binding.format.down(n), "lanes": binding.lanes}
+            op, lanes = Op.SUM, binding.lanes_for(Op.SUM)
+            codes = np.zeros(lanes, np.uint32)
+            other = {"kind": Kind.RESULT, "op": op, "format": binding.result_encoding(op), "lanes": lanes}
             datagram = make_contribution(binding, 1, codes, **other)
         else:
             values = {"token": TOKENS, "slot": st.integers(0, SLOTS + 2), "job": st.integers(1, 6)}
             other = {what: data.draw(values[what])}
         if what != "kind":
             datagram = self.contribution(data, binding, data.draw(st.integers(0, 8)), **other)
-        self.pair.receive(datagram, source or data.draw(st.sampled_from(binding.workers)))
+        self.pair.receive(datagram, source or data.draw(st.sampled_from(binding.children)))
 
     @precondition(lambda self: self.pair.bindings)
     @rule(data=st.data(), name=st.sampled_from(sorted(OTHER_HEADERS)))
@@ -155,7 +170,34 @@ class Equivalence(RuleBasedStateMachine):
         datagram = put(datagram, name, data.draw(OTHER_HEADERS[name]))
         datagram = datagram + bytes(cut) if cut > 0 else datagram[: len(datagram) + cut]
         if datagram:
-            self.pair.receive([datagram] * data.draw(st.integers(1, 3)), data.draw(st.sampled_from(binding.workers)))
+            self.pair.receive([datagram] * data.draw(st.integers(1, 3)), data.draw(st.sampled_from(binding.children)))
+
+    @precondition(lambda self: any(b.uplink for b in self.pair.bindings.values()))
+    @rule(data=st.data(), parts=st.integers(1, 16), wrong=st.sampled_from([None] * 6 + ["format", "lanes", "token"]))
+    def answer_from_above(self, data: st.DataObject, parts: int, wrong: str | None) -> None:
+        """Parts of results of the parent's, for a slot that serves them or did, or will; they are any codes."""
+        binding = data.draw(st.sampled_from([b for b in self.pair.bindings.values() if b.uplink is not None]))
+        up, slot = binding.uplink, data.draw(st.integers(0, binding.lease.slots - 1))
+        assert up is not None
+        model = self.pair.model.slots[binding.lease.base + slot]
+        op = model.op if data.draw(st.integers(0, 9)) else Op.MAX
+        fields = {
+            "kind": Kind.RESULT,
+            "format": binding.result_encoding(op),
+            "lanes": binding.lanes_up(op),
+            "generation": max(1, model.tag + data.draw(st.sampled_from([0, 0, 0, 0, 1, -1]))),
+        }
+        if wrong == "format":
+            fields["format"] = Encoding.INT16 if op is Op.SUM else Encoding.SCALE8
+        elif wrong is not None:
+            fields[wrong] = 8 if wrong == "lanes" else 7
+        rng = np.random.default_rng(data.draw(st.integers(0, 255)))
+        batch = []
+        for part in range(up.parts) if data.draw(st.booleans()) else [parts % up.parts]:
+            codes = rng.integers(0, 1 << LANE_BITS[Encoding(fields["format"])], fields["lanes"], np.uint64)
+            fields["slot"] = up.base + slot * up.parts + part
+            batch.append(make_contribution(binding, 0, codes.astype(np.uint32), op, **fields))
+        self.pair.receive(batch, up.parent)
 
     @rule(datagram=st.binary(min_size=1, max_size=120), source=st.sampled_from(POOL))
     def send_noise(self, datagram: bytes, source: Address) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from inagg_switch.aggregation.aggregator import Aggregator
-from inagg_switch.driver import Binding
+from inagg_switch.binding import Binding
 from inagg_wire import batch
 from inagg_wire.errors import Reason
 from inagg_wire.layout import HEADER_BYTES, Kind, Op
@@ -37,7 +37,7 @@ class Victim:
     def __init__(self, aggregator: Aggregator, binding: Binding) -> None:
         self.aggregator, self.binding, self.oracle = aggregator, binding, Oracle()
         aggregator.bind(binding)
-        n, slots = len(binding.workers), binding.lease.slots
+        n, slots = len(binding.children), binding.lease.slots
         self.contributions = [[self._contribution(rank, block) for rank in range(n)] for block in range(3 * slots)]
         self._send(range(slots), range(n))
         self._send(range(slots, slots + slots // 2), range(n - 1))
@@ -45,19 +45,19 @@ class Victim:
     def _contribution(self, rank: int, block: int) -> bytes:
         b, op = self.binding, Op.MAX if block % 7 == 3 else Op.SUM
         rng = np.random.default_rng([b.job, rank, block])
-        codes = random_codes(rng, b.format.encoding(op), b.format, len(b.workers), b.format.lanes_for(op, b.lanes))
+        codes = random_codes(rng, b.format.encoding(op), b.format, len(b.children), b.format.lanes_for(op, b.lanes))
         self.oracle.contributed(block, rank, op, codes)
         return make_contribution(b, block, codes, op)
 
     def _send(self, blocks: range, ranks: range) -> None:
         for block in blocks:
             for rank in ranks:
-                for output in feed(self.aggregator, [self.contributions[block][rank]], self.binding.workers[rank]):
+                for output in feed(self.aggregator, [self.contributions[block][rank]], self.binding.children[rank]):
                     self.oracle.check(self.binding, output, block)
 
     def finish(self) -> None:
         """The contributions that are missing, and a round more."""
-        n, slots = len(self.binding.workers), self.binding.lease.slots
+        n, slots = len(self.binding.children), self.binding.lease.slots
         self._send(range(slots, slots + slots // 2), range(n - 1, n))
         self._send(range(slots + slots // 2, 3 * slots), range(n))
         assert len(self.oracle.results) == 3 * slots
@@ -87,7 +87,7 @@ def fuzz(seed: int, datagrams: int) -> None:
         data, size, source = source_of.batch()
         sent += data.size // size
         wire_level += np.bincount(batch.reasons(data, size), minlength=256)
-        bound = {b.job for b in (OWN, *VICTIMS) if source in b.workers}
+        bound = {b.job for b in (OWN, *VICTIMS) if source in b.children}
         for send in aggregator.receive(data, size, source, 1.0):
             answered += send.data.size // send.size
             head = batch.headers(send.data, send.size)
@@ -97,7 +97,7 @@ def fuzz(seed: int, datagrams: int) -> None:
                 assert send.to == (source,)
             else:
                 assert (head["kind"] == Kind.RESULT).all()
-                assert send.to in {OWN.workers, (source,)}
+                assert send.to in {OWN.children, (source,)}
                 assert (head["job"] == OWN.job).all()
 
     assert registers(aggregator) == registers_before

@@ -10,7 +10,7 @@ from tests.vectors.load import Vector, label, vectors
 
 from inagg_switch.aggregation.kernels import emit
 from inagg_switch.aggregation.validation import malformed
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 from inagg_wire.layout import LANE_MULTIPLE, Encoding, Op
@@ -103,7 +103,7 @@ def test_contributions_give_the_result(vector: Vector) -> None:
     pair = Pair(1 << (slot | 1).bit_length(), lanes)
     pair.bind(binding)
     outputs = pair.round(binding, [bytes.fromhex(contribution) for contribution in vector["contributions"]])
-    assert [(output.data.hex(), output.to) for output in outputs] == [(vector["result"], binding.workers)]
+    assert [(output.data.hex(), output.to) for output in outputs] == [(vector["result"], binding.children)]
     sums = pair.model.slots[slot].acc
     assert sums is not None
     assert sums[: len(vector["sums"])].tolist() == vector["sums"]

@@ -13,7 +13,7 @@ from inagg_switch.aggregation.deferred_sum import HELD_WORKERS, emit_held, exact
 from inagg_switch.aggregation.kernels import absorb, emit
 from inagg_switch.aggregation.receive import group_0_word
 from inagg_switch.aggregation.state import make_noise
-from inagg_wire.formats import FORMATS, WORKERS_MAX, JobFormat
+from inagg_wire.formats import CHILDREN_MAX, FORMATS, JobFormat
 from inagg_wire.layout import GENERATION_MAX, LANE_BITS, SLOT_COUNT_MAX, Encoding, Op, payload_bytes
 from inagg_wire.noise import GROUP_LANES, group_table, switch_word, switch_words
 from inagg_wire.payload import Codes, pack
@@ -70,7 +70,7 @@ def test_every_code_is_absorbed_as_the_reference_says_for_every_number_of_worker
     encoding: Encoding, first: bool
 ) -> None:
     op = op_of(encoding)
-    for workers in range(1, WORKERS_MAX + 1):
+    for workers in range(1, CHILDREN_MAX + 1):
         levels = levels_of(encoding, workers)
         codes = all_codes(encoding, levels)
         values, invalid = integers(encoding, codes, levels)
@@ -122,7 +122,7 @@ def emitted(encoding: Encoding, acc: npt.NDArray[np.int64], noise: Any, word: in
 @pytest.mark.parametrize("name", FORMATS)
 def test_extreme_sums_are_emitted_as_the_reference_says_for_every_number_of_workers(name: str) -> None:
     fmt = FORMATS[name]
-    for workers in range(1, WORKERS_MAX + 1):
+    for workers in range(1, CHILDREN_MAX + 1):
         rng = np.random.default_rng(workers)
         sums = extreme_sums(fmt, workers, 1448, rng)
         table = np.repeat(group_table(sums.size), GROUP_LANES)

@@ -14,7 +14,7 @@ import pytest
 
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.aggregation.model import Output
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import GENERATION_MAX
 from inagg_wire.slots import slots_for_window

@@ -25,7 +25,7 @@ def aggregator() -> Aggregator:
 
 def contribute(aggregator: Aggregator, block: int, ranks: tuple[int, ...], now: float) -> None:
     for rank in ranks:
-        feed(aggregator, [simple_contribution(JOB, rank, block)], JOB.workers[rank], now)
+        feed(aggregator, [simple_contribution(JOB, rank, block)], JOB.children[rank], now)
 
 
 def test_a_job_that_has_sent_nothing_does_not_wait(aggregator: Aggregator) -> None:
@@ -80,7 +80,7 @@ def test_a_new_epoch_waits_for_nothing(aggregator: Aggregator) -> None:
 def test_other_jobs_waits_are_not_listed(aggregator: Aggregator) -> None:
     other = make_binding(2, n=2, base=16, slots=2)
     aggregator.bind(other)
-    feed(aggregator, [simple_contribution(other, 1, 0)], other.workers[1], 3.0)
+    feed(aggregator, [simple_contribution(other, 1, 0)], other.children[1], 3.0)
     contribute(aggregator, 0, (0,), 1.0)
     assert [w.slot for w in aggregator.waiting(1, 6.0)[1]] == [8]
     assert aggregator.waiting(2, 6.0) == (1, [SlotWait(16, 1, (0,), 3.0)])
@@ -94,7 +94,7 @@ def test_a_job_of_32_workers_tells_each_missing_rank() -> None:
     for rank in range(32):
         missing = tuple(range(rank, 32)) if rank else ()
         assert [w.missing for w in aggregator.waiting(1, 0.0)[1]] == ([missing] if missing else [])
-        feed(aggregator, [simple_contribution(binding, rank, 0)], binding.workers[rank])
+        feed(aggregator, [simple_contribution(binding, rank, 0)], binding.children[rank])
     assert aggregator.waiting(1, 0.0) == (0, [])
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_wire import header as wire
 from inagg_wire.errors import Reason
 from inagg_wire.formats import JobFormat, job_format
@@ -33,11 +33,11 @@ def make_binding(
     slots: int = 4,
     token: int = 0xC0FFEE01,
     seed: int = 0x5EED5EED,
-    workers: tuple[Address, ...] | None = None,
+    children: tuple[Address, ...] | None = None,
     resume_block: int = 0,
 ) -> Binding:
     """A binding with a default for everything."""
-    everyone = workers or addresses(n, job)
+    everyone = children or addresses(n, job)
     return Binding(job, token, job_format(fmt), lanes, Lease(base, slots), seed, everyone, resume_block)
 
 
@@ -47,8 +47,8 @@ def make_contribution(binding: Binding, block: int, codes: Codes, op: Op = Op.SU
     fields: dict[str, Any] = {
         "kind": Kind.CONTRIBUTION,
         "op": op,
-        "format": binding.format.encoding(op),
-        "lanes": binding.format.lanes_for(op, binding.lanes),
+        "format": binding.encoding(op),
+        "lanes": binding.lanes_for(op),
         "job": binding.job,
         "token": binding.token,
         "slot": lease.slot(block),
@@ -72,7 +72,7 @@ def simple_contribution(binding: Binding, rank: int, block: int, op: Op = Op.SUM
 
 def block_of(binding: Binding, block: int, op: Op = Op.SUM) -> list[bytes]:
     """The contributions of all ranks to ``block``."""
-    return [simple_contribution(binding, rank, block, op) for rank in range(len(binding.workers))]
+    return [simple_contribution(binding, rank, block, op) for rank in range(len(binding.children))]
 
 
 def notice(binding: Binding, contribution: bytes, why: Reason) -> bytes:
@@ -104,5 +104,5 @@ def random_codes(rng: np.random.Generator, encoding: Encoding, fmt: JobFormat, n
     if encoding in (Encoding.NAT8, Encoding.NAT4):
         level = rng.integers(0, fmt.levels(n) + 1, lanes)
         return (level | rng.integers(0, 2, lanes) << (bits - 1)).astype(np.uint32)
-    top = fmt.top(n)
+    top = (1 << 31) - 1 if encoding is Encoding.FIX32 and fmt.up is not encoding else fmt.top(n)
     return (rng.integers(-top, top + 1, lanes) & ((1 << bits) - 1)).astype(np.uint32)

@@ -40,7 +40,7 @@ def test_the_binding_has_the_addresses_in_the_order_of_ranks() -> None:
     world = World()
     world.join(1, port=4711)
     world.join(0, port=4710)
-    assert world.driver.bound[0, 1].workers == (("10.0.0.1", 4710), ("10.0.0.1", 4711))
+    assert world.driver.bound[0, 1].children == (("10.0.0.1", 4710), ("10.0.0.1", 4711))
 
 
 def test_each_shard_is_bound_to_a_lease_of_its_own() -> None:

@@ -73,7 +73,7 @@ def test_a_member_with_a_new_address_gets_a_new_epoch() -> None:
     world.join(1, port=9999)
     assert world.job().state is JobState.JOINING
     ticket = world.join(0)
-    assert world.epochs[ticket].bindings[0].workers[1] == ("10.0.0.1", 9999)
+    assert world.epochs[ticket].bindings[0].children[1] == ("10.0.0.1", 9999)
 
 
 def test_blocks_more_than_a_window_apart_are_not_of_one_run() -> None:

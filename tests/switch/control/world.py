@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from inagg_switch.binding import Address, Binding
 from inagg_switch.control import events as ev
 from inagg_switch.control.admission import JobSpec, check
 from inagg_switch.control.jobs import Job
@@ -13,16 +14,7 @@ from inagg_switch.control.members import JoinRequest, Position, Resume, Ticket
 from inagg_switch.control.policy import Policy
 from inagg_switch.control.refusals import ControlError
 from inagg_switch.control.registry import Registry
-from inagg_switch.driver import (
-    Address,
-    Binding,
-    Counters,
-    DriverError,
-    JobCounters,
-    Limits,
-    Shard,
-    SlotWait,
-)
+from inagg_switch.driver import Counters, DriverError, JobCounters, Limits, Shard, SlotWait
 from inagg_wire.formats import FORMATS
 from inagg_wire.noise import seed_for_lease
 

@@ -10,8 +10,9 @@ import pytest
 from tests.switch.aggregation.world import make_binding
 from tests.switch.control.world import RecordingDriver
 
+from inagg_switch.binding import Binding
 from inagg_switch.control.events import Bind
-from inagg_switch.driver import Binding, Counters, DriverError
+from inagg_switch.driver import Counters, DriverError
 from inagg_switch.service import driver_threads
 from inagg_switch.service.driver_threads import DriverThreads
 

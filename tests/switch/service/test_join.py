@@ -57,20 +57,20 @@ def test_all_ranks_get_the_same_epoch(switch: Serving) -> None:
     lease = epoch.shards[0].lease
     assert (lease.address.host, lease.address.port) == ("127.0.0.1", 5000)
     assert (lease.base, lease.slots) == (0, 32)
-    assert [port for _, port in switch.driver.bound[0, 1].workers] == [4000 + rank for rank in range(32)]
+    assert [port for _, port in switch.driver.bound[0, 1].children] == [4000 + rank for rank in range(32)]
 
 
 def test_an_empty_address_is_the_one_from_which_the_call_comes(switch: Serving) -> None:
     switch.client.join(join_request(0, job_spec(workers=1), addresses=[pb.Address(port=7)]))
-    assert switch.driver.bound[0, 1].workers == (("127.0.0.1", 7),)
+    assert switch.driver.bound[0, 1].children == (("127.0.0.1", 7),)
 
 
 def test_a_rank_can_give_an_address_for_each_shard(serve: Callable[..., Serving]) -> None:
     serving = serve(RecordingDriver(shard_count=2))
     addresses = [pb.Address(host="::1", port=7), pb.Address(host="::ffff:10.0.0.9", port=8)]
     serving.client.join(join_request(0, job_spec(workers=1), addresses=addresses))
-    assert serving.driver.bound[0, 1].workers == (("::1", 7),)
-    assert serving.driver.bound[1, 1].workers == (("10.0.0.9", 8),)
+    assert serving.driver.bound[0, 1].children == (("::1", 7),)
+    assert serving.driver.bound[1, 1].children == (("10.0.0.9", 8),)
 
 
 @pytest.mark.parametrize(

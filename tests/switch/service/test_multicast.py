@@ -8,7 +8,7 @@ import pytest
 from tests.switch.control.world import RecordingDriver, World, resume, spec
 from tests.switch.service.serving import Serving, job_spec, join_request
 
-from inagg_switch.driver import Address
+from inagg_switch.binding import Address
 
 PREFIX = "239.255.0.0/16"
 

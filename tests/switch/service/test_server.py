@@ -73,7 +73,7 @@ def test_a_server_on_ipv6(serve: Callable[..., Serving]) -> None:
     except ServerError:
         pytest.skip("this machine has no IPv6")
     serving.client.join(join_request(0, job_spec(workers=1), addresses=[pb.Address(port=9)]))
-    assert serving.driver.bound[0, 1].workers == (("::1", 9),)
+    assert serving.driver.bound[0, 1].children == (("::1", 9),)
 
 
 def test_a_server_in_the_background_of_a_program_without_an_event_loop() -> None:

@@ -16,7 +16,7 @@ from tests.switch.aggregation.world import STRANGER, make_binding
 from inagg_link import Link, UdpLink
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.aggregation.model import Model
-from inagg_switch.driver import Address, Binding
+from inagg_switch.binding import Address, Binding
 from inagg_switch.software.loop import Pump
 
 LANES = 64
@@ -103,7 +103,7 @@ def jobs(rig: Rig) -> list[Binding]:
     return [
         make_binding(
             job, fmt, len(ranks), lanes=24 + 8 * job, base=8 * job, slots=8, token=7000 + job,
-            workers=rig.addresses(*ranks),
+            children=rig.addresses(*ranks),
         )
         for job, (fmt, ranks) in enumerate(shapes, 1)
     ]  # fmt: skip
@@ -132,6 +132,6 @@ def traffic(rng: np.random.Generator, bindings: Sequence[Binding], count: int) -
             packets.append(refused(rng, bindings, 24))
             continue
         binding = bindings[int(rng.integers(len(bindings)))]
-        source = binding.workers[int(rng.integers(len(binding.workers)))]
+        source = binding.children[int(rng.integers(len(binding.children)))]
         packets += [(valid(rng, binding, int(rng.integers(1, 25))), source) for _ in range(int(rng.integers(1, 10)))]
     return packets[:count]

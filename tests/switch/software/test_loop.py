@@ -52,9 +52,9 @@ def test_jobs_come_and_go_between_datagrams(rig: Rig) -> None:
             rig.unbind(binding.job)
             rig.exchange(batched(traffic(rng, bindings, 60), rng))
     # A new epoch: other workers, another token.
-    epoch = replace(bindings[0], token=9999, workers=rig.addresses(3, 2))
+    epoch = replace(bindings[0], token=9999, children=rig.addresses(3, 2))
     rig.bind(epoch)
-    assert rig.exchange([([data], epoch.workers[rank]) for rank, data in enumerate(block_of(epoch, 0))]) == 2
+    assert rig.exchange([([data], epoch.children[rank]) for rank, data in enumerate(block_of(epoch, 0))]) == 2
     assert rig.exchange([([simple_contribution(epoch, 0, 1)], rig.workers[0].address)]) == 0
 
 
@@ -75,8 +75,8 @@ def test_whatever_room_there_is_for_answers_none_is_lost(
 
 def test_a_batch_of_datagrams_and_a_shorter_one_is_taken_whole(rig: Rig) -> None:
     """The shorter one may be a valid datagram of another job."""
-    large = make_binding(1, "nat8", 1, lanes=64, base=0, slots=8, workers=rig.addresses(0))
-    small = make_binding(2, "nat8", 1, lanes=32, base=8, slots=8, workers=rig.addresses(0))
+    large = make_binding(1, "nat8", 1, lanes=64, base=0, slots=8, children=rig.addresses(0))
+    small = make_binding(2, "nat8", 1, lanes=32, base=8, slots=8, children=rig.addresses(0))
     rig.bind(large)
     rig.bind(small)
     batch = [simple_contribution(large, 0, block) for block in range(3)] + [simple_contribution(small, 0, 0)]
@@ -84,7 +84,7 @@ def test_a_batch_of_datagrams_and_a_shorter_one_is_taken_whole(rig: Rig) -> None
 
 
 def test_what_comes_from_nowhere_bound_is_told_so(rig: Rig) -> None:
-    binding = make_binding(1, "nat8", 2, workers=rig.addresses(0, 1))
+    binding = make_binding(1, "nat8", 2, children=rig.addresses(0, 1))
     rig.bind(binding)
     rig.exchange([([simple_contribution(binding, 0, 0)], STRANGER), ([simple_contribution(binding, 0, 0)], STRANGER)])
     assert rig.aggregator.counters().jobs[1].contributions == [0, 0]
@@ -101,13 +101,13 @@ def test_seeded_losses_come_true_as_without_the_loop() -> None:
             rig = Rig(stack, lambda link: FaultLink(link, Faults(drop=0.2, corrupt=0.1), seed=3))
             link, plane = rig.link, DataPlane(rig.link, rig.aggregator)
             assert isinstance(link, FaultLink)
-            binding = make_binding(1, "nat8", 2, lanes=LANES, slots=8, workers=rig.addresses(0, 1))
+            binding = make_binding(1, "nat8", 2, lanes=LANES, slots=8, children=rig.addresses(0, 1))
             rig.bind(binding)
             rng, heard = np.random.default_rng(5), []
             for _ in range(60):
                 worker = int(rng.integers(2))
                 blocks = sorted(rng.integers(0, 24, int(rng.integers(1, 20))).tolist())
-                rig.send([simple_contribution(binding, worker, block) for block in blocks], binding.workers[worker])
+                rig.send([simple_contribution(binding, worker, block) for block in blocks], binding.children[worker])
                 if in_loop:
                     port = link.port()
                     assert port is not None
@@ -148,11 +148,11 @@ def test_each_source_has_its_row_though_their_places_collide_and_others_come_and
     for key, comes in steps:
         if comes and key not in bound and len(bound) < jobs:
             row = min(set(range(jobs)) - set(bound.values()))
-            sources.bind(row, make_binding(1, "nat8", 1, workers=(address_of_key(key),)))
+            sources.bind(row, make_binding(1, "nat8", 1, children=(address_of_key(key),)))
             bound[key] = row
         elif not comes and bound:
             key, row = bound.popitem() if key not in bound else (key, bound.pop(key))
-            sources.unbind(row, make_binding(1, "nat8", 1, workers=(address_of_key(key),)))
+            sources.unbind(row, make_binding(1, "nat8", 1, children=(address_of_key(key),)))
             assert row_of(sources.peers.keys, sources.peers.rows, key) == 0
         for key, row in bound.items():
             ranks = sources.peers.ranks[row_of(sources.peers.keys, sources.peers.rows, key)]
@@ -163,7 +163,7 @@ def test_each_source_has_its_row_though_their_places_collide_and_others_come_and
 
 
 def test_a_source_of_another_port_or_host_is_another(rig: Rig) -> None:
-    binding = make_binding(1, "nat8", 1, workers=rig.addresses(0))
+    binding = make_binding(1, "nat8", 1, children=rig.addresses(0))
     rig.bind(binding)
     host, port = rig.workers[0].address
     peers = rig.aggregator.tables.peers
@@ -174,8 +174,8 @@ def test_a_source_of_another_port_or_host_is_another(rig: Rig) -> None:
 
 def test_ranks_of_another_protocol_family_are_no_obstacle(rig: Rig) -> None:
     """A binding may name IPv6 addresses, from which nothing can come here."""
-    rig.bind(make_binding(1, "nat8", 2, base=8, slots=8, workers=(("::1", 5000), ("::1", 5001))))
-    binding = make_binding(2, "nat8", 1, base=16, slots=8, workers=rig.addresses(0))
+    rig.bind(make_binding(1, "nat8", 2, base=8, slots=8, children=(("::1", 5000), ("::1", 5001))))
+    binding = make_binding(2, "nat8", 1, base=16, slots=8, children=rig.addresses(0))
     rig.bind(binding)
     assert rig.exchange([([simple_contribution(binding, 0, 0)], rig.workers[0].address)]) == 1
     other = put(simple_contribution(binding, 0, 1, Op.SUM), "job", 1)

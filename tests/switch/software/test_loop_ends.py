@@ -13,7 +13,7 @@ from tests.switch.aggregation.world import make_binding, simple_contribution
 
 from inagg_link import Batch
 from inagg_link.port import key_of
-from inagg_switch.driver import Binding
+from inagg_switch.binding import Binding
 from inagg_switch.software.data_plane import DataPlane
 
 from .looping import LANES, Rig, needs_port
@@ -27,7 +27,7 @@ REFUSED = ("127.255.255.255", 9)
 
 def refuse_one_of_three(rig: Rig) -> Binding:
     """A job of three ranks; nothing can be sent to the middle one."""
-    binding = make_binding(1, "nat8", 3, lanes=LANES, slots=64, workers=rig.addresses(0, 1, 2))
+    binding = make_binding(1, "nat8", 3, lanes=LANES, slots=64, children=rig.addresses(0, 1, 2))
     rig.bind(binding)
     rig.aggregator.tables.peers.address[0, 1] = key_of(REFUSED)
     return binding
@@ -36,14 +36,14 @@ def refuse_one_of_three(rig: Rig) -> Binding:
 def test_a_destination_that_the_kernel_refuses_keeps_nothing_from_the_others(rig: Rig) -> None:
     binding = refuse_one_of_three(rig)
     for rank in range(3):
-        rig.send([simple_contribution(binding, rank, block) for block in range(40)], binding.workers[rank])
+        rig.send([simple_contribution(binding, rank, block) for block in range(40)], binding.children[rank])
     results = [
         data
         for rank in range(3)
         for data, to in rig.expect(
-            [simple_contribution(binding, rank, block) for block in range(40)], binding.workers[rank]
+            [simple_contribution(binding, rank, block) for block in range(40)], binding.children[rank]
         )
-        if to == binding.workers[0]
+        if to == binding.children[0]
     ]
     rig.serve()
     assert len(results) == 40
@@ -59,7 +59,7 @@ def test_what_was_not_sent_is_in_the_counters_of_the_data_plane() -> None:
         plane = DataPlane(rig.link, rig.aggregator)
         binding = refuse_one_of_three(rig)
         for rank in range(3):
-            rig.send([simple_contribution(binding, rank, 0)], binding.workers[rank])
+            rig.send([simple_contribution(binding, rank, 0)], binding.children[rank])
         left, right = os.pipe()
         stack.callback(os.close, left)
         stack.callback(os.close, right)
@@ -81,7 +81,7 @@ def test_what_was_not_sent_is_in_the_counters_of_the_data_plane() -> None:
 
 
 def test_empty_datagrams_do_not_stop_the_loop(rig: Rig) -> None:
-    binding = make_binding(1, "nat8", 1, workers=rig.addresses(0))
+    binding = make_binding(1, "nat8", 1, children=rig.addresses(0))
     rig.bind(binding)
     for block in range(3):
         rig.workers[0]._sendto(b"", rig.link.address)

@@ -12,7 +12,8 @@ from tests.switch.aggregation.world import addresses, block_of, make_binding, si
 from tests.switch.software.looping import LANES, Rig, needs_port
 
 from inagg_link import Faults, Group, GroupLink, UdpLink
-from inagg_switch.driver import Binding, DriverError
+from inagg_switch.binding import Binding
+from inagg_switch.driver import DriverError
 from inagg_switch.multicast_groups import LOCAL, group_of, parse_prefix
 from inagg_switch.software import multicast
 from inagg_switch.software.multicast import open_groups
@@ -119,12 +120,12 @@ def test_a_result_for_all_goes_to_the_group_and_all_else_to_one_rank() -> None:
     binding = replace(make_binding(n=3), group=GROUP)
     pair.bind(binding)
     contributions = block_of(binding, 0)
-    sent = [feed(pair.aggregator, [data], source) for data, source in zip(contributions, binding.workers, strict=True)]
+    sent = [feed(pair.aggregator, [data], source) for data, source in zip(contributions, binding.children, strict=True)]
     assert [[output.to for output in outputs] for outputs in sent] == [[], [], [(GROUP,)]]
-    again = feed(pair.aggregator, [contributions[1]], binding.workers[1])
-    assert [(output.to, output.data) for output in again] == [((binding.workers[1],), sent[2][0].data)]
-    wrong = feed(pair.aggregator, [simple_contribution(binding, 0, 1, token=5)], binding.workers[0])
-    assert [output.to for output in wrong] == [(binding.workers[0],)]
+    again = feed(pair.aggregator, [contributions[1]], binding.children[1])
+    assert [(output.to, output.data) for output in again] == [((binding.children[1],), sent[2][0].data)]
+    wrong = feed(pair.aggregator, [simple_contribution(binding, 0, 1, token=5)], binding.children[0])
+    assert [output.to for output in wrong] == [(binding.children[0],)]
     counters = pair.aggregator.counters()
     assert counters.datagrams_out == 3
     assert counters.bytes_out == sum(len(output.data) for output in (sent[2][0], again[0], wrong[0]))
@@ -135,8 +136,8 @@ def test_the_model_sends_the_same_to_the_same() -> None:
     binding = replace(make_binding(n=2), group=GROUP)
     pair.bind(binding)
     for rank, data in enumerate(block_of(binding, 0)):
-        fast = feed(pair.aggregator, [data], binding.workers[rank])
-        assert fast == pair.model.receive(data, binding.workers[rank])
+        fast = feed(pair.aggregator, [data], binding.children[rank])
+        assert fast == pair.model.receive(data, binding.children[rank])
     assert pair.aggregator.counters() == pair.model.counters
 
 
@@ -150,16 +151,16 @@ def test_the_loop_sends_each_result_once_and_repairs_to_one_rank() -> None:
         listeners = [stack.enter_context(GroupLink(UdpLink())) for _ in range(2)]
         for link in listeners:
             link.listen([Group(group, rig.link.address)])
-        grouped = replace(make_binding(1, "nat8", 2, slots=8, lanes=LANES, workers=rig.addresses(0, 1)), group=group)
-        alone = make_binding(2, "nat8", 2, base=8, slots=8, lanes=LANES, workers=rig.addresses(0, 1))
+        grouped = replace(make_binding(1, "nat8", 2, slots=8, lanes=LANES, children=rig.addresses(0, 1)), group=group)
+        alone = make_binding(2, "nat8", 2, base=8, slots=8, lanes=LANES, children=rig.addresses(0, 1))
         rig.bind(grouped)
         rig.bind(alone)
         expected = []
         for binding in (grouped, alone):
             for rank in (0, 1, 0):  # the last repeats what it has sent: its result again, please
                 datagrams = [simple_contribution(binding, rank, block) for block in range(3)]
-                rig.send(datagrams, binding.workers[rank])
-                expected += rig.expect(datagrams, binding.workers[rank])
+                rig.send(datagrams, binding.children[rank])
+                expected += rig.expect(datagrams, binding.children[rank])
         rig.serve()
         for link in listeners:
             heard = [row.tobytes() for batch in link.receive(1.0) for row in batch.datagrams]
@@ -178,10 +179,10 @@ def test_a_new_epoch_without_a_group_goes_to_each_rank_again() -> None:
         assert isinstance(rig.link, UdpLink)
         rig.link.send_to_groups(1)
         group = ("239.255.0.1", rig.link.address[1])
-        binding = make_binding(1, "nat8", 2, slots=8, lanes=LANES, workers=rig.addresses(0, 1))
+        binding = make_binding(1, "nat8", 2, slots=8, lanes=LANES, children=rig.addresses(0, 1))
         for turn, bound in enumerate((replace(binding, group=group), replace(binding, token=6))):
             rig.bind(bound)
-            sent = [([data], bound.workers[rank]) for rank, data in enumerate(block_of(bound, 0))]
+            sent = [([data], bound.children[rank]) for rank, data in enumerate(block_of(bound, 0))]
             rig.exchange(sent)
             assert rig.aggregator.counters().datagrams_out == (1, 1 + 2)[turn]
 
@@ -189,9 +190,9 @@ def test_a_new_epoch_without_a_group_goes_to_each_rank_again() -> None:
 def test_a_group_that_the_kernel_refuses_is_counted_as_not_sent() -> None:
     with ExitStack() as stack:
         rig = Rig(stack)
-        binding = make_binding(1, "nat8", 1, slots=8, lanes=LANES, workers=rig.addresses(0))
+        binding = make_binding(1, "nat8", 1, slots=8, lanes=LANES, children=rig.addresses(0))
         rig.bind(replace(binding, group=("255.255.255.255", 9)))  # broadcasts need a permission
-        rig.send([simple_contribution(binding, 0, block) for block in range(3)], binding.workers[0])
+        rig.send([simple_contribution(binding, 0, block) for block in range(3)], binding.children[0])
         rig.serve()
         assert rig.pump.unsent == 3
         assert set(rig.link.counters.errors) == {"EACCES"}
@@ -207,5 +208,5 @@ def test_a_recording_has_the_group_of_a_job(group: tuple[str, int] | None) -> No
 
 
 def test_a_recording_from_before_there_were_groups_can_be_read() -> None:
-    assert "group" not in binding_fields(make_binding(workers=addresses(2)))
-    assert np.array_equal(binding_from(binding_fields(make_binding())).everyone, make_binding().workers)
+    assert "group" not in binding_fields(make_binding(children=addresses(2)))
+    assert np.array_equal(binding_from(binding_fields(make_binding())).everyone, make_binding().children)

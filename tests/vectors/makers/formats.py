@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inagg_wire.formats import FORMATS, WORKERS_MAX, JobFormat
+from inagg_wire.formats import CHILDREN_MAX, FORMATS, JobFormat
 from inagg_wire.scale import SCALE_BIAS, unit
 
 from .common import Vector
@@ -37,5 +37,5 @@ def _row(fmt: JobFormat, workers: int) -> Vector:
 
 def make() -> Vector:
     """The content of formats.json."""
-    rows = [_row(fmt, n) for fmt in FORMATS.values() for n in range(1, WORKERS_MAX + 1)]
+    rows = [_row(fmt, n) for fmt in FORMATS.values() for n in range(1, CHILDREN_MAX + 1)]
     return {"meaning": MEANING, "vectors": rows}

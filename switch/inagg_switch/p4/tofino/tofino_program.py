@@ -14,7 +14,8 @@ from inagg_wire.errors import NOTICED
 from inagg_wire.formats import ceil_log2
 from inagg_wire.layout import Op
 
-from ...driver import Binding, Counters, JobCounters
+from ...binding import Binding
+from ...driver import Counters, JobCounters
 from .. import entries
 from ..counters import DATAGRAMS_IN, REFUSED, Read, arrivals, drops_by_reason, payload_bytes
 from ..entries import ROW_WORKERS
@@ -79,7 +80,7 @@ def _member(entry: Entry, binding: Binding, row: int) -> Entry:
         ("rank", rank),
         ("others", NOBODY | binding.full & ~(1 << rank)),
         ("op", op.value),
-        ("mode", ceil_log2(len(binding.workers)) if op.value == Op.SUM else MODE_MAX),
+        ("mode", ceil_log2(len(binding.children)) if op.value == Op.SUM else MODE_MAX),
         ("seed", binding.seed),
         ("group", params["group"]),
     )
@@ -123,8 +124,8 @@ def job_counters(row: int, workers: int, read: Read) -> JobCounters:
 
 def results_sent(row: int, binding: Binding, read: Read) -> tuple[int, int]:
     """Datagrams of results and resends of a job, each copy counted, and their bytes of UDP payload."""
-    counts = job_counters(row, len(binding.workers), read)
-    datagrams = counts.results * len(binding.workers) + sum(counts.resends)
+    counts = job_counters(row, len(binding.children), read)
+    datagrams = counts.results * len(binding.children) + sum(counts.resends)
     return datagrams, datagrams * binding.result_bytes(Op.SUM)  # those of maxima are as long
 
 

@@ -1,0 +1,100 @@
+"""A switch that has a parent: partial sums up, results down. See `model` for the same in plain Python.
+
+A slot whose sum is complete keeps it until all parts of the result have come. The switch has no timers: a child that
+repeats its contribution meanwhile makes it send up again what still lacks an answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from inagg_link.jit import inline
+from inagg_wire.layout import HEADER_BYTES
+
+from .kernels import Array, emit
+from .state import Noise
+from .validation import (
+    CONTRIBUTION,
+    DUPLICATE,
+    FORMAT_AT,
+    GENERATION_AT,
+    KIND_AT,
+    LANES_AT,
+    OP_AT,
+    OUTSIDE_WINDOW,
+    SLOT_AT,
+    STALE,
+    WRONG_OP,
+    put_u16,
+    put_u32,
+    u32,
+)
+
+ACC_BYTES = 4
+"""Of a lane of ``acc``."""
+
+
+@inline
+def is_asked_for(slot: int, bit: int, slots: Any) -> bool:
+    """Whether a child that repeats its contribution makes the sum go up again: the first that does since it went up
+    last, and whoever does so twice. So a round of time-outs of all children causes one."""
+    if slots.asked[slot] == 0 or slots.asked[slot] & bit:
+        slots.asked[slot] = bit
+        return True
+    slots.asked[slot] |= bit
+    return False
+
+
+@inline
+def slot_below(d: Array, row: int, jobs: Any) -> Any:
+    """The slot here of a result ``d`` of the parent's."""
+    return jobs.table[row].base + (u32(d, SLOT_AT) - jobs.table[row].up_base >> jobs.table[row].up_bits)
+
+
+@inline
+def take_result(d: Array, row: int, jobs: Any, slots: Any) -> int:
+    """Take one part of a result, which fits the binding. A `Reason`, or 0."""
+    op, slot, generation = np.int64(d[OP_AT]), slot_below(d, row, jobs), u32(d, GENERATION_AT)
+    if generation < slots.tag[slot]:
+        return STALE
+    if generation > slots.tag[slot] or slots.seen[slot] != jobs.table[row].full:
+        return OUTSIDE_WINDOW
+    if op != slots.op[slot]:
+        return WRONG_OP
+    part = u32(d, SLOT_AT) & ((1 << jobs.table[row].up_bits) - 1)
+    if slots.here[slot] >> part & 1:
+        return DUPLICATE
+    # In place of the part of the sum that it answers, which is as large or larger.
+    to = slots.acc[slots.row[slot]].view(np.uint8)[part * jobs.table[row].up_lanes[op] * ACC_BYTES :]
+    for i in range(len(d) - HEADER_BYTES):
+        to[i] = d[HEADER_BYTES + i]
+    slots.here[slot] |= 1 << part
+    return 0
+
+
+@inline
+def gather(payload: Array, slot: int, op: Any, row: int, jobs: Any, slots: Any) -> None:
+    """The parts of a result that are in ``acc``, back to back."""
+    codes, size = slots.acc[slots.row[slot]].view(np.uint8), jobs.table[row].part_bytes[op]
+    for part in range(1 << jobs.table[row].up_bits):
+        start = part * jobs.table[row].up_lanes[op] * ACC_BYTES
+        for i in range(size):
+            payload[part * size + i] = codes[start + i]
+
+
+@inline
+def write_partial(to: Array, d: Array, part: int, row: int, jobs: Any, slots: Any, noise: Noise) -> None:
+    """Part ``part`` of the sum that contribution ``d`` has completed, or asks for, as a contribution to the parent."""
+    op, slot = np.int64(d[OP_AT]), u32(d, SLOT_AT)
+    for i in range(HEADER_BYTES):
+        to[i] = d[i]
+    to[KIND_AT] = CONTRIBUTION
+    to[FORMAT_AT] = jobs.table[row].up_encoding[op]
+    lanes = jobs.table[row].up_lanes[op]
+    put_u16(to, LANES_AT, lanes)
+    put_u32(to, SLOT_AT, jobs.table[row].up_base + (slot - jobs.table[row].base << jobs.table[row].up_bits) + part)
+    sums = slots.acc[slots.row[slot]][part * lanes :]
+    # Exact in any of the encodings of partial sums: a shift of 0 rounds nothing.
+    emit(jobs.table[row].up_encoding[op], to[HEADER_BYTES:], sums, lanes, noise.lanes, np.uint32(0), 0)

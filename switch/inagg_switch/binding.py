@@ -1,0 +1,129 @@
+"""What a switch must know of a job, and where the switch stands in the job's tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inagg_wire.formats import JobFormat
+from inagg_wire.layout import Encoding, Op, datagram_bytes
+from inagg_wire.slots import Lease
+
+Address = tuple[str, int]
+"""Host and UDP port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink:
+    """What is above a switch: the data plane to which it sends partial sums.
+
+    A block of the switch goes up as ``parts`` contributions (a power of two), and what stands in slot base + s of its
+    own lease takes the slots ``base`` + parts * s and on of its parent's.
+    """
+
+    parent: Address
+    base: int
+    """Of the job's lease at the parent."""
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a switch stands in a tree. ``world``: the workers of the job, wherever they are. ``from_switches``: its
+    children are switches, which send partial sums, a block in ``parts`` datagrams. ``uplink`` None: it is the root."""
+
+    world: int
+    from_switches: bool = False
+    parts: int = 1
+    uplink: Uplink | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """All that a switch must know of one job in one epoch, on one shard.
+
+    ``children[i]`` is the address from which datagrams of the job's rank i come, or of the i-th switch below this one,
+    and to which results go. ``seed``: 32 bits, of the switch's rounding noise in these slots
+    (`inagg_wire.noise.seed_for_lease`). ``lanes``: of a block as workers send it. The values are valid together:
+    `inagg_wire.formats.admit` and `inagg_wire.slots.Lease` have been asked.
+    """
+
+    job: int
+    token: int
+    format: JobFormat
+    lanes: int
+    lease: Lease
+    seed: int
+    children: tuple[Address, ...]
+    resume_block: int = 0
+    """The block, of the shard's, that the epoch begins with: which generations the slots serve first
+    (`inagg_wire.slots.Lease.first_generation`)."""
+    group: Address | None = None
+    """The multicast group to which results for all children go; None: to each of them."""
+    place: Place | None = None
+    """None: this is the only switch, and its children are the workers."""
+
+    @property
+    def world(self) -> int:
+        """The workers of the job. Levels, units and encodings follow from it, and not from the number of children."""
+        return len(self.children) if self.place is None else self.place.world
+
+    @property
+    def parts(self) -> int:
+        """Datagrams in which a block comes from each child, and slots that it takes here: 1 from workers."""
+        return 1 if self.place is None else self.place.parts
+
+    @property
+    def uplink(self) -> Uplink | None:
+        """None at the root, and where there is no tree."""
+        return None if self.place is None else self.place.uplink
+
+    @property
+    def everyone(self) -> tuple[Address, ...]:
+        """Where a result for all children goes."""
+        return self.children if self.group is None else (self.group,)
+
+    @property
+    def full(self) -> int:
+        """The bitmap of all children."""
+        return (1 << len(self.children)) - 1
+
+    @property
+    def first_place(self) -> int:
+        """`resume_block`, counted in slots: what `Lease.first_generation` wants."""
+        return self.resume_block * self.parts
+
+    def encoding(self, op: Op) -> Encoding:
+        """The encoding of contributions: the job's, or that of partial sums."""
+        if self.place is not None and self.place.from_switches:
+            return self.format.partial(op, self.world)
+        return self.format.encoding(op)
+
+    def levels(self, op: Op) -> int:
+        """The highest level index (natural) or magnitude (linear) of a contribution; `JobFormat.levels`."""
+        if self.place is not None and self.place.from_switches and op is Op.SUM:
+            return self.world * self.format.top(self.world)
+        return self.format.levels(self.world)
+
+    def lanes_for(self, op: Op) -> int:
+        """Lanes of a datagram, from children and to them."""
+        return self.format.lanes_for(op, self.lanes) // self.parts
+
+    def lanes_up(self, op: Op) -> int:
+        """Lanes of a partial sum that goes up, and of its result; 0 at the root."""
+        return 0 if self.uplink is None else self.lanes_for(op) // self.uplink.parts
+
+    def contribution_bytes(self, op: Op) -> int:
+        """UDP payload bytes of a contribution."""
+        return datagram_bytes(self.encoding(op), self.lanes_for(op))
+
+    def partial_bytes(self, op: Op) -> int:
+        """UDP payload bytes of a contribution to the parent; 0 at the root."""
+        return 0 if self.uplink is None else datagram_bytes(self.format.partial(op, self.world), self.lanes_up(op))
+
+    def result_encoding(self, op: Op) -> Encoding:
+        """The encoding of results, the same on all levels."""
+        return self.format.result_encoding(op, self.world)
+
+    def result_bytes(self, op: Op) -> int:
+        """UDP payload bytes of a result."""
+        return datagram_bytes(self.result_encoding(op), self.lanes_for(op))
