@@ -39,6 +39,8 @@ TURNS = 10
 LOSSLESS = "inagg-lossless"
 """What the system is called that loses nothing, where the other does."""
 RUNS_MIN, RUNS_MAX = 5, 200
+TREE = "inagg-tree"
+"""What the system is called that goes through a leaf in each rack, where the other goes to the switch behind them."""
 WAYS = ("contributed", "ipv6", "profiler")
 """Other ways to do the same: each rank is told what it has contributed; over IPv6; while torch's profiler records."""
 
@@ -54,6 +56,7 @@ def _worker(
     loss: float,
     ways: Sequence[str],
     switch6: str,
+    leaf: str,
     environment: dict[str, str],
     barrier: Barrier,
 ) -> None:
@@ -77,6 +80,9 @@ def _worker(
         if "ipv6" in ways:
             other = AllReduce(rank=rank, workers=workers, **{**options, "switch": switch6})
             networks[_name("ipv6")] = stack.enter_context(other)
+        if leaf:
+            tree = AllReduce(rank=rank, workers=workers, **{**options, "switch": leaf, "job": TREE})
+            networks[TREE] = stack.enter_context(tree)
         systems.update(networks)
         own = np.zeros(0, np.float32)
         if "contributed" in ways:
@@ -137,15 +143,19 @@ class Ranks:
         target: str = "soft",
         switch_options: Sequence[str] = (),
         ways: Sequence[str] = (),
+        racks: int = 0,
+        trunk: str | None = None,
         **options: Any,
     ) -> None:
         """``link``: the rate of each worker's link, in namespaces; None: over loopback. ``target``: which switch;
-        ``switch_options``: what it is started with."""
+        ``switch_options``: what it is started with. ``racks``: leaves below it, each behind a ``trunk``."""
         self._stack = ExitStack()
         self.workers, self.format = workers, format_
         try:
             wiring = target_entry(target).wiring
-            self.topology = self._stack.enter_context(open_topology(workers, link, wiring=wiring))
+            self.topology = self._stack.enter_context(
+                open_topology(workers, link, wiring=wiring, racks=racks, trunk=trunk)
+            )
             shard_options = ["--shards", str(shards)] if shards > 1 else []
             started = start_target(target, self.topology, [*shard_options, *switch_options])
             switch = self._stack.enter_context(started)
@@ -160,7 +170,10 @@ class Ranks:
             for rank in range(workers):
                 node = self.topology.workers[rank]
                 store, environment = f"{directory}/store", switch.environment
-                arguments = (node, rank, workers, options, against, store, loss, ways, switch6, environment, barrier)
+                leaf = switch.leaves[self.topology.rack_of(rank)] if racks else ""
+                arguments = (
+                    node, rank, workers, options, against, store, loss, ways, switch6, leaf, environment, barrier
+                )  # fmt: skip
                 self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
             receive_all(self._children, START_LIMIT_S)
         except BaseException:
@@ -193,16 +206,23 @@ def bench_allreduce(
     seconds: float = TARGET_S,
     loss: float = 0.0,
     ways: Sequence[str] = (),
+    racks: int = 0,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
     """Lines of results: for each size one per system, and one that compares them. Systems take turns, run by run.
 
     With ``loss``, the share of datagrams that workers lose in each direction, the same is measured without, too; and in
-    other ``ways``, of `WAYS`.
+    other ``ways``, of `WAYS`. With ``racks``, it is measured through the switch behind them, and through a tree.
     """
     others = [_name(way) for way in ways]
-    systems = ["inagg", *([LOSSLESS] if loss else []), *others, *([against] if against else [])]
-    with Ranks(workers, format_, against=against is not None, loss=loss, ways=ways, **options) as ranks:
+    systems = [
+        "inagg",
+        *([LOSSLESS] if loss else []),
+        *([TREE] if racks else []),
+        *others,
+        *([against] if against else []),
+    ]
+    with Ranks(workers, format_, against=against is not None, loss=loss, ways=ways, racks=racks, **options) as ranks:
         for size in sizes:
             elements = size // 4
             times: dict[str, list[float]] = {s: [] for s in systems}
@@ -231,6 +251,9 @@ def bench_allreduce(
                     "wire_bytes_down": round(wire[system][1]),
                     "runs": len(times[system]),
                 }
+                if racks and system in ("inagg", TREE):
+                    line |= {"topology": "tree", "trunk": "exact"} if system == TREE else {"topology": "flat"}
+                    line |= {"racks": racks, "trunk_link": str(ranks.topology.trunk or ranks.topology.link)}
                 link, fmt = ranks.topology.link, job_format(format_)
                 if link is not None:
                     line["link"] = str(link)
@@ -240,12 +263,16 @@ def bench_allreduce(
                 if system == "inagg" and loss:
                     line["loss"] = loss
                 yield line
-            if against or loss or ways:
+            if against or loss or ways or racks:
                 line = {"bench": "allreduce", "workers": workers, "format": format_, "elements": elements}
                 if against:
                     line["ratio_to_gloo"] = medians[against] / medians["inagg"]
                 if loss:
                     line["ratio_to_lossless"] = medians[LOSSLESS] / medians["inagg"]
+                if racks:
+                    line["tree_to_flat"] = medians["inagg"] / medians[TREE]
+                    if against:
+                        line["tree_to_gloo"] = medians[against] / medians[TREE]
                 for way in ways:
                     line[f"{way}_to_plain"] = medians["inagg"] / medians[_name(way)]
                 yield line

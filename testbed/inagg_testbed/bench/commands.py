@@ -144,6 +144,14 @@ def switch(
 )
 @link_option
 @click.option(
+    "--racks",
+    default=0,
+    type=click.IntRange(0, 8),
+    metavar="N",
+    help="Put the workers into N racks, and measure in turns the switch behind them, and a tree with a leaf in each.",
+)
+@click.option("--trunk", metavar="RATE", help="Of each rack's way to the switch.  [default: as --link]")
+@click.option(
     "--target",
     default="soft",
     show_default=True,
@@ -154,8 +162,8 @@ def switch(
 @json_option
 def allreduce(
     workers: Sequence[int], sizes: Sequence[int], names: Sequence[str], against: str | None, shards: int,
-    window: int | None, seconds: float, loss: float, ways: Sequence[str], link: str | None, target: str,
-    report: Path | None, as_json: bool,
+    window: int | None, seconds: float, loss: float, ways: Sequence[str], link: str | None, racks: int,
+    trunk: str | None, target: str, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the all-reduce of a tensor, through a switch, over loopback or shaped links.
 
@@ -168,6 +176,10 @@ def allreduce(
     entry = target_entry(target)
     if "ipv6" in ways and (link is not None or target != "soft"):
         raise click.UsageError("--way ipv6 is over loopback, and for --target soft")
+    if racks and (loss or ways or target != "soft"):
+        raise click.UsageError("--racks is for --target soft, without --loss and --way")
+    if trunk is not None and (not racks or link is None):
+        raise click.UsageError("--trunk is for --racks with --link")
     if shards > 1 and not entry.ours:
         raise click.UsageError(f"--shards is not for --target {target}")
     if link is None and entry.needs_link:
@@ -179,7 +191,7 @@ def allreduce(
             for n in workers:
                 yield from bench_allreduce(
                     n, name, sizes, against=against, seconds=seconds, shards=shards, loss=loss, ways=ways,
-                    window=window, link=link, target=target, switch_options=switch_options,
+                    window=window, link=link, target=target, switch_options=switch_options, racks=racks, trunk=trunk,
                 )  # fmt: skip
 
     columns: list[Column] = [
@@ -193,9 +205,11 @@ def allreduce(
         ("share", lambda r: f"{r['share_of_link']:.1%}" if r.get("share_of_link") is not None else ""),
         ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
         *((f"{way}", lambda r, key=f"{way}_to_plain": f"{r[key]:.2f}" if key in r else "") for way in ways),
+        ("to flat", lambda r: f"{r['tree_to_flat']:.2f}" if "tree_to_flat" in r else ""),
         ("to lossless", lambda r: f"{r['ratio_to_lossless']:.2f}" if "ratio_to_lossless" in r else ""),
     ]
     over = "loopback" if link is None else "unshaped links" if link == UNSHAPED else f"links of {link}"
+    over += f", {racks} racks behind trunks of {trunk or link or 'loopback'}" if racks else ""
     over += " and a bmv2 switch" if target == "bmv2" else ""
     title = f"all-reduce over {over}" + (f", {loss:.1%} loss" if loss else "")
     measured = show(lines(), columns, as_json, title)

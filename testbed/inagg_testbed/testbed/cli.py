@@ -101,15 +101,17 @@ def run(
         _tell(f"testbed {inside}: {state.about['setup']}", as_json)
         more = {"INAGG_FORMAT": options["format"]} if "format" in given else {}
         environment = {**state.about["environment"], **more, "INAGG_SWITCH": state.about["control"]}
-        return _run_in(reopen(state), command, environment, as_json)
+        return _run_in(reopen(state), command, environment, state.about.get("leaves", ()), as_json)
     setup = Setup.of(**options)
     _tell(f"testbed: {setup.describe()}", as_json)
     wiring = target_entry(setup.target).wiring
     made_by = shlex.join(command)
-    with open_topology(setup.workers, setup.link, wiring=wiring, made_by=made_by) as topology:
+    with open_topology(
+        setup.workers, setup.link, wiring=wiring, racks=setup.racks, trunk=setup.trunk, made_by=made_by
+    ) as topology:
         with start_target(setup.target, topology, setup.switch_options()) as switch:
             environment = {**switch.environment, **setup.rank_environment(), "INAGG_SWITCH": switch.control}
-            status = _run_in(topology, command, environment, as_json)
+            status = _run_in(topology, command, environment, switch.leaves, as_json)
         if setup.record is not None:
             from inagg_testbed.replay.recording import add_note
 
@@ -118,15 +120,17 @@ def run(
     return status
 
 
-def _run_in(topology: Topology, command: Sequence[str], environment: dict[str, str], as_json: bool) -> int:
-    """Run a script in a topology with a switch; its exit status."""
+def _run_in(
+    topology: Topology, command: Sequence[str], environment: dict[str, str], leaves: Sequence[str], as_json: bool
+) -> int:
+    """Run a script in a topology with a switch, and ``leaves`` in its racks; its exit status."""
     from .running import run_script
 
     def say(rank: int, kind: str, line: str) -> None:
         print(f"[w{rank}] {line}", file=sys.stderr if as_json or kind == "err" else sys.stdout, flush=True)
 
     start_s = time.monotonic()
-    ends = run_script(topology, command, environment, say)
+    ends = run_script(topology, command, environment, say, leaves)
     seconds = time.monotonic() - start_s
     failed = [end for end in ends if end.exit_code and not end.asked]
     status = failed[0].exit_code if failed else 0

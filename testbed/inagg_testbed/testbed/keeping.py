@@ -26,7 +26,9 @@ def keep(name: str, setup: Setup) -> None:
     """Make a testbed and keep it until a signal comes. Raises what goes wrong with it."""
     wiring = target_entry(setup.target).wiring
     with (
-        open_topology(setup.workers, setup.link, name=name, wiring=wiring, made_by=UP) as topology,
+        open_topology(
+            setup.workers, setup.link, name=name, wiring=wiring, racks=setup.racks, trunk=setup.trunk, made_by=UP
+        ) as topology,
         start_target(setup.target, topology, setup.switch_options()) as running,
     ):
         state = load(name)
@@ -34,6 +36,7 @@ def keep(name: str, setup: Setup) -> None:
         state.telling(
             control=running.control,
             data=running.data,
+            leaves=list(running.leaves),
             environment={**running.environment, **setup.rank_environment()},
             target=setup.target,
             setup=setup.describe(),

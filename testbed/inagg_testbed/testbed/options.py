@@ -12,7 +12,7 @@ import click
 
 from inagg_testbed.topology import TARGETS, target_entry
 from inagg_testbed.topology.link import UNSHAPED
-from inagg_testbed.topology.opening import CHILDREN_MAX
+from inagg_testbed.topology.opening import CHILDREN_MAX, RACKS_MAX
 from inagg_wire.formats import FORMATS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -34,6 +34,9 @@ class Setup:
     record: Path | None = None
     format: str | None = None
     """Of the jobs, for the scripts' environment and, where a switch serves one format only, for the switch."""
+    racks: int = 0
+    trunk: str | None = None
+    """The rate of each rack's way to the switch; None: that of a worker's link."""
 
     @classmethod
     def of(
@@ -44,6 +47,8 @@ class Setup:
         fault_seed: int | None,
         record: Path | None,
         format: str | None,
+        racks: int = 0,
+        trunk: str | None = None,
         **faults: float,
     ) -> Setup:
         """From options. Draws a seed for the faults if there are some and none is given."""
@@ -53,6 +58,12 @@ class Setup:
                 raise click.UsageError(
                     f"--{name} is not for --target {target}: only our software switch harms or records datagrams"
                 )
+        if racks and target != "soft":
+            raise click.UsageError(f"--racks is not for --target {target}: its leaves are software switches")
+        if racks > workers:
+            raise click.UsageError(f"{racks} racks for {workers} workers: each needs one")
+        if trunk is not None and (not racks or link is None):
+            raise click.UsageError("--trunk is for --racks with --link")
         if fault_seed is not None and not wanted:
             raise click.UsageError(
                 "--fault-seed has nothing to seed: give --loss, --duplicate, --reorder or --corrupt too"
@@ -62,7 +73,7 @@ class Setup:
         if link is None and target_entry(target).needs_link:
             link = UNSHAPED
         path = None if record is None else record.absolute()
-        return cls(workers, link, target, wanted, fault_seed, path, format)
+        return cls(workers, link, target, wanted, fault_seed, path, format, racks, trunk)
 
     def switch_options(self) -> list[str]:
         """For the target: as `inagg switch` spells them."""
@@ -86,7 +97,18 @@ class Setup:
         """The options again, all of them said."""
         link = [] if self.link is None else ["--link", self.link]
         numbers = [] if self.format is None else ["--format", self.format]
-        return ["--workers", str(self.workers), *link, "--target", self.target, *numbers, *self._of_our_switch()]
+        racks = [] if not self.racks else ["--racks", str(self.racks)]
+        racks += [] if self.trunk is None else ["--trunk", self.trunk]
+        return [
+            "--workers",
+            str(self.workers),
+            *link,
+            *racks,
+            "--target",
+            self.target,
+            *numbers,
+            *self._of_our_switch(),
+        ]
 
     def rank_environment(self) -> dict[str, str]:
         """What the scripts are told besides."""
@@ -97,6 +119,8 @@ class Setup:
         links = "over loopback" if self.link is None else f"with links of {self.link}"
         if self.link == UNSHAPED:
             links = "with unshaped links"
+        if self.racks:
+            links += f", in {self.racks} racks" + (f" behind trunks of {self.trunk}" if self.trunk else "")
         text = f"{self.workers} workers {links}, target {self.target}"
         text += f", {self.format}" if self.format is not None else ""
         if self.faults:
@@ -117,6 +141,16 @@ def setup_options(command: Command) -> Command:
                 metavar="RATE",
                 help="Give each worker a link of this rate, such as 1gbit or 100mbit, in a network namespace of its "
                 "own (none: unshaped). Needs root.  [default: loopback, no root]",
+            ),
+            click.option(
+                "--racks",
+                default=0,
+                type=click.IntRange(0, RACKS_MAX),
+                metavar="N",
+                help="Put the workers into N racks, each with a switch of its own below the one in the middle.",
+            ),
+            click.option(
+                "--trunk", metavar="RATE", help="Of each rack's way to the switch in the middle.  [default: as --link]"
             ),
             click.option(
                 "--target",

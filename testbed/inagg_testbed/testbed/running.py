@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO
 
-from inagg_testbed.topology import Topology, TopologyError
+from inagg_testbed.topology import Topology, TopologyError, switch_for
 
 MASTER_PORT = 29500  # torchrun's
 LAST_WORDS_S = 1.0
@@ -39,8 +39,11 @@ class Ended:
     """It was told to end, since another had failed."""
 
 
-def rank_environment(topology: Topology, rank: int, port: int, more: Mapping[str, str]) -> dict[str, str]:
-    """What a rank finds in its environment: what torchrun sets there, and how it reaches the switch (``more``)."""
+def rank_environment(
+    topology: Topology, rank: int, port: int, more: Mapping[str, str], leaves: Sequence[str] = ()
+) -> dict[str, str]:
+    """What a rank finds in its environment: what torchrun sets there, and how it reaches the switch (``more``), or
+    those of the racks (``leaves``)."""
     workers = str(len(topology.workers))
     environment = {
         "MASTER_ADDR": topology.workers[0].management,
@@ -61,7 +64,8 @@ def rank_environment(topology: Topology, rank: int, port: int, more: Mapping[str
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "PYTHONUNBUFFERED": "1",
     }
-    return {**os.environ, **environment, **more, **topology.workers[rank].environment()}
+    where = {} if not leaves else {"INAGG_SWITCH": switch_for(topology, rank, "", leaves)}
+    return {**os.environ, **environment, **more, **where, **topology.workers[rank].environment()}
 
 
 def free_port(topology: Topology) -> int:
@@ -74,8 +78,10 @@ def free_port(topology: Topology) -> int:
         return port
 
 
-def run_script(topology: Topology, argv: Sequence[str], environment: Mapping[str, str], say: Say) -> list[Ended]:
-    """Run ``argv`` on every worker and wait; how each rank ended, by rank.
+def run_script(
+    topology: Topology, argv: Sequence[str], environment: Mapping[str, str], say: Say, leaves: Sequence[str] = ()
+) -> list[Ended]:
+    """Run ``argv`` on every worker and wait; how each rank ended, by rank. ``leaves``: the switches of the racks.
 
     When one fails the others are told to end, as torchrun does. Raises `TopologyError` if the program cannot be started
     at all. After an exception, Ctrl-C for example, all ranks have been killed.
@@ -87,7 +93,7 @@ def run_script(topology: Topology, argv: Sequence[str], environment: Mapping[str
             try:
                 process = subprocess.Popen(
                     node.command(argv),
-                    env=rank_environment(topology, rank, port, environment),
+                    env=rank_environment(topology, rank, port, environment, leaves),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,

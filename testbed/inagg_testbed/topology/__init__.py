@@ -4,7 +4,7 @@ from .base import MARK, Node, Topology, TopologyError, Wiring, inside
 from .link import LinkSpec
 from .opening import open_topology, reopen, tear_down
 from .state import State, all_states, load
-from .targets import TARGETS, Running, TargetEntry, start_target, target_entry
+from .targets import TARGETS, Running, TargetEntry, start_target, switch_for, target_entry
 
 __all__ = [
     "MARK",
@@ -23,6 +23,7 @@ __all__ = [
     "open_topology",
     "reopen",
     "start_target",
+    "switch_for",
     "target_entry",
     "tear_down",
 ]

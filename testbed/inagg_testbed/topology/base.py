@@ -77,13 +77,20 @@ class Topology:
     link: LinkSpec | None
     """None: no links, all is loopback."""
     wiring: Wiring
+    racks: tuple[Node, ...] = ()
+    """Where the leaves of a tree run; the links of the workers end there, and each has a trunk to the switch."""
+    trunk: LinkSpec | None = None
+
+    def rack_of(self, rank: int) -> int:
+        """The number of the rack in which a worker is: the first workers are in the first."""
+        return rank * len(self.racks) // len(self.workers)
 
     def node(self, name: str) -> Node:
         """The node of this name. Raises `TopologyError`."""
-        for node in (*self.workers, self.switch):
+        for node in (*self.workers, *self.racks, self.switch):
             if node.name == name:
                 return node
-        names = ", ".join(node.name for node in (*self.workers, self.switch))
+        names = ", ".join(node.name for node in (*self.workers, *self.racks, self.switch))
         raise TopologyError(f"testbed {self.name!r} has no node {name!r}: it has {names}")
 
 

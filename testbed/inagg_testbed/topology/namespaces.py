@@ -131,6 +131,25 @@ def add_link(
     run_inside(worker, address_it)
 
 
+def add_trunk(rack: str, inner: str, switch: str, outer: str, *, bridge: str) -> None:
+    """A veth pair between the bridges of two namespaces."""
+    from pyroute2 import IPRoute
+
+    def add() -> None:
+        with IPRoute() as route, (NAMESPACES / rack).open("rb") as peer:
+            ends = {"ifname": inner, "net_ns_fd": peer.fileno()}
+            route.link("add", ifname=outer, kind="veth", peer=ends)
+
+    def join(name: str) -> None:
+        with IPRoute() as route:
+            index = route.link_lookup(ifname=name)[0]
+            route.link("set", index=index, state="up", master=route.link_lookup(ifname=bridge)[0])
+
+    run_inside(switch, add)
+    run_inside(switch, lambda: join(outer))
+    run_inside(rack, lambda: join(inner))
+
+
 def shape(namespace: str, interface: str, link: LinkSpec) -> None:
     """Give what leaves by an interface the rate of ``link`` (tc-tbf(8))."""
     from pyroute2 import IPRoute

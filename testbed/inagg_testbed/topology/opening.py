@@ -20,6 +20,9 @@ CHILDREN_MAX = 32  # the most of one switch; so a byte of an address is enough
 NETWORK, MANAGEMENT = "10.77.0", "10.78.0"
 """The first three bytes of addresses on the links, and beside them; nobody outside our namespaces sees them."""
 SWITCH_BYTE = 254
+RACK_BYTE = 200
+RACKS_MAX = 8
+TRUNK = "trunk"
 BRIDGE = "br0"
 MANAGEMENT_BRIDGE = "mgmt"
 PORT = "eth0"
@@ -30,12 +33,21 @@ def mac_of(byte: int) -> str:
     return f"02:00:0a:4d:00:{byte:02x}"
 
 
-def plan(name: str, mark: str, workers: int, link: LinkSpec | None, wiring: Wiring) -> Topology:
+def plan(
+    name: str,
+    mark: str,
+    workers: int,
+    link: LinkSpec | None,
+    wiring: Wiring,
+    racks: int = 0,
+    trunk: LinkSpec | None = None,
+) -> Topology:
     """What `build` makes, or, without a link, this machine as it is."""
     if link is None:
+        here = [Node(f"rack{k}", "127.0.0.1", "127.0.0.1", "lo", None, mark) for k in range(racks)]
         nodes = [Node(f"w{rank}", "127.0.0.1", "127.0.0.1", "lo", None, mark) for rank in range(workers)]
         switch = Node("switch", "127.0.0.1", "127.0.0.1", "lo", None, mark)
-        return Topology(name, tuple(nodes), switch, None, wiring)
+        return Topology(name, tuple(nodes), switch, None, wiring, tuple(here), None)
     control = MANAGEMENT if wiring == "ports" else NETWORK
     nodes = [
         Node(f"w{k}", f"{NETWORK}.{k + 1}", f"{control}.{k + 1}", PORT, f"{PREFIX}{name}-w{k}", mark)
@@ -44,7 +56,11 @@ def plan(name: str, mark: str, workers: int, link: LinkSpec | None, wiring: Wiri
     ends = tuple(node.name for node in nodes) if wiring == "ports" else ()
     addresses = f"{NETWORK}.{SWITCH_BYTE}", f"{control}.{SWITCH_BYTE}"
     switch = Node("switch", *addresses, BRIDGE if not ends else MANAGEMENT_BRIDGE, f"{PREFIX}{name}-switch", mark, ends)
-    return Topology(name, tuple(nodes), switch, link, wiring)
+    leaves = [
+        Node(f"rack{k}", host, host, BRIDGE, f"{PREFIX}{name}-rack{k}", mark)
+        for k, host in enumerate(f"{NETWORK}.{RACK_BYTE + k}" for k in range(racks))
+    ]
+    return Topology(name, tuple(nodes), switch, link, wiring, tuple(leaves), trunk)
 
 
 def build(topology: Topology) -> None:
@@ -59,15 +75,24 @@ def build(topology: Topology) -> None:
             namespaces.add_bridge(switch, MANAGEMENT_BRIDGE, topology.switch.management)
         else:
             namespaces.add_bridge(switch, BRIDGE, topology.switch.host)
+        for rack in topology.racks:
+            assert rack.namespace is not None
+            namespaces.create(rack.namespace)
+            namespaces.add_bridge(rack.namespace, BRIDGE, rack.host)
+            namespaces.add_trunk(rack.namespace, TRUNK, switch, rack.name, bridge=BRIDGE)
+            for namespace, interface in ((rack.namespace, TRUNK), (switch, rack.name)):
+                namespaces.shape(namespace, interface, topology.trunk or topology.link)
         for rank, node in enumerate(topology.workers):
             assert node.namespace is not None
             namespaces.create(node.namespace)
             bridge = None if bare else BRIDGE
             macs = {"mac": mac_of(rank + 1), "peer_mac": mac_of(0x80 + rank)}
-            namespaces.add_link(node.namespace, PORT, node.host, switch, node.name, bridge=bridge, **macs)
+            above = topology.racks[topology.rack_of(rank)].namespace if topology.racks else switch
+            assert above is not None
+            namespaces.add_link(node.namespace, PORT, node.host, above, node.name, bridge=bridge, **macs)
             if bare:
                 _add_management(topology, rank)
-            for namespace, interface in ((node.namespace, PORT), (switch, node.name)):
+            for namespace, interface in ((node.namespace, PORT), (above, node.name)):
                 if bare:
                     namespaces.no_offloads(namespace, interface)
                 namespaces.shape(namespace, interface, topology.link)
@@ -111,9 +136,12 @@ def open_topology(
     *,
     name: str | None = None,
     wiring: Wiring = "bridge",
+    racks: int = 0,
+    trunk: str | LinkSpec | None = None,
     made_by: str = "",
 ) -> Iterator[Topology]:
-    """``workers`` nodes and one for the switch: namespaces with a shaped link each or, without ``link``, loopback.
+    """``workers`` nodes and one for the switch: namespaces with a shaped link each or, without ``link``, loopback. With
+    ``racks``, as many more for leaves, with a ``trunk`` each to the switch (as ``link`` if there is no such rate).
 
     At the end, and after any error, their processes are ended and all is removed. ``made_by``: what `inagg testbed
     status` says. Raises `TopologyError` without root, for a link that cannot be, for a name that is taken, and if the
@@ -123,16 +151,21 @@ def open_topology(
         raise TopologyError(f"{workers} workers: one switch serves 1 to {CHILDREN_MAX}")
     try:
         spec = LinkSpec.parse(link) if isinstance(link, str) else link
+        trunk_spec = LinkSpec.parse(trunk) if isinstance(trunk, str) else trunk
     except ValueError as error:
         raise TopologyError(str(error)) from None
     if spec is not None:
         require_root(wiring)
     name = check_name(name or f"run-{os.getpid()}")
-    draft = plan(name, "", workers, spec, wiring)
-    names = tuple(node.namespace for node in (draft.switch, *draft.workers) if node.namespace is not None)
-    about = {"workers": workers, "link": None if spec is None else str(spec), "wiring": wiring, "made_by": made_by}
+    if racks and (not 1 <= racks <= min(RACKS_MAX, workers) or wiring == "ports"):
+        raise TopologyError(f"{racks} racks: choose 1 to {RACKS_MAX}, no more than workers, for the software switch")
+    draft = plan(name, "", workers, spec, wiring, racks, trunk_spec)
+    nodes = (draft.switch, *draft.racks, *draft.workers)
+    names = tuple(node.namespace for node in nodes if node.namespace is not None)
+    rates = {"link": spec and str(spec), "trunk": trunk_spec and str(trunk_spec)}
+    about = {"workers": workers, "racks": racks, **rates, "wiring": wiring, "made_by": made_by}
     state = State.new(name, names, about)
-    topology = plan(name, state.mark, workers, spec, wiring)
+    topology = plan(name, state.mark, workers, spec, wiring, racks, trunk_spec)
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():  # the only one that may set handlers of signals
             stack.enter_context(terminated_like_ctrl_c())
@@ -163,8 +196,13 @@ def _refuse_foreign(state: State) -> None:
 def reopen(state: State) -> Topology:
     """The topology of a testbed that stands."""
     link = state.about.get("link")
-    spec = None if link is None else LinkSpec.parse(link)
-    return plan(state.name, state.mark, state.about["workers"], spec, state.about["wiring"])
+    spec, racks, trunk = (
+        None if link is None else LinkSpec.parse(link),
+        state.about.get("racks", 0),
+        state.about.get("trunk"),
+    )
+    trunk_spec = None if trunk is None else LinkSpec.parse(trunk)
+    return plan(state.name, state.mark, state.about["workers"], spec, state.about["wiring"], racks, trunk_spec)
 
 
 def strays(states: list[State]) -> list[str]:

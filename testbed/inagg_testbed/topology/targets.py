@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ class Running:
     """Of its process, to look whether it lives; None: it has none of its own."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What ranks need in their environment beside INAGG_SWITCH: what the target asks of a job."""
+    leaves: tuple[str, ...] = ()
+    """Control addresses of the switches in the racks, by rack."""
 
 
 Start = Callable[[Topology, Sequence[str]], AbstractContextManager[Running]]
@@ -79,5 +81,33 @@ def soft(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
         # a namespace of ours is a network that we trust
         control, data = f"{node.host}:{CONTROL_PORT}", f"{node.host}:{DATA_PORT}"
         options = ["--insecure", *options]
-    with SwitchProcess(*options, control=control, data=data, node=node) as switch:
-        yield Running(switch.control, switch.data, switch.process.pid)
+    with ExitStack() as stack:
+        switch = stack.enter_context(SwitchProcess(*options, control=control, data=data, node=node))
+        leaves = [
+            stack.enter_context(
+                SwitchProcess(
+                    "--parent", switch.control, "--name", rack.name, *_for_a_leaf(options),
+                    control=f"{rack.host}:{control.rpartition(':')[2]}", data=f"{rack.host}:{data.rpartition(':')[2]}",
+                    node=rack,
+                )
+            ).control
+            for rack in topology.racks
+        ]  # fmt: skip
+        yield Running(switch.control, switch.data, switch.process.pid, leaves=tuple(leaves))
+
+
+def _for_a_leaf(options: Sequence[str]) -> list[str]:
+    """A recording is the root's: a file has room for one."""
+    words = list(options)
+    if "--record" in words:
+        at = words.index("--record")
+        del words[at : at + 2]
+    return words
+
+
+def switch_for(topology: Topology, rank: int, control: str, leaves: Sequence[str]) -> str:
+    """INAGG_SWITCH of a rank: the switch at ``control``; where there are racks, that of its own, then the others."""
+    if not leaves:
+        return control
+    own = topology.rack_of(rank)
+    return ",".join((*leaves[own:], *leaves[:own]))
