@@ -10,8 +10,8 @@ from inagg_wire import codec, payload, reencode, scale
 from inagg_wire.errors import AdmissionError
 from inagg_wire.formats import (
     ACCUMULATOR_MAX,
-    CHILDREN_MAX,
     FORMATS,
+    WORKERS_MAX,
     Family,
     JobFormat,
     admit,
@@ -233,7 +233,7 @@ def test_job_without_lanes_for_its_scales_is_refused(fmt: JobFormat) -> None:
         admit(fmt, 2, fewer)
 
 
-@pytest.mark.parametrize("workers", [-1, 0, CHILDREN_MAX + 1])
+@pytest.mark.parametrize("workers", [-1, 0, WORKERS_MAX + 1])
 def test_worker_counts_that_no_bitmap_holds_are_refused(workers: int) -> None:
     with pytest.raises(AdmissionError, match="1 to 32"):
         admit(job_format("nat8"), workers, 8)

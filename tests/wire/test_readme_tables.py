@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.vectors.load import vectors
 
 from inagg_wire.errors import NOTICED, Reason
-from inagg_wire.formats import CHILDREN_MAX, FORMATS
+from inagg_wire.formats import FORMATS, WORKERS_MAX
 from inagg_wire.layout import (
     CARRIED,
     FIELDS,
@@ -93,7 +93,7 @@ def test_the_table_of_lanes_is_what_fits_1472_bytes() -> None:
             per_lane = (LANE_BITS[up] / 8, LANE_BITS[down] / 8)
             assert [float(x) for x in numbers] == [lanes, *in_bytes, *per_lane, fmt.scale_lanes(lanes)], f"{name}, {n}"
             seen.append((name, n))
-    assert sorted(seen) == sorted((name, n) for name in FORMATS for n in range(1, CHILDREN_MAX + 1))
+    assert sorted(seen) == sorted((name, n) for name in FORMATS for n in range(1, WORKERS_MAX + 1))
 
 
 def test_the_table_of_job_formats() -> None:
@@ -101,7 +101,7 @@ def test_the_table_of_job_formats() -> None:
     assert [row[0] for row in rows] == list(FORMATS)
     for name, up, down, _, top, shift, f, refined in rows:
         fmt = FORMATS[name]
-        for n in range(1, CHILDREN_MAX + 1):
+        for n in (*range(1, 300), *(m + more for m in (1 << k for k in range(9, 16)) for more in (-1, 0))):
             c = (n - 1).bit_length()
             values = {"0": 0, "c": c, "30 - c": 30 - c, "2^(30-c)": 2 ** (30 - c)}
             one = unit(fmt, n, SCALE_BIAS)
