@@ -26,7 +26,8 @@ class Config:
     """
 
     switch: str  # INAGG_SWITCH
-    """host:port of the switch's control service."""
+    """host:port of the switch's control service; or several, with commas: where one is not there, the next is tried,
+    such as that of another rack in the same tree of switches."""
     rank: int  # RANK
     workers: int  # WORLD_SIZE
     job: str = "default"  # INAGG_JOB
@@ -59,12 +60,18 @@ class Config:
     secret: str | None = None  # INAGG_SECRET
     """The secret that the switch was started with, if it was."""
 
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """The addresses in ``switch``, in order."""
+        return tuple(address.strip() for address in self.switch.split(","))
+
     def __post_init__(self) -> None:
-        host, _, port = self.switch.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(
-                f"switch {self.switch!r}: give host:port of its control service, as `inagg switch` prints it"
-            )
+        for address in self.switches:
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                raise ConfigError(
+                    f"switch {address!r}: give host:port of its control service, as `inagg switch` prints it"
+                )
         if not 1 <= self.workers <= WORKERS_MAX:
             raise ConfigError(f"{self.workers} workers: a job has 1 to {WORKERS_MAX}")
         if not 0 <= self.rank < self.workers:

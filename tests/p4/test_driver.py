@@ -43,9 +43,9 @@ def run(rig: Rig, job: Binding, block: int) -> None:
         ({"format": job_format("fix32")}, "does not add up fix32"),
         ({"lease": Lease(1024, 4)}, "slots 1024 to 1027: this switch has 1024"),
         ({"lanes": 40}, "40 lanes: the program nat8-32 has 32"),
-        ({"workers": (WORKERS[0], WORKERS[0])}, "same address"),
+        ({"children": (WORKERS[0], WORKERS[0])}, "same address"),
         ({"job": 8}, "share slots with job 7"),
-        ({"workers": (("192.0.2.1", 1),)}, "behind no port"),
+        ({"children": (("192.0.2.1", 1),)}, "behind no port"),
     ],
 )
 def test_what_cannot_be_bound_changes_nothing(rig: Rig, change: dict[str, object], says: str) -> None:

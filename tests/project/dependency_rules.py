@@ -33,6 +33,8 @@ PACKAGES = ("inagg_wire", "inagg_link", "inagg_proto", "inagg_switch", "inagg_ho
 BASE_MODULES = {
     "click": {"click"},
     "googleapis-common-protos": {"google"},
+    "humanize": {"humanize"},
+    "msgspec": {"msgspec"},
     "grpcio": {"grpc"},
     "grpcio-health-checking": {"grpc_health"},
     "grpcio-reflection": {"grpc_reflection"},

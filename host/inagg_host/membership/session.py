@@ -69,7 +69,9 @@ class Session:
         self._lost = lost
         self._stop = stop or threading.Event()
         self._member = secrets.randbits(63) + 1
-        self._channel = _channel(config)
+        self._address = config.switches[0]
+        """The one of the switches that this rank talks to."""
+        self._channel = _channel(config, self._address)
         self._stub = control_pb2_grpc.ControlStub(self._channel)
         self._metadata = (("authorization", f"Bearer {config.secret}"),) if config.secret else ()
         self._lanes, self._window = config.lanes, config.window
@@ -89,7 +91,7 @@ class Session:
         """The literal address from which datagrams to the switch go. Raises `SessionError` if there is no way."""
         if self._config.host:
             return self._config.host
-        host, port = _split(self._config.switch)
+        host, port = _split(self._address)
         try:
             family, kind, _, _, address = _resolve(host, port)
             with socket.socket(family, kind) as probe:
@@ -97,12 +99,13 @@ class Session:
                 return str(probe.getsockname()[0])
         except OSError as error:
             raise SessionError(
-                f"no way to the switch at {self._config.switch}: {error}", grpc.StatusCode.UNAVAILABLE
+                f"no way to the switch at {self._address}: {error}", grpc.StatusCode.UNAVAILABLE
             ) from error
 
     def join(self, addresses: Sequence[Address], resume: pb.Resume | None = None, *, multicast: bool = False) -> Epoch:
         """Wait until all ranks have joined; the epoch that begins. Tries again while the switch cannot be reached,
-        for `Config.reconnect_s`. ``multicast``: this rank can take results from a group. Raises `SessionError`."""
+        or the next of several, for `Config.reconnect_s`. ``multicast``: this rank can take results from a group. Raises
+        `SessionError`."""
         c = self._config
         spec = pb.JobSpec(
             name=c.job, workers=c.workers, format=c.format, lanes=self._lanes, window=self._window, seed=c.seed,
@@ -118,8 +121,11 @@ class Session:
                 reply = self._call_join(request)
                 break
             except grpc.RpcError as error:
+                explained = self._explain(error)
                 if error.code() not in NOT_THERE or time.monotonic() > give_up_s:
-                    raise self._explain(error) from error
+                    raise explained from error
+                if len(self._config.switches) > 1:
+                    self._move_on(explained)
             except (ValueError, grpc.FutureCancelledError) as error:  # ValueError: the channel was closed meanwhile
                 raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
             if self._stop.is_set() or self._closed.wait(RETRY_S):
@@ -136,6 +142,18 @@ class Session:
                 self._threads.append(threading.Thread(target=target, name=f"inagg{target.__name__}", daemon=True))
                 self._threads[-1].start()
         return epoch
+
+    def _move_on(self, why: SessionError) -> None:
+        """Talk to the next of the switches."""
+        switches = self._config.switches
+        with self._lock:
+            if self._closed.is_set():
+                return
+            before, self._address = self._channel, switches[(switches.index(self._address) + 1) % len(switches)]
+            self._channel = _channel(self._config, self._address)
+            self._stub = control_pb2_grpc.ControlStub(self._channel)
+        log.warning("rank %d: %s; trying the one at %s", self._config.rank, why, self._address)
+        before.close()
 
     def _call_join(self, request: pb.JoinRequest) -> pb.JoinResponse:
         call = self._stub.Join.future(request, timeout=self._config.join_timeout_s, metadata=self._metadata)
@@ -159,7 +177,7 @@ class Session:
         return pb.Resume(epoch=epoch.number, seed=epoch.seed, shards=shards, reason=reason[:200])
 
     def _read_epoch(self, reply: pb.JoinResponse, give_up_s: float) -> Epoch:
-        host, _ = _split(self._config.switch)
+        host, _ = _split(self._address)
         shards = tuple(
             ShardLease(
                 (self._literal(s.lease.address.host or host, give_up_s), s.lease.address.port),
@@ -190,10 +208,14 @@ class Session:
         missed = 0
         request = pb.HeartbeatRequest(name=self._config.job, rank=self._config.rank, member=self._member)
         while not self._closed.wait(self._interval_s):
-            epoch = self._epoch
+            epoch, stub = self._epoch, self._stub
             try:
-                reply = self._stub.Heartbeat(request, timeout=CALL_S, metadata=self._metadata)
+                reply = stub.Heartbeat(request, timeout=CALL_S, metadata=self._metadata)
+            except ValueError:
+                continue  # the channel was closed: this rank talks to another switch now
             except grpc.RpcError as error:
+                if stub is not self._stub:
+                    continue
                 missed += 1
                 if error.code() not in UNREACHABLE or missed >= HEARTBEATS_MISSED:
                     self._tell(epoch, Loss(str(self._explain(error))))
@@ -204,8 +226,9 @@ class Session:
 
     def _listen(self) -> None:
         while not self._closed.is_set():
+            stub = self._stub
             try:
-                watch = self._stub.Watch(pb.WatchRequest(name=self._config.job), metadata=self._metadata)
+                watch = stub.Watch(pb.WatchRequest(name=self._config.job), metadata=self._metadata)
                 with self._lock:
                     if self._closed.is_set():  # `close` cannot have seen it
                         watch.cancel()  # type: ignore[no-untyped-call]
@@ -213,8 +236,10 @@ class Session:
                     self._watch = watch
                 for event in watch:
                     self._hear(event)
+            except ValueError:
+                continue  # the channel was closed: this rank talks to another switch now
             except grpc.RpcError as error:
-                if error.code() in NOT_THERE and not self._closed.is_set():
+                if error.code() in NOT_THERE and not self._closed.is_set() and stub is self._stub:
                     self._tell(self._epoch, Loss(str(self._explain(error))))
             self._closed.wait(RETRY_S)
 
@@ -279,16 +304,16 @@ class Session:
         text = error.details() or ""
         if error.code() in NOT_THERE and not text.startswith("the switch"):  # else it has answered
             return SessionError(
-                f"cannot reach the switch at {self._config.switch}: is `inagg switch` running? ({text})",
+                f"cannot reach the switch at {self._address}: is `inagg switch` running? ({text})",
                 error.code(),
             )
-        return SessionError(f"the switch at {self._config.switch} says: {text}", error.code())
+        return SessionError(f"the switch at {self._address} says: {text}", error.code())
 
 
-def _channel(config: Config) -> grpc.Channel:
+def _channel(config: Config, address: str) -> grpc.Channel:
     options = (("grpc.enable_http_proxy", 0), *RECONNECT)
     if config.ca is None:
-        return grpc.insecure_channel(config.switch, options)
+        return grpc.insecure_channel(address, options)
 
     def read(path: str | None) -> bytes | None:
         if path is None:
@@ -297,7 +322,7 @@ def _channel(config: Config) -> grpc.Channel:
             return file.read()
 
     credentials = grpc.ssl_channel_credentials(read(config.ca), read(config.key), read(config.certificate))
-    return grpc.secure_channel(config.switch, credentials, options)
+    return grpc.secure_channel(address, credentials, options)
 
 
 def _split(switch: str) -> tuple[str, int]:

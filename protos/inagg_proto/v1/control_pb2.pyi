@@ -164,7 +164,7 @@ class JobSpec(_message.Message):
     name: _builtins.str
     """Name, unique among the jobs of the switch: 1 to 64 letters, digits and `._:/-`, the first a letter or digit."""
     workers: _builtins.int
-    """Number of workers (the world size), 1 to 32."""
+    """Number of workers (the world size), 1 to 32 at one switch, up to 32768 in a tree of switches."""
     format: _builtins.str
     """Format of the numbers: nat8, nat4, nat4-nat8, tern, dith8, dith8-exact or fix32."""
     lanes: _builtins.int
@@ -290,12 +290,15 @@ class Member(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     ADDRESSES_FIELD_NUMBER: _builtins.int
     SILENT_S_FIELD_NUMBER: _builtins.int
+    SWITCH_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """The rank, 0 to workers - 1."""
     state: Global___MemberState.ValueType
     """How it stands with this rank."""
     silent_s: _builtins.float
     """Seconds since the switch last heard of it on the control service. 0 for a rank that waits in Join."""
+    switch: _builtins.str
+    """The switch of the tree that the rank talks to; empty: the one with the registry."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Address]:
         """Where its datagrams come from: one per shard."""
@@ -307,10 +310,11 @@ class Member(_message.Message):
         state: Global___MemberState.ValueType = ...,
         addresses: _abc.Iterable[Global___Address] | None = ...,
         silent_s: _builtins.float = ...,
+        switch: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "rank", b"rank", "silent_s", b"silent_s", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "rank", b"rank", "silent_s", b"silent_s", "state", b"state", "switch", b"switch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1258,7 +1262,7 @@ class StatsResponse(_message.Message):
     """What kind of switch this is, for example "software"."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardStats]:
-        """One per data plane, in order."""
+        """One per data plane, in order; then those of the switches below."""
 
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobStats]:
@@ -1341,6 +1345,7 @@ class ShardStats(_message.Message):
     DROPS_FIELD_NUMBER: _builtins.int
     CPU_S_FIELD_NUMBER: _builtins.int
     FAULTS_FIELD_NUMBER: _builtins.int
+    SWITCH_FIELD_NUMBER: _builtins.int
     slots: _builtins.int
     """Slots that there are."""
     slots_leased: _builtins.int
@@ -1363,6 +1368,8 @@ class ShardStats(_message.Message):
     """Datagrams that the kernel dropped because the socket's receive buffer was full."""
     cpu_s: _builtins.float
     """CPU time of the data plane, user and system; 0 where there is no such thing."""
+    switch: _builtins.str
+    """The switch of the tree whose data plane this is; empty: the one with the registry."""
     @_builtins.property
     def address(self) -> Global___Address:
         """Where workers send to."""
@@ -1394,10 +1401,11 @@ class ShardStats(_message.Message):
         drops: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         cpu_s: _builtins.float = ...,
         faults: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        switch: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "bytes_in", b"bytes_in", "bytes_out", b"bytes_out", "cpu_s", b"cpu_s", "datagrams_in", b"datagrams_in", "datagrams_out", b"datagrams_out", "drops", b"drops", "faults", b"faults", "kernel_drops", b"kernel_drops", "notices", b"notices", "send_refused", b"send_refused", "slots", b"slots", "slots_leased", b"slots_leased", "slots_quarantined", b"slots_quarantined"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "bytes_in", b"bytes_in", "bytes_out", b"bytes_out", "cpu_s", b"cpu_s", "datagrams_in", b"datagrams_in", "datagrams_out", b"datagrams_out", "drops", b"drops", "faults", b"faults", "kernel_drops", b"kernel_drops", "notices", b"notices", "send_refused", b"send_refused", "slots", b"slots", "slots_leased", b"slots_leased", "slots_quarantined", b"slots_quarantined", "switch", b"switch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1414,12 +1422,18 @@ class JobStats(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     INVALID_CODES_FIELD_NUMBER: _builtins.int
     SLOTS_WAITING_FIELD_NUMBER: _builtins.int
+    PARTIALS_FIELD_NUMBER: _builtins.int
+    PARTIALS_AGAIN_FIELD_NUMBER: _builtins.int
     results: _builtins.int
     """Sums completed and sent to all workers."""
     invalid_codes: _builtins.int
     """Lanes whose code names no level; they count as zero."""
     slots_waiting: _builtins.int
     """Slots with an incomplete sum, now."""
+    partials: _builtins.int
+    """Between switches: datagrams of partial sums that went up for the first time."""
+    partials_again: _builtins.int
+    """And again, since a child repeated its contribution."""
     @_builtins.property
     def job(self) -> Global___Job:
         """The job as it is now."""
@@ -1436,10 +1450,12 @@ class JobStats(_message.Message):
         results: _builtins.int = ...,
         invalid_codes: _builtins.int = ...,
         slots_waiting: _builtins.int = ...,
+        partials: _builtins.int = ...,
+        partials_again: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["invalid_codes", b"invalid_codes", "job", b"job", "results", b"results", "slots_waiting", b"slots_waiting", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["invalid_codes", b"invalid_codes", "job", b"job", "partials", b"partials", "partials_again", b"partials_again", "results", b"results", "slots_waiting", b"slots_waiting", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1648,3 +1664,494 @@ class RankWait(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_contribution_s) -> _WhichOneofReturnType__last_contribution_s | None: ...
 
 Global___RankWait: _TypeAlias = RankWait  # noqa: Y015
+
+@_typing.final
+class AttachRequest(_message.Message):
+    """---------------------------------------------------------------------------------------------- trees of switches
+
+    What a switch says on its stream: who it is, first; then the answers.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELLO_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hello(self) -> Global___AttachedSwitch:
+        """The first message."""
+
+    @_builtins.property
+    def answer(self) -> Global___Answer:
+        """All others."""
+
+    def __init__(
+        self,
+        *,
+        hello: Global___AttachedSwitch | None = ...,
+        answer: Global___Answer | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "hello", b"hello", "said", b"said"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "hello", b"hello", "said", b"said"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_said: _TypeAlias = _typing.Literal["hello", "answer"]  # noqa: Y015
+    _WhichOneofArgType_said: _TypeAlias = _typing.Literal["said", b"said"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_said) -> _WhichOneofReturnType_said | None: ...
+
+Global___AttachRequest: _TypeAlias = AttachRequest  # noqa: Y015
+
+@_typing.final
+class AttachedSwitch(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    FORMATS_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
+    DATAGRAM_BYTES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, unique in the tree: as that of a job."""
+    lanes: _builtins.int
+    """The most lanes of a block."""
+    datagram_bytes: _builtins.int
+    """The most bytes of UDP payload of a datagram."""
+    @_builtins.property
+    def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataPlane]:
+        """Its data planes, in order."""
+
+    @_builtins.property
+    def formats(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Formats that it serves."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        shards: _abc.Iterable[Global___DataPlane] | None = ...,
+        formats: _abc.Iterable[_builtins.str] | None = ...,
+        lanes: _builtins.int = ...,
+        datagram_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["datagram_bytes", b"datagram_bytes", "formats", b"formats", "lanes", b"lanes", "name", b"name", "shards", b"shards"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttachedSwitch: _TypeAlias = AttachedSwitch  # noqa: Y015
+
+@_typing.final
+class DataPlane(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    slots: _builtins.int
+    """Slots that it has."""
+    groups: _builtins.str
+    """The prefix of the multicast groups to which it can send results; absent: to none."""
+    @_builtins.property
+    def address(self) -> Global___Address:
+        """Where its children send to, and where it sends partial sums from."""
+
+    def __init__(
+        self,
+        *,
+        address: Global___Address | None = ...,
+        slots: _builtins.int = ...,
+        groups: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_groups", b"_groups", "address", b"address", "groups", b"groups"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_groups", b"_groups", "address", b"address", "groups", b"groups", "slots", b"slots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__groups: _TypeAlias = _typing.Literal["groups"]  # noqa: Y015
+    _WhichOneofArgType__groups: _TypeAlias = _typing.Literal["_groups", b"_groups"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__groups) -> _WhichOneofReturnType__groups | None: ...
+
+Global___DataPlane: _TypeAlias = DataPlane  # noqa: Y015
+
+@_typing.final
+class AttachOrder(_message.Message):
+    """Something to do, and then to answer with its number."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    ATTACHED_FIELD_NUMBER: _builtins.int
+    BIND_FIELD_NUMBER: _builtins.int
+    UNBIND_FIELD_NUMBER: _builtins.int
+    LOOK_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Of the order on this stream; the answer has it too."""
+    @_builtins.property
+    def attached(self) -> Global___Attached:
+        """The switch is part of the tree. Needs no answer."""
+
+    @_builtins.property
+    def bind(self) -> Global___BindOrder:
+        """Take part in a job, or in its new epoch."""
+
+    @_builtins.property
+    def unbind(self) -> Global___UnbindOrder:
+        """Drop a job."""
+
+    @_builtins.property
+    def look(self) -> Global___LookOrder:
+        """Say what there is to see."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        attached: Global___Attached | None = ...,
+        bind: Global___BindOrder | None = ...,
+        unbind: Global___UnbindOrder | None = ...,
+        look: Global___LookOrder | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "bind", b"bind", "look", b"look", "order", b"order", "unbind", b"unbind"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "bind", b"bind", "look", b"look", "number", b"number", "order", b"order", "unbind", b"unbind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["attached", "bind", "unbind", "look"]  # noqa: Y015
+    _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
+
+Global___AttachOrder: _TypeAlias = AttachOrder  # noqa: Y015
+
+@_typing.final
+class Attached(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Attached: _TypeAlias = Attached  # noqa: Y015
+
+@_typing.final
+class BindOrder(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Binding]:
+        """One per shard, in order."""
+
+    def __init__(
+        self,
+        *,
+        shards: _abc.Iterable[Global___Binding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["shards", b"shards"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BindOrder: _TypeAlias = BindOrder  # noqa: Y015
+
+@_typing.final
+class Binding(_message.Message):
+    """What a data plane must know of a job; see protos/README.md, "The switch" and "Trees of switches"."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    CHILDREN_FIELD_NUMBER: _builtins.int
+    RESUME_BLOCK_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    WORLD_FIELD_NUMBER: _builtins.int
+    FROM_SWITCHES_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    UPLINK_FIELD_NUMBER: _builtins.int
+    job: _builtins.int
+    """Number of the job."""
+    token: _builtins.int
+    """Of the epoch."""
+    format: _builtins.str
+    """Name of the job's format."""
+    lanes: _builtins.int
+    """Of a block, as workers send it."""
+    base: _builtins.int
+    """First slot of the lease."""
+    slots: _builtins.int
+    """Slots of the lease."""
+    seed: _builtins.int
+    """Of the rounding noise."""
+    resume_block: _builtins.int
+    """The block, as workers count them, that the epoch begins with."""
+    world: _builtins.int
+    """Workers of the job, wherever they are."""
+    from_switches: _builtins.bool
+    """Whether the children are switches."""
+    parts: _builtins.int
+    """Datagrams in which a block comes from each child."""
+    @_builtins.property
+    def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___Address]:
+        """By rank, or those of the switches below."""
+
+    @_builtins.property
+    def group(self) -> Global___Address:
+        """Where results for all children go; absent: to each of them."""
+
+    @_builtins.property
+    def uplink(self) -> Global___Uplink:
+        """Absent at the root."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.int = ...,
+        token: _builtins.int = ...,
+        format: _builtins.str = ...,
+        lanes: _builtins.int = ...,
+        base: _builtins.int = ...,
+        slots: _builtins.int = ...,
+        seed: _builtins.int = ...,
+        children: _abc.Iterable[Global___Address] | None = ...,
+        resume_block: _builtins.int = ...,
+        group: Global___Address | None = ...,
+        world: _builtins.int = ...,
+        from_switches: _builtins.bool = ...,
+        parts: _builtins.int = ...,
+        uplink: Global___Uplink | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "_uplink", b"_uplink", "group", b"group", "uplink", b"uplink"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "_uplink", b"_uplink", "base", b"base", "children", b"children", "format", b"format", "from_switches", b"from_switches", "group", b"group", "job", b"job", "lanes", b"lanes", "parts", b"parts", "resume_block", b"resume_block", "seed", b"seed", "slots", b"slots", "token", b"token", "uplink", b"uplink", "world", b"world"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
+    _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015
+    _WhichOneofReturnType__uplink: _TypeAlias = _typing.Literal["uplink"]  # noqa: Y015
+    _WhichOneofArgType__uplink: _TypeAlias = _typing.Literal["_uplink", b"_uplink"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group) -> _WhichOneofReturnType__group | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__uplink) -> _WhichOneofReturnType__uplink | None: ...
+
+Global___Binding: _TypeAlias = Binding  # noqa: Y015
+
+@_typing.final
+class Uplink(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    base: _builtins.int
+    """First slot of the job's lease there."""
+    parts: _builtins.int
+    """Datagrams in which a block goes up."""
+    @_builtins.property
+    def parent(self) -> Global___Address:
+        """The parent's data plane. An empty host: that at which its control service was reached."""
+
+    def __init__(
+        self,
+        *,
+        parent: Global___Address | None = ...,
+        base: _builtins.int = ...,
+        parts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parent", b"parent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "parent", b"parent", "parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Uplink: _TypeAlias = Uplink  # noqa: Y015
+
+@_typing.final
+class UnbindOrder(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    job: _builtins.int
+    """Number of the job."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnbindOrder: _TypeAlias = UnbindOrder  # noqa: Y015
+
+@_typing.final
+class LookOrder(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """The most slots to list of each."""
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Jobs whose waiting slots are asked for."""
+
+    def __init__(
+        self,
+        *,
+        jobs: _abc.Iterable[_builtins.int] | None = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LookOrder: _TypeAlias = LookOrder  # noqa: Y015
+
+@_typing.final
+class Answer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Of the order."""
+    error: _builtins.str
+    """Why it could not be done; empty if it was."""
+    @_builtins.property
+    def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardLook]:
+        """To a look: one per shard."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        error: _builtins.str = ...,
+        shards: _abc.Iterable[Global___ShardLook] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "number", b"number", "shards", b"shards"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Answer: _TypeAlias = Answer  # noqa: Y015
+
+@_typing.final
+class ShardLook(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATS_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def stats(self) -> Global___ShardStats:
+        """Counters of the data plane."""
+
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobLook]:
+        """Of the jobs that it knows."""
+
+    def __init__(
+        self,
+        *,
+        stats: Global___ShardStats | None = ...,
+        jobs: _abc.Iterable[Global___JobLook] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stats", b"stats"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "stats", b"stats"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShardLook: _TypeAlias = ShardLook  # noqa: Y015
+
+@_typing.final
+class JobLook(_message.Message):
+    """Counters of a job on one shard; lists are by child."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    CONTRIBUTIONS_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
+    RESENDS_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
+    BYTES_IN_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    INVALID_CODES_FIELD_NUMBER: _builtins.int
+    PARTIALS_FIELD_NUMBER: _builtins.int
+    PARTIALS_AGAIN_FIELD_NUMBER: _builtins.int
+    SLOTS_WAITING_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    job: _builtins.int
+    """Number of the job."""
+    results: _builtins.int
+    """Sums that children were given."""
+    invalid_codes: _builtins.int
+    """Lanes whose code names no level."""
+    partials: _builtins.int
+    """Datagrams of partial sums sent up, for the first time and again."""
+    partials_again: _builtins.int
+    """The latter."""
+    slots_waiting: _builtins.int
+    """Slots that wait, and those of them that wait longest. `missing` are children; none: the parent's answer is."""
+    @_builtins.property
+    def contributions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As those of `WorkerStats`."""
+
+    @_builtins.property
+    def duplicates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The same."""
+
+    @_builtins.property
+    def resends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The same."""
+
+    @_builtins.property
+    def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The same."""
+
+    @_builtins.property
+    def bytes_in(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The same."""
+
+    @_builtins.property
+    def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlotWait]:
+        """Those."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.int = ...,
+        contributions: _abc.Iterable[_builtins.int] | None = ...,
+        duplicates: _abc.Iterable[_builtins.int] | None = ...,
+        resends: _abc.Iterable[_builtins.int] | None = ...,
+        stale: _abc.Iterable[_builtins.int] | None = ...,
+        bytes_in: _abc.Iterable[_builtins.int] | None = ...,
+        results: _builtins.int = ...,
+        invalid_codes: _builtins.int = ...,
+        partials: _builtins.int = ...,
+        partials_again: _builtins.int = ...,
+        slots_waiting: _builtins.int = ...,
+        slots: _abc.Iterable[Global___SlotWait] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_in", b"bytes_in", "contributions", b"contributions", "duplicates", b"duplicates", "invalid_codes", b"invalid_codes", "job", b"job", "partials", b"partials", "partials_again", b"partials_again", "resends", b"resends", "results", b"results", "slots", b"slots", "slots_waiting", b"slots_waiting", "stale", b"stale"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobLook: _TypeAlias = JobLook  # noqa: Y015

@@ -84,6 +84,11 @@ class ControlStub(object):
                 request_serializer=inagg__proto_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
                 response_deserializer=inagg__proto_dot_v1_dot_control__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.Attach = channel.stream_stream(
+                '/inagg.v1.Control/Attach',
+                request_serializer=inagg__proto_dot_v1_dot_control__pb2.AttachRequest.SerializeToString,
+                response_deserializer=inagg__proto_dot_v1_dot_control__pb2.AttachOrder.FromString,
+                _registered_method=True)
 
 
 class ControlServicer(object):
@@ -174,6 +179,17 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Attach(self, request_iterator, context):
+        """For switches: becomes part of the tree whose root has this registry, for as long as the stream is open. The caller
+        says who it is; then it gets orders, does each of them, and answers it. A switch passes on all calls of its workers
+        to its parent, this one of the switches below it too, with its name as metadata `inagg-switch` and gRPC's name of
+        the caller as `inagg-peer`, unless these are there already. Before it calls it has dropped all jobs. Errors:
+        FAILED_PRECONDITION (it cannot be part of this tree; says why).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -226,6 +242,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=inagg__proto_dot_v1_dot_control__pb2.DrainRequest.FromString,
                     response_serializer=inagg__proto_dot_v1_dot_control__pb2.DrainResponse.SerializeToString,
+            ),
+            'Attach': grpc.stream_stream_rpc_method_handler(
+                    servicer.Attach,
+                    request_deserializer=inagg__proto_dot_v1_dot_control__pb2.AttachRequest.FromString,
+                    response_serializer=inagg__proto_dot_v1_dot_control__pb2.AttachOrder.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -498,6 +519,33 @@ class Control(object):
             '/inagg.v1.Control/Drain',
             inagg__proto_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
             inagg__proto_dot_v1_dot_control__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Attach(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/inagg.v1.Control/Attach',
+            inagg__proto_dot_v1_dot_control__pb2.AttachRequest.SerializeToString,
+            inagg__proto_dot_v1_dot_control__pb2.AttachOrder.FromString,
             options,
             channel_credentials,
             insecure,

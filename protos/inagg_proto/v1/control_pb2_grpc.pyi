@@ -89,6 +89,13 @@ class ControlStub:
     """For operators: takes no new jobs from now on, or (`off`) takes them again. Jobs that run go on. Errors:
     PERMISSION_DENIED (not an operator).
     """
+    Attach: _grpc.StreamStreamMultiCallable[_control_pb2.AttachRequest, _control_pb2.AttachOrder]
+    """For switches: becomes part of the tree whose root has this registry, for as long as the stream is open. The caller
+    says who it is; then it gets orders, does each of them, and answers it. A switch passes on all calls of its workers
+    to its parent, this one of the switches below it too, with its name as metadata `inagg-switch` and gRPC's name of
+    the caller as `inagg-peer`, unless these are there already. Before it calls it has dropped all jobs. Errors:
+    FAILED_PRECONDITION (it cannot be part of this tree; says why).
+    """
 
 @_typing.type_check_only
 class ControlAsyncStub(ControlStub):
@@ -135,6 +142,13 @@ class ControlAsyncStub(ControlStub):
     Drain: _aio.UnaryUnaryMultiCallable[_control_pb2.DrainRequest, _control_pb2.DrainResponse]  # type: ignore[assignment]
     """For operators: takes no new jobs from now on, or (`off`) takes them again. Jobs that run go on. Errors:
     PERMISSION_DENIED (not an operator).
+    """
+    Attach: _aio.StreamStreamMultiCallable[_control_pb2.AttachRequest, _control_pb2.AttachOrder]  # type: ignore[assignment]
+    """For switches: becomes part of the tree whose root has this registry, for as long as the stream is open. The caller
+    says who it is; then it gets orders, does each of them, and answers it. A switch passes on all calls of its workers
+    to its parent, this one of the switches below it too, with its name as metadata `inagg-switch` and gRPC's name of
+    the caller as `inagg-peer`, unless these are there already. Before it calls it has dropped all jobs. Errors:
+    FAILED_PRECONDITION (it cannot be part of this tree; says why).
     """
 
 class ControlServicer(metaclass=_abc_1.ABCMeta):
@@ -239,6 +253,19 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_control_pb2.DrainResponse, _abc.Awaitable[_control_pb2.DrainResponse]]:
         """For operators: takes no new jobs from now on, or (`off`) takes them again. Jobs that run go on. Errors:
         PERMISSION_DENIED (not an operator).
+        """
+
+    @_abc_1.abstractmethod
+    def Attach(
+        self,
+        request_iterator: _MaybeAsyncIterator[_control_pb2.AttachRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.AttachOrder], _abc.AsyncIterator[_control_pb2.AttachOrder]]:
+        """For switches: becomes part of the tree whose root has this registry, for as long as the stream is open. The caller
+        says who it is; then it gets orders, does each of them, and answers it. A switch passes on all calls of its workers
+        to its parent, this one of the switches below it too, with its name as metadata `inagg-switch` and gRPC's name of
+        the caller as `inagg-peer`, unless these are there already. Before it calls it has dropped all jobs. Errors:
+        FAILED_PRECONDITION (it cannot be part of this tree; says why).
         """
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -88,17 +88,22 @@ def rates(before: pb.StatsResponse | None, now: pb.StatsResponse) -> Rates:
     if before is not None and (now.at_s <= before.at_s or now.uptime_s < before.uptime_s):
         before = None
     interval_s = now.at_s - before.at_s if before is not None else 0.0
-    shards_before = list(before.shards) if before is not None else []
+    shards_before = dict(_named(before)) if before is not None else {}
     jobs_before = {(job.job.spec.name, job.job.job): job for job in before.jobs} if before is not None else {}
     return Rates(
         now,
         interval_s,
-        tuple(
-            _shard(shards_before[index] if index < len(shards_before) else None, shard, interval_s)
-            for index, shard in enumerate(now.shards)
-        ),
+        tuple(_shard(shards_before.get(name), shard, interval_s) for name, shard in _named(now)),
         tuple(_job(jobs_before.get((job.job.spec.name, job.job.job)), job, interval_s) for job in now.jobs),
     )
+
+
+def _named(look: pb.StatsResponse) -> Iterator[tuple[tuple[str, int], pb.ShardStats]]:
+    """Shards by their switch and their number there."""
+    seen: dict[str, int] = {}
+    for shard in look.shards:
+        number = seen[shard.switch] = seen.get(shard.switch, -1) + 1
+        yield (shard.switch, number), shard
 
 
 def _per_s(before: object | None, now: object, interval_s: float) -> Callable[[str], float]:

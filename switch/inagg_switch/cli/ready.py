@@ -15,7 +15,7 @@ from ..p4.p4_driver import P4Driver
 from ..service.metrics_server import MetricsServer
 from ..service.security import Security
 from ..software.software_driver import SoftwareDriver
-from .settings import Bmv2Settings, Settings, TofinoSettings, join_address, split_address
+from .settings import Bmv2Settings, ParentSettings, Settings, TofinoSettings, join_address, split_address
 from .words import bytes_text
 
 BUFFER_GOOD_BYTES: Final = 8 << 20
@@ -82,6 +82,21 @@ def announcement(
     lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
     lines.append(f"  stop:  Ctrl-C: running jobs get {settings.drain_s:g} s to end; a second one stops at once")
     return "\n".join(lines)
+
+
+def leaf_announcement(control: str, driver: SoftwareDriver, settings: Settings, parent: ParentSettings) -> str:
+    """The same of a switch that has a parent."""
+    about = _software_lines(driver, settings)
+    return "\n".join(
+        [
+            f"inagg switch {parent.name}: below {parent.address}, control on {control} ({_guards(settings.security)}), "
+            f"{about[0]}",
+            *about[1:],
+            f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below",
+            "  look:  inagg jobs, inagg top, inagg why JOB (the whole tree)",
+            "  stop:  Ctrl-C: its workers join again through another switch, if they have one",
+        ]
+    )
 
 
 def _p4_lines(driver: P4Driver, settings: Settings) -> list[str]:

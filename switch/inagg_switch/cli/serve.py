@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -20,15 +19,17 @@ import structlog
 
 from ..control.text import count_text, seconds_text
 from ..driver import DriverError
-from ..p4.p4_driver import P4Driver
 from ..service.controller import Controller
 from ..service.descriptors import raise_limit, shortage
 from ..service.metrics_server import MetricsServer
 from ..service.security import SecurityError, is_local
 from ..service.server import STOP_GRACE_S, ControlServer, ServerError
+from ..service.uplink_agent import UplinkError
 from ..software.software_driver import SoftwareDriver
+from .leaf import Leaf
 from .ready import announcement, buffer_hint, facts, notify, write_ready_file
 from .settings import Settings, TofinoSettings, join_address
+from .shard_keeper import ShardKeeper, SwitchDriver
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 AT_ONCE_GRACE_S: Final = 0.25
@@ -40,13 +41,8 @@ DRAIN_TELL_S: Final = 5.0
 DESCRIPTORS_LOOK_S: Final = 2.0
 DESCRIPTORS_TELL_S: Final = 60.0
 """How often to look whether descriptors are short, and to say so."""
-RESTARTS_S: Final = 60.0
-"""In that time shards are started again so often as the settings say: then something is wrong."""
-
 EXIT_STOPPED: Final = 0
 EXIT_FAILED: Final = 1
-
-SwitchDriver = SoftwareDriver | P4Driver
 
 log = structlog.get_logger("inagg.switch")
 
@@ -70,6 +66,8 @@ def serve(settings: Settings) -> int:
     with signals_raise():
         try:
             driver = open_driver(settings)
+            if settings.parent is not None and isinstance(driver, SoftwareDriver):
+                return asyncio.run(Leaf(settings, settings.parent, driver).run())
             return asyncio.run(_Switch(settings, driver).run())
         except Stopped:
             log.info("switch_stopped", before="it served")
@@ -77,7 +75,7 @@ def serve(settings: Settings) -> int:
         except DriverError as error:
             hint = "; choose another address with --data" if "in use" in str(error) else ""
             raise CannotServe(f"{error}{hint}") from None
-        except (ServerError, SecurityError) as error:
+        except (ServerError, SecurityError, UplinkError) as error:
             raise CannotServe(str(error)) from None
         finally:
             if driver is not None:
@@ -129,8 +127,6 @@ class _Switch:
         """Set when a signal has come, or a shard has died for good."""
         self._lost: str | None = None
         """What became of a shard that could not be started again."""
-        self._restarts: dict[int, asyncio.Task[None]] = {}
-        self._restarted_at: deque[float] = deque(maxlen=settings.shard_restarts)
         self._server = ControlServer(driver, settings.listen, security=settings.security, policy=settings.policy)
 
     async def run(self) -> int:
@@ -140,8 +136,7 @@ class _Switch:
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._on_signal)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
-        for shard in range(len(self._driver.sentinels)):
-            self._look_after(shard)
+        keeper = ShardKeeper(self._driver, self._settings.shard_restarts, self._restart, self._jobs, self._lose)
         watching = asyncio.create_task(self._warn_of_descriptors())
         metrics: MetricsServer | None = None
         why: str | None = None
@@ -158,19 +153,17 @@ class _Switch:
                 await self._drain(controller)
             why = self._lost
             if why is not None:
-                log.error("switch_lost", what=why, jobs=[job.name for job in controller.registry.jobs()])
+                log.error("switch_lost", what=why, jobs=self._jobs())
             return EXIT_STOPPED if why is None else EXIT_FAILED
         finally:
-            for task in (watching, *self._restarts.values()):
-                task.cancel()
+            watching.cancel()
             self._tell_of_capture()
             if self._signals > 1:
                 grace_s = AT_ONCE_GRACE_S
             await self._server.stop(grace_s, why)
             if metrics is not None:
                 metrics.close()
-            for sentinel in self._driver.sentinels:
-                loop.remove_reader(sentinel)
+            keeper.close()
             loop.remove_signal_handler(signal.SIGHUP)
             for number in STOP_SIGNALS:
                 loop.remove_signal_handler(number)
@@ -259,39 +252,15 @@ class _Switch:
         else:
             log.info("reloaded", what="secrets and certificates", secrets=len(self._server.secrets.by_name))
 
-    def _look_after(self, shard: int) -> None:
-        """Have the shard started again, should it die."""
-        sentinel = self._driver.sentinels[shard]
-        asyncio.get_running_loop().add_reader(sentinel, self._on_end_of_shard, shard, sentinel)
-
-    def _on_end_of_shard(self, shard: int, sentinel: int) -> None:
-        asyncio.get_running_loop().remove_reader(sentinel)
-        self._restarts[shard] = asyncio.create_task(self._restart(shard))
-
     async def _restart(self, shard: int) -> None:
-        """Start a shard again, unless that has happened too often lately; then the switch ends."""
-        controller, now = self._server.controller, time.monotonic()
-        why = await asyncio.to_thread(self._driver.wait_for_death, shard)
-        most = self._settings.shard_restarts
-        often = len(self._restarted_at) == most and (most == 0 or now - self._restarted_at[0] < RESTARTS_S)
-        if controller is None or isinstance(self._driver, P4Driver):  # whose switch is not ours to start
-            self._lose(why)
-            return
-        if often:
-            self._lose(f"{why}, as often before")
-            return
-        self._restarted_at.append(now)
-        jobs = [job.name for job in controller.registry.jobs()]
-        log.error("shard_died", what=why, jobs=jobs, then="it is started again, and its jobs get a new epoch")
-        try:
-            await controller.restart(shard)
-        except DriverError as error:
-            self._lose(f"{why}, and could not be started again: {error}")
-            return
-        log.warning(
-            "shard_restarted", shard=shard, pid=self._driver.pid_of(shard), after_s=round(time.monotonic() - now, 3)
-        )
-        self._look_after(shard)
+        controller = self._server.controller
+        if controller is None:
+            raise DriverError("the switch does not serve yet")
+        await controller.restart(shard)
+
+    def _jobs(self) -> list[str]:
+        controller = self._server.controller
+        return [job.name for job in controller.registry.jobs()] if controller is not None else []
 
     @staticmethod
     async def _warn_of_descriptors() -> None:

@@ -60,6 +60,15 @@ class TofinoSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ParentSettings:
+    """The switch above, in a tree. ``address``: host:port of its control service; ``name``: of this switch."""
+
+    address: str
+    name: str
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One switch."""
 
@@ -78,6 +87,8 @@ class Settings:
     ready_file: Path | None
     announce: bool
     """Whether to print lines for a person on standard output when it serves."""
+    parent: ParentSettings | None = None
+    """None: it has a registry of its own."""
 
 
 def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
@@ -141,7 +152,28 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         shard_restarts=options["shard_restarts"],
         ready_file=options["ready_file"],
         announce=options["log_format"] == "human",
+        parent=parent_from(options, secret),
     )
+
+
+def parent_from(options: Mapping[str, Any], secret: str | None) -> ParentSettings | None:
+    """The switch above that is asked for, None if there is none. Raises `SettingsError`."""
+    if options["parent"] is None:
+        if options["name"] is not None or options["parent_ca"] is not None:
+            raise SettingsError("--name and --parent-ca say nothing without --parent")
+        return None
+    for name in ("metrics", *POLICY_OPTIONS.values()):
+        if options[name] is not None:
+            raise SettingsError(f"--{name.replace('_', '-')} is for the root of the tree, which has the registry")
+    if options["target"] != "software":
+        raise SettingsError(f"--parent is for the software switch; --target {options['target']} can be the root")
+    if options["secret_file"] is not None and secret is None:
+        raise SettingsError("--parent needs the secret of this switch alone in the variable INAGG_SECRET, too")
+    address = join_address(*split_address(options["parent"], DEFAULT_PORT))
+    tls = options["parent_ca"] is not None
+    shown = {"certificate": options["tls_cert"], "key": options["tls_key"]} if tls else {}
+    access = Access(tls=tls, ca=options["parent_ca"], secret=secret, **shown)
+    return ParentSettings(address, options["name"] or socket.gethostname(), access)
 
 
 POLICY_OPTIONS: Final = {

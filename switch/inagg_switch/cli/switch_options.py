@@ -16,6 +16,7 @@ from .sections import FILE, LOOPBACK, PROBABILITY, SECONDS, Number, SectionedCom
 NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 P4 = "P4 switches (--target bmv2 or tofino), which run elsewhere"
+TREE = "A tree of switches: workers of several racks, more than 32 workers"
 FAULTS = "Faults, for experiments: probabilities per datagram and direction"
 
 
@@ -37,6 +38,8 @@ Examples:
                                           for other machines
   inagg switch --listen 10.0.0.1:47100 --insecure
                                           the same in a network that you trust
+  inagg switch --parent root:47100 --name rack3 --listen 0.0.0.0 --insecure
+                                          a leaf of a tree, for a rack
   inagg switch --loss 0.05 --fault-seed 7
                                           a bad network, on purpose
   inagg switch --target bmv2 --program nat8-128 --network network.toml
@@ -92,6 +95,21 @@ Standard output has the lines for people, standard error the log.
     metavar="FILE",
     help="Write the addresses as JSON to FILE when the switch serves, and remove FILE when it stops. For programs "
     "that start a switch with port 0.",
+)
+@in_section(
+    TREE,
+    "--parent",
+    metavar="HOST[:PORT]",
+    help="Control service of the switch above, which may have a parent itself. Up to 32 switches below each, and three "
+    "levels. The root alone takes jobs; this switch passes on what its workers and commands ask.",
+)
+@in_section(TREE, "--name", metavar="NAME", help="Of this switch in the tree, such as rack3.  [default: the host's]")
+@in_section(
+    TREE,
+    "--parent-ca",
+    type=FILE,
+    metavar="FILE",
+    help="Authority that signed the parent's certificate; with TLS. This switch shows it --tls-cert.",
 )
 @in_section(
     "Size",

@@ -23,6 +23,8 @@ NAME_COLUMNS: Final = 17
 def tables(look: Rates, address: str, lines: int | None = None) -> RenderableType:
     """The whole picture. ``lines``: how many it may have; rows that find no room are counted."""
     now = look.now
+    below = {shard.switch for shard in now.shards if shard.switch}
+    own = sum(not shard.switch for shard in now.shards)
     lost = list(_lost(look, None if lines is None else REASONS_SHOWN))
     workers = [row for job in look.jobs for row in _worker_rows(job)]
     jobs_room, workers_room = len(look.jobs), len(workers)
@@ -36,13 +38,17 @@ def tables(look: Rates, address: str, lines: int | None = None) -> RenderableTyp
     parts: list[RenderableType] = [
         Text.assemble(
             (f"inagg switch {address}", "bold"),
-            f"  {now.driver}, up {age_text(now.uptime_s)}, {count_text(len(now.shards), 'shard')}, "
-            f"{count_text(len(now.jobs), 'job')}",
+            f"  {now.driver}, up {age_text(now.uptime_s)}, {count_text(own, 'shard')}, "
+            + (f"{len(below)} below it, " if below else "")
+            + count_text(len(now.jobs), "job"),
         ),
         Text(),
         table(
             ("SHARD", ">Gbit/s IN", ">OUT", ">PKT/s IN", ">OUT", ">CPU", ">SLOTS LEASED", ">KERNEL DROPS"),
-            [_shard_row(index, shard, now.driver in TARGETS) for index, shard in enumerate(look.shards)],
+            [
+                _shard_row(shard.now.switch or str(index), shard, now.driver in TARGETS)
+                for index, shard in enumerate(look.shards)
+            ],
         ),
     ]
     if lost:
@@ -65,12 +71,12 @@ def _more(count: int, room: int, noun: str) -> list[RenderableType]:
     return [Text(text, style="dim")]
 
 
-def _shard_row(index: int, shard: ShardRates, elsewhere: bool) -> tuple[str, ...]:
+def _shard_row(name: str, shard: ShardRates, elsewhere: bool) -> tuple[str, ...]:
     """``elsewhere``: it is no process of this machine, so what its kernel does is not known."""
     now = shard.now
     share = now.slots_leased / now.slots if now.slots else 0.0
     return (
-        str(index),
+        name,
         _gbit_text(shard.bits_in),
         _gbit_text(shard.bits_out),
         rate_text(shard.datagrams_in),

@@ -51,11 +51,19 @@ class JobSpec:
     heartbeat_limit_s: float | None = None
     rejoin_limit_s: float | None = None
     chosen: frozenset[str] = frozenset()
+    parts: int | None = None
+    """In how many datagrams a block goes from switch to switch. None: there is one switch alone."""
 
     @property
     def slots(self) -> int:
-        """Slots to lease on each shard."""
+        """Slots of each shard that workers use."""
         return 2 * self.window
+
+    @property
+    def slots_leased(self) -> int:
+        """Slots to lease on each shard: those at the root, which has one for each part of a block. The other switches
+        have theirs among the same numbers, so that no two jobs ever share any."""
+        return self.slots * (self.parts or 1)
 
     def difference(self, job: JobSpec) -> str | None:
         """How this differs from ``job``, a clause that names the field and both values; None if it does not.
@@ -82,8 +90,9 @@ def check(
     seed: int | None = None,
     heartbeat_limit_s: float | None = None,
     rejoin_limit_s: float | None = None,
+    tree: bool = False,
 ) -> JobSpec:
-    """The spec of a job that a switch with ``limits`` can serve when it has room.
+    """The spec of a job that a switch with ``limits``, or a ``tree`` of such, can serve when it has room.
 
     Raises `ControlError` (INVALID_ARGUMENT) that says what could be served.
     """
@@ -94,29 +103,37 @@ def check(
             raise AdmissionError(
                 f"this switch does not serve {fmt.name}; choose one of {', '.join(sorted(limits.formats))}"
             )
-        if workers > limits.workers:
-            raise AdmissionError(f"{workers} workers: this switch serves 1 to {limits.workers}")
+        if workers > limits.workers and not tree:
+            raise AdmissionError(
+                f"{workers} workers: one switch serves 1 to {limits.workers}; more join through switches below it"
+            )
         most = min(limits.lanes, fmt.max_lanes(max(workers, 1), limits.datagram_bytes))
         chosen = frozenset(field for field, value in (("lanes", lanes), ("window", window)) if value is None)
-        lanes = usual_lanes(limits, fmt, max(workers, 1)) if lanes is None else lanes
+        lanes = usual_lanes(limits, fmt, max(workers, 1), tree=tree) if lanes is None else lanes
         if lanes > limits.lanes:
             raise AdmissionError(f"{lanes} lanes: this switch takes up to {most} for {fmt.name}")
         if limits.all_lanes and lanes != limits.lanes:
             raise AdmissionError(f"{lanes} lanes: jobs of this switch have exactly {limits.lanes}")
         admit(fmt, workers, lanes, limits.datagram_bytes)
-        slots = slots_for_window(usual_window(fmt, workers, lanes, limits.slots) if window is None else window)
+        parts = fmt.parts(workers, lanes, limits.datagram_bytes) if tree else None
+        if tree and parts is None:
+            fits = fmt.tree_lanes(workers, lanes, limits.datagram_bytes)
+            raise AdmissionError(f"{lanes} lanes cannot be cut into parts for the way between switches; {fits} can")
+        most_slots = limits.slots // (parts or 1)
+        slots = slots_for_window(usual_window(fmt, workers, lanes, most_slots) if window is None else window)
     except AdmissionError as error:
         raise ControlError(Code.INVALID_ARGUMENT, f"job {name!r} cannot run here: {error}") from None
     _check_limit(name, "heartbeat_limit_s", heartbeat_limit_s, HEARTBEAT_LIMIT_MIN_S)
     _check_limit(name, "rejoin_limit_s", rejoin_limit_s, 0.0)
-    return JobSpec(name, workers, fmt, lanes, slots // 2, seed, heartbeat_limit_s, rejoin_limit_s, chosen)
+    return JobSpec(name, workers, fmt, lanes, slots // 2, seed, heartbeat_limit_s, rejoin_limit_s, chosen, parts)
 
 
-def usual_lanes(limits: Limits, fmt: JobFormat, workers: int) -> int:
+def usual_lanes(limits: Limits, fmt: JobFormat, workers: int, *, tree: bool) -> int:
     """Lanes of a job that leaves them to the switch: as many as its datagrams take, unless accuracy would suffer."""
     fine = fmt.top(workers) >= FINE
     most_bytes = limits.datagram_bytes if fine else min(limits.datagram_bytes, UDP_PAYLOAD_BYTES_1500)
-    return min(limits.lanes, fmt.max_lanes(workers, most_bytes))
+    most = min(limits.lanes, fmt.max_lanes(workers, most_bytes))
+    return fmt.tree_lanes(workers, most, limits.datagram_bytes) if tree else most
 
 
 def usual_window(fmt: JobFormat, workers: int, lanes: int, slots: int) -> int:
@@ -150,14 +167,14 @@ def no_room(spec: JobSpec, pool: LeasePool, jobs: int) -> ControlError:
     """The refusal of a job for which there is no lease now; it says what would fit."""
     most = pool.largest_free
     total = min(shard.slots for shard in pool.shards)
-    asked = f"a window of {spec.window} blocks needs {spec.slots} slots on each shard"
-    if spec.slots > total:
+    asked = f"a window of {spec.window} blocks needs {spec.slots_leased} slots on each shard"
+    if spec.slots_leased > total:
         return ControlError(
             Code.INVALID_ARGUMENT,
             f"job {spec.name!r} cannot run here: {asked}, and a shard has {total}; "
-            f"the largest window of this switch is {total // 2}",
+            f"the largest window of this switch is {total // 2 // (spec.parts or 1)}",
         )
-    if most < 2:
+    if most < 2 * (spec.parts or 1):
         return ControlError(
             Code.RESOURCE_EXHAUSTED,
             f"no room for job {spec.name!r}: {asked}, and all slots are leased by {count_text(jobs, 'job')}; "
@@ -165,6 +182,6 @@ def no_room(spec: JobSpec, pool: LeasePool, jobs: int) -> ControlError:
         )
     return ControlError(
         Code.RESOURCE_EXHAUSTED,
-        f"no room for job {spec.name!r}: {asked}; the largest window that fits now is {most // 2}: ask for that, "
-        "or wait until a job ends (`inagg jobs` lists them)",
+        f"no room for job {spec.name!r}: {asked}; the largest window that fits now is "
+        f"{most // 2 // (spec.parts or 1)}: ask for that, or wait until a job ends (`inagg jobs` lists them)",
     )

@@ -5,11 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from ..binding import Binding
 from .refusals import ControlError
+
+ROOT: Final = ""
+"""The name of the switch that has the registry."""
 
 
 class Cause(IntEnum):
@@ -109,10 +114,16 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What a Join that succeeds is told: its number, and a binding for each shard."""
+    """What a Join that succeeds is told: its number, and what each switch that the job uses is bound to, by its name
+    and shard."""
 
     epoch: int
-    bindings: tuple[Binding, ...]
+    by_switch: Mapping[str, tuple[Binding, ...]]
+
+    @property
+    def bindings(self) -> tuple[Binding, ...]:
+        """Those of this switch itself, which is the root where there are several."""
+        return self.by_switch[ROOT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +144,26 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Bind ``bindings[i]`` on shard i; then call `Registry.bound` or `Registry.bind_failed` with ``serial``."""
+    """Bind ``by_switch[name][i]`` on shard i of each switch; then call `Registry.bound` or `Registry.bind_failed` with
+    ``serial``."""
 
     job: int
     serial: int
-    bindings: tuple[Binding, ...]
+    by_switch: Mapping[str, tuple[Binding, ...]]
+
+    @property
+    def bindings(self) -> tuple[Binding, ...]:
+        """Those of this switch itself."""
+        return self.by_switch[ROOT]
 
 
 @dataclass(frozen=True, slots=True)
 class Unbind:
-    """Unbind the job on every shard; then call `Registry.unbound` or `Registry.unbind_failed`."""
+    """Unbind the job on every shard of the ``switches`` that ever had it; then call `Registry.unbound` or
+    `Registry.unbind_failed`."""
 
     job: int
+    switches: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

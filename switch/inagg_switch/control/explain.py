@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..driver import SlotWait
@@ -33,13 +33,20 @@ class Explanation:
     ranks: tuple[RankWait, ...]
 
 
-def explain(job: Job, now: float, slots_waiting: int | None, waits: Sequence[tuple[int, SlotWait]]) -> Explanation:
+def explain(
+    job: Job,
+    now: float,
+    slots_waiting: int | None,
+    waits: Sequence[tuple[int, SlotWait]],
+    unanswered: Mapping[str, int] | None = None,
+) -> Explanation:
     """Why ``job`` waits. ``waits`` are (shard, slot): of ``slots_waiting`` slots those that wait longest; None: the
-    switch does not tell."""
+    switch does not tell. ``unanswered``: by switch of a tree, slots whose sum has gone up and has no answer."""
     ranks = rank_waits(job, now, waits)
     text: list[str] = []
     if job.state is JobState.RUNNING:
-        text += _running(job, now, slots_waiting, ranks)
+        text += _unanswered(job, unanswered or {}) if not ranks else []
+        text += _running(job, now, slots_waiting, ranks) if ranks or not text else []
     elif job.state is JobState.BINDING:
         text.append(f"All {count_text(job.spec.workers, 'rank')} have joined; the data planes are being set up.")
     else:
@@ -60,6 +67,14 @@ def rank_waits(job: Job, now: float, waits: Sequence[tuple[int, SlotWait]]) -> t
     return tuple(sorted(found, key=lambda wait: -wait.longest_s))
 
 
+def _unanswered(job: Job, unanswered: Mapping[str, int]) -> list[str]:
+    return [
+        f"At switch {name!r}, where {ranks_text(job.placed.get(name, ()))} joined, {count_text(count, 'sum')} went up "
+        "and had no answer yet: if that stays so, look at the way between the switches."
+        for name, count in sorted(unanswered.items())
+    ]
+
+
 def _running(job: Job, now: float, slots_waiting: int | None, ranks: Sequence[RankWait]) -> list[str]:
     if slots_waiting is None:
         return _contributions(job, now)
@@ -73,10 +88,16 @@ def _running(job: Job, now: float, slots_waiting: int | None, ranks: Sequence[Ra
             else f"the switch last took a contribution of it {seconds_text(wait.last_contribution_s)} ago"
         )
         text.append(
-            f"{count_text(wait.slots, 'slot')} of the {slots_waiting} that wait miss rank {wait.rank}, the oldest for "
+            f"{count_text(wait.slots, 'slot')} of the {slots_waiting} that wait miss rank {wait.rank}"
+            f"{_behind(job.roster.by_rank.get(wait.rank))}, the oldest for "
             f"{seconds_text(wait.longest_s)}; {took}. {_whereabouts(job, job.roster.by_rank.get(wait.rank), now)}"
         )
     return text
+
+
+def _behind(member: Member | None) -> str:
+    """Where a rank is in a tree of switches."""
+    return f" at switch {member.request.switch!r}" if member is not None and member.request.switch else ""
 
 
 def _contributions(job: Job, now: float) -> list[str]:

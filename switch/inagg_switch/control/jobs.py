@@ -7,10 +7,11 @@ have `rejoin_limit_s` to come back, then the job ends. `states` has the transiti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 
-from ..binding import Address
+from inagg_wire.slots import Lease
+
 from . import events as ev
 from .admission import JobSpec
 from .epochs import prepare
@@ -23,6 +24,7 @@ from .refusals import Code, ControlError
 from .stall_detector import Observation, StallDetector
 from .states import JOB_TRANSITIONS, WATCHED, JobState, JobTrigger, MemberState, MemberTrigger
 from .text import deserted_text, failed_text, given_up_text, ranks_text, seconds_text, too_late_text
+from .topology import Topology
 
 
 class Job:
@@ -40,13 +42,14 @@ class Job:
         outputs: list[ev.Output],
         *,
         implicit: bool,
-        groups: tuple[Address | None, ...],
+        topology: Topology,
     ) -> None:
-        """Leases the job's slots. ``groups``: see `prepare`. Raises `NoRoom`."""
+        """Leases the job's slots. Raises `NoRoom`."""
         self.number = number
         self.spec = spec
         self.seed = seed
-        self.leases = pool.lease(spec.slots)
+        self.leased = pool.lease(spec.slots_leased)
+        """What the job has of the slots of all switches."""
         self.implicit = implicit
         self.heartbeat_limit_s = spec.heartbeat_limit_s or policy.heartbeat_limit_s
         self.rejoin_limit_s = policy.rejoin_limit_s if spec.rejoin_limit_s is None else spec.rejoin_limit_s
@@ -71,12 +74,31 @@ class Job:
         self._pool = pool
         self._draw_token = draw_token
         self._outputs = outputs
-        self._groups = groups
+        self._topology = topology
+        self.switches: frozenset[str] = frozenset()
+        """The switches that were ever bound for the job."""
 
     @property
     def name(self) -> str:
         """The name that the user gave."""
         return self.spec.name
+
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        """The slots that workers use, by shard, on whichever switch they are."""
+        return tuple(Lease(lease.base, self.spec.slots) for lease in self.leased)
+
+    def ranks_at(self, switches: Container[str]) -> tuple[int, ...]:
+        """The ranks that have joined through one of ``switches``."""
+        return tuple(member.rank for member in self.roster if member.request.switch in switches)
+
+    @property
+    def placed(self) -> dict[str, tuple[int, ...]]:
+        """By switch, the ranks that have joined through it."""
+        found: dict[str, list[int]] = {}
+        for member in self.roster:
+            found.setdefault(member.request.switch, []).append(member.rank)
+        return {name: tuple(ranks) for name, ranks in found.items()}
 
     @property
     def ever_bound(self) -> bool:
@@ -123,6 +145,8 @@ class Job:
         check_history(self.spec, self.epoch if self.ran else 0, self.seed, self.leases, request, adopt=adopt)
         check_together(self.spec, request, others)
         check_addresses(self.spec, request, others)
+        if self.spec.parts is not None:
+            self._topology.check(self.name, rank, request.switch, {other.rank: other.switch for other in others})
         if adopt:
             self._adopt(request)
 
@@ -159,7 +183,7 @@ class Job:
             return
         bases = [position.lease.base for position in request.resume.shards]
         try:
-            self.leases = self._pool.move(self.leases, bases)
+            self.leased = self._pool.move(self.leased, bases)
         except NoRoom as error:
             raise ControlError(
                 Code.FAILED_PRECONDITION,
@@ -176,11 +200,12 @@ class Job:
             self._token = self._draw_token()
         claims = [member.request for member in self.roster]
         self._running = prepare(
-            self.number, self.spec, self.epoch, self._token, self.seed, self.leases, claims, self._groups
+            self.number, self.spec, self.epoch, self._token, self.seed, self.leases, claims, self._topology
         )
         self.epoch = self._running.epoch
         self.serial += 1
-        self._outputs.append(ev.Bind(self.number, self.serial, self._running.bindings))
+        self.switches |= self._running.by_switch.keys()
+        self._outputs.append(ev.Bind(self.number, self.serial, self._running.by_switch))
 
     def bound(self, now: float, serial: int) -> None:
         """The switch has bound the epoch: open the barrier. An answer to an earlier order is ignored."""
@@ -315,6 +340,16 @@ class Job:
             if member.ticket is None:
                 self.roster.out_of_barrier(member)
 
+    def switch_gone(self, now: float, switches: Container[str], text: str) -> None:
+        """Switches of the tree have gone: who waits to join through them does so in vain."""
+        for member in self.roster.waiting():
+            if member.request.switch in switches and member.ticket is not None and self.state is JobState.JOINING:
+                self.give_up(now, member.ticket, ControlError(Code.UNAVAILABLE, f"{text}; join through another"))
+
+    def uses(self, switches: Container[str]) -> bool:
+        """Whether the running epoch, or the one that is prepared, needs one of ``switches``."""
+        return self._running is not None and any(name in switches for name in self._running.by_switch)
+
     def _end_deserted(self, now: float) -> None:
         if self.ran:
             gone = self.roster.gone()
@@ -343,7 +378,7 @@ class Job:
                 self._refuse(member, code, ended.text)
         self._emit(now, ended)
         if self.ever_bound:
-            self._outputs.append(ev.Unbind(self.number))
+            self._outputs.append(ev.Unbind(self.number, self.switches))
 
     def _settle(self, now: float) -> None:
         """Start or stop the time that the job has left, as it depends on who is there."""

@@ -32,13 +32,14 @@ class Resume:
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
     """A process that wants to be a rank. ``addresses`` has one per shard; ``resume`` None: it starts at block 0.
-    ``multicast``: it can take results from a group."""
+    ``multicast``: it can take results from a group. ``switch``: the switch of the tree that it talks to."""
 
     rank: int
     member: int
     addresses: tuple[Address, ...]
     resume: Resume | None
     multicast: bool = False
+    switch: str = ""
 
     def next_block(self, shard: int) -> int:
         """The smallest block of ``shard`` whose result it lacks."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from ..binding import Address
 from ..driver import Limits, Shard
-from ..multicast_groups import group_of
 from . import events as ev
 from .admission import JobSpec, no_room
 from .events import Cause
@@ -26,7 +25,8 @@ from .policy import JOB_NUMBER_MAX, Policy
 from .refusals import Code, ControlError
 from .stall_detector import Observation
 from .states import JobState
-from .text import draining_text, seconds_text
+from .text import draining_text, ranks_text, seconds_text
+from .topology import AttachedSwitch, Topology
 
 UNBIND_BACKOFF_MAX = 64
 """The wait between attempts to unbind grows to this many times the first."""
@@ -90,6 +90,7 @@ class Registry:
         self._by_number: dict[int, Job] = {}
         self._draw = draw
         self._admit = admit
+        self.topology = Topology(shards, limits)
         self._outputs: list[ev.Output] = []
         self._last_number = 0
         self._last_ticket = 0
@@ -130,6 +131,10 @@ class Registry:
             return self._create(now, spec, principal, implicit=False), True
         self._compare(job, spec)
         return job, False
+
+    def limits_for(self, *, tree: bool) -> Limits:
+        """What a job can have on this switch alone, or on the ``tree`` of them."""
+        return self.topology.limits if tree else self.limits
 
     def join(
         self, now: float, job: JobSpec | str, request: JoinRequest, deadline: float, principal: str = ""
@@ -190,7 +195,7 @@ class Registry:
                 job.tick(now)
         for number, retry in self.retries.items():
             if now >= retry.at:
-                self._outputs.append(ev.Unbind(number))
+                self._outputs.append(ev.Unbind(number, self.ending[number].switches))
                 retry.at = now + retry.wait_s  # in case that nobody answers
 
     def refuse_new(self, now: float) -> None:
@@ -228,6 +233,23 @@ class Registry:
             with self._one_job(now, job):
                 job.switch_restarted(now, f"shard {shard} of the switch had to be started again")
 
+    def attach(self, switch: AttachedSwitch) -> None:
+        """A switch below this one has come. Raises `ControlError`."""
+        self.topology.attach(switch)
+
+    def detach(self, now: float, name: str, why: str) -> tuple[str, ...]:
+        """A switch has gone: jobs that use it, or one below it, need a new epoch. The names of all that have gone."""
+        gone = self.topology.detach(name)
+        for job in self.jobs():
+            ranks = job.ranks_at(gone)
+            whose = f", where {ranks_text(ranks)} joined," if ranks else ""
+            text = f"switch {name!r}{whose} has gone: {why}"
+            with self._one_job(now, job):
+                job.switch_gone(now, gone, text)
+                if job.uses(gone):
+                    job.switch_restarted(now, text)
+        return gone
+
     def bound(self, now: float, number: int, serial: int) -> None:
         """The switch has done `Bind`."""
         job = self._by_number.get(number)
@@ -259,7 +281,7 @@ class Registry:
 
     def slots_quarantined(self) -> int:
         """Slots on each shard that ended jobs hold because the switch has failed to drop them."""
-        return sum(self.ending[number].spec.slots for number in self.retries)
+        return sum(self.ending[number].spec.slots_leased for number in self.retries)
 
     # ---------------------------------------------------------------------------------- small change
 
@@ -276,15 +298,12 @@ class Registry:
             )
         number = self._free_number()
         seed = spec.seed if spec.seed is not None else self._draw()
-        groups = tuple(
-            group_of(shard.groups, number, shard.address[1]) if shard.groups is not None else None
-            for shard in self.shards
-        )
         outputs = self._outputs
         try:
             job = Job(
-                now, number, spec, seed, self.pool, self.policy, self._draw, outputs, implicit=implicit, groups=groups
-            )
+                now, number, spec, seed, self.pool, self.policy, self._draw, outputs, implicit=implicit,
+                topology=self.topology,
+            )  # fmt: skip
         except NoRoom:
             raise no_room(spec, self.pool, len(self._by_number)) from None
         self._last_number = number
@@ -303,11 +322,11 @@ class Registry:
                     f"job {spec.name!r} cannot have {name} {asked:g}: this switch takes up to {most:g} seconds",
                 )
         mine = [self._by_number[number] for number, owner in self.principals.items() if owner == principal]
-        slots = sum(job.spec.slots for job in mine)
+        slots = sum(job.spec.slots_leased for job in mine)
         who = repr(principal) if principal else "whoever has no name of his own"
         for quota, asked, what in (
             (policy.quota_jobs, len(mine) + 1, "jobs"),
-            (policy.quota_slots, slots + spec.slots, "slots on each shard"),
+            (policy.quota_slots, slots + spec.slots_leased, "slots on each shard"),
         ):
             if quota is not None and asked > quota:
                 raise ControlError(
@@ -325,6 +344,8 @@ class Registry:
                 return number
 
     def _compare(self, job: Job, spec: JobSpec) -> None:
+        if (spec.parts is None) != (job.spec.parts is None):
+            return  # said more clearly when the rank's own switch is looked at
         difference = spec.difference(job.full_spec)
         if difference is not None:
             raise ControlError(
@@ -344,6 +365,14 @@ class Registry:
     def _check_workers(self, job: Job, request: JoinRequest) -> None:
         """Raises `ControlError` if the switch cannot serve the rank where it is, with those that wait already: what
         does not fit is told to the first whom it concerns, not to all when the last has come."""
+        if job.spec.parts is not None:
+            return  # the switch that it talks to is asked when all have come
+        if request.switch:
+            raise ControlError(
+                Code.FAILED_PRECONDITION,
+                f"rank {request.rank} cannot join job {job.name!r} through switch {request.switch!r}: the job is at "
+                "the switch above alone; join there, or give the job another name",
+            )
         others = [member.request.addresses for member in job.roster.waiting() if member.rank != request.rank]
         why = self._admit([*others, request.addresses])
         if why is not None:
@@ -386,5 +415,5 @@ class Registry:
         self._free(job)
 
     def _free(self, job: Job) -> None:
-        self.pool.release(job.leases)
+        self.pool.release(job.leased)
         del self._by_number[job.number], self.principals[job.number]

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import grpc
+import grpc.aio
+
+from inagg_proto import SECRET_METADATA, bearer
 
 from .security import SecurityError, check_secret, read, read_ca
 
@@ -34,12 +37,30 @@ class Access:
 
     def channel(self, address: str, options: Sequence[tuple[str, int]] = ()) -> grpc.Channel:
         """A channel to ``address``, with further ``options``. Raises `SecurityError` for files that cannot be used."""
+        credentials, own = self._credentials()
+        if credentials is None:
+            return grpc.insecure_channel(address, (*OPTIONS, *options))
+        return grpc.secure_channel(address, credentials, (*OPTIONS, *options, *own))
+
+    def aio_channel(self, address: str, options: Sequence[tuple[str, int]] = ()) -> grpc.aio.Channel:
+        """The same for asyncio."""
+        credentials, own = self._credentials()
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, (*OPTIONS, *options))
+        return grpc.aio.secure_channel(address, credentials, (*OPTIONS, *options, *own))
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What to send with calls of one's own."""
+        return () if self.secret is None else ((SECRET_METADATA, bearer(self.secret)),)
+
+    def _credentials(self) -> tuple[grpc.ChannelCredentials | None, tuple[tuple[str, str], ...]]:
         if self.secret is not None:
             check_secret(self.secret)
         if not self.tls:
             if self.ca or self.certificate or self.key or self.server_name:
                 raise SecurityError("certificates are of no use without TLS: ask for it with --tls")
-            return grpc.insecure_channel(address, (*OPTIONS, *options))
+            return None, ()
         if (self.certificate is None) != (self.key is None):
             raise SecurityError("a client certificate needs its key: give both")
         credentials = grpc.ssl_channel_credentials(
@@ -48,5 +69,4 @@ class Access:
             read(self.certificate) if self.certificate is not None else None,
         )
         name = self.server_name
-        override = (("grpc.ssl_target_name_override", name),) if name is not None else ()
-        return grpc.secure_channel(address, credentials, (*OPTIONS, *options, *override))
+        return credentials, (("grpc.ssl_target_name_override", name),) if name is not None else ()

@@ -7,9 +7,10 @@ has no thread left. Only the switch's own calls block, and those have threads of
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from typing import Any, TypeVar, cast
 
 import grpc
@@ -19,6 +20,7 @@ import structlog
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
+from ..control.events import ROOT
 from ..control.explain import explain
 from ..control.jobs import Job
 from ..control.policy import HEARTBEATS_PER_LIMIT
@@ -29,17 +31,19 @@ from ..driver import DriverError
 from .coalesced import Coalesced
 from .controller import Controller
 from .conversion import (
-    address_message,
     ended_message,
     epoch_message,
     job_message,
     join_request_from,
+    peer_host,
     reason_from,
     spec_from,
 )
 from .driver_threads import SwitchSnapshot
 from .messages import check_message
+from .remote_switch import RemoteSwitch
 from .security import Secrets, Security, principal_of
+from .tree_messages import PEER_METADATA, SWITCH_METADATA, shard_stats, switch_from
 
 SLOTS_LISTED: int = 16
 SLOTS_LISTED_MAX: int = 1024
@@ -87,6 +91,17 @@ def answered(
     return call
 
 
+def _brought(context: Context, key: str) -> str:
+    """What a switch below has added to a call; empty if none has."""
+    return next((str(value) for name, value in context.invocation_metadata() or () if name == key), "")
+
+
+async def _take_answers(requests: AsyncIterator[pb.AttachRequest], remote: RemoteSwitch) -> None:
+    async for request in requests:
+        check_message(request)
+        remote.answered(request.answer)
+
+
 class ControlService(control_pb2_grpc.ControlServicer):
     """The service, over a controller that runs."""
 
@@ -125,7 +140,10 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
     @answered
     async def Create(self, request: pb.CreateRequest, context: Context) -> pb.CreateResponse:  # noqa: N802
-        spec = spec_from(request.spec, self.controller.registry.limits)
+        registry = self.controller.registry
+        # Workers of a tree join at its leaves, wherever the job was created.
+        tree = bool(_brought(context, SWITCH_METADATA) or registry.topology.switches)
+        spec = spec_from(request.spec, registry.limits_for(tree=tree), tree=tree)
         job, created = await self.controller.create(spec, principal_of(context, self._secrets))
         self.controller.pump()
         return pb.CreateResponse(job=self._job(job), created=created)
@@ -135,12 +153,51 @@ class ControlService(control_pb2_grpc.ControlServicer):
         which = request.WhichOneof("job")
         if which is None:
             raise ControlError(Code.INVALID_ARGUMENT, "no job is named: give its name, or a spec to create it from")
-        spec = spec_from(request.spec, self.controller.registry.limits) if which == "spec" else request.name
-        join_request = join_request_from(request, self._shards, context.peer())
+        registry, switch = self.controller.registry, _brought(context, SWITCH_METADATA)
+        limits, tree = registry.limits_for(tree=switch != ROOT), switch != ROOT
+        spec = spec_from(request.spec, limits, tree=tree) if which == "spec" else request.name
+        peer = _brought(context, PEER_METADATA) or context.peer()
+        join_request = join_request_from(request, self._shards, peer, switch)
         who = principal_of(context, self._secrets)
         job, epoch = await self.controller.join(spec, join_request, context.time_remaining(), who)
         interval_s = job.heartbeat_limit_s / HEARTBEATS_PER_LIMIT
-        return epoch_message(job, epoch, self.controller.registry.shards, interval_s)
+        if switch != ROOT and switch not in registry.topology.switches:
+            raise ControlError(Code.UNAVAILABLE, f"switch {switch!r} has gone: join again, through another")
+        return epoch_message(job, epoch, switch, registry.topology.shards(switch), interval_s)
+
+    async def Attach(  # noqa: N802
+        self, requests: AsyncIterator[pb.AttachRequest], context: Context
+    ) -> AsyncIterator[pb.AttachOrder]:
+        try:
+            request = await anext(requests)
+            check_message(request)
+            self._check_operator(context)
+            peer = _brought(context, PEER_METADATA) or context.peer()
+            remote = self.controller.attach(
+                switch_from(request.hello, _brought(context, SWITCH_METADATA), peer_host(peer))
+            )
+        except StopAsyncIteration:
+            return
+        except ControlError as error:
+            await context.abort(status_code(error.code), bounded(error.text))
+        why = "its connection ended"
+        answers = asyncio.create_task(_take_answers(requests, remote))
+        gone = asyncio.create_task(remote.gone.wait())
+        try:
+            yield pb.AttachOrder(attached=pb.Attached())
+            while True:
+                order = asyncio.create_task(remote.orders.get())
+                await asyncio.wait((order, answers, gone), return_when=asyncio.FIRST_COMPLETED)
+                if gone.done():
+                    why = "it does not answer, or its parent has gone"
+                if not order.done():
+                    order.cancel()
+                    return
+                yield order.result()
+        finally:
+            answers.cancel()
+            gone.cancel()
+            self.controller.detach(remote, why)
 
     @answered
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:  # noqa: N802
@@ -215,28 +272,29 @@ class ControlService(control_pb2_grpc.ControlServicer):
             at_s=snapshot.at,
             uptime_s=snapshot.at - controller.started_at,
             driver=controller.driver.name,
-            shards=[self._shard_stats(snapshot, index) for index in range(self._shards)],
+            shards=[
+                *(self._shard_stats(snapshot, index) for index in range(self._shards)),
+                *self._stats_below(snapshot),
+            ],
             jobs=[self._job_stats(snapshot, job) for job in jobs],
         )
 
     def _shard_stats(self, snapshot: SwitchSnapshot, index: int) -> pb.ShardStats:
-        registry, counts = self.controller.registry, snapshot.shards[index]
-        return pb.ShardStats(
-            address=address_message(registry.shards[index].address),
-            slots=registry.shards[index].slots,
-            slots_leased=registry.pool.shards[index].slots_leased,
-            slots_quarantined=registry.slots_quarantined(),
-            datagrams_in=counts.datagrams_in,
-            bytes_in=counts.bytes_in,
-            datagrams_out=counts.datagrams_out,
-            bytes_out=counts.bytes_out,
-            notices=counts.notices,
-            send_refused=counts.send_refused,
-            kernel_drops=counts.kernel_drops,
-            drops={reason.label: count for reason, count in counts.drops.items()},
-            cpu_s=counts.cpu_s,
-            faults=counts.faults,
-        )
+        registry = self.controller.registry
+        stats = shard_stats(registry.shards[index], snapshot.shards[index])
+        stats.slots_leased = registry.pool.shards[index].slots_leased
+        stats.slots_quarantined = registry.slots_quarantined()
+        return stats
+
+    def _stats_below(self, snapshot: SwitchSnapshot) -> Iterator[pb.ShardStats]:
+        topology = self.controller.registry.topology
+        for name, counted in snapshot.below.items():
+            if name in topology.switches:
+                leases = self.controller.registry.pool.shards
+                for shard, counts, leased in zip(topology.shards(name), counted, leases, strict=True):
+                    stats = shard_stats(shard, counts)
+                    stats.switch, stats.slots_leased = name, leased.slots_leased
+                    yield stats
 
     def _job_stats(self, snapshot: SwitchSnapshot, job: Job) -> pb.JobStats:
         counts = snapshot.job(job.number, job.spec.workers)
@@ -260,6 +318,8 @@ class ControlService(control_pb2_grpc.ControlServicer):
             workers=workers,
             results=counts.results,
             invalid_codes=counts.invalid_codes,
+            partials=counts.partials,
+            partials_again=counts.partials_again,
             slots_waiting=waits.count if waits is not None else 0,
         )
 
@@ -278,14 +338,14 @@ class ControlService(control_pb2_grpc.ControlServicer):
                     ended=ended_message(ended, controller.now()), text=[f"The job is over: {ended.text}."]
                 )
         job = registry.find(controller.now(), request.name)
-        snapshot = await controller.switch.snapshot([job.number] if job.ran else [], max(request.slots, WAITS_POLLED))
+        snapshot = await controller.look([job] if job.ran else [], max(request.slots, WAITS_POLLED))
         now = controller.now()
         registry.observe(now, job.number, snapshot.observation(job.number, job.spec.workers))
         waits = snapshot.waits.get(job.number)
         longest = waits.longest if waits is not None else ()
         count = waits.count if waits is not None else None if job.ran else 0
         controller.pump()
-        why = explain(job, now, count, longest)
+        why = explain(job, now, count, longest, snapshot.unanswered.get(job.number, {}))
         return pb.WhyResponse(
             job=self._job(job),
             text=why.text,

@@ -10,7 +10,7 @@ from typing import Final, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from inagg_proto import SECRET_METADATA, SERVICE, bearer
+from inagg_proto import SERVICE
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
@@ -55,7 +55,7 @@ class ControlClient:
         self._channel = self._access.channel(address)
         self._stub = control_pb2_grpc.ControlStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
-        self._metadata = ((SECRET_METADATA, bearer(self._access.secret)),) if self._access.secret is not None else ()
+        self._metadata = self._access.metadata
 
     def create(self, spec: pb.JobSpec, timeout_s: float = CALL_TIMEOUT_S) -> pb.CreateResponse:
         """Create a job, or find it created."""

@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import structlog
@@ -19,10 +20,13 @@ from ..control.members import JoinRequest
 from ..control.policy import Policy
 from ..control.refusals import Code, ControlError
 from ..control.registry import Registry
-from ..driver import Driver, DriverError
+from ..control.stall_detector import WAITS_POLLED
+from ..control.topology import AttachedSwitch
+from ..driver import Driver, DriverError, SlotWait
 from .coalesced import Coalesced
 from .conversion import event_message
-from .driver_threads import DriverThreads, SwitchSnapshot
+from .driver_threads import DriverThreads, SwitchSnapshot, Waits, join_waits
+from .remote_switch import RemoteSwitch, ShardLook
 from .subscribers import Subscribers
 
 T = TypeVar("T")
@@ -65,6 +69,8 @@ class Controller:
             registry=None,
         )
         self.switch = DriverThreads(driver, clock)
+        self.below: dict[str, RemoteSwitch] = {}
+        """The switches below this one, by name."""
         self.healthy = True
         self.last_snapshot: SwitchSnapshot | None = None
         """What the switch showed last; None if it has not been looked at."""
@@ -233,22 +239,74 @@ class Controller:
             await self._restarted.wait()
             try:
                 if isinstance(order, ev.Bind):
-                    await self.switch.bind(order)
+                    await self._bind(order)
                     self.registry.bound(self.now(), order.job, order.serial)
                 else:
-                    await self.switch.unbind(order.job)
+                    await self._unbind(order)
                     self.registry.unbound(order.job)
                     self._freed.set()
             except DriverError as error:
                 log.error("driver_failed", order=type(order).__name__.lower(), job_number=order.job, exc_info=error)
                 if isinstance(order, ev.Bind):
-                    if self.driver.died() is None:
+                    if self.driver.died() is None and order.by_switch.keys() <= {ev.ROOT, *self.below}:
                         self.registry.bind_failed(self.now(), order.job, str(error))
-                    # Else the job gets a new order when the shard is back, or the switch ends.
+                    # Else the job gets a new order when the shard is back, or its ranks have joined through other
+                    # switches, or the switch ends.
                 else:
                     self.registry.unbind_failed(self.now(), order.job)
                     self._freed.set()  # whoever waits for room learns that there will be none
             self.pump()
+
+    async def _bind(self, order: ev.Bind) -> None:
+        """On all switches at once: nobody sends before all are ready."""
+        calls: list[Awaitable[None]] = []
+        for name, bindings in order.by_switch.items():
+            if name != ev.ROOT and name not in self.below:
+                raise DriverError(f"switch {name!r} has gone")
+            calls.append(self.switch.bind(bindings) if name == ev.ROOT else self.below[name].bind(bindings))
+        await _all(calls)
+
+    async def _unbind(self, order: ev.Unbind) -> None:
+        """A switch that has gone has nothing to drop: it does so before it comes back."""
+        there = [self.below[name] for name in order.switches if name in self.below]
+        await _all([self.switch.unbind(order.job), *(remote.unbind(order.job) for remote in there)])
+
+    # ---------------------------------------------------------------------------------- the switches below
+
+    def attach(self, switch: AttachedSwitch) -> RemoteSwitch:
+        """A switch has opened its stream. Raises `ControlError`."""
+        self.check_open()
+        self.registry.attach(switch)
+        remote = self.below[switch.name] = RemoteSwitch(switch.name)
+        above = switch.parent or "this switch"
+        log.info("switch_attached", name=switch.name, parent=above, shards=[s.address for s in switch.shards])
+        return remote
+
+    def detach(self, remote: RemoteSwitch, why: str) -> None:
+        """Its stream is over."""
+        if self.below.get(remote.name) is not remote:
+            return  # it went with its parent
+        for name in self.registry.detach(self.now(), remote.name, why):
+            gone = self.below.pop(name)
+            gone.gone.set()
+            gone.close()
+            log.warning("switch_lost", name=name, why=why)
+        self.pump()
+
+    async def _look_below(self, jobs: list[Job], limit: int) -> dict[str, tuple[ShardLook, ...]]:
+        """What the switches below show; without those that do not answer, which are gone soon."""
+        numbers = [job.number for job in jobs if job.spec.parts is not None]
+        remotes = list(self.below.values())
+        found = await asyncio.gather(*(remote.look(numbers, limit) for remote in remotes), return_exceptions=True)
+        looks: dict[str, tuple[ShardLook, ...]] = {}
+        for remote, look in zip(remotes, found, strict=True):
+            if isinstance(look, DriverError):
+                log.warning("switch_silent", name=remote.name, why=str(look))
+            elif isinstance(look, BaseException):
+                raise look
+            else:
+                looks[remote.name] = look
+        return looks
 
     async def restart(self, shard: int) -> None:
         """Start a shard again that has died; jobs get new epochs. Raises `DriverError` if that does not work."""
@@ -294,11 +352,64 @@ class Controller:
         return await self._reads.get("snapshot", self._look)
 
     async def _look(self) -> SwitchSnapshot:
-        """Look at the switch, and tell the jobs what was seen."""
+        """Look at the switches, and tell the jobs what was seen."""
         jobs = [job for job in self.registry.jobs() if job.ran]
-        snapshot = self.last_snapshot = await self.switch.snapshot(job.number for job in jobs)
+        snapshot = self.last_snapshot = await self.look(jobs, WAITS_POLLED)
         now = self.now()
         for job in jobs:
             self.registry.observe(now, job.number, snapshot.observation(job.number, job.spec.workers))
         self.pump()
         return snapshot
+
+    async def look(self, jobs: list[Job], limit: int) -> SwitchSnapshot:
+        """All counters, and at most ``limit`` waiting slots of each of ``jobs``."""
+        snapshot, looks = await asyncio.gather(
+            self.switch.snapshot([job.number for job in jobs], limit), self._look_below(jobs, limit)
+        )
+        placed = {job.number: job.placed for job in jobs if job.spec.parts is not None}
+        unanswered: dict[int, dict[str, int]] = {}
+        for number, ranks_at in placed.items():
+            told: list[tuple[int, list[SlotWait]] | None] = []
+            for name, ranks in ranks_at.items():
+                for _, waits in looks.get(name, ()):
+                    count, longest = waits.get(number, (0, []))
+                    mine = [
+                        replace(wait, missing=tuple(ranks[child] for child in wait.missing))
+                        for wait in longest
+                        if wait.missing and max(wait.missing) < len(ranks)
+                    ]
+                    told.append((count if mine else 0, mine))
+                    # A slot that misses nobody waits for the answer from above: so it misses whom others miss.
+                    if lacking := sum(not wait.missing for wait in longest):
+                        by_switch = unanswered.setdefault(number, {})
+                        by_switch[name] = by_switch.get(name, 0) + lacking
+            known = {rank for of_shard in told if of_shard for wait in of_shard[1] for rank in wait.missing}
+            told.append(self._behind(snapshot.waits.pop(number, None), ranks_at, known))
+            joined = join_waits(told, limit)
+            if joined is not None:
+                snapshot.waits[number] = joined
+        below = {name: tuple(counters for counters, _ in shards) for name, shards in looks.items()}
+        return replace(snapshot, below=below, placed=placed, unanswered=unanswered)
+
+    def _behind(
+        self, waits: Waits | None, placed: Mapping[str, Sequence[int]], known: set[int]
+    ) -> tuple[int, list[SlotWait]]:
+        """The root's waiting slots, by rank: where it misses a switch below, all ranks behind that, unless some of them
+        are ``known`` to be missing there."""
+        if waits is None:
+            return 0, []
+        behind, found = self.registry.topology.ranks_below(placed), []
+        for _, wait in waits.longest:
+            if not wait.missing or max(wait.missing) < len(behind):
+                missing = [rank for child in wait.missing if not known & {*behind[child]} for rank in behind[child]]
+                if missing:
+                    found.append(replace(wait, missing=tuple(missing)))
+        return len(found), found
+
+
+async def _all(calls: list[Awaitable[None]]) -> None:
+    """Wait for all; then raise the first `DriverError`, if there is one."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

@@ -24,8 +24,8 @@ from ..driver import Limits, Shard
 # ------------------------------------------------------------------------------------------ from messages
 
 
-def spec_from(message: pb.JobSpec, limits: Limits) -> JobSpec:
-    """The spec, admitted for a switch with ``limits``. Raises `ControlError`."""
+def spec_from(message: pb.JobSpec, limits: Limits, *, tree: bool) -> JobSpec:
+    """The spec, admitted for a switch with ``limits``, or a ``tree`` of such. Raises `ControlError`."""
     return check(
         limits,
         name=message.name,
@@ -36,11 +36,13 @@ def spec_from(message: pb.JobSpec, limits: Limits) -> JobSpec:
         seed=message.seed if message.HasField("seed") else None,
         heartbeat_limit_s=message.heartbeat_limit_s if message.HasField("heartbeat_limit_s") else None,
         rejoin_limit_s=message.rejoin_limit_s if message.HasField("rejoin_limit_s") else None,
+        tree=tree,
     )
 
 
-def join_request_from(message: pb.JoinRequest, shards: int, peer: str) -> JoinRequest:
-    """Who wants to join. ``peer`` is gRPC's name of the caller. Raises `ControlError`."""
+def join_request_from(message: pb.JoinRequest, shards: int, peer: str, switch: str) -> JoinRequest:
+    """Who wants to join. ``peer`` is gRPC's name of the caller, ``switch`` that of the switch that he called. Raises
+    `ControlError`."""
     if message.member == 0:
         raise ControlError(
             Code.INVALID_ARGUMENT, "member is 0: choose a random number once per process and send it with all calls"
@@ -54,7 +56,7 @@ def join_request_from(message: pb.JoinRequest, shards: int, peer: str) -> JoinRe
             f"{len(given)} addresses: give one for all shards or one for each; this switch has {shards}",
         )
     resume = _resume_from(message.resume) if message.HasField("resume") else None
-    return JoinRequest(message.rank, message.member, given, resume, message.multicast)
+    return JoinRequest(message.rank, message.member, given, resume, message.multicast, switch)
 
 
 def reason_from(text: str) -> str:
@@ -150,6 +152,7 @@ def job_message(job: Job, now: float, shards: tuple[Shard, ...]) -> pb.Job:
                     state=pb.MemberState.ValueType(member.state),
                     addresses=[address_message(address) for address in member.request.addresses],
                     silent_s=0.0 if member.state is MemberState.WAITING else member.silent_s(now),
+                    switch=member.request.switch,
                 )
             )
     return pb.Job(
@@ -209,12 +212,15 @@ def event_message(at: float, event: ev.Event) -> pb.Event:
     return message
 
 
-def epoch_message(job: Job, epoch: ev.Epoch, shards: tuple[Shard, ...], heartbeat_interval_s: float) -> pb.JoinResponse:
-    """The reply to a Join."""
+def epoch_message(
+    job: Job, epoch: ev.Epoch, switch: str, shards: tuple[Shard, ...], heartbeat_interval_s: float
+) -> pb.JoinResponse:
+    """The reply to a Join through ``switch``, which has these ``shards``."""
+    bindings = epoch.by_switch[switch]
     return pb.JoinResponse(
         job=job.number,
         epoch=epoch.epoch,
-        token=epoch.bindings[0].token,
+        token=bindings[0].token,
         spec=spec_message(job.full_spec),
         shards=[
             pb.ShardEpoch(
@@ -222,7 +228,7 @@ def epoch_message(job: Job, epoch: ev.Epoch, shards: tuple[Shard, ...], heartbea
                 resume_block=binding.resume_block,
                 group=address_message(binding.group) if binding.group is not None else None,
             )
-            for lease, binding in zip(lease_messages(job, shards), epoch.bindings, strict=True)
+            for lease, binding in zip(lease_messages(job, shards), bindings, strict=True)
         ],
         heartbeat_interval_s=heartbeat_interval_s,
     )

@@ -7,13 +7,14 @@ import asyncio
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from ..control.events import Bind
+from ..binding import Binding
+from ..control.events import ROOT
 from ..control.stall_detector import WAITS_POLLED, Observation
 from ..driver import Counters, Driver, DriverError, JobCounters, SlotWait
 
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 ORDER, LOOK = range(2)
 """What a shard's thread takes first."""
+BY_CHILD: Final = ("contributions", "duplicates", "resends", "stale", "bytes_in")
+"""The fields of `JobCounters` that are lists."""
 LOOK_S: Final = 3.0
 """How long a look at a shard may take. The thread still waits for its answer then, but whoever asked does not."""
 
@@ -35,26 +38,45 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class SwitchSnapshot:
-    """The switch at one moment. ``shards`` in order; ``waits`` by job number, without those that it does not tell."""
+    """The switch at one moment. ``shards`` in order; ``waits`` by job number, without those that it does not tell.
+
+    ``below``: the shards of the switches below it, by name; ``placed``: of the jobs that use them, by number, the ranks
+    at each. ``waits`` are those of all switches, by rank; ``unanswered``: by job and switch, how many of the slots that
+    wait longest have all contributions, and no answer from above.
+    """
 
     at: float
     shards: tuple[Counters, ...]
     waits: dict[int, Waits]
+    below: Mapping[str, tuple[Counters, ...]] = field(default_factory=dict)
+    placed: Mapping[int, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    unanswered: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     def job(self, number: int, workers: int) -> JobCounters:
-        """The counters of a job, summed over the shards."""
-        zeros = [0] * workers
-        total = JobCounters(zeros, zeros, zeros, zeros, zeros)
-        for shard in self.shards:
-            counts = shard.jobs.get(number)
-            if counts is None:
-                continue
-            for field in ("contributions", "duplicates", "resends", "stale", "bytes_in"):
-                setattr(
-                    total, field, [a + b for a, b in zip(getattr(total, field), getattr(counts, field), strict=True)]
-                )
-            total.results += counts.results
-            total.invalid_codes += counts.invalid_codes
+        """The counters of a job, summed over the shards; by rank, from the switch where each is."""
+        lists = {name: [0] * workers for name in BY_CHILD}
+        total = JobCounters(**lists)  # type: ignore[arg-type]  # lists, and the numbers have defaults
+        for name, ranks in self.placed.get(number, {ROOT: tuple(range(workers))}).items():
+            for shard in self.shards if name == ROOT else self.below.get(name, ()):
+                counts = shard.jobs.get(number)
+                if counts is None:
+                    continue
+                for field_name, values in lists.items():
+                    # A leaf that came back counts anew, and may have had other ranks before.
+                    for rank, count in zip(ranks, getattr(counts, field_name), strict=False):
+                        values[rank] += count
+                total.invalid_codes += counts.invalid_codes
+        # A leaf counts whole blocks, where the root counts their parts; and one that came back has begun anew.
+        leaves = [self.below.get(name, ()) for name in self.placed[number]] if number in self.placed else [self.shards]
+        total.results = max(
+            (sum(shard.jobs[number].results for shard in shards if number in shard.jobs) for shards in leaves),
+            default=0,
+        )
+        for shards in self.below.values():
+            for shard in shards:
+                if (counts := shard.jobs.get(number)) is not None:
+                    total.partials += counts.partials
+                    total.partials_again += counts.partials_again
         return total
 
     def observation(self, number: int, workers: int) -> Observation:
@@ -72,9 +94,9 @@ class DriverThreads:
         self._clock = clock
         self._shards = [_ShardThread(shard) for shard in range(len(driver.shards))]
 
-    async def bind(self, order: Bind) -> None:
+    async def bind(self, bindings: Sequence[Binding]) -> None:
         """Bind one epoch on every shard."""
-        await self._order(lambda shard: self._driver.bind(shard, order.bindings[shard]))
+        await self._order(lambda shard: self._driver.bind(shard, bindings[shard]))
 
     async def unbind(self, job: int) -> None:
         """Drop a job on every shard."""
@@ -98,15 +120,20 @@ class DriverThreads:
     async def snapshot(self, jobs: Iterable[int], limit: int = WAITS_POLLED) -> SwitchSnapshot:
         """Counters of all shards, and the waiting slots of ``jobs``, at most ``limit`` of each listed."""
         numbers = list(jobs)
+        found = await self.look(numbers, limit)
+        waits = {job: joined for job in numbers if (joined := join_waits([told[job] for _, told in found], limit))}
+        return SwitchSnapshot(self._clock(), tuple(counters for counters, _ in found), waits)
+
+    async def look(self, jobs: Iterable[int], limit: int) -> list[tuple[Counters, dict[int, Told]]]:
+        """The same, shard by shard."""
+        numbers = list(jobs)
 
         def look(shard: int) -> tuple[Counters, dict[int, Told]]:
             waits = {job: self._driver.waiting(shard, job, limit) for job in numbers}
             return self._driver.counters(shard), waits
 
         calls = (thread.look(partial(look, shard)) for shard, thread in enumerate(self._shards))
-        found = await asyncio.gather(*calls)
-        waits = {job: joined for job in numbers if (joined := _join([told[job] for _, told in found], limit))}
-        return SwitchSnapshot(self._clock(), tuple(counters for counters, _ in found), waits)
+        return list(await asyncio.gather(*calls))
 
     async def close(self) -> None:
         """Wait for the calls in progress; the driver itself stays open."""
@@ -117,7 +144,7 @@ Told = tuple[int, list[SlotWait]] | None
 """What `Driver.waiting` says."""
 
 
-def _join(told: list[Told], limit: int) -> Waits | None:
+def join_waits(told: list[Told], limit: int) -> Waits | None:
     """What the shards say of one job, as one; None if one of them does not tell."""
     count, found = 0, []
     for shard, of_shard in enumerate(told):

@@ -21,7 +21,9 @@ from .calls import ControlService
 from .controller import Controller
 from .descriptors import connections_max
 from .messages import MalformedInterceptor
+from .passing_on import PassingOn
 from .security import SecretInterceptor, Secrets, Security
+from .uplink_agent import UplinkAgent
 
 DEFAULT_ADDRESS: Final = f"127.0.0.1:{DEFAULT_PORT}"
 
@@ -61,21 +63,11 @@ class ServerError(RuntimeError):
     """The server cannot serve; the text says what to do."""
 
 
-class ControlServer:
-    """The control service of one switch, on one address (``host:port``; port 0: any free one).
+class GrpcServer:
+    """A server with TLS, secrets, bounds, health and reflection, on one address (``host:port``; port 0: any free
+    one)."""
 
-    The driver stays its owner's: it is open before `start` and is closed after `stop`.
-    """
-
-    def __init__(
-        self,
-        driver: Driver,
-        address: str = DEFAULT_ADDRESS,
-        *,
-        security: Security | None = None,
-        policy: Policy | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, address: str, security: Security | None, policy: Policy | None) -> None:
         """Raises `SecurityError` if ``address`` may not be served like this."""
         self.security = security or Security()
         self.security.check_address(address)
@@ -83,16 +75,11 @@ class ControlServer:
         self.secrets = Secrets({})
         self._reloads, self._reloads_seen = 0, 0
         self._policy = policy or Policy()
-        self._driver = driver
-        self._clock = clock
         self._server: grpc.aio.Server | None = None
-        self._service: ControlService | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # its stubs lack it
-        self.controller: Controller | None = None
-        """What runs the jobs; None before `start`."""
 
-    async def start(self) -> None:
-        """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
+    def _open(self) -> grpc.aio.Server:
+        """The server, which does not serve yet; `address` has the port. Raises `ServerError` or `SecurityError`."""
         interceptors: list[grpc.aio.ServerInterceptor] = [MalformedInterceptor()]  # type: ignore[type-arg]
         self.secrets = self.security.secrets()
         if self.secrets.by_name:
@@ -115,13 +102,11 @@ class ControlServer:
             ) from None
         if not self.address.startswith("unix"):
             self.address = f"{self.address.rpartition(':')[0]}:{port}"
-        self.controller = Controller(self._driver, self._policy, self._clock, self._set_health)
-        self._service = ControlService(self.controller, self.security, self.secrets)
-        control_pb2_grpc.add_ControlServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-        await self.controller.start()
-        await self._set_health(True)
+        return server
+
+    async def _serve(self, server: grpc.aio.Server) -> None:
         await server.start()
         self._server = server
         log.info(
@@ -132,7 +117,8 @@ class ControlServer:
             secret=bool(self.secrets.by_name),
         )
 
-    async def _set_health(self, serving: bool) -> None:
+    async def set_health(self, serving: bool) -> None:
+        """Say by the health service whether it is good to call."""
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in ("", SERVICE):
             await self._health.set(name, status)
@@ -148,6 +134,40 @@ class ControlServer:
         changed = self._reloads_seen != self._reloads
         self._reloads_seen = self._reloads
         return changed
+
+
+class ControlServer(GrpcServer):
+    """The control service of one switch.
+
+    The driver stays its owner's: it is open before `start` and is closed after `stop`.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        security: Security | None = None,
+        policy: Policy | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises `SecurityError` if ``address`` may not be served like this."""
+        super().__init__(address, security, policy)
+        self._driver = driver
+        self._clock = clock
+        self._service: ControlService | None = None
+        self.controller: Controller | None = None
+        """What runs the jobs; None before `start`."""
+
+    async def start(self) -> None:
+        """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
+        server = self._open()
+        self.controller = Controller(self._driver, self._policy, self._clock, self.set_health)
+        self._service = ControlService(self.controller, self.security, self.secrets)
+        control_pb2_grpc.add_ControlServicer_to_server(self._service, server)
+        await self.controller.start()
+        await self.set_health(True)
+        await self._serve(server)
 
     async def drain(self) -> None:
         """Take no new jobs, and say by the health service that it is better to go elsewhere; the others go on."""
@@ -167,3 +187,29 @@ class ControlServer:
         if self._service is not None:
             await self._service.close()
         log.info("control_stopped", address=self.address)
+
+
+class LeafServer(GrpcServer):
+    """The control service of a switch that has a parent: see `passing_on`. The agent is its owner's."""
+
+    def __init__(
+        self, agent: UplinkAgent, address: str, *, security: Security | None = None, policy: Policy | None = None
+    ) -> None:
+        """Raises `SecurityError` if ``address`` may not be served like this."""
+        super().__init__(address, security, policy)
+        self._agent = agent
+
+    async def start(self) -> None:
+        """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
+        server = self._open()
+        server.add_generic_rpc_handlers((PassingOn(self._agent.name, self._agent.parent, self._agent.channel),))
+        await self.set_health(True)
+        await self._serve(server)
+
+    async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
+        """Stop serving; calls in progress get ``grace_s``."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            await self._health.enter_graceful_shutdown()
+            await server.stop(grace_s)
+            log.info("control_stopped", address=self.address)

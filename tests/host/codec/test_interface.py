@@ -26,7 +26,7 @@ from tests.vectors.load import Vector, label, vectors
 from inagg_host import codec as kernels
 from inagg_host.codec import Job
 from inagg_wire.errors import AdmissionError
-from inagg_wire.formats import FORMATS, job_format
+from inagg_wire.formats import FORMATS, WORKERS_MAX, job_format
 from inagg_wire.layout import HEADER_BYTES, Op
 from inagg_wire.scale import SCALE_BIAS, FloatType, Unit, unit
 
@@ -117,7 +117,7 @@ def test_results_do_not_go_to_read_only_memory() -> None:
 def test_a_job_that_cannot_be() -> None:
     nat8 = job_format("nat8")
     with pytest.raises(AdmissionError):
-        Job(nat8, 33, 0, 8, 0, FloatType.FLOAT32)
+        Job(nat8, WORKERS_MAX + 1, 0, 8, 0, FloatType.FLOAT32)
     with pytest.raises(AdmissionError):
         Job(nat8, 2, 0, 12, 0, FloatType.FLOAT32)
     with pytest.raises(ValueError, match="rank"):

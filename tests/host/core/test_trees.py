@@ -28,7 +28,7 @@ from inagg_wire.scale import FloatType
 
 Bytes = npt.NDArray[np.uint8]
 
-RUNS, BATCH = 4_000, 100
+RUNS, BATCH = 3_000, 100
 CALM = Weather()
 
 

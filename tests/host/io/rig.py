@@ -157,7 +157,7 @@ class World:
             stack.callback(self.ranks[-1].transport.close)
         binding: dict[str, Any] = {
             "job": JOB, "token": TOKEN, "format": form, "lanes": lanes, "lease": lease, "seed": SEED,
-            "workers": tuple(link.address for link in links),
+            "children": tuple(link.address for link in links),
         }  # fmt: skip
         for switch in self.switches:
             switch.serve(Binding(**(binding | bound)))

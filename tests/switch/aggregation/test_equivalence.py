@@ -17,6 +17,7 @@ from inagg_switch.binding import Address, Binding, Place, Uplink
 from inagg_switch.driver import DriverError
 from inagg_wire.formats import FORMATS, JobFormat
 from inagg_wire.layout import GENERATION_MAX, LANE_BITS, Encoding, Kind, Op
+from inagg_wire.payload import Codes
 from inagg_wire.slots import Lease
 
 from .hostile import put
@@ -73,6 +74,17 @@ OTHER_HEADERS: dict[str, st.SearchStrategy[int]] = {
 }
 
 
+def partial_sums(rng: np.random.Generator, binding: Binding) -> Codes:
+    """Of workers who keep to the format, as the sums of all fit an accumulator then; and some that count as zero."""
+    most = binding.levels(Op.SUM)
+    share, lanes = most // len(binding.children), binding.lanes_for(Op.SUM)
+    sums = rng.integers(-share, share + 1, lanes)
+    if most < (1 << 31) - 1:
+        beyond = rng.integers(most + 1, 1 << 31, lanes) * rng.choice([-1, 1], lanes)
+        sums = np.where(rng.random(lanes) < 0.05, beyond, sums)
+    return sums.astype(np.int32).view(np.uint32)
+
+
 class Equivalence(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +96,10 @@ class Equivalence(RuleBasedStateMachine):
     def contribution(self, data: st.DataObject, binding: Binding, block: int, **other: Any) -> bytes:
         op = Op.MAX if (block % 5 == 2) != (data.draw(st.integers(0, 19)) == 19) else Op.SUM  # mostly one for a block
         rng = np.random.default_rng(data.draw(st.integers(0, 255)))
-        codes = random_codes(rng, binding.encoding(op), binding.format, binding.world, binding.lanes_for(op))
+        if binding.encoding(op) is Encoding.FIX32 and binding.format.up is not Encoding.FIX32:
+            codes = partial_sums(rng, binding)
+        else:
+            codes = random_codes(rng, binding.encoding(op), binding.format, binding.world, binding.lanes_for(op))
         return make_contribution(binding, block, codes, op, **other)
 
     def block(self, data: st.DataObject, binding: Binding) -> int:
@@ -147,9 +162,9 @@ class Equivalence(RuleBasedStateMachine):
             source = data.draw(st.sampled_from([*POOL, STRANGER]))
         elif what == "format":
             fmt = FORMATS[data.draw(st.sampled_from(sorted(FORMATS)))]
-            binding = replace(binding, format=fmt, lanes=max(binding.lanes, fmt.min_lanes))
+            binding = replace(binding, format=fmt, lanes=max(binding.lanes, 8 * binding.parts * fmt.min_lanes))
         elif what == "lanes":
-            binding = replace(binding, lanes=data.draw(st.integers(4, 12)) * 8)
+            binding = replace(binding, lanes=data.draw(st.integers(4, 12)) * 8 * binding.parts)
         elif what == "kind":
             op, lanes = Op.SUM, binding.lanes_for(Op.SUM)
             codes = np.zeros(lanes, np.uint32)

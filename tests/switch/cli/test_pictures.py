@@ -124,8 +124,8 @@ def test_top_fits_a_terminal(terminal: Console) -> None:
     for word in ("40.00", "4.00M", "100%", "256/4096 6%", "12345", "434M", "300k"):
         assert word in text
     flat = " ".join(text.split())
-    assert "Dropped: duplicate 246912 (247k/s), wrong_token 198 (198/s), unknown_source 14 (14/s)" in flat
-    assert "Harmed on purpose: dropped 10 (10/s)" in flat
+    assert "Dropped: duplicate 246912 (247k/s), wrong_token 198 (198/s), unknown_source 14 (14.0/s)" in flat
+    assert "Harmed on purpose: dropped 10 (10.0/s)" in flat
 
 
 @pytest.mark.parametrize("height", [24, 30, 80])

@@ -11,12 +11,11 @@ from tests.switch.aggregation.world import make_binding
 from tests.switch.control.world import RecordingDriver
 
 from inagg_switch.binding import Binding
-from inagg_switch.control.events import Bind
 from inagg_switch.driver import Counters, DriverError
 from inagg_switch.service import driver_threads
 from inagg_switch.service.driver_threads import DriverThreads
 
-BIND = Bind(7, 1, (make_binding(7, n=2),) * 2)
+BIND = (make_binding(7, n=2),) * 2
 
 
 class HeldDriver(RecordingDriver):
@@ -115,7 +114,7 @@ def test_a_bug_of_the_driver_ends_the_call_alone() -> None:
         with pytest.raises(DriverError):
             await threads.snapshot([])
         with pytest.raises(DriverError, match="unexpected IndexError"):
-            await threads.bind(Bind(7, 1, ()))
+            await threads.bind(())
         driver.look_error = ""
         await threads.snapshot([])
         await threads.close()

@@ -96,6 +96,16 @@ def test_a_certificate_is_for_its_name(serve: Callable[..., Serving], authority:
 # ---------------------------------------------------------------------------------------- the shared secret
 
 
+def attach(client: ControlClient) -> pb.AttachOrder:
+    hello = pb.AttachRequest(hello=pb.AttachedSwitch(name="rack3"))
+    try:
+        for order in client._stub.Attach(iter([hello]), metadata=client._metadata):
+            return order
+    except grpc.RpcError as error:
+        raise client._friendly(error) from None
+    raise AssertionError("nothing was said")
+
+
 def calls(client: ControlClient) -> dict[str, Callable[[], object]]:
     member = {"name": "job", "rank": 0, "member": 100}
     return {
@@ -109,11 +119,12 @@ def calls(client: ControlClient) -> dict[str, Callable[[], object]]:
         "Watch": lambda: next(client.watch("job")),
         "Evict": lambda: client.evict("job"),
         "Drain": client.drain,
+        "Attach": lambda: attach(client),
         "Health": client.healthy,
     }
 
 
-GUARDED = ["Create", "Join", "Heartbeat", "Leave", "List", "Stats", "Why", "Watch", "Evict", "Drain"]
+GUARDED = ["Create", "Join", "Heartbeat", "Leave", "List", "Stats", "Why", "Watch", "Evict", "Drain", "Attach"]
 
 
 def test_every_call_is_guarded() -> None:

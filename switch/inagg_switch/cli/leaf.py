@@ -1,0 +1,105 @@
+"""`inagg switch --parent`: data planes that the root of a tree rules, and a control service that passes calls on."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Final
+
+import structlog
+
+from ..service.security import SecurityError
+from ..service.server import LeafServer, ServerError
+from ..service.uplink_agent import UplinkAgent
+from ..software.software_driver import SoftwareDriver
+from .ready import facts, leaf_announcement, notify, write_ready_file
+from .settings import ParentSettings, Settings
+from .shard_keeper import ShardKeeper
+
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+EXIT_STOPPED: Final = 0
+EXIT_FAILED: Final = 1
+
+log = structlog.get_logger("inagg.switch")
+
+
+class Leaf:
+    """One run, on an event loop."""
+
+    def __init__(self, settings: Settings, parent: ParentSettings, driver: SoftwareDriver) -> None:
+        self._settings, self._parent, self._driver = settings, parent, driver
+        self._stopped = asyncio.Event()
+        self._lost: str | None = None
+
+    async def run(self) -> int:
+        """Serve; the exit status. Raises `ServerError`, `SecurityError` or `UplinkError`."""
+        loop, settings, parent = asyncio.get_running_loop(), self._settings, self._parent
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._stopped.set)
+        agent = UplinkAgent(self._driver, parent.name, parent.address, parent.access)
+        server = LeafServer(agent, settings.listen, security=settings.security, policy=settings.policy)
+        loop.add_signal_handler(signal.SIGHUP, self._reload, server)
+        keeper = ShardKeeper(self._driver, settings.shard_restarts, agent.restart, list, self._lose)
+        stopped = asyncio.create_task(self._stopped.wait())
+        attached = asyncio.create_task(agent.attached.wait())
+        running = asyncio.create_task(agent.run())
+        try:
+            await asyncio.wait((stopped, attached, running), return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                await running  # raises why
+            if not self._stopped.is_set():
+                await server.start()  # whoever calls is answered from above
+                self._tell(server)
+                await asyncio.wait((stopped, running), return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                await running
+            if self._lost is not None:
+                log.error("switch_lost", what=self._lost)
+            return EXIT_STOPPED if self._lost is None else EXIT_FAILED
+        finally:
+            self._notify("STOPPING=1")
+            keeper.close()
+            for task in (stopped, attached, running):
+                task.cancel()
+            await agent.close()  # so that the root knows at once
+            await server.stop(0.0)
+            for number in (*STOP_SIGNALS, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)  # the rest is quick
+            log.info("switch_stopped", name=parent.name)
+
+    def _tell(self, server: LeafServer) -> None:
+        known = {**facts(server.address, self._driver, self._settings, None), "name": self._parent.name}
+        known["parent"] = self._parent.address
+        if self._settings.announce:
+            print(leaf_announcement(server.address, self._driver, self._settings, self._parent), flush=True)
+        else:
+            log.info("switch_serving", **known)
+        if self._settings.ready_file is not None:
+            try:
+                write_ready_file(self._settings.ready_file, known)
+            except OSError as error:
+                raise ServerError(f"cannot write {self._settings.ready_file}: {error.strerror}") from None
+        self._notify("READY=1")
+
+    @staticmethod
+    def _notify(state: str) -> None:
+        try:
+            notify(state)
+        except OSError as error:
+            log.warning("not_notified", what=f"systemd was not told {state}", why=str(error))
+
+    @staticmethod
+    def _reload(server: LeafServer) -> None:
+        """SIGHUP: secrets and certificates may have changed."""
+        try:
+            server.reload()
+        except SecurityError as error:
+            log.error("not_reloaded", why=str(error), then="secrets and certificates stay as they were")
+        else:
+            log.info("reloaded", what="secrets and certificates", secrets=len(server.secrets.by_name))
+
+    def _lose(self, why: str) -> None:
+        self._lost = why
+        self._stopped.set()

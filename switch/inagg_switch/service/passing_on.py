@@ -1,0 +1,92 @@
+"""The control service of a switch that has a parent: it passes every call on, and says through whom it came.
+
+So workers and operators talk to the switch that they reach, and there is one registry, at the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from inagg_proto import SERVICE
+from inagg_proto.v1 import control_pb2
+
+from .tree_messages import PEER_METADATA, SWITCH_METADATA
+
+PASSED_ON: Final = frozenset(("authorization", SWITCH_METADATA, PEER_METADATA))
+Handler = Any  # grpc.RpcMethodHandler is generic in its type stubs only
+Context = Any
+
+
+class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generic at run time
+    """All calls of the control service, as bytes, to the parent's."""
+
+    def __init__(self, name: str, parent: str, channel: grpc.aio.Channel) -> None:
+        """``name``: of this switch; ``parent``: host:port, for errors."""
+        self._name, self._parent, self._channel = name, parent, channel
+        service = control_pb2.DESCRIPTOR.services_by_name["Control"]
+        self._streams = {f"/{SERVICE}/{method.name}": method for method in service.methods}
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        """Called by gRPC for every call."""
+        path = handler_call_details.method
+        method = self._streams.get(path)
+        if method is None:
+            return None
+        if method.client_streaming:
+
+            async def both(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+                call = self._channel.stream_stream(path, None, None)(
+                    requests, metadata=self._metadata(context), timeout=context.time_remaining()
+                )
+                async for reply in self._through(call, context):
+                    yield reply
+
+            return grpc.stream_stream_rpc_method_handler(both)
+        if method.server_streaming:
+
+            async def stream(request: bytes, context: Context) -> AsyncIterator[bytes]:
+                call = self._channel.unary_stream(path, None, None)(
+                    request, metadata=self._metadata(context), timeout=context.time_remaining()
+                )
+                async for reply in self._through(call, context):
+                    yield reply
+
+            return grpc.unary_stream_rpc_method_handler(stream)
+
+        async def once(request: bytes, context: Context) -> bytes:
+            call = self._channel.unary_unary(path, None, None)(
+                request, metadata=self._metadata(context), timeout=context.time_remaining()
+            )
+            try:
+                reply: bytes = await call
+            except grpc.aio.AioRpcError as error:
+                await self._abort(error, context)
+            finally:
+                call.cancel()  # the caller may have gone
+            return reply
+
+        return grpc.unary_unary_rpc_method_handler(once)
+
+    async def _through(self, call: Any, context: Context) -> AsyncIterator[bytes]:
+        try:
+            async for reply in call:
+                yield reply
+        except grpc.aio.AioRpcError as error:
+            await self._abort(error, context)
+        finally:
+            call.cancel()
+
+    def _metadata(self, context: Context) -> tuple[tuple[str, str | bytes], ...]:
+        own = {SWITCH_METADATA: self._name, PEER_METADATA: context.peer()}
+        brought = {key: value for key, value in context.invocation_metadata() or () if key in PASSED_ON}
+        return tuple((own | brought).items())
+
+    async def _abort(self, error: grpc.aio.AioRpcError, context: Context) -> None:
+        details, code = error.details() or "", error.code()
+        if code is grpc.StatusCode.UNAVAILABLE and not error.initial_metadata():
+            details = f"switch {self._name!r} does not reach its parent at {self._parent}: {details}"
+        await context.abort(code, details, tuple(error.trailing_metadata() or ()))

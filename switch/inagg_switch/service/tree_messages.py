@@ -1,0 +1,166 @@
+"""What switches of a tree say to each other, between `inagg.v1` and the values of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_wire.errors import Reason
+from inagg_wire.formats import CHILDREN_MAX, job_format
+from inagg_wire.slots import Lease
+
+from ..binding import Address, Binding, Place, Uplink
+from ..control.topology import AttachedSwitch
+from ..driver import Counters, JobCounters, Limits, Shard, SlotWait
+from .conversion import address_message
+from .driver_threads import BY_CHILD
+
+SWITCH_METADATA = "inagg-switch"
+"""With a call that a switch passes on: its name."""
+PEER_METADATA = "inagg-peer"
+"""With such a call: gRPC's name of who made it."""
+
+REASONS = {reason.label: reason for reason in Reason}
+
+
+def _host(message: pb.Address, unnamed: str) -> Address:
+    return message.host or unnamed, message.port
+
+
+# --- who a switch is ---
+
+
+def hello_message(name: str, shards: Sequence[Shard], limits: Limits) -> pb.AttachedSwitch:
+    """What a switch says first."""
+    return pb.AttachedSwitch(
+        name=name,
+        shards=[
+            pb.DataPlane(address=address_message(shard.address), slots=shard.slots, groups=shard.groups)
+            for shard in shards
+        ],
+        formats=sorted(limits.formats),
+        lanes=limits.lanes,
+        datagram_bytes=limits.datagram_bytes,
+    )
+
+
+def switch_from(message: pb.AttachedSwitch, parent: str, host: str) -> AttachedSwitch:
+    """The switch that has said it. ``host``: where its call comes from."""
+    shards = tuple(
+        Shard(_host(shard.address, host), shard.slots, shard.groups if shard.HasField("groups") else None)
+        for shard in message.shards
+    )
+    slots = min((shard.slots for shard in shards), default=0)
+    limits = Limits(frozenset(message.formats), CHILDREN_MAX, message.lanes, message.datagram_bytes, slots)
+    return AttachedSwitch(message.name, parent, shards, limits)
+
+
+# --- bindings ---
+
+
+def binding_message(binding: Binding) -> pb.Binding:
+    """An order's part for one shard."""
+    up, place = binding.uplink, binding.place
+    return pb.Binding(
+        job=binding.job,
+        token=binding.token,
+        format=binding.format.name,
+        lanes=binding.lanes,
+        base=binding.lease.base,
+        slots=binding.lease.slots,
+        seed=binding.seed,
+        children=[pb.Address(host=host, port=port) for host, port in binding.children],
+        resume_block=binding.resume_block,
+        group=address_message(binding.group) if binding.group is not None else None,
+        world=binding.world,
+        from_switches=place is not None and place.from_switches,
+        parts=binding.parts,
+        uplink=pb.Uplink(parent=address_message(up.parent), base=up.base, parts=up.parts) if up is not None else None,
+    )
+
+
+def binding_from(message: pb.Binding, parent_host: str) -> Binding:
+    """The other way. ``parent_host``: literal, where the parent was reached. Raises ValueError or `AdmissionError`."""
+    up = message.uplink
+    uplink = Uplink(_host(up.parent, parent_host), up.base, up.parts) if message.HasField("uplink") else None
+    return Binding(
+        job=message.job,
+        token=message.token,
+        format=job_format(message.format),
+        lanes=message.lanes,
+        lease=Lease(message.base, message.slots),
+        seed=message.seed,
+        children=tuple((child.host, child.port) for child in message.children),
+        resume_block=message.resume_block,
+        group=(message.group.host, message.group.port) if message.HasField("group") else None,
+        place=Place(message.world, message.from_switches, message.parts, uplink),
+    )
+
+
+# --- what a switch shows ---
+
+
+def shard_stats(shard: Shard, counts: Counters) -> pb.ShardStats:
+    """Counters of a data plane."""
+    return pb.ShardStats(
+        address=address_message(shard.address),
+        slots=shard.slots,
+        datagrams_in=counts.datagrams_in,
+        bytes_in=counts.bytes_in,
+        datagrams_out=counts.datagrams_out,
+        bytes_out=counts.bytes_out,
+        notices=counts.notices,
+        send_refused=counts.send_refused,
+        kernel_drops=counts.kernel_drops,
+        drops={reason.label: count for reason, count in counts.drops.items()},
+        cpu_s=counts.cpu_s,
+        faults=counts.faults,
+    )
+
+
+def look_message(shard: Shard, counts: Counters, waits: dict[int, tuple[int, list[SlotWait]]]) -> pb.ShardLook:
+    """All that one shard shows; ``waits`` by job."""
+    jobs = []
+    for number, job in counts.jobs.items():
+        count, longest = waits.get(number, (0, []))
+        jobs.append(
+            pb.JobLook(
+                job=number,
+                **{name: getattr(job, name) for name in BY_CHILD},
+                results=job.results,
+                invalid_codes=job.invalid_codes,
+                partials=job.partials,
+                partials_again=job.partials_again,
+                slots_waiting=count,
+                slots=[
+                    pb.SlotWait(slot=w.slot, generation=w.generation, missing=w.missing, waiting_s=w.waiting_s)
+                    for w in longest
+                ],
+            )
+        )
+    return pb.ShardLook(stats=shard_stats(shard, counts), jobs=jobs)
+
+
+def look_from(message: pb.ShardLook) -> tuple[Counters, dict[int, tuple[int, list[SlotWait]]]]:
+    """The other way."""
+    stats, counts = message.stats, Counters()
+    for name in (
+        "datagrams_in", "bytes_in", "datagrams_out", "bytes_out", "notices", "send_refused", "kernel_drops", "cpu_s",
+    ):  # fmt: skip
+        setattr(counts, name, getattr(stats, name))
+    counts.drops = {REASONS[label]: count for label, count in stats.drops.items() if label in REASONS}
+    counts.faults = dict(stats.faults)
+    waits = {}
+    for job in message.jobs:
+        lists: dict[str, Any] = {name: list(getattr(job, name)) for name in BY_CHILD}
+        counts.jobs[job.job] = JobCounters(
+            **lists,
+            results=job.results,
+            invalid_codes=job.invalid_codes,
+            partials=job.partials,
+            partials_again=job.partials_again,
+        )
+        slots = [SlotWait(w.slot, w.generation, tuple(w.missing), w.waiting_s) for w in job.slots]
+        waits[job.job] = (job.slots_waiting, slots)
+    return counts, waits

@@ -1,0 +1,160 @@
+"""A switch that has a parent: it opens a stream to it, and has its data planes do what comes on that.
+
+Whenever the stream begins, its data planes know no job: what they knew is of epochs that ended with the stream before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import time
+from typing import Final
+
+import grpc
+import grpc.aio
+import structlog
+
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_proto.v1 import control_pb2_grpc
+from inagg_wire.errors import AdmissionError
+
+from ..driver import Driver, DriverError
+from .access import Access
+from .driver_threads import DriverThreads
+from .tree_messages import binding_from, hello_message, look_message
+
+RETRY_S: Final = 1.0
+KEEPALIVE: Final = (
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+"""A parent that vanished is noticed in eight seconds, and one that is back in one."""
+FINAL: Final = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
+"""What does not get better by waiting, if it comes before anything else."""
+
+log = structlog.get_logger("inagg.tree")
+
+
+class UplinkError(RuntimeError):
+    """The parent does not want this switch; the text says why and what to do."""
+
+
+def literal_host(address: str) -> str:
+    """The literal address of the host in ``host:port``, where data for the parent goes if it names no other."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return str(ipaddress.ip_address(host.partition("%")[0]))
+    except ValueError:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)[0][4][0])
+
+
+class UplinkAgent:
+    """The stream of one switch to its parent, opened again whenever it ends."""
+
+    def __init__(self, driver: Driver, name: str, parent: str, access: Access) -> None:
+        """``parent``: host:port of its control service. Raises `SecurityError`."""
+        self.name, self.parent = name, parent
+        self.attached = asyncio.Event()
+        """Whether the stream stands."""
+        self._driver, self._access = driver, access
+        self._threads = DriverThreads(driver, time.monotonic)
+        self.channel = access.aio_channel(parent, KEEPALIVE)
+        self._jobs: set[int] = set()
+        self._call: grpc.aio.StreamStreamCall[pb.AttachRequest, pb.AttachOrder] | None = None
+        self._restarted = asyncio.Event()
+        self._restarted.set()
+
+    async def run(self) -> None:
+        """For as long as the switch serves. Raises `UplinkError` if the parent refuses it at once."""
+        first = True
+        while True:
+            try:
+                await self._restarted.wait()
+                await self._drop_all()
+                await self._serve()
+                why = "the parent has ended the stream"
+            except grpc.aio.AioRpcError as error:
+                why = f"{error.code().name}: {error.details()}"
+                if first and error.code() in FINAL:
+                    raise UplinkError(f"{self.parent} refuses this switch: {error.details()}") from None
+            except (DriverError, OSError) as error:
+                why = str(error)
+            if self.attached.is_set() or first:
+                log.warning("parent_lost", parent=self.parent, why=why, then="trying again until it is back")
+            first = False
+            self.attached.clear()
+            await asyncio.sleep(RETRY_S)
+
+    async def restart(self, shard: int) -> None:
+        """Start a shard again that has died: the stream ends, so that all its jobs get new epochs, and begins anew."""
+        self._restarted.clear()
+        if self._call is not None:
+            self._call.cancel()
+        await self._threads.restart(shard)
+        self._restarted.set()
+
+    async def close(self) -> None:
+        """End the stream."""
+        if self._call is not None:
+            self._call.cancel()
+        await self.channel.close(None)
+        await self._threads.close()
+
+    async def _drop_all(self) -> None:
+        for job in sorted(self._jobs):
+            await self._threads.unbind(job)
+        self._jobs.clear()
+
+    async def _serve(self) -> None:
+        stub = control_pb2_grpc.ControlStub(self.channel)
+        call = self._call = stub.Attach(None, metadata=self._access.metadata)
+        assert call is not None
+        hello = hello_message(self.name, self._driver.shards, self._driver.limits)
+        try:
+            await call.write(pb.AttachRequest(hello=hello))
+            async for order in call:
+                if order.HasField("attached"):
+                    log.info("attached", parent=self.parent, name=self.name)
+                    self.attached.set()
+                    continue
+                answer = await self._answer(order)
+                answer.number = order.number
+                await call.write(pb.AttachRequest(answer=answer))
+        finally:
+            call.cancel()
+
+    async def _answer(self, order: pb.AttachOrder) -> pb.Answer:
+        try:
+            return await self._carry_out(order)
+        except (DriverError, AdmissionError, ValueError) as error:
+            log.error("order_failed", order=order.WhichOneof("order"), why=str(error))
+            return pb.Answer(error=str(error)[:1000])
+
+    async def _carry_out(self, order: pb.AttachOrder) -> pb.Answer:
+        if order.HasField("bind"):
+            host = await asyncio.to_thread(literal_host, self.parent)
+            bindings = [binding_from(shard, host) for shard in order.bind.shards]
+            if len(bindings) != len(self._driver.shards) or not bindings:
+                raise ValueError(f"{len(bindings)} bindings for {len(self._driver.shards)} shards")
+            self._jobs.add(bindings[0].job)
+            await self._threads.bind(bindings)
+        elif order.HasField("unbind"):
+            await self._threads.unbind(order.unbind.job)
+            self._jobs.discard(order.unbind.job)
+        elif order.HasField("look"):
+            found = await self._threads.look(order.look.jobs, order.look.limit)
+            shards = zip(self._driver.shards, found, strict=True)
+            return pb.Answer(
+                shards=[
+                    look_message(shard, counters, {job: told for job, told in waits.items() if told is not None})
+                    for shard, (counters, waits) in shards
+                ]
+            )
+        else:
+            raise ValueError("an order that this version does not know")
+        return pb.Answer()
