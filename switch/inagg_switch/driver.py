@@ -41,6 +41,8 @@ class Limits:
     """At a time, those included that it has still to drop."""
     all_lanes: bool = False
     """Whether a job must have ``lanes`` lanes, not fewer."""
+    trees: bool = False
+    """Whether switches can be below it, or above."""
 
 
 @dataclass(slots=True)

@@ -166,7 +166,7 @@ def parent_from(options: Mapping[str, Any], secret: str | None) -> ParentSetting
         if options[name] is not None:
             raise SettingsError(f"--{name.replace('_', '-')} is for the root of the tree, which has the registry")
     if options["target"] != "software":
-        raise SettingsError(f"--parent is for the software switch; --target {options['target']} can be the root")
+        raise SettingsError("--parent is for the software switch: P4 programs have no trees yet")
     if options["secret_file"] is not None and secret is None:
         raise SettingsError("--parent needs the secret of this switch alone in the variable INAGG_SECRET, too")
     address = join_address(*split_address(options["parent"], DEFAULT_PORT))

@@ -56,6 +56,8 @@ class Topology:
         why = None
         if len(name) > NAME_CHARS_MAX or not NAME.fullmatch(name):
             why = f"use 1 to {NAME_CHARS_MAX} letters, digits and any of ._:/- for its name (--name)"
+        elif not self._root.limits.trees:
+            why = "the root is a P4 switch, whose programs have no trees yet"
         elif name in self.switches:
             why = "another of that name is there: give it a name of its own (--name)"
         elif switch.parent != ROOT and switch.parent not in self.switches:

@@ -40,7 +40,7 @@ from .conversion import (
     spec_from,
 )
 from .driver_threads import SwitchSnapshot
-from .messages import check_message
+from .messages import Malformed, check_message
 from .remote_switch import RemoteSwitch
 from .security import Secrets, Security, principal_of
 from .tree_messages import PEER_METADATA, SWITCH_METADATA, shard_stats, switch_from
@@ -96,9 +96,10 @@ def _brought(context: Context, key: str) -> str:
     return next((str(value) for name, value in context.invocation_metadata() or () if name == key), "")
 
 
-async def _take_answers(requests: AsyncIterator[pb.AttachRequest], remote: RemoteSwitch) -> None:
+async def _take_answers(requests: AsyncIterator[pb.AttachRequest | Malformed], remote: RemoteSwitch) -> None:
     async for request in requests:
-        check_message(request)
+        if isinstance(request, Malformed):
+            return  # which ends the stream
         remote.answered(request.answer)
 
 

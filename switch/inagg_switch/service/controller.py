@@ -6,8 +6,7 @@ import asyncio
 import dataclasses
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import structlog
@@ -22,12 +21,13 @@ from ..control.refusals import Code, ControlError
 from ..control.registry import Registry
 from ..control.stall_detector import WAITS_POLLED
 from ..control.topology import AttachedSwitch
-from ..driver import Driver, DriverError, SlotWait
+from ..driver import Driver, DriverError
 from .coalesced import Coalesced
 from .conversion import event_message
-from .driver_threads import DriverThreads, SwitchSnapshot, Waits, join_waits
-from .remote_switch import RemoteSwitch, ShardLook
+from .driver_threads import DriverThreads, SwitchSnapshot
+from .remote_switch import RemoteSwitch
 from .subscribers import Subscribers
+from .switch_tree import SwitchTree
 
 T = TypeVar("T")
 Order = ev.Bind | ev.Unbind
@@ -69,8 +69,8 @@ class Controller:
             registry=None,
         )
         self.switch = DriverThreads(driver, clock)
-        self.below: dict[str, RemoteSwitch] = {}
-        """The switches below this one, by name."""
+        self.tree = SwitchTree(self.registry, self.switch)
+        """This switch, and those below it."""
         self.healthy = True
         self.last_snapshot: SwitchSnapshot | None = None
         """What the switch showed last; None if it has not been looked at."""
@@ -239,16 +239,16 @@ class Controller:
             await self._restarted.wait()
             try:
                 if isinstance(order, ev.Bind):
-                    await self._bind(order)
+                    await self.tree.bind(order)
                     self.registry.bound(self.now(), order.job, order.serial)
                 else:
-                    await self._unbind(order)
+                    await self.tree.unbind(order)
                     self.registry.unbound(order.job)
                     self._freed.set()
             except DriverError as error:
                 log.error("driver_failed", order=type(order).__name__.lower(), job_number=order.job, exc_info=error)
                 if isinstance(order, ev.Bind):
-                    if self.driver.died() is None and order.by_switch.keys() <= {ev.ROOT, *self.below}:
+                    if self.driver.died() is None and self.tree.has(order.by_switch):
                         self.registry.bind_failed(self.now(), order.job, str(error))
                     # Else the job gets a new order when the shard is back, or its ranks have joined through other
                     # switches, or the switch ends.
@@ -257,56 +257,15 @@ class Controller:
                     self._freed.set()  # whoever waits for room learns that there will be none
             self.pump()
 
-    async def _bind(self, order: ev.Bind) -> None:
-        """On all switches at once: nobody sends before all are ready."""
-        calls: list[Awaitable[None]] = []
-        for name, bindings in order.by_switch.items():
-            if name != ev.ROOT and name not in self.below:
-                raise DriverError(f"switch {name!r} has gone")
-            calls.append(self.switch.bind(bindings) if name == ev.ROOT else self.below[name].bind(bindings))
-        await _all(calls)
-
-    async def _unbind(self, order: ev.Unbind) -> None:
-        """A switch that has gone has nothing to drop: it does so before it comes back."""
-        there = [self.below[name] for name in order.switches if name in self.below]
-        await _all([self.switch.unbind(order.job), *(remote.unbind(order.job) for remote in there)])
-
-    # ---------------------------------------------------------------------------------- the switches below
-
     def attach(self, switch: AttachedSwitch) -> RemoteSwitch:
-        """A switch has opened its stream. Raises `ControlError`."""
+        """A switch has opened its stream, and is below this one now. Raises `ControlError`."""
         self.check_open()
-        self.registry.attach(switch)
-        remote = self.below[switch.name] = RemoteSwitch(switch.name)
-        above = switch.parent or "this switch"
-        log.info("switch_attached", name=switch.name, parent=above, shards=[s.address for s in switch.shards])
-        return remote
+        return self.tree.attach(switch)
 
     def detach(self, remote: RemoteSwitch, why: str) -> None:
         """Its stream is over."""
-        if self.below.get(remote.name) is not remote:
-            return  # it went with its parent
-        for name in self.registry.detach(self.now(), remote.name, why):
-            gone = self.below.pop(name)
-            gone.gone.set()
-            gone.close()
-            log.warning("switch_lost", name=name, why=why)
+        self.tree.detach(self.now(), remote, why)
         self.pump()
-
-    async def _look_below(self, jobs: list[Job], limit: int) -> dict[str, tuple[ShardLook, ...]]:
-        """What the switches below show; without those that do not answer, which are gone soon."""
-        numbers = [job.number for job in jobs if job.spec.parts is not None]
-        remotes = list(self.below.values())
-        found = await asyncio.gather(*(remote.look(numbers, limit) for remote in remotes), return_exceptions=True)
-        looks: dict[str, tuple[ShardLook, ...]] = {}
-        for remote, look in zip(remotes, found, strict=True):
-            if isinstance(look, DriverError):
-                log.warning("switch_silent", name=remote.name, why=str(look))
-            elif isinstance(look, BaseException):
-                raise look
-            else:
-                looks[remote.name] = look
-        return looks
 
     async def restart(self, shard: int) -> None:
         """Start a shard again that has died; jobs get new epochs. Raises `DriverError` if that does not work."""
@@ -363,53 +322,4 @@ class Controller:
 
     async def look(self, jobs: list[Job], limit: int) -> SwitchSnapshot:
         """All counters, and at most ``limit`` waiting slots of each of ``jobs``."""
-        snapshot, looks = await asyncio.gather(
-            self.switch.snapshot([job.number for job in jobs], limit), self._look_below(jobs, limit)
-        )
-        placed = {job.number: job.placed for job in jobs if job.spec.parts is not None}
-        unanswered: dict[int, dict[str, int]] = {}
-        for number, ranks_at in placed.items():
-            told: list[tuple[int, list[SlotWait]] | None] = []
-            for name, ranks in ranks_at.items():
-                for _, waits in looks.get(name, ()):
-                    count, longest = waits.get(number, (0, []))
-                    mine = [
-                        replace(wait, missing=tuple(ranks[child] for child in wait.missing))
-                        for wait in longest
-                        if wait.missing and max(wait.missing) < len(ranks)
-                    ]
-                    told.append((count if mine else 0, mine))
-                    # A slot that misses nobody waits for the answer from above: so it misses whom others miss.
-                    if lacking := sum(not wait.missing for wait in longest):
-                        by_switch = unanswered.setdefault(number, {})
-                        by_switch[name] = by_switch.get(name, 0) + lacking
-            known = {rank for of_shard in told if of_shard for wait in of_shard[1] for rank in wait.missing}
-            told.append(self._behind(snapshot.waits.pop(number, None), ranks_at, known))
-            joined = join_waits(told, limit)
-            if joined is not None:
-                snapshot.waits[number] = joined
-        below = {name: tuple(counters for counters, _ in shards) for name, shards in looks.items()}
-        return replace(snapshot, below=below, placed=placed, unanswered=unanswered)
-
-    def _behind(
-        self, waits: Waits | None, placed: Mapping[str, Sequence[int]], known: set[int]
-    ) -> tuple[int, list[SlotWait]]:
-        """The root's waiting slots, by rank: where it misses a switch below, all ranks behind that, unless some of them
-        are ``known`` to be missing there."""
-        if waits is None:
-            return 0, []
-        behind, found = self.registry.topology.ranks_below(placed), []
-        for _, wait in waits.longest:
-            if not wait.missing or max(wait.missing) < len(behind):
-                missing = [rank for child in wait.missing if not known & {*behind[child]} for rank in behind[child]]
-                if missing:
-                    found.append(replace(wait, missing=tuple(missing)))
-        return len(found), found
-
-
-async def _all(calls: list[Awaitable[None]]) -> None:
-    """Wait for all; then raise the first `DriverError`, if there is one."""
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
+        return await self.tree.look(jobs, limit)

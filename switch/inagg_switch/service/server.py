@@ -27,8 +27,9 @@ from .uplink_agent import UplinkAgent
 
 DEFAULT_ADDRESS: Final = f"127.0.0.1:{DEFAULT_PORT}"
 
-MESSAGE_BYTES_MAX: Final = 1 << 18
-"""Largest request. A Join for 1024 shards, each with address and position, is some 64 KiB."""
+MESSAGE_BYTES_MAX: Final = 1 << 20
+"""Largest request. A Join for 1024 shards, each with address and position, is some 64 KiB; what a switch below says of
+1024 jobs with 32 children each, some 800 KiB."""
 
 CALLS_PENDING_MAX: Final = 65536
 """Calls that have arrived and are not begun: 1024 jobs of 32 ranks that all come back at once, twice."""

@@ -16,7 +16,7 @@ from inagg_link import CaptureLink
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
-from ..binding import Binding
+from ..binding import Binding, Place, Uplink
 from ..driver import Counters
 
 VERSION = 2
@@ -38,6 +38,15 @@ def decode_note(payload: bytes) -> dict[str, Any]:
 def binding_fields(binding: Binding) -> dict[str, Any]:
     """A binding as JSON has it."""
     group = {} if binding.group is None else {"group": list(binding.group)}
+    place: dict[str, Any] = {}
+    if binding.place is not None:
+        up = binding.place.uplink
+        place = {
+            "world": binding.place.world,
+            "from_switches": binding.place.from_switches,
+            "parts": binding.place.parts,
+            "uplink": None if up is None else {"parent": list(up.parent), "base": up.base, "parts": up.parts},
+        }
     return {
         "job": binding.job,
         "token": binding.token,
@@ -49,6 +58,7 @@ def binding_fields(binding: Binding) -> dict[str, Any]:
         "workers": [list(address) for address in binding.children],
         "resume_block": binding.resume_block,
         **group,
+        **({"place": place} if place else {}),
     }
 
 
@@ -64,7 +74,14 @@ def binding_from(fields: Mapping[str, Any]) -> Binding:
         children=tuple((str(host), int(port)) for host, port in fields["workers"]),
         resume_block=fields["resume_block"],
         group=(str(fields["group"][0]), int(fields["group"][1])) if "group" in fields else None,
+        place=_place_from(fields["place"]) if "place" in fields else None,
     )
+
+
+def _place_from(fields: Mapping[str, Any]) -> Place:
+    up = fields["uplink"]
+    uplink = None if up is None else Uplink((str(up["parent"][0]), int(up["parent"][1])), up["base"], up["parts"])
+    return Place(fields["world"], fields["from_switches"], fields["parts"], uplink)
 
 
 class Recorder:

@@ -37,7 +37,9 @@ class SoftwareDriver:
 
     def __init__(self, config: SoftwareConfig | None = None) -> None:
         self.config = config = config or SoftwareConfig()
-        self.limits = Limits(frozenset(FORMATS), CHILDREN_MAX, config.lanes, config.datagram_bytes, config.slots)
+        self.limits = Limits(
+            frozenset(FORMATS), CHILDREN_MAX, config.lanes, config.datagram_bytes, config.slots, trees=True
+        )
         self._shards: list[_ShardProcess] = []
         try:
             for index in range(config.shards):
@@ -58,8 +60,10 @@ class SoftwareDriver:
 
     def bind(self, shard: int, binding: Binding) -> None:
         """See `Driver.bind`."""
-        workers = tuple(canonical(address) for address in binding.children)
-        self._shards[shard].ask("bind", replace(binding, children=workers))
+        place, children = binding.place, tuple(canonical(address) for address in binding.children)
+        if place is not None and place.uplink is not None:
+            place = replace(place, uplink=replace(place.uplink, parent=canonical(place.uplink.parent)))
+        self._shards[shard].ask("bind", replace(binding, children=children, place=place))
 
     def unbind(self, shard: int, job: int) -> None:
         """See `Driver.unbind`."""

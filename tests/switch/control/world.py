@@ -18,7 +18,7 @@ from inagg_switch.driver import Counters, DriverError, JobCounters, Limits, Shar
 from inagg_wire.formats import FORMATS
 from inagg_wire.noise import seed_for_lease
 
-LIMITS = Limits(formats=frozenset(FORMATS), workers=32, lanes=1448, datagram_bytes=1472, slots=1024)
+LIMITS = Limits(formats=frozenset(FORMATS), workers=32, lanes=1448, datagram_bytes=1472, slots=1024, trees=True)
 
 
 def overlaps(a: Binding, b: Binding) -> bool:

@@ -12,7 +12,7 @@ from tests.switch.aggregation.world import addresses, block_of, make_binding, si
 from tests.switch.software.looping import LANES, Rig, needs_port
 
 from inagg_link import Faults, Group, GroupLink, UdpLink
-from inagg_switch.binding import Binding
+from inagg_switch.binding import Binding, Place, Uplink
 from inagg_switch.driver import DriverError
 from inagg_switch.multicast_groups import LOCAL, group_of, parse_prefix
 from inagg_switch.software import multicast
@@ -205,6 +205,13 @@ def test_a_group_that_the_kernel_refuses_is_counted_as_not_sent() -> None:
 def test_a_recording_has_the_group_of_a_job(group: tuple[str, int] | None) -> None:
     binding: Binding = replace(make_binding(n=2), group=group)
     assert binding_from(binding_fields(binding)) == binding
+
+
+def test_a_recording_has_the_place_of_a_switch_in_a_tree() -> None:
+    leaf = replace(make_binding(), place=Place(64, uplink=Uplink(("10.0.0.9", 47101), 32, 4)))
+    assert binding_from(binding_fields(leaf)) == leaf
+    root = replace(make_binding(), place=Place(64, True, 4))
+    assert binding_from(binding_fields(root)) == root
 
 
 def test_a_recording_from_before_there_were_groups_can_be_read() -> None:

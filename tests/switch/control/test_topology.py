@@ -1,0 +1,185 @@
+"""Which switches there are below the root, which of them a job uses, and what becomes of it when one goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.switch.control.world import LIMITS
+
+from inagg_switch.control import events as ev
+from inagg_switch.control.admission import JobSpec, check
+from inagg_switch.control.events import ROOT
+from inagg_switch.control.members import JoinRequest
+from inagg_switch.control.policy import Policy
+from inagg_switch.control.refusals import Code, ControlError
+from inagg_switch.control.registry import Registry
+from inagg_switch.control.topology import AttachedSwitch, Topology
+from inagg_switch.driver import Shard
+
+ROOT_SHARDS = (Shard(("10.0.0.1", 47101), 1024),)
+
+
+def switch(name: str, parent: str = ROOT, slots: int = 1024, shards: int = 1, **limits: Any) -> AttachedSwitch:
+    planes = tuple(Shard((f"10.1.0.{len(name) + i}", 5000 + sum(map(ord, name))), slots) for i in range(shards))
+    return AttachedSwitch(name, parent, planes, replace(LIMITS, **limits))
+
+
+def make(*switches: AttachedSwitch, trees: bool = True) -> Topology:
+    topology = Topology(ROOT_SHARDS, replace(LIMITS, trees=trees))
+    for one in switches:
+        topology.attach(one)
+    return topology
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        (switch("a"), "another of that name is there"),
+        (switch("a b"), "letters, digits and any of"),
+        (switch("c", "nobody"), "its parent 'nobody' is not there"),
+        (switch("c", "ab"), "at most 3 levels"),
+        (switch("c", slots=512), "start it with --slots 1024"),
+        (switch("c", shards=2), "it has 2 shards, and the root 1: start it with --shards 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_changes_nothing(new: AttachedSwitch, words: str) -> None:
+    topology = make(switch("a"), switch("ab", "a"))
+    before = dict(topology.switches)
+    with pytest.raises(ControlError, match=words) as caught:
+        topology.attach(new)
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    assert topology.switches == before
+
+
+def test_a_switch_has_thirty_two_below_it_and_no_more() -> None:
+    topology = make(*(switch(f"s{i}") for i in range(32)))
+    with pytest.raises(ControlError, match="has 32 switches already"):
+        topology.attach(switch("s32"))
+    topology.attach(switch("s32", "s0"))
+
+
+def test_a_p4_switch_has_none_below_it() -> None:
+    with pytest.raises(ControlError, match="P4 switch"):
+        make(switch("a"), trees=False)
+
+
+def test_who_goes_takes_those_below_with_it() -> None:
+    topology = make(switch("a"), switch("b"), switch("a1", "a"), switch("a2", "a"))
+    assert set(topology.detach("a")) == {"a", "a1", "a2"}
+    assert set(topology.switches) == {"b"}
+
+
+def test_limits_are_those_that_all_have() -> None:
+    topology = make(switch("a", lanes=720), switch("b", datagram_bytes=1000, formats=frozenset({"nat8", "tern"})))
+    limits = topology.limits
+    assert (limits.lanes, limits.datagram_bytes) == (720, 1000)
+    assert set(limits.formats) == {"nat8", "tern"}
+
+
+@pytest.mark.parametrize(
+    ("at", "others", "words"),
+    [
+        (ROOT, {}, r"join through the switches below this one \(a, a1, b\)"),
+        ("gone", {}, "is not part of the tree now"),
+        ("a", dict.fromkeys(range(32), "a"), "has 32 of its ranks, and cannot have more"),
+        ("a1", {0: "a"}, "rank 0 joined through a switch above 'a1'"),
+        ("a", {0: "a1"}, "rank 0 joined through a switch below 'a'"),
+    ],
+)
+def test_ranks_join_at_leaves(at: str, others: dict[int, str], words: str) -> None:
+    topology = make(switch("a"), switch("b"), switch("a1", "a"))
+    with pytest.raises(ControlError, match=words):
+        topology.check("job", 40, at, others)
+
+
+def spec(workers: int, **fields: Any) -> JobSpec:
+    choices: dict[str, Any] = {"format_name": "nat8", "lanes": None, "window": 16, "seed": 5, "tree": True}
+    return check(LIMITS, name="job", workers=workers, **(choices | fields))
+
+
+def test_a_job_of_a_tree_has_lanes_that_can_be_cut() -> None:
+    assert (spec(100).lanes, spec(100).parts, spec(100).slots_leased) == (1440, 4, 4 * 32)
+    assert (spec(100, format_name="fix32").lanes, spec(100, format_name="fix32").parts) == (360, 1)
+    with pytest.raises(ControlError, match="1448 lanes cannot be cut into parts .*; 1440 can"):
+        spec(100, lanes=1448)
+
+
+def test_more_workers_than_a_switch_serves_join_through_those_below() -> None:
+    with pytest.raises(ControlError, match="one switch serves 1 to 32; more join through switches below it"):
+        spec(33, tree=False)
+    assert spec(1024).workers == 1024
+
+
+class World:
+    """A registry with switches below, and ranks that join through them."""
+
+    def __init__(self, *switches: AttachedSwitch) -> None:
+        self.registry = Registry(ROOT_SHARDS, LIMITS, Policy(), draw=iter(range(1, 1000)).__next__)
+        for one in switches:
+            self.registry.attach(one)
+
+    def join(self, rank: int, at: str, workers: int = 4) -> None:
+        request = JoinRequest(rank, 100 + rank, (("10.2.0.1", 6000 + rank),), None, switch=at)
+        self.registry.join(0.0, spec(workers), request, 60.0)
+
+    def orders(self) -> list[ev.Bind]:
+        return [output for output in self.registry.drain() if isinstance(output, ev.Bind)]
+
+
+def test_a_job_is_bound_on_the_switches_that_its_ranks_came_through() -> None:
+    world = World(switch("a"), switch("b"), switch("a1", "a"), switch("a2", "a"), switch("idle"))
+    for rank, at in enumerate(("a1", "b", "a2", "a1")):
+        world.join(rank, at)
+    (order,) = world.orders()
+    assert set(order.by_switch) == {ROOT, "a", "b", "a1", "a2"}
+    (root,), (inner,), (leaf,) = (order.by_switch[name] for name in (ROOT, "a", "a1"))
+    assert [(b.world, len(b.children), b.lease.slots, b.parts) for b in (root, inner, leaf)] == [
+        (4, 2, 128, 4), (4, 2, 128, 4), (4, 2, 32, 1),
+    ]  # fmt: skip
+    assert leaf.children == (("10.2.0.1", 6000), ("10.2.0.1", 6003))
+    assert leaf.uplink is not None
+    assert inner.uplink is not None
+    assert (leaf.uplink.parent, leaf.uplink.parts) == (world.registry.topology.shards("a")[0].address, 4)
+    assert (inner.uplink.parent, inner.uplink.parts) == (ROOT_SHARDS[0].address, 1)
+    assert root.uplink is None
+    assert len({b.token for bound in order.by_switch.values() for b in bound}) == 1
+
+
+def test_a_switch_that_goes_ends_the_epochs_of_jobs_that_use_it() -> None:
+    world = World(switch("a"), switch("b"), switch("c"))
+    for rank, at in enumerate("aabb"):
+        world.join(rank, at)
+    (order,) = world.orders()
+    world.registry.bound(1.0, order.job, order.serial)
+    world.registry.drain()
+    world.registry.detach(2.0, "c", "test")
+    assert not world.registry.drain()
+    world.registry.detach(3.0, "b", "its connection ended")
+    (emitted,) = [o.event for o in world.registry.drain() if isinstance(o, ev.Emit)]
+    assert isinstance(emitted, ev.EpochEnded)
+    assert emitted.text == "switch 'b', where ranks 2-3 joined, has gone: its connection ended"
+
+
+def test_who_waits_at_a_switch_that_goes_is_sent_elsewhere() -> None:
+    world = World(switch("a"), switch("b"))
+    world.join(0, "a")
+    world.join(1, "b")
+    world.registry.drain()
+    world.registry.detach(1.0, "b", "test")
+    (refused,) = [output for output in world.registry.drain() if isinstance(output, ev.Refused)]
+    assert refused.error.code is Code.UNAVAILABLE
+    assert "join through another" in refused.error.text
+    world.join(1, "a")
+    for rank in (2, 3):
+        world.join(rank, "a")
+    assert set(world.orders()[0].by_switch) == {ROOT, "a"}
+
+
+def test_a_job_of_one_switch_takes_nobody_from_below() -> None:
+    world = World(switch("a"))
+    request = JoinRequest(0, 7, (("10.2.0.1", 6000),), None)
+    world.registry.join(0.0, spec(2, tree=False), request, 60.0)
+    with pytest.raises(ControlError, match="the job is at the switch above alone"):
+        world.join(1, "a", workers=2)
