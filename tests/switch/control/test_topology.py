@@ -102,12 +102,12 @@ def spec(workers: int, **fields: Any) -> JobSpec:
 def test_a_job_of_a_tree_has_lanes_that_can_be_cut() -> None:
     assert (spec(100).lanes, spec(100).parts, spec(100).slots_leased) == (1440, 4, 4 * 32)
     assert (spec(100, format_name="fix32").lanes, spec(100, format_name="fix32").parts) == (360, 1)
-    with pytest.raises(ControlError, match="1448 lanes cannot be cut into parts .*; 1440 can"):
+    with pytest.raises(ControlError, match=r"1448 lanes cannot be cut into parts .*; 1440 can"):
         spec(100, lanes=1448)
 
 
 def test_more_workers_than_a_switch_serves_join_through_those_below() -> None:
-    with pytest.raises(ControlError, match="one switch serves 1 to 32; more join through switches below it"):
+    with pytest.raises(ControlError, match=r"one switch serves 1 to 32; more join through switches below it"):
         spec(33, tree=False)
     assert spec(1024).workers == 1024
 
