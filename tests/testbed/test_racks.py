@@ -22,6 +22,8 @@ import numpy as np
 from inagg_host.allreduce import AllReduce
 rank, elements = int(os.environ["RANK"]), int(sys.argv[1])
 with AllReduce(lanes=1440, window=16, seed=3) as all_reduce:
+    ones = all_reduce(np.ones(elements, np.float32))  # a power of two of ranks: nothing is rounded
+    assert (ones == int(os.environ["WORLD_SIZE"])).all(), ones
     total = all_reduce(np.random.default_rng(rank).normal(size=elements).astype(np.float32))
 print("sum", zlib.crc32(total.tobytes()))
 """
@@ -84,7 +86,7 @@ def test_a_script_gets_the_same_sums_from_racks_as_from_one_switch(tmp_path: Pat
 
 @pytest.mark.slow
 def test_sixty_four_processes_in_four_racks_get_one_sum(tmp_path: Path) -> None:
-    """More than one switch serves. What the sum is, the simulator says, with a thousand."""
+    """More than one switch serves, and the exact one."""
     script = tmp_path / "sum.py"
     script.write_text(SUM)
     assert len(sums(script, "--workers", "64", "--racks", "4", arguments=("2000",))) == 1

@@ -12,8 +12,8 @@ import click
 
 from inagg_testbed.topology import TARGETS, target_entry
 from inagg_testbed.topology.link import UNSHAPED
-from inagg_testbed.topology.opening import CHILDREN_MAX, RACKS_MAX
-from inagg_wire.formats import FORMATS
+from inagg_testbed.topology.opening import RACKS_MAX, WORKERS_MAX
+from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -60,6 +60,8 @@ class Setup:
                 )
         if racks and target != "soft":
             raise click.UsageError(f"--racks is not for --target {target}: its leaves are software switches")
+        if workers > CHILDREN_MAX * max(1, racks):
+            raise click.UsageError(f"{workers} workers: one switch serves 1 to {CHILDREN_MAX}; put them into --racks")
         if racks > workers:
             raise click.UsageError(f"{racks} racks for {workers} workers: each needs one")
         if trunk is not None and (not racks or link is None):
@@ -134,7 +136,11 @@ def setup_options(command: Command) -> Command:
     for option in reversed(
         (
             click.option(
-                "--workers", default=4, show_default=True, type=click.IntRange(1, CHILDREN_MAX), help="How many."
+                "--workers",
+                default=4,
+                show_default=True,
+                type=click.IntRange(1, WORKERS_MAX),
+                help="How many; up to 32 a rack.",
             ),
             click.option(
                 "--link",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from inagg_testbed.signals import terminated_like_ctrl_c, undisturbed
+from inagg_wire.formats import CHILDREN_MAX
 
 from . import namespaces
 from .base import MANAGEMENT_PORT as MANAGEMENT_PORT
@@ -16,7 +17,7 @@ from .link import LinkSpec
 from .processes import Process, end_all, processes_of
 from .state import PREFIX, State, check_name
 
-CHILDREN_MAX = 32  # the most of one switch; so a byte of an address is enough
+WORKERS_MAX = 128  # so a byte of an address is enough
 NETWORK, MANAGEMENT = "10.77.0", "10.78.0"
 """The first three bytes of addresses on the links, and beside them; nobody outside our namespaces sees them."""
 SWITCH_BYTE = 254
@@ -147,8 +148,11 @@ def open_topology(
     status` says. Raises `TopologyError` without root, for a link that cannot be, for a name that is taken, and if the
     kernel lacks something.
     """
-    if not 1 <= workers <= CHILDREN_MAX:
-        raise TopologyError(f"{workers} workers: one switch serves 1 to {CHILDREN_MAX}")
+    most = min(max(1, racks) * CHILDREN_MAX, WORKERS_MAX)
+    if not 1 <= workers <= most:
+        raise TopologyError(
+            f"{workers} workers: one switch serves 1 to {CHILDREN_MAX}, and racks {most} here (--racks)"
+        )
     try:
         spec = LinkSpec.parse(link) if isinstance(link, str) else link
         trunk_spec = LinkSpec.parse(trunk) if isinstance(trunk, str) else trunk
