@@ -321,13 +321,15 @@ class Job:
                 member.go(MemberTrigger.BREAK)
         self._emit(now, ev.EpochEnded(self.epoch, cause, rank, text))
 
-    def switch_restarted(self, now: float, text: str) -> None:
-        """A part of the switch has forgotten the job: its ranks need a new epoch."""
+    def switch_restarted(self, now: float, text: str, gone: Container[str] = ()) -> None:
+        """A part of the switch has forgotten the job: its ranks need a new epoch. ``gone``: switches of the tree that
+        are not there any more, so whoever waits to join through them does so in vain."""
         if self.state is JobState.RUNNING:
             self._break(now, Cause.SWITCH_ERROR, None, text)
             self._settle(now)
         elif self.state is JobState.BINDING:
             self._unready()
+            self._send_elsewhere(now, gone, text)
             self._settle(now)
             if self.ended is None and not self.roster.missing():
                 self._bind()
@@ -340,10 +342,16 @@ class Job:
             if member.ticket is None:
                 self.roster.out_of_barrier(member)
 
-    def switch_gone(self, now: float, switches: Container[str], text: str) -> None:
-        """Switches of the tree have gone: who waits to join through them does so in vain."""
+    def switch_gone(self, now: float, gone: Container[str], text: str) -> None:
+        """Switches of the tree have gone."""
+        if self.uses(gone):
+            self.switch_restarted(now, text, gone)
+        elif self.state is JobState.JOINING:
+            self._send_elsewhere(now, gone, text)
+
+    def _send_elsewhere(self, now: float, gone: Container[str], text: str) -> None:
         for member in self.roster.waiting():
-            if member.request.switch in switches and member.ticket is not None and self.state is JobState.JOINING:
+            if member.request.switch in gone and member.ticket is not None:
                 self.give_up(now, member.ticket, ControlError(Code.UNAVAILABLE, f"{text}; join through another"))
 
     def uses(self, switches: Container[str]) -> bool:

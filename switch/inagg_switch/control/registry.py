@@ -246,8 +246,6 @@ class Registry:
             text = f"switch {name!r}{whose} has gone: {why}"
             with self._one_job(now, job):
                 job.switch_gone(now, gone, text)
-                if job.uses(gone):
-                    job.switch_restarted(now, text)
         return gone
 
     def bound(self, now: float, number: int, serial: int) -> None:

@@ -83,6 +83,8 @@ class Controller:
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
         self._freed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._carrying: set[asyncio.Task[None]] = set()
+        """Orders that are being carried out."""
         self._stopping: ControlError | None = None
         self._ends = False
         """Whether it was told to stop when its jobs have ended."""
@@ -104,9 +106,10 @@ class Controller:
                 waiting.set_exception(error)
         self.subscribers.end_all(error)
         self._freed.set()  # who waits for room learns that the switch is stopping
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._carrying]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._reads.close()
         await self.switch.close()
 
@@ -233,29 +236,49 @@ class Controller:
     # ---------------------------------------------------------------------------------- tasks
 
     async def _obey(self) -> None:
-        """Give the registry's orders to the switch, one after the other, and tell it how they went."""
+        """Give the registry's orders to the switch: those for one job one after the other, those for others meanwhile,
+        since a switch of the tree that does not answer holds up the jobs that use it."""
+        last: dict[int, asyncio.Task[None]] = {}
         while True:
             order = await self._orders.get()
-            await self._restarted.wait()
-            try:
-                if isinstance(order, ev.Bind):
-                    await self.tree.bind(order)
-                    self.registry.bound(self.now(), order.job, order.serial)
-                else:
-                    await self.tree.unbind(order)
-                    self.registry.unbound(order.job)
-                    self._freed.set()
-            except DriverError as error:
-                log.error("driver_failed", order=type(order).__name__.lower(), job_number=order.job, exc_info=error)
-                if isinstance(order, ev.Bind):
-                    if self.driver.died() is None and self.tree.has(order.by_switch):
-                        self.registry.bind_failed(self.now(), order.job, str(error))
-                    # Else the job gets a new order when the shard is back, or its ranks have joined through other
-                    # switches, or the switch ends.
-                else:
-                    self.registry.unbind_failed(self.now(), order.job)
-                    self._freed.set()  # whoever waits for room learns that there will be none
-            self.pump()
+            task = asyncio.create_task(self._carry_out(order, last.get(order.job)), name=f"inagg-order-{order.job}")
+            last[order.job] = task
+            self._carrying.add(task)
+
+            def over(done: asyncio.Task[None], job: int = order.job) -> None:
+                self._carrying.discard(done)
+                if last.get(job) is done:
+                    del last[job]
+
+            task.add_done_callback(over)
+
+    async def _carry_out(self, order: Order, before: asyncio.Task[None] | None) -> None:
+        """Give one order, when the one ``before`` is done, and tell the registry how it went."""
+        if before is not None:
+            await asyncio.wait((before,))
+        await self._restarted.wait()
+        try:
+            if isinstance(order, ev.Bind):
+                await self.tree.bind(order)
+                self.registry.bound(self.now(), order.job, order.serial)
+            else:
+                await self.tree.unbind(order)
+                self.registry.unbound(order.job)
+                self._freed.set()
+        except DriverError as error:
+            log.error("driver_failed", order=type(order).__name__.lower(), job_number=order.job, exc_info=error)
+            if isinstance(order, ev.Bind):
+                if self.driver.died() is None and self.tree.has(order.by_switch):
+                    self.registry.bind_failed(self.now(), order.job, str(error))
+                # Else the job gets a new order when the shard is back, or its ranks have joined through other
+                # switches, or the switch ends.
+            else:
+                self.registry.unbind_failed(self.now(), order.job)
+                self._freed.set()  # whoever waits for room learns that there will be none
+        except Exception:
+            # A bug. Orders for other jobs go on.
+            log.exception("order_failed", order=type(order).__name__.lower(), job_number=order.job)
+        self.pump()
 
     def attach(self, switch: AttachedSwitch) -> RemoteSwitch:
         """A switch has opened its stream, and is below this one now. Raises `ControlError`."""

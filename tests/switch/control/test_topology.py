@@ -177,6 +177,22 @@ def test_who_waits_at_a_switch_that_goes_is_sent_elsewhere() -> None:
     assert set(world.orders()[0].by_switch) == {ROOT, "a"}
 
 
+def test_a_switch_that_goes_while_the_job_is_bound_does_not_end_it() -> None:
+    world = World(switch("a"), switch("b"))
+    for rank, at in enumerate("aabb"):
+        world.join(rank, at)
+    (order,) = world.orders()
+    world.registry.detach(1.0, "b", "test")
+    outputs = world.registry.drain()
+    assert sum(isinstance(output, ev.Refused) for output in outputs) == 2
+    assert not any(isinstance(output, ev.Bind | ev.Bug) for output in outputs)
+    world.registry.bound(1.5, order.job, order.serial)  # too late
+    for rank in (2, 3):
+        world.join(rank, "a")
+    (again,) = world.orders()
+    assert set(again.by_switch) == {ROOT, "a"}
+
+
 def test_a_job_of_one_switch_takes_nobody_from_below() -> None:
     world = World(switch("a"))
     request = JoinRequest(0, 7, (("10.2.0.1", 6000),), None)

@@ -20,7 +20,7 @@ from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_testbed.switch_process import COMMAND, SwitchProcess
 
 PATIENCE_S = 60.0
-LIMITS = ("--heartbeat-limit", "2", "--rejoin-limit", "20")
+LIMITS = ("--heartbeat-limit", "10", "--rejoin-limit", "20")
 Array = npt.NDArray[np.float32]
 
 
