@@ -64,7 +64,7 @@ def test_the_status_of_a_script_that_fails_is_that_of_the_testbed() -> None:
     [
         (["--fault-seed", "1", "--", "true"], "nothing to seed"),
         (["--link", "fast", "--", "true"], "is no rate of a link"),
-        (["--workers", "33", "--", "true"], "1<=x<=32"),
+        (["--workers", "33", "--", "true"], "one switch serves 1 to 32; put them into --racks"),
         (["--workers", "2"], "COMMAND"),
         (["run", "--in", "nowhere", "--", "true"], "inagg testbed up --name nowhere"),
         (["run", "--in", "nowhere", "--workers", "2", "--", "true"], "leave out --workers"),

@@ -96,7 +96,7 @@ class Equivalence(RuleBasedStateMachine):
     def contribution(self, data: st.DataObject, binding: Binding, block: int, **other: Any) -> bytes:
         op = Op.MAX if (block % 5 == 2) != (data.draw(st.integers(0, 19)) == 19) else Op.SUM  # mostly one for a block
         rng = np.random.default_rng(data.draw(st.integers(0, 255)))
-        if binding.encoding(op) is Encoding.FIX32 and binding.format.up is not Encoding.FIX32:
+        if binding.encoding(op) is Encoding.FIX32 and binding.place is not None and binding.place.from_switches:
             codes = partial_sums(rng, binding)
         else:
             codes = random_codes(rng, binding.encoding(op), binding.format, binding.world, binding.lanes_for(op))
@@ -200,7 +200,7 @@ class Equivalence(RuleBasedStateMachine):
             "kind": Kind.RESULT,
             "format": binding.result_encoding(op),
             "lanes": binding.lanes_up(op),
-            "generation": max(1, model.tag + data.draw(st.sampled_from([0, 0, 0, 0, 1, -1]))),
+            "generation": min(GENERATION_MAX, max(1, model.tag + data.draw(st.sampled_from([0, 0, 0, 0, 1, -1])))),
         }
         if wrong == "format":
             fields["format"] = Encoding.INT16 if op is Op.SUM else Encoding.SCALE8
