@@ -69,6 +69,8 @@ class JobFormat:
 
     ``refined``: the scale is made finer by a second MAX round (linear formats whose noise grows with it).
     ``reduced``: the sum is rounded again on the way down, else the result is the exact sum.
+    ``roundings``: how many switches below the root of a tree may round a sum on its way up, which they then send as
+    workers do (``up``); 0 if they send it exactly. Levels and window leave room for what so many may round up.
     """
 
     name: str
@@ -78,6 +80,7 @@ class JobFormat:
     refined: bool
     reduced: bool
     meaning: str
+    roundings: int = 0
 
     def down(self, workers: int) -> Encoding:
         """The encoding of results for ``workers`` workers (1 to `WORKERS_MAX`)."""
@@ -97,9 +100,10 @@ class JobFormat:
 
     def partial(self, op: Op, workers: int) -> Encoding:
         """The encoding of partial sums between switches, of a job with ``workers`` workers in all: the narrowest
-        integer that holds the whole sum, of those that contributions can have; for MAX, as workers send it."""
-        if op is Op.MAX:
-            return Encoding.SCALE8
+        integer that holds the whole sum, of those that contributions can have; for MAX, or if switches round sums, as
+        workers send it."""
+        if op is Op.MAX or self.roundings:
+            return self.encoding(op)
         return Encoding.DITH8 if workers * self.top(workers) <= INTEGER_MAX[Encoding.DITH8] else Encoding.FIX32
 
     def parts(self, workers: int, lanes: int, datagram_limit_bytes: int = UDP_PAYLOAD_BYTES_1500) -> int | None:
@@ -119,14 +123,15 @@ class JobFormat:
     def levels(self, workers: int) -> int:
         """How many magnitudes above zero a contribution can have."""
         if self.up is Encoding.NAT8:
-            # The top level is 2^(L-1) = 2^(30-c) units, and n * 2^(30-c) <= 2^30 < 2^31 as n <= 2^c.
-            return 31 - ceil_log2(workers)
+            # The top level is 2^(L-1) = 2^(30-c) units, and n * 2^(30-c) <= 2^30 < 2^31 as n <= 2^c. A switch that
+            # rounds a sum at most doubles it, so each such level of switches costs one level of the format.
+            return 31 - ceil_log2(workers) - self.roundings
         if self.up is Encoding.NAT4:
             return NAT4_LEVELS
         return self.top(workers)
 
     def top(self, workers: int) -> int:
-        """The integer of the top level, in units. ``workers * top`` never exceeds ``ACCUMULATOR_MAX``:
+        """The integer of the top level, in units. ``workers * top << roundings`` never exceeds ``ACCUMULATOR_MAX``:
         2^30 for nat8 and fix32 (see `levels`), `WORKERS_MAX` * 127 and less for the others."""
         if self.family is Family.NATURAL:
             return 1 << (self.levels(workers) - 1)
@@ -138,16 +143,29 @@ class JobFormat:
         """log2 of what one unit of a result is worth in units of a contribution.
 
         nat4 and dith8 results have no more levels than contributions, so their window moves up by
-        c = ceil(log2 n): their top, 2^c * top, is at least n * top.
+        c = ceil(log2 n): their top, 2^c * top, is at least n * top; and by ``roundings`` more, as in `levels`.
         """
-        return ceil_log2(workers) if self.down(workers) in (Encoding.NAT4, Encoding.DITH8) else 0
+        return ceil_log2(workers) + self.roundings if self.down(workers) in (Encoding.NAT4, Encoding.DITH8) else 0
+
+    def partial_shift(self, workers: int) -> int:
+        """log2 of what one unit of a partial sum between switches is worth in units of a contribution: c for nat4, so
+        that the top, 2^c * top, is no less than what the sum of any m of the n workers, m * top, is rounded up to."""
+        return self.result_shift(workers) - self.roundings if self.roundings and self.result_shift(workers) else 0
+
+    @property
+    def workers_max(self) -> int:
+        """The most workers of a job: `WORKERS_MAX`, or fewer where switches round sums to nat4. There, what m workers
+        sent must be rounded to 2 * m * top at most, or the sums of all would not fit the window: but any sum, of one
+        worker too, may be rounded up to the lowest level, 2^c, so 2^c must be 2 * top at most."""
+        return 2 * self.top(1) if self.roundings and self.up is Encoding.NAT4 else WORKERS_MAX
 
     def result_levels(self, workers: int) -> int:
         """The highest level index (natural) or largest magnitude (linear) that a result can have."""
         down = self.down(workers)
         if down is Encoding.NAT8:
-            # n * top may be rounded up to the next power of two, which is at most 2^c * top.
-            return (self.top(workers) << ceil_log2(workers)).bit_length()
+            # n * top may be rounded up to the next power of two, which is at most 2^c * top; and twice as much after
+            # each rounding below.
+            return (self.top(workers) << ceil_log2(workers) + self.roundings).bit_length()
         if down is Encoding.NAT4:
             return NAT4_LEVELS
         return DITH8_TOP if down is Encoding.DITH8 else workers * self.top(workers)
@@ -189,11 +207,15 @@ FORMATS: Final = _formats(
     JobFormat("dith8", _LIN, _E.DITH8, _E.DITH8, True, True, "255 even steps, 1 byte up and down"),
     JobFormat("dith8-exact", _LIN, _E.DITH8, _E.INT16, True, False, "1 byte up, the exact sum down"),
     JobFormat("fix32", _LIN, _E.FIX32, _E.FIX32, False, False, "SwitchML's fixed point, 4 bytes, exact sum"),
+    JobFormat("nat8-reencode", _NAT, _E.NAT8, _E.NAT8, False, True, "nat8, and 1 byte between switches too", 2),
+    JobFormat("nat4-reencode", _NAT, _E.NAT4, _E.NAT4, False, True, "nat4, and 4 bits between switches too", 1),
 )
 """Every format a job can have, by name."""
 
 # ``n * top`` is greatest where n is a power of two (nat8, fix32), or where it is largest (the others).
-assert all(n * f.top(n) <= ACCUMULATOR_MAX for f in FORMATS.values() for n in (1 << c for c in range(16)))
+assert all(
+    n * f.top(n) << f.roundings <= ACCUMULATOR_MAX for f in FORMATS.values() for n in (1 << c for c in range(16))
+)
 assert WORKERS_MAX == 1 << 15
 
 
@@ -210,8 +232,8 @@ def admit(fmt: JobFormat, workers: int, lanes: int, datagram_limit_bytes: int = 
 
     A job that passes cannot overflow an accumulator: `JobFormat.top`.
     """
-    if not 1 <= workers <= WORKERS_MAX:
-        raise AdmissionError(f"{workers} workers: a job has 1 to {WORKERS_MAX}")
+    if not 1 <= workers <= fmt.workers_max:
+        raise AdmissionError(f"{workers} workers: a job of {fmt.name} has 1 to {fmt.workers_max}")
     least, most = fmt.min_lanes, fmt.max_lanes(workers, datagram_limit_bytes)
     if most < least:
         raise AdmissionError(

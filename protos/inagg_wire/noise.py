@@ -1,6 +1,7 @@
 """Rounding noise: counter-based hashes, so that every run can be replayed and every target gives the same bits.
 
-Hosts and switch use different hashes, because a host has a multiplier and a switch has CRC units.
+Hosts and switch use different hashes, because a host has a multiplier and a switch has CRC units. (Those software
+switches of a tree that round partial sums use both.)
 """
 
 from __future__ import annotations
@@ -151,3 +152,13 @@ def switch_words(seed: int, slot: int, generation: int, lanes: int) -> Words:
     """The switch's noise for lanes 0..``lanes``-1: uint32."""
     words = group_table(lanes) ^ np.uint32(switch_word(seed, slot, generation, 0))
     return np.repeat(words, GROUP_LANES)[:lanes]
+
+
+def partial_words(key: BlockKey, seed: int, slot: int, generation: int, lanes: int) -> Words:
+    """The noise, uint32, with which a switch of a tree rounds what it sends up: `hashes` of `switch_words`.
+
+    CRCs of different seeds differ by a constant, so two switches' would be the same noise but for some bits, and a sum
+    would be rounded up above where it was rounded up below: a bias. The hash is no linear map, and each switch has a
+    ``key`` of its own. For any key it is a bijection, so each word is exactly uniform over seeds, as `switch_word` is.
+    """
+    return hashes(key, switch_words(seed, slot, generation, lanes))

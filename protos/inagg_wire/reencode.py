@@ -67,17 +67,33 @@ def bit_length(magnitude: Integers) -> Integers:
     return np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)
 
 
-def result_codes(op: Op, fmt: JobFormat, workers: int, accumulators: Integers, noise: Words) -> Codes:
-    """The codes of a result, from complete accumulators and the switch's noise (`noise.switch_words`)."""
-    encoding = fmt.result_encoding(op, workers)
-    bits = LANE_BITS[encoding]
-    negative = (accumulators < 0).astype(np.uint32)
+def natural_codes(encoding: Encoding, sums: Integers, low: int, noise: Words) -> Codes:
+    """`natural_levels` with their signs, as codes of ``encoding``."""
+    level = natural_levels(sums, low, noise)
+    return level | ((sums < 0) & (level > 0)).astype(np.uint32) << np.uint32(LANE_BITS[encoding] - 1)
+
+
+def result_codes(
+    op: Op, fmt: JobFormat, workers: int, accumulators: Integers, noise: Words, unit_shift: int = 0
+) -> Codes:
+    """The codes of a result, from complete accumulators and the switch's noise (`noise.switch_words`).
+
+    ``unit_shift``: log2 of the unit of the accumulators, where they are of sums that other switches have rounded.
+    """
+    encoding, shift = fmt.result_encoding(op, workers), fmt.result_shift(workers) - unit_shift if op is Op.SUM else 0
     if encoding in (Encoding.NAT8, Encoding.NAT4):
-        level = natural_levels(accumulators, fmt.result_shift(workers), noise)
-        return level | (negative & (level > 0)) << np.uint32(bits - 1)
+        return natural_codes(encoding, accumulators, shift, noise)
     result = accumulators
-    shift = fmt.result_shift(workers) if op is Op.SUM else 0
     if shift:
         rounded = (np.abs(accumulators) + (noise.astype(np.int64) & ((1 << shift) - 1))) >> shift
-        result = np.where(negative == 1, -rounded, rounded)
-    return (result & ((1 << bits) - 1)).astype(np.uint32)
+        result = np.where(accumulators < 0, -rounded, rounded)
+    return (result & ((1 << LANE_BITS[encoding]) - 1)).astype(np.uint32)
+
+
+def partial_codes(op: Op, fmt: JobFormat, workers: int, sums: Integers, noise: Words) -> Codes:
+    """The codes of a partial sum that goes from switch to switch: exact, unless the format has ``roundings``; those use
+    ``noise`` (`noise.partial_words`)."""
+    encoding = fmt.partial(op, workers)
+    if encoding in (Encoding.NAT8, Encoding.NAT4):
+        return natural_codes(encoding, sums, fmt.partial_shift(workers), noise)
+    return (sums & ((1 << LANE_BITS[encoding]) - 1)).astype(np.uint32)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from inagg_wire.formats import JobFormat
 from inagg_wire.layout import Encoding, Op, datagram_bytes
+from inagg_wire.noise import BlockKey
 from inagg_wire.slots import Lease
 
 Address = tuple[str, int]
@@ -24,6 +25,8 @@ class Uplink:
     base: int
     """Of the job's lease at the parent."""
     parts: int
+    key: BlockKey
+    """Of the noise of partial sums, where the format rounds them (`inagg_wire.noise.partial_words`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +103,16 @@ class Binding:
 
     def levels(self, op: Op) -> int:
         """The highest level index (natural) or magnitude (linear) of a contribution; `JobFormat.levels`."""
-        if self.place is not None and self.place.from_switches and op is Op.SUM:
-            return self.world * self.format.top(self.world)
-        return self.format.levels(self.world)
+        if self.place is None or not self.place.from_switches or op is Op.MAX:
+            return self.format.levels(self.world)
+        if self.format.roundings:
+            return self.format.result_levels(self.world)
+        return self.world * self.format.top(self.world)
+
+    @property
+    def unit_shift(self) -> int:
+        """log2 of the unit of contributions, in that of the workers'."""
+        return self.format.partial_shift(self.world) if self.place is not None and self.place.from_switches else 0
 
     def lanes_for(self, op: Op) -> int:
         """Lanes of a datagram, from children and to them."""

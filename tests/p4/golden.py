@@ -9,7 +9,7 @@ from tests.vectors.load import Vector, vectors
 
 from inagg_switch.binding import Binding
 from inagg_switch.p4.builds import Build
-from inagg_wire.formats import CHILDREN_MAX, job_format
+from inagg_wire.formats import CHILDREN_MAX, FORMATS, job_format
 from inagg_wire.layout import LANE_MULTIPLE, Op
 from inagg_wire.slots import Lease
 
@@ -17,6 +17,8 @@ from .rig import Rig
 
 RESULT_WORKERS = tuple((f"10.0.0.{rank + 1}", 5000) for rank in range(CHILDREN_MAX))
 """Who contributes to the vectors of results."""
+P4_FORMATS = [name for name, fmt in FORMATS.items() if not fmt.roundings]
+"""All but those of trees, which P4 programs do not have."""
 
 
 def conversations(build: Build) -> list[tuple[Vector, list[Vector]]]:

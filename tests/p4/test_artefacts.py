@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from shutil import copytree
 
-from inagg_wire.formats import FORMATS
+from .golden import P4_FORMATS
 
 P4 = Path(__file__).parents[2] / "p4"
 
@@ -47,4 +47,4 @@ def test_every_job_format_has_one_build_of_each_lane_count_up_to_128() -> None:
     builds = json.loads((P4 / "build" / "builds.json").read_text())["builds"]
     for lanes in (32, 64, 128):
         served = [name for build in builds if build["lanes"] == lanes for name in build["formats"]]
-        assert sorted(served) == sorted(FORMATS)
+        assert sorted(served) == sorted(P4_FORMATS)

@@ -9,10 +9,9 @@ import pytest
 from tests.vectors.load import Vector, label, vectors
 
 from inagg_switch.p4.builds import builds
-from inagg_wire.formats import FORMATS
 
 from .conftest import interpreted_rig
-from .golden import RESULT_WORKERS, add_up, addresses_of, conversations, converse, results
+from .golden import P4_FORMATS, RESULT_WORKERS, add_up, addresses_of, conversations, converse, results
 
 LANES = 32
 """Of the programs here; the vectors have as many or fewer."""
@@ -36,7 +35,7 @@ def test_a_conversation_goes_as_written(program: str, steps: list[Vector]) -> No
     converse(interpreted_rig(program, addresses_of(steps)), steps)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", P4_FORMATS)
 def test_contributions_give_the_result(name: str) -> None:
     program = next(program for program, build in PROGRAMS.items() if name in build.formats)
     rig = interpreted_rig(program, [address for address, _ in RESULT_WORKERS])

@@ -14,7 +14,8 @@ from inagg_testbed.testbed.options import Setup
 from inagg_testbed.topology import TopologyError, namespaces, open_topology, start_target, target_entry
 from inagg_testbed.topology.link import LinkSpec
 from inagg_testbed.topology.opening import plan
-from inagg_wire.formats import FORMATS
+
+from .golden import P4_FORMATS
 
 PLAN = plan("test", "mark", 2, LinkSpec.parse("none"), "ports")
 
@@ -68,7 +69,7 @@ def test_a_bench_has_no_shards_on_bmv2() -> None:
     assert "--shards is not for --target bmv2" in done.output
 
 
-@pytest.mark.parametrize("name", list(FORMATS))
+@pytest.mark.parametrize("name", P4_FORMATS)
 def test_there_is_a_program_for_every_job_format(name: str) -> None:
     build = builds()[bmv2.program_for(name)]
     assert name in build.formats

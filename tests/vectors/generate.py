@@ -26,6 +26,7 @@ FILES = {
     "codes": codes.make,
     "decode": codes.make_decode,
     "reencode": rounds.make_reencode,
+    "partials": rounds.make_partials,
     "contributions": rounds.make_contributions,
     "results": rounds.make_results,
     "slots": slots.make,

@@ -126,6 +126,8 @@ def job_format(name: str, n: int) -> JobFormat:
         "dith8": JobFormat(DITH8, DITH8, 127, c, 16, True, 127),
         "dith8-exact": JobFormat(DITH8, INT16, 127, 0, 16, True, n * 127),
         "fix32": JobFormat(FIX32, FIX32, 1 << (30 - c), 0, 30 - c, False, n << (30 - c)),
+        "nat8-reencode": JobFormat(NAT8, NAT8, 1 << (28 - c), 0, 28 - c, False, 31),
+        "nat4-reencode": JobFormat(NAT4, NAT4, 64, c + 1, 6, False, 7),
     }[name]
 
 

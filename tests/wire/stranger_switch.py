@@ -48,6 +48,26 @@ def result_codes(fmt: JobFormat, op: int, sums: Sequence[int], seed: int, slot: 
     return [result_code(fmt, op, v, noise(seed, slot, generation, lane)) for lane, v in enumerate(sums)]
 
 
+def partial_noise(r: int, k0: int, k1: int) -> int:
+    """Of a lane, from what the root's would be."""
+    m32 = client.M32
+    x = r + k0 & m32
+    x = (x ^ (x >> 16)) * 0x7FEB352D & m32
+    x = ((x ^ (x >> 15)) + k1) * 0x846CA68B & m32
+    return x ^ (x >> 16)
+
+
+def partial_codes(
+    name: str, n: int, sums: Sequence[int], seed: int, slot: int, generation: int, first_rank: int, levels: int
+) -> list[int]:
+    """What a switch that rounds its sums sends up."""
+    fmt = client.job_format(name, n)
+    down = replace(fmt, result_shift=0 if fmt.up == client.NAT8 else client.ceil_log2(n))
+    key = client.key(seed, first_rank, levels)
+    words = [partial_noise(noise(seed, slot, generation, lane), *key) for lane in range(len(sums))]
+    return [result_code(down, SUM, v, x) for v, x in zip(sums, words, strict=True)]
+
+
 @dataclass
 class Binding:
     job: int

@@ -173,6 +173,13 @@ def test_reencoding(vector: Vector) -> None:
     assert codes == v["codes"]
 
 
+@pytest.mark.parametrize("vector", vectors("partials"), ids=label)
+def test_rounded_partial_sums(vector: Vector) -> None:
+    v = vector
+    place = (v["seed"], v["slot"], v["generation"], v["first_rank"], v["levels"])
+    assert switch.partial_codes(v["format"], v["workers"], v["sums"], *place) == v["codes"]
+
+
 def test_slots_and_generations() -> None:
     for v in vectors("slots"):
         assert client.place(v["base"], v["slots"], int(v["block"], 16)) == (v["slot"], v["generation"]), v["what"]

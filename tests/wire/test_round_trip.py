@@ -34,7 +34,6 @@ from tests.wire.exact import (
 )
 
 from inagg_wire.formats import Family, JobFormat, ceil_log2
-from inagg_wire.layout import Encoding
 from inagg_wire.scale import Floats, FloatType
 
 WORKERS = (1, 2, 3, 7, 8, 32)
@@ -106,7 +105,7 @@ def test_result_is_the_re_encoded_sum_of_what_was_sent(fmt: JobFormat, workers: 
     if not fmt.reduced:
         assert (outcome.result == total).all()
     elif fmt.family is Family.NATURAL:
-        floor = 1 << ceil_log2(workers) if fmt.down(workers) is Encoding.NAT4 else 1
+        floor = 1 << fmt.result_shift(workers)
         assert (np.abs(outcome.result - total) < np.maximum(np.abs(total), floor)).all()
     else:
         assert (np.abs(outcome.result - total) < 1 << ceil_log2(workers)).all()

@@ -1951,10 +1951,16 @@ class Uplink(_message.Message):
     PARENT_FIELD_NUMBER: _builtins.int
     BASE_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
+    KEY_0_FIELD_NUMBER: _builtins.int
+    KEY_1_FIELD_NUMBER: _builtins.int
     base: _builtins.int
     """First slot of the job's lease there."""
     parts: _builtins.int
     """Datagrams in which a block goes up."""
+    key_0: _builtins.int
+    """Of the noise of partial sums, where the format rounds them: the first word of the key."""
+    key_1: _builtins.int
+    """The second word."""
     @_builtins.property
     def parent(self) -> Global___Address:
         """The parent's data plane. An empty host: that at which its control service was reached."""
@@ -1965,10 +1971,12 @@ class Uplink(_message.Message):
         parent: Global___Address | None = ...,
         base: _builtins.int = ...,
         parts: _builtins.int = ...,
+        key_0: _builtins.int = ...,
+        key_1: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parent", b"parent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "parent", b"parent", "parts", b"parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "key_0", b"key_0", "key_1", b"key_1", "parent", b"parent", "parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -99,9 +99,10 @@ class Aggregator:
         bound["base"], bound["mask"], bound["part_bits"] = lease.base, lease.slots - 1, log2(binding.parts)
         bound["up_base"], bound["up_mask"] = (up.base, lease.slots * up.parts - 1) if up is not None else (0, 0)
         bound["up_bits"], bound["up_full"] = (log2(up.parts), (1 << up.parts) - 1) if up is not None else (0, 0)
+        bound["key_0"], bound["key_1"] = up.key if up is not None else (0, 0)
         for op in Op:
             bound["levels"][op] = binding.levels(op)
-            bound["shift"][op] = binding.format.result_shift(binding.world)
+            bound["shift"][op] = binding.format.result_shift(binding.world) - binding.unit_shift
             bound["encoding"][op] = binding.encoding(op)
             bound["lanes"][op] = binding.lanes_for(op)
             bound["result_encoding"][op] = binding.result_encoding(op)
@@ -109,6 +110,7 @@ class Aggregator:
             bound["up_encoding"][op] = binding.format.partial(op, binding.world)
             bound["up_lanes"][op] = binding.lanes_up(op)
             bound["up_bytes"][op] = binding.partial_bytes(op)
+            bound["up_shift"][op] = binding.format.partial_shift(binding.world)
             bound["part_bytes"][op] = payload_bytes(binding.result_encoding(op), binding.lanes_up(op))
             bound["held"][op] = held(binding, op)
         leased = slice(lease.base, lease.base + lease.slots)
@@ -259,10 +261,11 @@ def log2(power: int) -> int:
 
 
 def held(binding: Binding, op: Op) -> Encoding | int:
-    """`JOB`'s ``held``: a slot keeps codes as they came where a few workers send them and a result is made of them."""
+    """`JOB`'s ``held``: a slot keeps codes as they came where a few children send them and a result is made of them."""
     up, down = binding.encoding(op), binding.result_encoding(op)
     natural = up in HELD and down in HELD and (up is Encoding.NAT4 or down is Encoding.NAT8)
-    return up if natural and len(binding.children) <= HELD_WORKERS and binding.uplink is None else 0
+    alone = binding.uplink is None and binding.parts == 1
+    return up if natural and len(binding.children) <= HELD_WORKERS and alone else 0
 
 
 def _overlap(a: Lease, b: Lease) -> bool:

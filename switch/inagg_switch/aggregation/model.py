@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from inagg_wire import header as wire
 from inagg_wire.errors import NOTICED, Reason, WireError
-from inagg_wire.layout import LANE_BITS, Kind, Op
-from inagg_wire.noise import switch_words
+from inagg_wire.layout import Kind, Op
+from inagg_wire.noise import partial_words, switch_words
 from inagg_wire.payload import pack, unpack
-from inagg_wire.reencode import Integers, combine, integers, result_codes
+from inagg_wire.reencode import Integers, combine, integers, partial_codes, result_codes
 
 from ..binding import Address, Binding, Uplink
 from ..driver import Counters, JobCounters
@@ -151,7 +149,10 @@ class Model:
         slot, counts = self.slots[number], self.counters.jobs[binding.job]
         assert slot.acc is not None  # complete, so someone has contributed
         encoding, lanes = binding.format.partial(slot.op, binding.world), binding.lanes_up(slot.op)
-        first, mask = up.base + (number - binding.lease.base) * up.parts, (1 << LANE_BITS[encoding]) - 1
+        first = up.base + (number - binding.lease.base) * up.parts
+        block, above = divmod(number, binding.parts)  # of the workers, and the part of it that is here
+        noise = partial_words(up.key, binding.seed, block, slot.tag, lanes * up.parts * binding.parts)
+        here = above * up.parts
         outputs: list[Output] = []
         for part in range(up.parts):
             if part in slot.here:
@@ -161,8 +162,9 @@ class Model:
             head = wire.Header(
                 Kind.CONTRIBUTION, slot.op, encoding, lanes, binding.job, binding.token, first + part, slot.tag
             )
-            sums = slot.acc[part * lanes : (part + 1) * lanes]
-            data = wire.Datagram(head, pack(encoding, (sums & mask).astype(np.uint32))).pack()
+            sums, words = slot.acc[part * lanes :][:lanes], noise[(here + part) * lanes :][:lanes]
+            codes = partial_codes(slot.op, binding.format, binding.world, sums, words)
+            data = wire.Datagram(head, pack(encoding, codes)).pack()
             outputs += self._send(data, (up.parent,))
         return outputs
 
@@ -221,7 +223,7 @@ class Model:
         assert slot.acc is not None  # complete, so someone has contributed
         block, part = divmod(number, binding.parts)
         noise = switch_words(binding.seed, block, slot.tag, lanes * binding.parts)[part * lanes : (part + 1) * lanes]
-        codes = result_codes(slot.op, binding.format, binding.world, slot.acc, noise)
+        codes = result_codes(slot.op, binding.format, binding.world, slot.acc, noise, binding.unit_shift)
         return wire.Datagram(head, pack(encoding, codes)).pack()
 
     def _drop(self, why: Reason, h: wire.Header | None = None, source: Address | None = None) -> list[Output]:

@@ -14,6 +14,7 @@ from inagg_wire.layout import HEADER_BYTES, UDP_PAYLOAD_BYTES_MAX
 
 from .deferred_sum import HELD_WORKERS, emit_held, hold_nat4, hold_nat8, range_of_levels, unpack_nat4
 from .kernels import NAT8, Array, absorb, add_nat8, emit
+from .noise_word import group_0_word
 from .peers import PARENT
 from .state import BYTES_IN, BYTES_OUT, DATAGRAMS_IN, DATAGRAMS_OUT, NOTICES, Counts, Jobs, Noise, Out, Slots, Tables
 from .uplink import gather, is_asked_for, slot_below, take_result, write_partial
@@ -50,30 +51,11 @@ ABSORBED, COMPLETE, RESEND, UP, UP_AGAIN = 0, -1, -2, -3, -4
 """What became of a datagram that is not dropped: it is in the sum, or its part of the result is here; with it, the
 result is there for all children; the child gets the result again; the sum goes up to the parent, or does so again."""
 
-CRC_TABLE = np.zeros(256, np.uint32)
-for _byte in range(256):
-    _crc = _byte
-    for _ in range(8):
-        _crc = _crc >> 1 ^ (0xEDB88320 if _crc & 1 else 0)
-    CRC_TABLE[_byte] = _crc
-
 
 @inline
 def copy(to: Array, data: Array, size: int) -> None:
     for i in range(size):
         to[i] = data[i]
-
-
-@jit
-def group_0_word(seed: int, slot: int, generation: int) -> Any:
-    """`inagg_wire.noise.switch_word` of group 0."""
-    crc = np.uint32(0xFFFFFFFF)
-    for word in (seed, slot, generation):
-        for i in range(4):
-            crc = CRC_TABLE[(crc ^ np.uint32(word >> (24 - 8 * i))) & np.uint32(255)] ^ (crc >> np.uint32(8))
-    for _ in range(2):  # the group, 0
-        crc = CRC_TABLE[crc & np.uint32(255)] ^ (crc >> np.uint32(8))
-    return np.int64(crc ^ np.uint32(0xFFFFFFFF))
 
 
 @inline

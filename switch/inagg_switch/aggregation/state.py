@@ -57,19 +57,20 @@ class Slots(NamedTuple):
 
 JOB = np.dtype(
     [(name, np.int64) for name in ("token", "base", "mask", "full", "seed", "children", "free")]
-    + [(name, np.int64) for name in ("part_bits", "up_base", "up_mask", "up_bits", "up_full")]
+    + [(name, np.int64) for name in ("part_bits", "up_base", "up_mask", "up_bits", "up_full", "key_0", "key_1")]
     + [
         (name, np.int64, OPS)
         for name in ("levels", "shift", "encoding", "lanes", "result_encoding", "result_bytes", "held")
     ]
-    + [(name, np.int64, OPS) for name in ("up_encoding", "up_lanes", "up_bytes", "part_bytes")]
+    + [(name, np.int64, OPS) for name in ("up_encoding", "up_lanes", "up_bytes", "up_shift", "part_bytes")]
 )
 """A binding. ``mask`` is the number of slots less one: a slot s is in the lease if ``s & ~mask == base``.
 ``free``: how many rows no slot has, see `Slots`. ``part_bits``: log2 of `Binding.parts`. ``up_base``, ``up_mask``: the
 lease at the parent, as above; ``up_bits``: log2 of `Uplink.parts`; ``up_full``: the bitmap of that many parts, or 0
-where there is no parent. From ``levels`` on, what depends on the op, by op. ``held``: the encoding of the codes, if
-slots keep them as they came, or 0: see `inagg_switch.aggregation.deferred_sum`. ``up_encoding``, ``up_lanes``,
-``up_bytes``: of a partial sum; ``part_bytes``: of the payload of one part of a result."""
+where there is no parent; ``key_0``, ``key_1``: `Uplink.key`. From ``levels`` on, what depends on the op, by op.
+``held``: the encoding of the codes, if slots keep them as they came, or 0: see
+`inagg_switch.aggregation.deferred_sum`. ``up_encoding``, ``up_lanes``, ``up_bytes``, ``up_shift``
+(`JobFormat.partial_shift`): of a partial sum; ``part_bytes``: of the payload of one part of a result."""
 
 COUNT = np.dtype(
     [(name, np.int64, CHILDREN_MAX) for name in ("contributions", "duplicates", "resends", "stale", "bytes_in")]

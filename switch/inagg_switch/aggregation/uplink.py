@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from inagg_link.jit import inline
+from inagg_link.jit import inline, jit
 from inagg_wire.layout import HEADER_BYTES
+from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2
 
-from .kernels import Array, emit
+from .kernels import NAT4, U32, Array, emit
+from .noise_word import group_0_word
 from .state import Noise
 from .validation import (
     CONTRIBUTION,
@@ -95,6 +97,23 @@ def write_partial(to: Array, d: Array, part: int, row: int, jobs: Any, slots: An
     lanes = jobs.table[row].up_lanes[op]
     put_u16(to, LANES_AT, lanes)
     put_u32(to, SLOT_AT, jobs.table[row].up_base + (slot - jobs.table[row].base << jobs.table[row].up_bits) + part)
-    sums = slots.acc[slots.row[slot]][part * lanes :]
-    # Exact in any of the encodings of partial sums: a shift of 0 rounds nothing.
-    emit(jobs.table[row].up_encoding[op], to[HEADER_BYTES:], sums, lanes, noise.lanes, np.uint32(0), 0)
+    sums, words = slots.acc[slots.row[slot]][part * lanes :], noise.lanes
+    if jobs.table[row].up_encoding[op] <= NAT4:  # else the sum is exact
+        bits = jobs.table[row].part_bits
+        above = ((slot & ((1 << bits) - 1)) << jobs.table[row].up_bits) + part
+        word = np.uint32(group_0_word(jobs.table[row].seed, slot >> bits, u32(d, GENERATION_AT)))
+        words = slots.sums.view(np.uint32)
+        mix(words, noise.lanes[above * lanes :], word, lanes, jobs.table[row].key_0, jobs.table[row].key_1)
+    shift = jobs.table[row].up_shift[op]
+    emit(jobs.table[row].up_encoding[op], to[HEADER_BYTES:], sums, lanes, words, np.uint32(0), shift)
+
+
+@jit
+def mix(to: Array, noise: Array, word: Any, lanes: int, key_0: int, key_1: int) -> None:
+    """`inagg_wire.noise.partial_words`, where ``word`` is that of group 0."""
+    k0, k1 = U32(key_0), U32(key_1)
+    for i in range(lanes):
+        x = U32(U32(noise[i] ^ word) + k0)
+        x = U32(U32(x ^ U32(x >> U32(16))) * U32(MULTIPLIER_1))
+        x = U32(U32(U32(x ^ U32(x >> U32(15))) + k1) * U32(MULTIPLIER_2))
+        to[i] = U32(x ^ U32(x >> U32(16)))

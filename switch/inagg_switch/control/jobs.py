@@ -146,7 +146,7 @@ class Job:
         check_together(self.spec, request, others)
         check_addresses(self.spec, request, others)
         if self.spec.parts is not None:
-            self._topology.check(self.name, rank, request.switch, {other.rank: other.switch for other in others})
+            self._topology.check(self.spec, rank, request.switch, {other.rank: other.switch for other in others})
         if adopt:
             self._adopt(request)
 

@@ -12,7 +12,7 @@ from inagg_wire.slots import Lease
 from ..binding import Address, Binding
 from ..driver import Limits, Shard
 from ..multicast_groups import group_of
-from .admission import NAME, NAME_CHARS_MAX
+from .admission import NAME, NAME_CHARS_MAX, JobSpec
 from .events import ROOT
 from .refusals import Code, ControlError
 from .text import count_text, ranks_text
@@ -118,7 +118,7 @@ class Topology:
             for shard in self.shards(name)
         )
 
-    def check(self, job: str, rank: int, name: str, others: Mapping[int, str]) -> None:
+    def check(self, job: JobSpec, rank: int, name: str, others: Mapping[int, str]) -> None:
         """Raises `ControlError` unless ``rank`` can join ``job`` through switch ``name``, where ``others`` (by rank)
         wait to join through theirs."""
         if name == ROOT:
@@ -128,13 +128,16 @@ class Topology:
             raise ControlError(Code.UNAVAILABLE, f"switch {name!r} is not part of the tree now: try again")
         elif sum(other == name for other in others.values()) >= CHILDREN_MAX:
             why = f"switch {name!r} has {CHILDREN_MAX} of its ranks, and cannot have more: join through another"
+        elif 0 < job.format.roundings < len(self.path(name)):
+            most = count_text(job.format.roundings + 1, "level")
+            why = f"a tree has at most {most} for {job.format.name}: join higher up, or choose another format"
         elif above := [r for r, other in others.items() if other != name and other in self.path(name)]:
             why = f"{ranks_text(above)} joined through a switch above {name!r}: all must join at the leaves"
         elif below := [r for r, other in others.items() if other != name and name in self._path_of(other)]:
             why = f"{ranks_text(below)} joined through a switch below {name!r}: all must join at the leaves"
         else:
             return
-        raise ControlError(Code.FAILED_PRECONDITION, f"rank {rank} cannot join job {job!r} here: {why}")
+        raise ControlError(Code.FAILED_PRECONDITION, f"rank {rank} cannot join job {job.name!r} here: {why}")
 
     def _path_of(self, name: str) -> tuple[str, ...]:
         return self.path(name) if name in self.switches else ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from inagg_wire.noise import seed_for_lease
+from inagg_wire.noise import block_key, seed_for_lease
 from inagg_wire.slots import Lease
 
 from ..binding import Address, Binding, Place, Uplink
@@ -42,6 +42,11 @@ class Branch:
         """Levels of switches."""
         return 1 + max((branch.depth for branch in self.branches), default=0)
 
+    @property
+    def first_rank(self) -> int:
+        """The smallest rank below."""
+        return min((*self.ranks, *(branch.first_rank for branch in self.branches)))
+
 
 def bindings(flat: Binding, root: Branch, parts: int) -> dict[str, Binding]:
     """What each switch of a tree must know, by its name, in the order of `Branch.walk`.
@@ -49,6 +54,8 @@ def bindings(flat: Binding, root: Branch, parts: int) -> dict[str, Binding]:
     ``flat`` is the binding of a single switch with all workers, by rank, and with the job's own seed; ``parts``:
     `inagg_wire.formats.JobFormat.parts`. Every switch but the root has as result what the root makes, and the root
     makes what the single switch would: sums are exact on the way up, and the noise is that of the workers' blocks.
+    (If the format rounds sums on the way up, each switch does so with noise that depends on the job's seed, its level
+    and the smallest rank below it: the same tree gives the same bits, wherever its leases lie.)
     """
     return dict(_bindings(flat, root, parts, None))
 
@@ -56,7 +63,8 @@ def bindings(flat: Binding, root: Branch, parts: int) -> dict[str, Binding]:
 def _bindings(flat: Binding, branch: Branch, parts: int, uplink: Uplink | None) -> Iterator[tuple[str, Binding]]:
     mine = 1 if branch.ranks else parts
     for below in branch.branches:
-        up = Uplink(branch.address, branch.lease.base, parts if below.ranks else 1)
+        key = block_key(flat.seed, below.first_rank, below.depth)
+        up = Uplink(branch.address, branch.lease.base, parts if below.ranks else 1, key)
         yield from _bindings(flat, below, parts, up)
     children = [flat.children[rank] for rank in branch.ranks] or [below.address for below in branch.branches]
     yield (

@@ -8,6 +8,7 @@ from typing import Any
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.errors import Reason
 from inagg_wire.formats import CHILDREN_MAX, job_format
+from inagg_wire.noise import BlockKey
 from inagg_wire.slots import Lease
 
 from ..binding import Address, Binding, Place, Uplink
@@ -76,14 +77,21 @@ def binding_message(binding: Binding) -> pb.Binding:
         world=binding.world,
         from_switches=place is not None and place.from_switches,
         parts=binding.parts,
-        uplink=pb.Uplink(parent=address_message(up.parent), base=up.base, parts=up.parts) if up is not None else None,
+        uplink=uplink_message(up) if up is not None else None,
     )
+
+
+def uplink_message(up: Uplink) -> pb.Uplink:
+    """What is above."""
+    return pb.Uplink(parent=address_message(up.parent), base=up.base, parts=up.parts, key_0=up.key.k0, key_1=up.key.k1)
 
 
 def binding_from(message: pb.Binding, parent_host: str) -> Binding:
     """The other way. ``parent_host``: literal, where the parent was reached. Raises ValueError or `AdmissionError`."""
     up = message.uplink
-    uplink = Uplink(_host(up.parent, parent_host), up.base, up.parts) if message.HasField("uplink") else None
+    uplink = None
+    if message.HasField("uplink"):
+        uplink = Uplink(_host(up.parent, parent_host), up.base, up.parts, BlockKey(up.key_0, up.key_1))
     return Binding(
         job=message.job,
         token=message.token,

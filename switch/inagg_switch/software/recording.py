@@ -14,6 +14,7 @@ from typing import Any
 
 from inagg_link import CaptureLink
 from inagg_wire.formats import job_format
+from inagg_wire.noise import BlockKey
 from inagg_wire.slots import Lease
 
 from ..binding import Binding, Place, Uplink
@@ -45,7 +46,9 @@ def binding_fields(binding: Binding) -> dict[str, Any]:
             "world": binding.place.world,
             "from_switches": binding.place.from_switches,
             "parts": binding.place.parts,
-            "uplink": None if up is None else {"parent": list(up.parent), "base": up.base, "parts": up.parts},
+            "uplink": None
+            if up is None
+            else {"parent": list(up.parent), "base": up.base, "parts": up.parts, "key": list(up.key)},
         }
     return {
         "job": binding.job,
@@ -79,8 +82,10 @@ def binding_from(fields: Mapping[str, Any]) -> Binding:
 
 
 def _place_from(fields: Mapping[str, Any]) -> Place:
-    up = fields["uplink"]
-    uplink = None if up is None else Uplink((str(up["parent"][0]), int(up["parent"][1])), up["base"], up["parts"])
+    up, uplink = fields["uplink"], None
+    if up is not None:
+        parent = str(up["parent"][0]), int(up["parent"][1])
+        uplink = Uplink(parent, up["base"], up["parts"], BlockKey(*up["key"]))
     return Place(fields["world"], fields["from_switches"], fields["parts"], uplink)
 
 

@@ -44,7 +44,7 @@ class Script:
     options: dict[str, Any]
     large: int = -1
     """A step whose tensor takes a second or so: the one to be disturbed in."""
-    large_elements: int = 3 << 20
+    large_elements: int = 12 << 20
     exact: bool = False
     """Values whose sums the switch and the inner group give alike: powers of two. A sum that is another is reported."""
     store: str = ""
@@ -155,7 +155,7 @@ class Ranks:
                 self._open.remove(pipe)
         return bool(ready)
 
-    def in_the_middle(self, after_s: float = 0.1) -> None:
+    def in_the_middle(self, after_s: float = 0.05) -> None:
         """Return when all ranks are in the middle of the large step."""
         step = max(self.hear(rank, "large") for rank in range(len(self.processes)))
         time.sleep(after_s)

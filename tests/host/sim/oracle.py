@@ -15,8 +15,12 @@ from inagg_host.core.schedule import SIGNATURE_LANES, Item, Phase, signature
 from inagg_wire import codec, noise, payload, reencode, scale
 from inagg_wire.formats import JobFormat
 from inagg_wire.layout import Op
+from inagg_wire.reencode import Integers
 from inagg_wire.scale import Floats, FloatType, Unit
 from inagg_wire.slots import Lease
+
+Below = tuple["Below", ...] | int
+"""What is below a switch: switches, or so many workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,10 @@ def expect(
     divisor: int,
     first: int,
     items: tuple[Item, ...],
+    below: Below = 0,
 ) -> None:
-    """Add one tensor whose first block is ``first``."""
+    """Add one tensor whose first block is ``first``. ``below``: what is below the root, if its format makes the others
+    round sums."""
     n = len(values)
     blocks = range(-(-values[0].size // lanes))
     cut = [[v[i * lanes : (i + 1) * lanes] for i in blocks] for v in values]
@@ -70,19 +76,46 @@ def expect(
                 into.down[number] = down.ljust(size - len(tail), b"\0") + tail
                 continue
             k = item.first + i
-            total = np.zeros(lanes, np.int64)
+            integers = []
             for w in range(n):
                 codes = _codes(fmt, n, cut[w][k], float_type, units[k], seed, w, number, lanes)
                 into.up[w, number] = payload.pack(fmt.up, codes)
-                total += reencode.contribution_integers(Op.SUM, fmt, n, codes)[0]
+                integers.append(reencode.contribution_integers(Op.SUM, fmt, n, codes)[0])
             place = number // shards
-            words = noise.switch_words(seed, lease.slot(place), lease.generation(place), lanes)
-            result = reencode.result_codes(Op.SUM, fmt, n, total, words)
+            slot, generation = lease.slot(place), lease.generation(place)
+            total, shift = sum(integers, np.zeros(lanes, np.int64)), 0
+            if fmt.roundings and below:
+                total, shift = _rounded(fmt, below, integers, seed, lease.base, slot, generation)
+            words = noise.switch_words(seed, slot, generation, lanes)
+            result = reencode.result_codes(Op.SUM, fmt, n, total, words, shift)
             into.down[number] = payload.pack(fmt.down(n), result)
             size = cut[0][k].size
             decoded = codec.decode(result[:size], float_type, fmt, n, units[k])
             sums[k * lanes : k * lanes + size] = mean(decoded, float_type, divisor)
     into.sums.append(sums)
+
+
+def _rounded(
+    fmt: JobFormat, below: Below, integers: list[Integers], seed: int, base: int, slot: int, generation: int
+) -> tuple[Integers, int]:
+    """The sum at the root, and log2 of its unit, where each switch below rounds what it sends up."""
+    n, key_seed = len(integers), noise.seed_for_lease(seed, base)
+
+    def total(below: Below, first: int) -> tuple[Integers, int, int]:
+        """Of the workers from ``first`` on: their sum, how many they are, and how many levels of switches."""
+        if isinstance(below, int):
+            return sum(integers[first : first + below], np.zeros_like(integers[0])), below, 1
+        sums, count, levels = np.zeros_like(integers[0]), 0, 0
+        for it in below:
+            part, workers, levels = total(it, first + count)
+            key = noise.block_key(key_seed, first + count, levels)
+            words = noise.partial_words(key, seed, slot, generation, part.size)
+            codes = reencode.partial_codes(Op.SUM, fmt, n, part, words)
+            sums += reencode.integers(fmt.up, codes, fmt.result_levels(n))[0]
+            count += workers
+        return sums, count, levels + 1
+
+    return total(below, 0)[0], 0 if isinstance(below, int) else fmt.partial_shift(n)
 
 
 def _codes(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from .network import draw_weather
 from .simulation import Outcome, Pace, Restart, Simulation
-from .trees import Tree, draw_shape
-from .world import World, draw_world
+from .trees import Shape, Tree, draw_shape
+from .world import World, draw_world, with_tree
 
 RUNS_PER_WORLD = 20
 """The reference is slow: its sums are worked out once for so many runs."""
@@ -27,12 +28,22 @@ def make_run(seed: int, blocks: int = BLOCKS, trace: Callable[[str], None] | Non
 
 def make_tree_run(seed: int, blocks: int = BLOCKS, trace: Callable[[str], None] | None = None) -> Simulation:
     """Run ``seed`` through a tree of switches, of which some forget all, too."""
-    world, rng = draw_world(TREES_FROM + seed // RUNS_PER_WORLD, blocks), random.Random(TREES_FROM + seed)
+    number, rng = TREES_FROM + seed // RUNS_PER_WORLD, random.Random(TREES_FROM + seed)
+    world = draw_world(number, blocks)
     shape = draw_shape(rng, world.format, world.workers, world.lanes)
+    if world.format.roundings:  # what must come of it depends on the tree
+        world, shape = _draw_rounding_world(number, blocks)
     weather, pace = draw_weather(rng), _draw_pace(rng, world)
     names = [None, *Tree(shape, world, 0, [("10.0.0.1", 1000 + rank) for rank in range(world.workers)]).nodes]
     restarts = tuple(replace(restart, node=rng.choice(names)) for restart in _draw_restarts(rng, world))
     return Simulation(world, weather, seed, pace, restarts, trace, shape)
+
+
+@lru_cache(maxsize=64)
+def _draw_rounding_world(number: int, blocks: int) -> tuple[World, Shape]:
+    world = draw_world(number, blocks)
+    shape = draw_shape(random.Random(number), world.format, world.workers, world.lanes)
+    return with_tree(world, shape.below), shape
 
 
 def _draw_pace(rng: random.Random, world: World) -> Pace:

@@ -13,10 +13,8 @@ from inagg_wire.layout import LANE_MULTIPLE, Op
 from inagg_wire.noise import seed_for_lease
 from inagg_wire.slots import Lease
 
+from .oracle import Below
 from .world import World
-
-Below = tuple["Below", ...] | int
-"""What is below a switch: switches, or so many workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +39,10 @@ def _depth(below: Below) -> int:
 
 def draw_shape(rng: random.Random, fmt: JobFormat, workers: int, lanes: int) -> Shape:
     """A tree of two or three levels, some of it with a switch that has one child, and parts that blocks can have."""
+    levels_max = fmt.roundings + 1 if fmt.roundings else 3
     cuts = sorted(rng.sample(range(1, workers), rng.randint(0, workers - 1)))
     leaves: list[Below] = [b - a for a, b in zip([0, *cuts], [*cuts, workers], strict=True)]
-    if rng.random() < 0.5:
+    if levels_max > 2 and rng.random() < 0.5:
         at = rng.randint(1, len(leaves))
         above: list[tuple[Below, ...]] = [tuple(leaves[:at]), tuple(leaves[at:])]
         below: Below = tuple(of_one for of_one in above if of_one)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +15,7 @@ from inagg_wire.layout import GENERATION_MAX
 from inagg_wire.scale import Floats, FloatType
 from inagg_wire.slots import Lease
 
-from .oracle import Expected, expect
+from .oracle import Below, Expected, expect
 
 LANES_MAX = 64
 RANKS = (2, 2, 2, 3, 3, 4, 5, 6, 7, 8)
@@ -80,8 +80,9 @@ def make_world(
     shards: int,
     tensors: list[tuple[int, FloatType]],
     first: int = 0,
+    below: Below = 0,
 ) -> World:
-    """A world of ``tensors``, by elements and type; what they hold is drawn from ``number``."""
+    """A world of ``tensors``, by elements and type, drawn from ``number``. ``below``: see `expect`."""
     rng = np.random.default_rng(number)
     seed, block, made = int(rng.integers(1 << 32)), first, []
     lease = Lease(2 * window * int(rng.integers(2)), 2 * window)
@@ -91,13 +92,19 @@ def make_world(
         divisor = workers if rng.random() < 0.3 else 1
         made.append(Tensor(float_type, values, bool(rng.random() < 0.5), divisor, block, items))
         block += made[-1].blocks
-    expected = Expected({}, {}, [])
-    for tensor in made:
+    flat = World(number, fmt, workers, lanes, window, shards, lease, seed, first, tuple(made), Expected({}, {}, []))
+    return with_tree(flat, below)
+
+
+def with_tree(world: World, below: Below) -> World:
+    """The same through a tree, as far as what must come of it depends on that."""
+    w, expected = world, Expected({}, {}, [])
+    for tensor in w.tensors:
         expect(
-            expected, fmt, lanes, seed, shards, lease, tensor.float_type, tensor.values, tensor.divisor,
-            tensor.first, tensor.items,
+            expected, w.format, w.lanes, w.seed, w.shards, w.lease, tensor.float_type, tensor.values, tensor.divisor,
+            tensor.first, tensor.items, below,
         )  # fmt: skip
-    return World(number, fmt, workers, lanes, window, shards, lease, seed, first, tuple(made), expected)
+    return replace(world, expected=expected)
 
 
 @lru_cache(maxsize=64)

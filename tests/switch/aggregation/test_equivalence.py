@@ -17,6 +17,7 @@ from inagg_switch.binding import Address, Binding, Place, Uplink
 from inagg_switch.driver import DriverError
 from inagg_wire.formats import FORMATS, JobFormat
 from inagg_wire.layout import GENERATION_MAX, LANE_BITS, Encoding, Kind, Op
+from inagg_wire.noise import BlockKey
 from inagg_wire.payload import Codes
 from inagg_wire.slots import Lease
 
@@ -38,8 +39,9 @@ def places(draw: st.DrawFn, fmt: JobFormat, children: int, lanes: int) -> Place 
         return None
     whole = [k for k in (1, 2, 4) if all(fmt.lanes_for(op, lanes) % (8 * k) == 0 for op in Op)]
     parts, from_switches, root = draw(st.sampled_from(whole)), draw(st.booleans()), draw(st.booleans())
-    up = Uplink(draw(st.sampled_from(PARENTS)), 64 * draw(st.integers(0, 3)), 1 if from_switches else parts)
-    world = children * draw(st.sampled_from([1, 2, 16, 1024]))
+    key = BlockKey(draw(SEEDS), draw(SEEDS))
+    up = Uplink(draw(st.sampled_from(PARENTS)), 64 * draw(st.integers(0, 3)), 1 if from_switches else parts, key)
+    world = min(children * draw(st.sampled_from([1, 2, 16, 1024])), fmt.workers_max)
     return Place(world, from_switches, parts if from_switches else 1, None if root else up)
 
 

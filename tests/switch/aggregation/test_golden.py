@@ -9,6 +9,7 @@ import pytest
 from tests.vectors.load import Vector, label, vectors
 
 from inagg_switch.aggregation.kernels import emit
+from inagg_switch.aggregation.uplink import mix
 from inagg_switch.aggregation.validation import malformed
 from inagg_switch.binding import Address, Binding
 from inagg_wire.errors import Reason
@@ -108,6 +109,18 @@ def test_contributions_give_the_result(vector: Vector) -> None:
     assert sums is not None
     assert sums[: len(vector["sums"])].tolist() == vector["sums"]
     assert pair.aggregator.counters().jobs[vector["job"]].invalid_codes == vector["invalid_codes"]
+
+
+@pytest.mark.parametrize("vector", vectors("partials"), ids=label)
+def test_partial_sums_are_rounded_as_written(vector: Vector) -> None:
+    fmt, sums = job_format(vector["format"]), np.array(vector["sums"], np.int32)
+    out, noise = np.zeros(len(sums), np.uint8), np.zeros(len(sums), np.uint32)
+    word = np.uint32(switch_word(vector["seed"], vector["slot"], vector["generation"], 0))
+    key_0, key_1 = (int(k, 16) for k in vector["key"])
+    mix(noise, np.repeat(group_table(len(sums)), GROUP_LANES), word, len(sums), key_0, key_1)
+    emit(int(fmt.up), out, sums, len(sums), noise, np.uint32(0), fmt.partial_shift(vector["workers"]))
+    want = pack(fmt.up, np.array(vector["codes"], np.uint32))
+    assert out[: len(want)].tobytes() == want
 
 
 @pytest.mark.parametrize("vector", vectors("reencode"), ids=label)

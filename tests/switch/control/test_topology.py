@@ -91,7 +91,16 @@ def test_limits_are_those_that_all_have() -> None:
 def test_ranks_join_at_leaves(at: str, others: dict[int, str], words: str) -> None:
     topology = make(switch("a"), switch("b"), switch("a1", "a"))
     with pytest.raises(ControlError, match=words):
-        topology.check("job", 40, at, others)
+        topology.check(spec(100), 40, at, others)
+
+
+def test_sums_are_rounded_as_often_as_the_format_has_room_for() -> None:
+    topology = make(switch("a"), switch("a1", "a"))
+    for name in ("nat8", "nat8-reencode"):
+        topology.check(spec(100, format_name=name), 40, "a1", {})
+    topology.check(spec(100, format_name="nat4-reencode"), 40, "a", {})
+    with pytest.raises(ControlError, match="at most 2 levels for nat4-reencode: join higher up, or choose another"):
+        topology.check(spec(100, format_name="nat4-reencode"), 40, "a1", {})
 
 
 def spec(workers: int, **fields: Any) -> JobSpec:

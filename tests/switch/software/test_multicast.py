@@ -19,6 +19,7 @@ from inagg_switch.software import multicast
 from inagg_switch.software.multicast import open_groups
 from inagg_switch.software.process import LinkStack, SoftwareConfig
 from inagg_switch.software.recording import binding_fields, binding_from
+from inagg_wire.noise import BlockKey
 
 GROUP = ("239.255.0.1", 5000)
 
@@ -208,7 +209,7 @@ def test_a_recording_has_the_group_of_a_job(group: tuple[str, int] | None) -> No
 
 
 def test_a_recording_has_the_place_of_a_switch_in_a_tree() -> None:
-    leaf = replace(make_binding(), place=Place(64, uplink=Uplink(("10.0.0.9", 47101), 32, 4)))
+    leaf = replace(make_binding(), place=Place(64, uplink=Uplink(("10.0.0.9", 47101), 32, 4, BlockKey(5, 0xFFFFFFFF))))
     assert binding_from(binding_fields(leaf)) == leaf
     root = replace(make_binding(), place=Place(64, True, 4))
     assert binding_from(binding_fields(root)) == root

@@ -1,4 +1,4 @@
-"""contributions.json, results.json and reencode.json: whole datagrams, and the switch's arithmetic."""
+"""contributions.json, results.json, reencode.json and partials.json: whole datagrams, and the switch's arithmetic."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from inagg_wire.codec import decode, encode
 from inagg_wire.formats import FORMATS, JobFormat
 from inagg_wire.header import Datagram, Header
-from inagg_wire.layout import Encoding, Kind, Op
-from inagg_wire.noise import block_key, host_words, switch_words
+from inagg_wire.layout import LANE_MULTIPLE, Encoding, Kind, Op
+from inagg_wire.noise import block_key, host_words, partial_words, switch_words
 from inagg_wire.payload import Codes, pack
-from inagg_wire.reencode import combine, contribution_integers, result_codes
+from inagg_wire.reencode import combine, contribution_integers, partial_codes, result_codes
 from inagg_wire.scale import Floats, FloatType, Unit
 from inagg_wire.slots import Lease
 
@@ -32,6 +32,10 @@ RESULTS_MEANING = (
 REENCODE_MEANING = (
     "Sums of integers to the codes of a result, with the switch's noise of that seed, slot and generation. The "
     "first sums are the largest that the format can have."
+)
+PARTIALS_MEANING = (
+    "Sums of integers to the codes that a switch of a tree sends to its parent, of formats whose partial sums are "
+    "rounded. `key` is that of the seed, the smallest rank below the switch, and its levels of switches."
 )
 
 JOB, TOKEN, SEED = 7, 0xC0FFEE01, 0x5EED0001
@@ -181,7 +185,7 @@ def make_results() -> Vector:
 
 
 def _sums(fmt: JobFormat, n: int, rng: random.Random) -> list[int]:
-    most = n * fmt.top(n)
+    most = n * fmt.top(n) << fmt.roundings
     powers = [1 << rng.randrange(most.bit_length()) for _ in range(2)]
     near = [p + d for p in powers for d in (-1, 1) if p + d <= most]
     sums = [most, -most, 0, 1, -1, min(3, most), *powers, *(-x for x in near)]
@@ -205,6 +209,31 @@ def _reencodings() -> Iterator[Vector]:
             down = {"encoding": int(fmt.down(n))}
             what = f"{fmt.name}, {n} workers"
             yield {"what": what, "format": fmt.name, **numbers, **down, "sums": sums, "codes": codes.tolist()}
+
+
+def _partials() -> Iterator[Vector]:
+    rng = random.Random(1905)
+    for fmt in FORMATS.values():
+        if not fmt.roundings:
+            continue
+        for n, levels in dict.fromkeys([(1, 1), (4, 1), (7, 1), (32, 1), (128, 1), (128, fmt.roundings)]):
+            first = n * fmt.top(n)  # from workers; above, sums that were rounded are up to twice as large
+            sums = [v for v in _sums(fmt, n, rng) if abs(v) <= first << (levels - 1)]
+            sums = sums[: len(sums) // LANE_MULTIPLE * LANE_MULTIPLE]
+            seed, slot, generation = rng.getrandbits(32), rng.getrandbits(24), rng.randrange(1, 1 << 31)
+            first_rank = rng.randrange(n)
+            key = block_key(seed, first_rank, levels)
+            noise = partial_words(key, seed, slot, generation, len(sums))
+            numbers = {"workers": n, "seed": seed, "slot": slot, "generation": generation}
+            place = {"first_rank": first_rank, "levels": levels, "key": [f"{k:08x}" for k in key]}
+            codes = partial_codes(Op.SUM, fmt, n, np.array(sums, np.int64), noise)
+            what = f"{fmt.name}, {n} workers, level {levels}"
+            yield {"what": what, "format": fmt.name, **numbers, **place, "sums": sums, "codes": codes.tolist()}
+
+
+def make_partials() -> Vector:
+    """The content of partials.json."""
+    return {"meaning": PARTIALS_MEANING, "vectors": list(_partials())}
 
 
 def make_reencode() -> Vector:
