@@ -108,9 +108,14 @@ def test_bench_measures_the_tree_beside_the_switch_behind_the_racks() -> None:
     by_system = {line["system"]: line for line in lines if "system" in line}
     assert by_system["inagg"]["topology"] == "flat"
     assert (by_system["inagg-tree"]["topology"], by_system["inagg-tree"]["trunk"]) == ("tree", "exact")
+    rounding = by_system["inagg-tree-reencode"]
+    assert (rounding["topology"], rounding["trunk"], rounding["format"]) == ("tree", "reencode", "nat8-reencode")
     assert by_system["inagg"]["racks"] == 2
     ratio = by_system["inagg"]["median_s"] / by_system["inagg-tree"]["median_s"]
     assert lines[-1]["tree_to_flat"] == pytest.approx(ratio)
+    assert lines[-1]["tree_reencode_to_flat"] == pytest.approx(
+        by_system["inagg"]["median_s"] / by_system["inagg-tree-reencode"]["median_s"]
+    )
 
 
 def test_a_rank_tries_its_own_rack_first_and_then_the_others() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from inagg_host.allreduce import AllReduce
 from inagg_link import FaultLink, Faults
-from inagg_wire.formats import job_format
+from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from ..switch_process import SwitchProcess
@@ -39,8 +39,10 @@ TURNS = 10
 LOSSLESS = "inagg-lossless"
 """What the system is called that loses nothing, where the other does."""
 RUNS_MIN, RUNS_MAX = 5, 200
-TREE = "inagg-tree"
-"""What the system is called that goes through a leaf in each rack, where the other goes to the switch behind them."""
+TREE, REENCODE = "inagg-tree", "inagg-tree-reencode"
+"""What the systems are called that go through a leaf in each rack, where the other goes to the switch behind them: the
+leaves send exact partial sums, or round them again (in a format of the same name with this end)."""
+ROUNDING = "-reencode"
 WAYS = ("contributed", "ipv6", "profiler")
 """Other ways to do the same: each rank is told what it has contributed; over IPv6; while torch's profiler records."""
 
@@ -80,9 +82,9 @@ def _worker(
         if "ipv6" in ways:
             other = AllReduce(rank=rank, workers=workers, **{**options, "switch": switch6})
             networks[_name("ipv6")] = stack.enter_context(other)
-        if leaf:
-            tree = AllReduce(rank=rank, workers=workers, **{**options, "switch": leaf, "job": TREE})
-            networks[TREE] = stack.enter_context(tree)
+        for name, format_ in trees(options["format"]).items() if leaf else ():
+            tree = AllReduce(rank=rank, workers=workers, **options | {"switch": leaf, "job": name, "format": format_})
+            networks[name] = stack.enter_context(tree)
         systems.update(networks)
         own = np.zeros(0, np.float32)
         if "contributed" in ways:
@@ -113,6 +115,12 @@ def _worker(
             if system == "gloo":
                 up, down = ((c - b) / runs for c, b in zip(carried, carried_before, strict=True))
             connection.send((None, (seconds, up, down)))
+
+
+def trees(format_: str) -> dict[str, str]:
+    """The systems that measure a format through a tree, each with its format there."""
+    rounding = format_ + ROUNDING
+    return {TREE: format_} | ({REENCODE: rounding} if rounding in FORMATS else {})
 
 
 def _name(way: str) -> str:
@@ -214,11 +222,11 @@ def bench_allreduce(
     With ``loss``, the share of datagrams that workers lose in each direction, the same is measured without, too; and in
     other ``ways``, of `WAYS`. With ``racks``, it is measured through the switch behind them, and through a tree.
     """
-    others = [_name(way) for way in ways]
+    others, through_tree = [_name(way) for way in ways], trees(format_) if racks else {}
     systems = [
         "inagg",
         *([LOSSLESS] if loss else []),
-        *([TREE] if racks else []),
+        *through_tree,
         *others,
         *([against] if against else []),
     ]
@@ -243,7 +251,7 @@ def bench_allreduce(
                     "bench": "allreduce",
                     "system": system,
                     "workers": workers,
-                    "format": "float32" if system == against else format_,
+                    "format": "float32" if system == against else through_tree.get(system, format_),
                     "elements": elements,
                     "median_s": medians[system],
                     "elements_per_s": elements / medians[system],
@@ -251,8 +259,10 @@ def bench_allreduce(
                     "wire_bytes_down": round(wire[system][1]),
                     "runs": len(times[system]),
                 }
-                if racks and system in ("inagg", TREE):
-                    line |= {"topology": "tree", "trunk": "exact"} if system == TREE else {"topology": "flat"}
+                if racks and system != against:
+                    line["topology"] = "tree" if system in through_tree else "flat"
+                    if system in through_tree:
+                        line["trunk"] = "reencode" if job_format(through_tree[system]).roundings else "exact"
                     line |= {"racks": racks, "trunk_link": str(ranks.topology.trunk or ranks.topology.link)}
                 link, fmt = ranks.topology.link, job_format(format_)
                 if link is not None:
@@ -269,10 +279,11 @@ def bench_allreduce(
                     line["ratio_to_gloo"] = medians[against] / medians["inagg"]
                 if loss:
                     line["ratio_to_lossless"] = medians[LOSSLESS] / medians["inagg"]
-                if racks:
-                    line["tree_to_flat"] = medians["inagg"] / medians[TREE]
+                for system in through_tree:
+                    name = system.removeprefix("inagg-").replace("-", "_")
+                    line[f"{name}_to_flat"] = medians["inagg"] / medians[system]
                     if against:
-                        line["tree_to_gloo"] = medians[against] / medians[TREE]
+                        line[f"{name}_to_gloo"] = medians[against] / medians[system]
                 for way in ways:
                     line[f"{way}_to_plain"] = medians["inagg"] / medians[_name(way)]
                 yield line

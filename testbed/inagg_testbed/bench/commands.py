@@ -148,7 +148,8 @@ def switch(
     default=0,
     type=click.IntRange(0, 8),
     metavar="N",
-    help="Put the workers into N racks, and measure in turns the switch behind them, and a tree with a leaf in each.",
+    help="Put the workers into N racks, and measure in turns the switch behind them, and trees with a leaf in each, "
+    "whose partial sums go up exactly or, where there is such a format, rounded again (reencode).",
 )
 @click.option("--trunk", metavar="RATE", help="Of each rack's way to the switch.  [default: as --link]")
 @click.option(
@@ -206,6 +207,7 @@ def allreduce(
         ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
         *((f"{way}", lambda r, key=f"{way}_to_plain": f"{r[key]:.2f}" if key in r else "") for way in ways),
         ("to flat", lambda r: f"{r['tree_to_flat']:.2f}" if "tree_to_flat" in r else ""),
+        ("reencode", lambda r: f"{r['tree_reencode_to_flat']:.2f}" if "tree_reencode_to_flat" in r else ""),
         ("to lossless", lambda r: f"{r['ratio_to_lossless']:.2f}" if "ratio_to_lossless" in r else ""),
     ]
     over = "loopback" if link is None else "unshaped links" if link == UNSHAPED else f"links of {link}"
