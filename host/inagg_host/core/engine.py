@@ -89,7 +89,7 @@ class Engine:
         for record, shard in zip(self.state.shards, epoch.shards, strict=True):
             _start(record, shard.lease, shard.resume_block)
             record["snd_max"] = record["first"] = shard.resume_block
-            record["cwnd"] = shard.lease.window
+            record["cwnd"] = record["ceiling"] = shard.lease.window
         self._begin_epoch()
         self._rooms: dict[FloatType, tuple[Room, Bytes]] = {}
         self.operations: deque[Operation] = deque()
@@ -104,12 +104,17 @@ class Engine:
     def _begin_epoch(self) -> None:
         e, job = self.epoch, self._job
         job["number"], job["token"], job["error"] = e.job, e.token, OK
+        self.limit(e.credit or e.shards[0].lease.window)
         for op in Op:
             header = Header(
                 Kind.CONTRIBUTION, op, e.format.encoding(op), e.format.lanes_for(op, e.lanes), e.job, e.token,
                 e.shards[0].lease.base, 1,
             )  # fmt: skip
             job["header"][op] = np.frombuffer(header.pack(), np.uint8)
+
+    def limit(self, credit: int) -> None:
+        """The switch has room for so many blocks of each shard. For any thread: it counts from the next batch on."""
+        self.state.shards["credit"] = credit
 
     @property
     def rings(self) -> Bytes:

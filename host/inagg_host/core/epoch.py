@@ -35,6 +35,8 @@ class Epoch:
     lanes: int
     seed: int
     shards: tuple[ShardLease, ...]
+    credit: int | None = None
+    """How many blocks of a shard the switch has room for now; None: as many as the window."""
 
 
 class RanksDisagree(RuntimeError):

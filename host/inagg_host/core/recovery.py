@@ -33,6 +33,17 @@ CWND_LEAST = 32
 OVERRUN = 4
 """More than one in so many lost means that the path cannot hold what is out. Fewer are taken for chance."""
 
+QUEUE_S = 0.0025
+"""A round trip that is so much longer than the shortest has stood in queues: others wait behind what is out. Less would
+starve a link whenever a process waits for its turn."""
+DELAYED_MOST = 2
+"""After so many such round trips in a row the ceiling falls. A single one has waited for a rank that was not ready."""
+DECREASE, DECREASE_MOST = 0.8, 0.5
+"""By how much of the excess, and at most: beta and max_mdf of Swift (Kumar et al., SIGCOMM 2020, algorithm 1)."""
+CEILING_SHARE = 4
+"""The ceiling never falls below this part of the window, nor below `CWND_LEAST`, so that senders who fill every queue
+leave this one its share: 200 KB of the window that a switch chooses for frames of 1500 bytes."""
+
 
 @jit
 def sample_rtt(s: Any, rtt_s: float) -> None:
@@ -76,29 +87,54 @@ def end_round_trip(s: Any) -> None:
         return
     if s.shortest_s < np.inf:
         sample_rtt(s, s.shortest_s)
-    s.cwnd = adapted(s.cwnd, s.slots // 2, s.acked, s.overtaken)
+    s.ceiling = ceiling_after(s)
+    s.cwnd = adapted(min(s.cwnd, s.ceiling), s.ceiling, s.acked, s.overtaken)
     s.round_end, s.shortest_s, s.acked, s.overtaken = s.snd_nxt, np.inf, 0, 0
 
 
 @jit
-def adapted(cwnd: int, window: int, acked: int, overtaken: int) -> int:
+def ceiling_after(s: Any) -> int:
+    """How many blocks may be out after the round trip that is over, if nothing is lost.
+
+    The window, or less where the switch has no room for so many of every rank. What is out and not on a wire stands in
+    queues, before whatever else goes there: of other jobs, of TCP. So, as in Swift and TIMELY, the ceiling falls while
+    round trips are longer than the shortest by more than `QUEUE_S`, and rises while they are not. The shortest of each
+    counts, and two in a row, since they end with the results, which may have waited for a slow rank.
+    """
+    most = min(s.slots // 2, s.credit)
+    ceiling = min(s.ceiling, most)
+    if s.shortest_s == np.inf:
+        return int(ceiling)
+    queued_s = s.shortest_s - s.rtt_min_s
+    if queued_s <= QUEUE_S:
+        s.delayed = 0
+        return int(min(ceiling + max(most // 8, 1), most))
+    s.delayed += 1
+    if s.delayed < DELAYED_MOST:
+        return int(ceiling)
+    kept = max(1 - DECREASE * (queued_s - QUEUE_S) / queued_s, DECREASE_MOST)
+    return int(max(int(ceiling * kept), min(most, max(s.slots // 2 // CEILING_SHARE, CWND_LEAST))))
+
+
+@jit
+def adapted(cwnd: int, ceiling: int, acked: int, overtaken: int) -> int:
     """How many blocks may be out in the next round trip, if in the last one it was ``cwnd``.
 
-    The window P is what slots allow. As long as nothing is lost, it may all be out. When something is lost, the window
-    stands still at the first lost block; so only three eighths of it are out, and the rest is room to go on meanwhile.
-    (A half is better where processors are short, a quarter over a link: tests/host/sim/rates.py.) If so much is lost
-    that the path must have overrun, half as many are out, and again, until it can hold them.
+    As long as nothing is lost, as many as the ceiling. When something is lost, the window stands still at the first
+    lost block; so only three eighths of it are out, and the rest is room to go on meanwhile. (A half is better where
+    processors are short, a quarter over a link: tests/host/sim/rates.py.) If so much is lost that the path must have
+    overrun, half as many are out, and again, until it can hold them.
     """
-    least = min(window, CWND_LEAST)
+    least = min(ceiling, CWND_LEAST)
     if overtaken * OVERRUN > acked:
         return int(max(cwnd // 2, least))
-    return int(min(cwnd + max(window // 16, 1), max(lossy(window), least) if overtaken else window))
+    return int(min(cwnd + max(ceiling // 16, 1), max(lossy(ceiling), least) if overtaken else ceiling))
 
 
 @inline
-def lossy(window: int) -> Any:
-    """How many of the window may be out over a path that loses some by chance; see `adapted`. Fewer: it overruns."""
-    return window * 3 // 8
+def lossy(ceiling: int) -> Any:
+    """How many may be out over a path that loses some by chance; see `adapted`. Fewer: it overruns."""
+    return ceiling * 3 // 8
 
 
 @jit

@@ -93,7 +93,7 @@ def _datagram(st: State, shard: int, block: int) -> Any:
 def _room(st: State, shard: int) -> Any:
     """How many new blocks may be sent now: block b only after the result of b - P, and none of the next round."""
     s = st.shards[shard]
-    return min(s.snd_una + s.slots // 2 - s.snd_nxt, s.end - s.snd_nxt, s.cwnd - s.flight)
+    return min(s.snd_una + s.slots // 2 - s.snd_nxt, s.end - s.snd_nxt, min(s.cwnd, s.credit) - s.flight)
 
 
 @inline
@@ -219,8 +219,7 @@ def _waits(s: Any, room: int, most: int) -> Any:
     queues are short, and large batches would overrun them again (tests/host/sim/rates.py: with a queue of 64 datagrams,
     40 % of the link's rate in place of 50).
     """
-    window = s.slots // 2
-    small = room < most if s.cwnd == window else 2 * room < most and s.cwnd >= lossy(window)
+    small = room < most if s.cwnd == s.ceiling else 2 * room < most and s.cwnd >= lossy(s.ceiling)
     return small and 2 * s.flight > s.cwnd
 
 

@@ -74,6 +74,9 @@ SHARD: Final = np.dtype(
             "first", "end",
             # How many blocks may be out, that is, sent and without a result; and how many are.
             "cwnd", "flight",
+            # How many may be out if nothing is lost: no more than the window, and what the switch gives credit for;
+            # fewer while queues on the path are long, for how many round trips in a row they have been.
+            "ceiling", "credit", "delayed",
             # The highest block with a result in this epoch (RFC 6675's HighACK with selective ones).
             "highest",
             # A round trip is over when this block, or a later one, has its result; of the blocks in it, how many have

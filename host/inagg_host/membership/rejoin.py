@@ -64,7 +64,7 @@ class Network:
         self._in_vain = 0
         self._closed = threading.Event()
         self._started = threading.Event()  # there is a transport, or there will be none
-        self._session = Session(config, self._on_loss, stop)
+        self._session = Session(config, self._on_loss, self._on_credit, stop)
         self._groups: GroupLink | None = None
         self._listens = False  # whether this rank can take results from a group, as far as it knows
         link: Link | None = None
@@ -128,6 +128,11 @@ class Network:
             )
             return f"rank {epoch.rank} cannot listen to multicast: {error}"
         return None
+
+    def _on_credit(self, blocks: int) -> None:
+        """The switch has room for so many blocks of this rank. On the session's thread."""
+        if self._started.is_set() and not self._over:  # else the epoch that begins says it
+            self.engine.limit(blocks)
 
     def submit(self, task: Task) -> None:
         """Begin a task. For any thread; tasks begin in the order of the calls."""

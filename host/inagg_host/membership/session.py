@@ -61,12 +61,20 @@ class Loss:
 
 
 class Session:
-    """One rank's membership of one job. For any thread; ``lost`` is called on the session's own."""
+    """One rank's membership of one job. For any thread; ``lost`` and ``credited`` are called on the session's own."""
 
-    def __init__(self, config: Config, lost: Callable[[Loss], None], stop: threading.Event | None = None) -> None:
-        """``stop``: when it is set, `join` fails."""
+    def __init__(
+        self,
+        config: Config,
+        lost: Callable[[Loss], None],
+        credited: Callable[[int], None],
+        stop: threading.Event | None = None,
+    ) -> None:
+        """``credited`` is called with the blocks that the switch has room for, now and then; ``stop``: when it is set,
+        `join` fails."""
         self._config = config
         self._lost = lost
+        self._credited = credited
         self._stop = stop or threading.Event()
         self._member = secrets.randbits(63) + 1
         self._address = config.switches[0]
@@ -190,7 +198,7 @@ class Session:
         spec = reply.spec
         return Epoch(
             reply.epoch, reply.job, reply.token, job_format(spec.format), spec.workers, self._config.rank, spec.lanes,
-            spec.seed, shards,
+            spec.seed, shards, reply.credit or None,
         )  # fmt: skip
 
     def _literal(self, host: str, give_up_s: float) -> str:
@@ -223,6 +231,8 @@ class Session:
             missed = 0
             if reply.state != pb.JOB_STATE_RUNNING or reply.epoch != epoch:
                 self._tell(epoch, Loss("the epoch is over"))
+            elif reply.credit:
+                self._credited(reply.credit)
 
     def _listen(self) -> None:
         while not self._closed.is_set():

@@ -619,6 +619,7 @@ class JoinResponse(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _builtins.int
+    CREDIT_FIELD_NUMBER: _builtins.int
     job: _builtins.int
     """Number of the job in the packet header, 1 to 65535."""
     epoch: _builtins.int
@@ -627,6 +628,10 @@ class JoinResponse(_message.Message):
     """The token that the epoch's datagrams carry; not 0. To be told to nobody."""
     heartbeat_interval_s: _builtins.float
     """Call Heartbeat this often, in seconds."""
+    credit: _builtins.int
+    """How many blocks of each shard may be sent and without a result, at most the window: so many find room in the receive
+    buffers of the switches. Results do not depend on it.
+    """
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What was asked for, with the switch's choices filled in (seed, limits, window as a power of two)."""
@@ -644,10 +649,11 @@ class JoinResponse(_message.Message):
         spec: Global___JobSpec | None = ...,
         shards: _abc.Iterable[Global___ShardEpoch] | None = ...,
         heartbeat_interval_s: _builtins.float = ...,
+        credit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "heartbeat_interval_s", b"heartbeat_interval_s", "job", b"job", "shards", b"shards", "spec", b"spec", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "epoch", b"epoch", "heartbeat_interval_s", b"heartbeat_interval_s", "job", b"job", "shards", b"shards", "spec", b"spec", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -689,19 +695,23 @@ class HeartbeatResponse(_message.Message):
 
     STATE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    CREDIT_FIELD_NUMBER: _builtins.int
     state: Global___JobState.ValueType
     """What the job is doing: anything but RUNNING means that the epoch is over."""
     epoch: _builtins.int
     """Number of the running epoch, or of the last one."""
+    credit: _builtins.int
+    """As in JoinResponse: it changes as other jobs begin and end."""
     def __init__(
         self,
         *,
         state: Global___JobState.ValueType = ...,
         epoch: _builtins.int = ...,
+        credit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "epoch", b"epoch", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1709,12 +1719,15 @@ class AttachedSwitch(_message.Message):
     FORMATS_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
     DATAGRAM_BYTES_FIELD_NUMBER: _builtins.int
+    RECEIVE_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name, unique in the tree: as that of a job."""
     lanes: _builtins.int
     """The most lanes of a block."""
     datagram_bytes: _builtins.int
     """The most bytes of UDP payload of a datagram."""
+    receive_bytes: _builtins.int
+    """What a data plane's socket holds, as its kernel counts; absent: nobody knows."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataPlane]:
         """Its data planes, in order."""
@@ -1731,12 +1744,15 @@ class AttachedSwitch(_message.Message):
         formats: _abc.Iterable[_builtins.str] | None = ...,
         lanes: _builtins.int = ...,
         datagram_bytes: _builtins.int = ...,
+        receive_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "receive_bytes", b"receive_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["datagram_bytes", b"datagram_bytes", "formats", b"formats", "lanes", b"lanes", "name", b"name", "shards", b"shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "datagram_bytes", b"datagram_bytes", "formats", b"formats", "lanes", b"lanes", "name", b"name", "receive_bytes", b"receive_bytes", "shards", b"shards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__receive_bytes: _TypeAlias = _typing.Literal["receive_bytes"]  # noqa: Y015
+    _WhichOneofArgType__receive_bytes: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__receive_bytes) -> _WhichOneofReturnType__receive_bytes | None: ...
 
 Global___AttachedSwitch: _TypeAlias = AttachedSwitch  # noqa: Y015
 

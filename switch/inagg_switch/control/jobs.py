@@ -101,6 +101,11 @@ class Job:
         return {name: tuple(ranks) for name, ranks in found.items()}
 
     @property
+    def running(self) -> ev.Epoch | None:
+        """The epoch that runs, or is prepared."""
+        return self._running
+
+    @property
     def ever_bound(self) -> bool:
         """Whether the switch was ever ordered to bind the job, so that it must be told to drop it."""
         return self.serial > 0

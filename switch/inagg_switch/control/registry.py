@@ -17,6 +17,7 @@ from ..binding import Address
 from ..driver import Limits, Shard
 from . import events as ev
 from .admission import JobSpec, no_room
+from .credit import Credit
 from .events import Cause
 from .jobs import Job
 from .leases import LeasePool, NoRoom
@@ -91,6 +92,7 @@ class Registry:
         self._draw = draw
         self._admit = admit
         self.topology = Topology(shards, limits)
+        self._credit = Credit(self.topology.receive_bytes)
         self._outputs: list[ev.Output] = []
         self._last_number = 0
         self._last_ticket = 0
@@ -178,6 +180,11 @@ class Registry:
         with self._one_job(now, job, called=True):
             job.heartbeat(now, rank, member)
         return job
+
+    def credit(self, job: Job, epoch: ev.Epoch | None = None) -> int:
+        """How many blocks a rank of ``job`` may have out in ``epoch``, by default the one that runs."""
+        epoch = epoch or job.running
+        return self._credit.blocks(epoch, job.spec.window) if epoch is not None else job.spec.window
 
     def leave(self, now: float, name: str, rank: int, member: int, *, end: bool = False, reason: str = "") -> Job:
         """A rank leaves; the result is the job, which may have ended by it. Raises `ControlError`."""
@@ -406,6 +413,7 @@ class Registry:
             if called:
                 raise ControlError(Code.INTERNAL, text) from error
         finally:
+            self._credit.update(job.number, job.running)
             self._reap(now, job)
 
     def _forget(self, job: Job) -> None:

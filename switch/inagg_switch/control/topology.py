@@ -107,6 +107,12 @@ class Topology:
             name = self.switches[name].parent
         return tuple(names)
 
+    def receive_bytes(self, name: str) -> int | None:
+        """`Limits.receive_bytes` of a switch; None if it has gone."""
+        if name == ROOT:
+            return self._root.limits.receive_bytes
+        return self.switches[name].limits.receive_bytes if name in self.switches else None
+
     def shards(self, name: str) -> tuple[Shard, ...]:
         """The data planes of a switch that is there."""
         return self._root.shards if name == ROOT else self.switches[name].shards

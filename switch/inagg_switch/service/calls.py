@@ -164,7 +164,8 @@ class ControlService(control_pb2_grpc.ControlServicer):
         interval_s = job.heartbeat_limit_s / HEARTBEATS_PER_LIMIT
         if switch != ROOT and switch not in registry.topology.switches:
             raise ControlError(Code.UNAVAILABLE, f"switch {switch!r} has gone: join again, through another")
-        return epoch_message(job, epoch, switch, registry.topology.shards(switch), interval_s)
+        credit = registry.credit(job, epoch)
+        return epoch_message(job, epoch, switch, registry.topology.shards(switch), interval_s, credit)
 
     async def Attach(  # noqa: N802
         self, requests: AsyncIterator[pb.AttachRequest], context: Context
@@ -208,8 +209,10 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
     @answered
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:  # noqa: N802
-        job = self.controller.registry.heartbeat(self.controller.now(), request.name, request.rank, request.member)
-        return pb.HeartbeatResponse(state=pb.JobState.ValueType(job.state), epoch=job.epoch if job.ran else 0)
+        registry = self.controller.registry
+        job = registry.heartbeat(self.controller.now(), request.name, request.rank, request.member)
+        state, epoch = pb.JobState.ValueType(job.state), job.epoch if job.ran else 0
+        return pb.HeartbeatResponse(state=state, epoch=epoch, credit=registry.credit(job))
 
     @answered
     async def Evict(self, request: pb.EvictRequest, context: Context) -> pb.EvictResponse:  # noqa: N802

@@ -213,7 +213,7 @@ def event_message(at: float, event: ev.Event) -> pb.Event:
 
 
 def epoch_message(
-    job: Job, epoch: ev.Epoch, switch: str, shards: tuple[Shard, ...], heartbeat_interval_s: float
+    job: Job, epoch: ev.Epoch, switch: str, shards: tuple[Shard, ...], heartbeat_interval_s: float, credit: int
 ) -> pb.JoinResponse:
     """The reply to a Join through ``switch``, which has these ``shards``."""
     bindings = epoch.by_switch[switch]
@@ -231,4 +231,5 @@ def epoch_message(
             for lease, binding in zip(lease_messages(job, shards), bindings, strict=True)
         ],
         heartbeat_interval_s=heartbeat_interval_s,
+        credit=credit,
     )

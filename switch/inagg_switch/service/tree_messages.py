@@ -43,6 +43,7 @@ def hello_message(name: str, shards: Sequence[Shard], limits: Limits) -> pb.Atta
         formats=sorted(limits.formats),
         lanes=limits.lanes,
         datagram_bytes=limits.datagram_bytes,
+        receive_bytes=limits.receive_bytes,
     )
 
 
@@ -53,7 +54,14 @@ def switch_from(message: pb.AttachedSwitch, parent: str, host: str) -> AttachedS
         for shard in message.shards
     )
     slots = min((shard.slots for shard in shards), default=0)
-    limits = Limits(frozenset(message.formats), CHILDREN_MAX, message.lanes, message.datagram_bytes, slots)
+    limits = Limits(
+        frozenset(message.formats),
+        CHILDREN_MAX,
+        message.lanes,
+        message.datagram_bytes,
+        slots,
+        receive_bytes=message.receive_bytes if message.HasField("receive_bytes") else None,
+    )
     return AttachedSwitch(message.name, parent, shards, limits)
 
 

@@ -48,6 +48,8 @@ class SoftwareDriver:
         except BaseException:
             self.close()
             raise
+        receive_bytes = min(started.receive_buffer_bytes for started in self.started)
+        self.limits = replace(self.limits, receive_bytes=receive_bytes)
         self.shards = tuple(Shard(started.address, config.slots, started.groups) for started in self.started)
 
     def admit(self, workers: Sequence[tuple[Address, ...]]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from inagg_testbed.cli import Entry, LazyGroup
 
 COMMANDS = {
+    "sharing": Entry("inagg_testbed.bench.sharing_command:sharing", "How jobs share a link, and with TCP."),
     "allreduce": Entry("inagg_testbed.bench.commands:allreduce", "The all-reduce, through a switch and through Gloo."),
     "bmv2": Entry("inagg_testbed.bench.bmv2:bmv2", "A bmv2 switch that runs our P4 programs; needs root."),
     "kernels": Entry("inagg_testbed.bench.kernels:kernels", "The host's kernels, against memory copy on one core."),

@@ -1,0 +1,44 @@
+"""`inagg bench sharing`: options in, lines or a table out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from inagg_wire.formats import FORMATS
+
+from .commands import Column, SizeList, json_option, show
+
+
+@click.command()
+@click.option("--link", default="1gbit", show_default=True, metavar="RATE", help="Of each host to the switch (root).")
+@click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
+@click.option("--size", "sizes", default="16M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
+@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(2.0), help="Of each case.")
+@json_option
+def sharing(link: str, format_: str, sizes: list[int], seconds: float, as_json: bool) -> None:
+    """Measure how jobs share a link: one alone, two, a second one that starts in the middle, one beside a TCP stream.
+
+    Two hosts, with a link each to the switch; a job has a rank on each. `shares` are rates of the first and the second
+    (job, or stream), to what each reaches alone; `jain` is Jain's index of fairness, 1 if both have the same;
+    `together` is the sum of both jobs' rates, to one job alone; `resent` counts datagrams that were sent again (where a
+    second job starts in the middle: of the first one, from then on).
+    """
+    from .sharing import bench_sharing
+
+    def lines() -> Any:
+        for size in sizes:
+            yield from bench_sharing(link, format_, size, seconds=seconds)
+
+    columns: list[Column] = [
+        ("case", lambda r: r["case"]),
+        ("KiB", lambda r: f"{r['elements'] * 4 / 1024:,.0f}"),
+        ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.1f}"),
+        ("shares", lambda r: " / ".join(f"{share:.2f}" for share in r.get("shares", ()))),
+        ("jain", lambda r: f"{r['jain']:.3f}" if "jain" in r else ""),
+        ("together", lambda r: f"{r['together']:.2f}" if "together" in r else ""),
+        ("resent", lambda r: f"{r['resent']:,}"),
+        ("rtt ms", lambda r: f"{r['rtt_s'] * 1e3:.2f}" if "rtt_s" in r else ""),
+    ]
+    show(lines(), columns, as_json, f"jobs of {format_} that share links of {link}")
