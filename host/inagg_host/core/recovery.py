@@ -35,7 +35,8 @@ OVERRUN = 4
 
 QUEUE_S = 0.0025
 """A round trip that is so much longer than the shortest has stood in queues: others wait behind what is out. Less would
-starve a link whenever a process waits for its turn."""
+starve a link whenever a process waits for its turn. It counts for who has the whole window out; who has less may see up
+to twice as much, so that shares become equal (as Swift scales its target with the flow's window, section 3.5)."""
 DELAYED_MOST = 2
 """After so many such round trips in a row the ceiling falls. A single one has waited for a rank that was not ready."""
 DECREASE, DECREASE_MOST = 0.8, 0.5
@@ -105,14 +106,14 @@ def ceiling_after(s: Any) -> int:
     ceiling = min(s.ceiling, most)
     if s.shortest_s == np.inf:
         return int(ceiling)
-    queued_s = s.shortest_s - s.rtt_min_s
-    if queued_s <= QUEUE_S:
+    queued_s, allowed_s = s.shortest_s - s.rtt_min_s, QUEUE_S * (2 - ceiling / most)
+    if queued_s <= allowed_s:
         s.delayed = 0
         return int(min(ceiling + max(most // 8, 1), most))
     s.delayed += 1
     if s.delayed < DELAYED_MOST:
         return int(ceiling)
-    kept = max(1 - DECREASE * (queued_s - QUEUE_S) / queued_s, DECREASE_MOST)
+    kept = max(1 - DECREASE * (queued_s - allowed_s) / queued_s, DECREASE_MOST)
     return int(max(int(ceiling * kept), min(most, max(s.slots // 2 // CEILING_SHARE, CWND_LEAST))))
 
 
