@@ -321,6 +321,10 @@ class ControlService(control_pb2_grpc.ControlServicer):
             invalid_codes=counts.invalid_codes,
             partials=counts.partials,
             partials_again=counts.partials_again,
+            trunks=[
+                pb.TrunkStats(switch=trunk.switch, partials=trunk.partials, partials_again=trunk.partials_again)
+                for trunk in snapshot.trunks(job.number)
+            ],
             slots_waiting=waits.count if waits is not None else 0,
         )
 
