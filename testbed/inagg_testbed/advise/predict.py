@@ -34,7 +34,7 @@ class Prediction:
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.system}, tree" if self.tree else self.system
+        return f"{self.system} (tree)" if self.tree else self.system
 
 
 def predict(
@@ -85,10 +85,10 @@ def advice(predictions: Sequence[Prediction]) -> list[str]:
     for p in sorted(others, key=lambda p: p.time.step_s):
         by_name.setdefault(p.system, p)
     if DEFAULT in by_name and best.system != DEFAULT:
-        lines.append(f"The default, {DEFAULT}, {_gain(by_name[DEFAULT])}, and its noise is less.")
+        lines.append(f"The default, {by_name[DEFAULT].name}, {_gain(by_name[DEFAULT])}, and its noise is less.")
     exact = by_name.get(EXACT, best)
     if exact is not best and (exact.reduction or 0.0) > WORTH_IT:
-        lines.append(f"Adding in the network alone, without fewer bytes for a number ({EXACT}), {_gain(exact)}.")
+        lines.append(f"Adding in the network alone, without fewer bytes for a number: {exact.name} {_gain(exact)}.")
     slower = [p.name for p in others if p.reduction is not None and p.reduction < -SLOWER]
     if slower:
         lines.append(f"Slower than Gloo: {', '.join(slower)}.")

@@ -6,7 +6,7 @@ import pytest
 from tests.testbed.advise.reencoding import reencoded
 
 from inagg_testbed.advise.model import Costs, Curve
-from inagg_testbed.advise.predict import Prediction, predict
+from inagg_testbed.advise.predict import Prediction, advice, predict
 from inagg_testbed.advise.racks import Racks, flat_cost, flat_trunk_bytes, pays_from, tree_cost
 from inagg_testbed.advise.tree_advice import tree_advice
 from inagg_testbed.advise.wire import bytes_per_element, trunk_bytes
@@ -120,6 +120,13 @@ def test_one_switch_and_a_tree_stand_beside_each_other() -> None:
     found = [(p.system, p.tree) for p in predictions(16, SLOW, "nat8", "nat8-reencode")]
     assert found == [("gloo", False), ("nat8", False), ("nat8", True), ("nat8-reencode", True)]
     assert [(p.system, p.tree) for p in predictions(64, SLOW, "nat8")] == [("gloo", False), ("nat8", True)]
+
+
+def test_in_words_a_format_through_a_tree_is_told_from_one_through_a_switch() -> None:
+    text = " ".join(advice(predictions(16, SLOW, "nat8", "fix32")))
+    assert text.startswith("It will help: nat8 (tree) takes 4")
+    assert "Adding in the network alone, without fewer bytes for a number: fix32 (tree) takes 4" in text
+    assert "Slower than Gloo: nat8, fix32." in text
 
 
 def test_where_trunks_are_slow_and_racks_full_a_tree_helps() -> None:
