@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 
+import grpc
 import pytest
+from tests.switch.service.serving import Serving
+from tests.switch.service.test_hostile_calls import raw
 
 from inagg_switch.service import refusal_throttle
+from inagg_switch.service.access import Access
+from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.refusal_throttle import BURST, CALLERS_MAX, DELAY_MAX_S, RATE_PER_S, RefusalThrottle
+from inagg_switch.service.security import Security
 
 
 class Clock:
@@ -83,3 +91,38 @@ def test_so_many_wait_and_the_others_are_refused_at_once(
         return waiting, throttle._waiting
 
     assert asyncio.run(there()) == (3, 0)
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The callers of refused calls, in order."""
+    callers: list[str] = []
+
+    async def wait(_: RefusalThrottle, caller: str) -> float:
+        callers.append(caller)
+        return 0.0
+
+    monkeypatch.setattr(RefusalThrottle, "wait", wait)
+    return callers
+
+
+def test_every_refusal_counts_for_the_host_of_a_caller_without_a_name(switch: Serving, refused: list[str]) -> None:
+    switch.client.list()
+    assert refused == []
+    with pytest.raises(ControlCallError, match="no job"):
+        switch.client.why("nobody")
+    with grpc.insecure_channel(switch.server.address) as channel, pytest.raises(grpc.RpcError):
+        next(raw(channel, "Watch")(b"\xff\xff\xff", timeout=5))
+    assert refused == ["127.0.0.1"] * 2
+
+
+def test_a_refusal_counts_for_the_principal_that_was_refused(
+    serve: Callable[..., Serving], refused: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "secrets"
+    file.write_text("alice: a-secret\nmallory: m-secret\n")
+    switch = serve(security=Security(secret_file=file))
+    for secret in ("m-secret", "wrong"):
+        with ControlClient(switch.server.address, Access(secret=secret)) as client, pytest.raises(ControlCallError):
+            client.why("nobody")
+    assert refused == ["mallory", "127.0.0.1"]
