@@ -6,175 +6,33 @@ With a P4 switch in the middle the same training runs over the software switch t
 from __future__ import annotations
 
 import json
-import os
-import statistics
-import tempfile
-import time
-import zlib
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from inagg_wire.formats import CHILDREN_MAX, FORMATS
+from inagg_wire.formats import FORMATS
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
-from .bench.links import interface_bytes
-from .bench.load import Child, crew
+from .demo_training import WORKERS_MAX, Outcome, run_training
 from .report.demo import demo_report, measure_throughput, why_no_report
-from .report.history import History
-from .switch_process import SwitchProcess
-from .topology import Topology, inside, open_topology, start_target
+from .testbed.options import check_place, place_options, places
+from .topology import open_topology, start_target
 
-START_LIMIT_S = 180.0
-STEP_LIMIT_S = 120.0
-TRAINING_DIGITS = 1348  # of training.load_digits
 REPORT = "inagg-demo.html"
 SEED = 1
-NAMES = {"soft": "switch", "bmv2": "bmv2", "gloo": "Gloo"}
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One training. Times and bytes are medians and means over the steps of all workers."""
-
-    system: str
-    format: str
-    accuracy: float
-    loss: float
-    step_ms: float
-    bytes_up_per_step: float
-    """Sent by one worker: the payload of our datagrams, or all that the loopback carried for Gloo."""
-    steps: int
-    same_parameters: bool
-    """All workers ended with the same parameters, bit for bit."""
-    parameters: int
-    """CRC-32 of rank 0's parameters, to compare trainings by."""
-
-
-def _worker(
-    connection: Connection, rank: int, workers: int, system: str, options: dict[str, Any], epochs: int, store: str
-) -> None:
-    """One rank of one training: sends (step, loss) after each step and a summary at the end."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
-    from .training import Plan, accuracy, load_digits, make_model, train
-    from .training.watch import Watch
-
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
-    training, testing = load_digits()
-    model = DistributedDataParallel(make_model(seed=0))
-    with ExitStack() as stack:
-        stack.callback(dist.destroy_process_group)
-        state: Any = None
-        if system != "gloo":
-            from inagg_host.torch import InaggState, inagg_hook
-
-            state = stack.enter_context(InaggState(job="demo", **options))
-        watch = Watch(system, options.get("format", "float32"), workers, state)
-        if state is not None:
-            model.register_comm_hook(state, watch.hook(inagg_hook) if rank == 0 else inagg_hook)
-        times: list[float] = []
-        sent = interface_bytes("lo")[0]
-        dist.barrier()  # after the count: another rank could have sent before it
-        last = [time.perf_counter(), 0.0]
-
-        def after_step(step: int, loss: float) -> None:
-            now_s = time.perf_counter()
-            times.append(now_s - last[0])
-            last[:] = now_s, loss
-            if rank == 0:
-                connection.send((None, ("step", step, loss)))
-                watch.after_step(loss)
-                if (step + 1) % steps_of_epoch(workers) == 0:
-                    watch.after_epoch(accuracy(model.module, testing))
-                    last[0] = time.perf_counter()
-
-        train(model, training, Plan(epochs=epochs, batch=16 * workers), rank, workers, after_step)
-        dist.barrier()
-        if state is not None:
-            bytes_up = state.counters.bytes_out / len(times)
-        else:
-            bytes_up = (interface_bytes("lo")[0] - sent) / len(times) / workers
-        watch.time_computing(model.module, *next(training.batches(16, rank, workers, seed=0)))
-        parameters = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
-        connection.send(
-            (
-                None,
-                (
-                    "end",
-                    {
-                        "accuracy": accuracy(model, testing),
-                        "loss": last[1],
-                        "step_s": statistics.median(times[1:]),
-                        "bytes_up": bytes_up,
-                        "steps": len(times),
-                        "parameters": zlib.crc32(parameters),
-                        "history": watch.finish(),
-                    },
-                ),
-            )
-        )
-
-
-def run_training(
-    system: str,
-    workers: int,
-    epochs: int,
-    options: dict[str, Any],
-    progress: Progress | None = None,
-    topology: Topology | None = None,
-) -> tuple[Outcome, History]:
-    """Train in ``workers`` processes, on the nodes of ``topology`` if there is one, and wait for it.
-
-    Raises RuntimeError, with its traceback, if one fails.
-    """
-    steps = epochs * steps_of_epoch(workers)
-    task = progress.add_task(f"{system:>5}", total=steps) if progress is not None else None
-    with tempfile.TemporaryDirectory(prefix="inagg-demo-") as folder, crew() as ranks:
-        for rank in range(workers):
-            arguments = (rank, workers, system, options, epochs, f"{folder}/store")
-            if topology is None:
-                ranks.append(Child(f"rank {rank}", _worker, *arguments))
-            else:
-                ranks.append(Child(f"rank {rank}", inside, topology.workers[rank], _worker, *arguments))
-        ends: list[dict[str, Any]] = []
-        for child in ranks:
-            while (message := child.receive(START_LIMIT_S + STEP_LIMIT_S))[0] != "end":
-                if progress is not None and task is not None:
-                    progress.update(task, completed=message[1] + 1, description=f"{system:>5}  loss {message[2]:.3f}")
-            ends.append(message[1])
-    outcome = Outcome(
-        system=system,
-        format=options.get("format", "float32"),
-        accuracy=ends[0]["accuracy"],
-        loss=statistics.mean(end["loss"] for end in ends),
-        step_ms=statistics.median(end["step_s"] for end in ends) * 1e3,
-        bytes_up_per_step=ends[0]["bytes_up"],
-        steps=ends[0]["steps"],
-        same_parameters=len({end["parameters"] for end in ends}) == 1,
-        parameters=ends[0]["parameters"],
-    )
-    return outcome, ends[0]["history"]
-
-
-def steps_of_epoch(workers: int) -> int:
-    """Steps in a pass over the training data, of which a worker takes 16 digits at a time."""
-    return TRAINING_DIGITS // (16 * workers)
+NAMES: Final = {"soft": "switch", "tree": "tree", "bmv2": "bmv2", "gloo": "Gloo"}
 
 
 @click.command()
-@click.option("--workers", default=4, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="Worker processes.")
+@click.option(
+    "--workers", default=4, show_default=True, type=click.IntRange(2, WORKERS_MAX), help="Processes; up to 32 a rack."
+)
+@place_options
 @click.option("--epochs", default=6, show_default=True, type=click.IntRange(1), help="Passes over the digits.")
 @click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
 @click.option(
@@ -198,6 +56,9 @@ def steps_of_epoch(workers: int) -> int:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def demo(
     workers: int,
+    link: str | None,
+    racks: int,
+    trunk: str | None,
     epochs: int,
     format_: str,
     target: str,
@@ -209,10 +70,14 @@ def demo(
     """Train a small CNN on handwritten digits, its gradients summed by a switch on this machine.
 
     Starts `inagg switch` and the worker processes, trains with DistributedDataParallel over the switch, then the same
-    with Gloo, and compares them. Needs neither root nor a GPU; everything has ended when it returns.
+    with Gloo, and compares them. Needs no GPU, and root for links only; everything has ended when it returns.
+
+    With --racks the workers of each rack have a switch of their own, a leaf, and the one in the middle adds up what the
+    leaves send: a tree of switches.
 
     Writes a report with pictures, for which it measures some all-reduces too (if matplotlib is there).
     """
+    check_place(workers, link, racks, trunk, target)
     if report is None and not as_json:
         report = Path(REPORT)
     no_report = why_no_report(report)
@@ -227,6 +92,8 @@ def demo(
         histories.append(history)
 
     options: dict[str, Any] = {"format": format_}
+    where = places(link, racks, trunk)
+    system, middle = ("tree", f"a tree of {1 + racks} switches") if racks else ("soft", "a switch")
     with Progress(*columns, console=console, disable=as_json) as progress:
         if target == "bmv2":
             from . import bmv2
@@ -234,41 +101,46 @@ def demo(
             # The noise of a switch depends on slots, so the same numbers for both switches, seed and all.
             options |= {"lanes": bmv2.LANES, "window": bmv2.WINDOW, "seed": SEED}
             with (
-                open_topology(workers, "none", wiring="ports", made_by="inagg demo") as topology,
+                open_topology(workers, link or "none", wiring="ports", made_by="inagg demo") as topology,
                 start_target(target, topology, ["--program", bmv2.program_for(format_)]) as running,
             ):
                 if not as_json:
                     console.print(f"a bmv2 switch, {workers} workers in namespaces, a CNN on scikit-learn's digits")
-                given = options | {"switch": running.control}
-                train(target, workers, epochs, given, progress, topology)
-        record_options = [] if record is None else ["--record", str(record.absolute())]
+                train(target, topology, epochs, options, progress, running)
         # In datagrams as a network has them, though it is loopback: so that the bytes are those of a network, too.
-        with SwitchProcess("--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500), *record_options) as switch:
-            if not as_json:
-                console.print(f"a switch on {switch.control}, {workers} workers, a CNN on scikit-learn's digits")
-            given = options | {"switch": switch.control}
-            train("soft", workers, epochs, given, progress)
-        if gloo:
-            train("gloo", workers, epochs, {}, progress)
-            if report is not None and no_report is None:
-                task = progress.add_task("all-reduces of several sizes", total=None)
-                throughput = measure_throughput(workers, format_)
-                progress.update(task, total=1, completed=1)
+        given = ["--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500)]
+        given += [] if record is None else ["--record", str(record.absolute())]
+        with open_topology(workers, link, racks=racks, trunk=trunk, made_by="inagg demo") as topology:
+            with start_target("soft", topology, given) as running:
+                if not as_json:
+                    what = f"{middle} on {running.control}, {workers} workers {where}"
+                    console.print(f"{what}, a CNN on scikit-learn's digits")
+                train(system, topology, epochs, options, progress, running)
+            if gloo:
+                train("gloo", topology, epochs, {}, progress)
+        if gloo and report is not None and no_report is None:
+            task = progress.add_task("all-reduces of several sizes", total=None)
+            throughput = measure_throughput(workers, format_, link, racks, trunk)
+            progress.update(task, total=1, completed=1)
+    place: dict[str, Any] = {"link": link} if link else {}
+    place |= ({"racks": racks} | ({"trunk": trunk or link} if link else {})) if racks else {}
     if as_json:
         for outcome in outcomes:
-            click.echo(json.dumps({"bench": "demo", "workers": workers} | asdict(outcome)))
+            click.echo(json.dumps({"bench": "demo", "workers": workers} | place | asdict(outcome)))
     else:
-        Console().print(table(outcomes, workers))
+        Console().print(table(outcomes, f"{workers} workers" + (f" in {racks} racks" if racks else "")))
     if report is not None:
         if no_report is None:
-            where = demo_report(report, [asdict(o) for o in outcomes], histories, workers, throughput)
-            click.echo(f"report: {where}", err=as_json)
+            path = demo_report(
+                report, [asdict(o) for o in outcomes], histories, f"{workers} workers {where}", throughput
+            )
+            click.echo(f"report: {path}", err=as_json)
         else:
             click.echo(f"no report: {no_report}", err=True)
     if record is not None:
         from .replay.recording import add_note
 
-        add_note(record, {"command": ["inagg", "demo"], "setup": f"{workers} workers over loopback, target soft"})
+        add_note(record, {"command": ["inagg", "demo"], "setup": f"{workers} workers {where}, target soft"})
         click.echo(f"recorded: {record}; look at it again: inagg replay {record}", err=as_json)
     if not all(outcome.same_parameters for outcome in outcomes):
         raise click.ClickException("the workers did not end with the same parameters")
@@ -276,10 +148,10 @@ def demo(
         raise click.ClickException(f"{target} and the software switch did not end with the same parameters")
 
 
-def table(outcomes: list[Outcome], workers: int) -> Table:
+def table(outcomes: list[Outcome], workers: str) -> Table:
     """The comparison, for people."""
     result = Table(
-        title=f"{workers} workers, {outcomes[0].steps} steps of a CNN on 8x8 digits",
+        title=f"{workers}, {outcomes[0].steps} steps of a CNN on 8x8 digits",
         caption="bytes: sent by one worker; equal: all workers ended with the same parameters, bit for bit",
     )
     for name in ("sums by", "numbers", "accuracy", "ms/step", "bytes/step up", "share", "equal"):

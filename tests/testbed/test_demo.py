@@ -5,14 +5,33 @@ from __future__ import annotations
 import json
 import subprocess
 
+import pytest
+
 from inagg_testbed.switch_process import COMMAND
 
 
-def test_the_demo_trains_and_leaves_the_same_parameters_on_all_workers() -> None:
-    command = [*COMMAND, "demo", "--workers", "2", "--epochs", "2", "--no-gloo", "--json"]
+@pytest.mark.parametrize(("places", "system"), [((), "soft"), (("--racks", "2"), "tree")])
+def test_the_demo_trains_and_leaves_the_same_parameters_on_all_workers(places: tuple[str, ...], system: str) -> None:
+    command = [*COMMAND, "demo", "--workers", "2", "--epochs", "2", "--no-gloo", "--json", *places]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     (outcome,) = map(json.loads, done.stdout.splitlines())
+    assert outcome["system"] == system
     assert outcome["same_parameters"]
     assert outcome["accuracy"] > 0.5  # ten classes
     assert outcome["bytes_up_per_step"] < 4 * 71_754 / 3  # a third of float32, headers included
+
+
+@pytest.mark.root
+def test_the_demo_trains_in_racks_behind_links() -> None:
+    """And what Gloo sends is counted on a worker's own link."""
+    place = ("--workers", "2", "--racks", "2", "--link", "200mbit", "--trunk", "100mbit")
+    command = [*COMMAND, "demo", *place, "--epochs", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    tree, gloo = map(json.loads, done.stdout.splitlines())
+    assert (tree["system"], tree["link"], tree["trunk"], tree["racks"]) == ("tree", "200mbit", "100mbit", 2)
+    assert tree["same_parameters"]
+    float32 = 4 * 71_754
+    assert tree["bytes_up_per_step"] < float32 / 3
+    assert float32 < gloo["bytes_up_per_step"] < 1.2 * float32  # a ring of two sends all, headers included

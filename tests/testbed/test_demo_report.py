@@ -14,28 +14,31 @@ import pytest
 from click.testing import CliRunner, Result
 
 from inagg_testbed import demo as module
-from inagg_testbed.demo import Outcome, steps_of_epoch
+from inagg_testbed.demo_training import WORKERS_MAX, Outcome, steps_of_epoch
 from inagg_testbed.report.history import History
+from inagg_testbed.topology import Topology
 from inagg_testbed.training import load_digits
 
 
 @contextmanager
-def no_switch(*_options: str) -> Iterator[SimpleNamespace]:
+def no_switch(*_: Any) -> Iterator[SimpleNamespace]:
     yield SimpleNamespace(control="127.0.0.1:1")
 
 
-def training(system: str, workers: int, epochs: int, options: dict[str, Any], *_: Any) -> tuple[Outcome, History]:
+def training(
+    system: str, _topology: Topology, _epochs: int, options: dict[str, Any], *_: Any
+) -> tuple[Outcome, History]:
     format_ = options.get("format", "float32")
-    outcome = Outcome(system, format_, 0.95, 0.1, 10.0, 75e3 if system == "soft" else 430e3, 5, True, 7)
+    outcome = Outcome(system, format_, 0.95, 0.1, 10.0, 430e3 if system == "gloo" else 75e3, 5, True, 7)
     return outcome, History(system, format_, [1.0, 0.5], [0.9])
 
 
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "SwitchProcess", no_switch)
+    monkeypatch.setattr(module, "start_target", no_switch)
     monkeypatch.setattr(module, "run_training", training)
-    monkeypatch.setattr(module, "measure_throughput", lambda workers, format_: [])
+    monkeypatch.setattr(module, "measure_throughput", lambda *_: [])
 
 
 def run(*arguments: str) -> Result:
@@ -74,5 +77,35 @@ def test_for_programs_there_is_no_report_unless_they_ask(tmp_path: Path) -> None
 
 def test_an_epoch_has_as_many_steps_as_the_digits_fill() -> None:
     digits, _ = load_digits()
-    for workers in (2, 4, 32):
+    for workers in (2, 4, 32, WORKERS_MAX):
         assert steps_of_epoch(workers) == sum(1 for _ in digits.batches(16, 0, workers, 0))
+
+
+def test_the_report_of_racks_says_that_switches_are_a_tree(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install "inagg[report]"')
+    result = run("--racks", "2")
+    assert "4 workers in 2 racks" in " ".join(result.stdout.split())
+    assert "a tree of 3 switches on 127.0.0.1:1" in " ".join(result.stderr.split())
+    page = (tmp_path / "inagg-demo.html").read_text()
+    assert "4 workers over loopback, in 2 racks" in page
+    assert "exact partial sums of the leaves" in page
+
+
+def test_racks_stand_in_what_programs_read() -> None:
+    lines = [json.loads(line) for line in run("--json", "--racks", "2").stdout.splitlines()]
+    assert [(line["system"], line["racks"]) for line in lines] == [("tree", 2), ("gloo", 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--racks", "5", "--workers", "4"), "5 racks for 4 workers"),
+        (("--workers", "33"), "33 workers: one switch serves 1 to 32"),
+        (("--racks", "2", "--trunk", "1gbit"), "--trunk is for --racks with --link"),
+        (("--racks", "2", "--target", "bmv2"), "--racks is not for --target bmv2"),
+    ],
+)
+def test_places_that_cannot_be_are_refused_before_anything_begins(options: tuple[str, ...], words: str) -> None:
+    result = CliRunner().invoke(module.demo, options)
+    assert result.exit_code == 2
+    assert words in result.output

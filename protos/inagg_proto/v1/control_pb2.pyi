@@ -1434,6 +1434,7 @@ class JobStats(_message.Message):
     SLOTS_WAITING_FIELD_NUMBER: _builtins.int
     PARTIALS_FIELD_NUMBER: _builtins.int
     PARTIALS_AGAIN_FIELD_NUMBER: _builtins.int
+    TRUNKS_FIELD_NUMBER: _builtins.int
     results: _builtins.int
     """Sums completed and sent to all workers."""
     invalid_codes: _builtins.int
@@ -1452,6 +1453,10 @@ class JobStats(_message.Message):
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerStats]:
         """Every rank, in order."""
 
+    @_builtins.property
+    def trunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrunkStats]:
+        """The same for each switch of the tree that sends some, by its name."""
+
     def __init__(
         self,
         *,
@@ -1462,14 +1467,45 @@ class JobStats(_message.Message):
         slots_waiting: _builtins.int = ...,
         partials: _builtins.int = ...,
         partials_again: _builtins.int = ...,
+        trunks: _abc.Iterable[Global___TrunkStats] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["invalid_codes", b"invalid_codes", "job", b"job", "partials", b"partials", "partials_again", b"partials_again", "results", b"results", "slots_waiting", b"slots_waiting", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["invalid_codes", b"invalid_codes", "job", b"job", "partials", b"partials", "partials_again", b"partials_again", "results", b"results", "slots_waiting", b"slots_waiting", "trunks", b"trunks", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobStats: _TypeAlias = JobStats  # noqa: Y015
+
+@_typing.final
+class TrunkStats(_message.Message):
+    """What a job sends from a switch to the one above it, over all shards, since the stream between them began."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SWITCH_FIELD_NUMBER: _builtins.int
+    PARTIALS_FIELD_NUMBER: _builtins.int
+    PARTIALS_AGAIN_FIELD_NUMBER: _builtins.int
+    switch: _builtins.str
+    """The lower one."""
+    partials: _builtins.int
+    """As in `JobStats`."""
+    partials_again: _builtins.int
+    """The same."""
+    def __init__(
+        self,
+        *,
+        switch: _builtins.str = ...,
+        partials: _builtins.int = ...,
+        partials_again: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partials", b"partials", "partials_again", b"partials_again", "switch", b"switch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrunkStats: _TypeAlias = TrunkStats  # noqa: Y015
 
 @_typing.final
 class WorkerStats(_message.Message):

@@ -12,6 +12,7 @@ from ..service.security import SecurityError
 from ..service.server import LeafServer, ServerError
 from ..service.uplink_agent import UplinkAgent
 from ..software.software_driver import SoftwareDriver
+from .priority import yield_to_shards
 from .ready import facts, leaf_announcement, notify, write_ready_file
 from .settings import ParentSettings, Settings
 from .shard_keeper import ShardKeeper
@@ -49,6 +50,7 @@ class Leaf:
                 await running  # raises why
             if not self._stopped.is_set():
                 await server.start()  # whoever calls is answered from above
+                yield_to_shards()
                 self._tell(server)
                 await asyncio.wait((stopped, running), return_when=asyncio.FIRST_COMPLETED)
             if running.done():

@@ -38,6 +38,15 @@ class WorkerRates:
 
 
 @dataclass(frozen=True, slots=True)
+class TrunkRates:
+    """What a job sends from a switch to the one above it: datagrams per second."""
+
+    now: pb.TrunkStats
+    partials: float
+    partials_again: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobRates:
     """One job, per second. ``elements`` are summed ones, each counted once however many workers it has: results times
     lanes, so that the few blocks of scales count as blocks of values."""
@@ -50,6 +59,7 @@ class JobRates:
     resends: float
     stale: float
     workers: tuple[WorkerRates, ...]
+    trunks: tuple[TrunkRates, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +154,7 @@ def _job(before: pb.JobStats | None, now: pb.JobStats, interval_s: float) -> Job
     # A job that is new since the last look has done all that it did in this interval.
     before = before if before is not None else pb.JobStats()
     workers_before = {worker.rank: worker for worker in before.workers}
+    trunks_before = {trunk.switch: trunk for trunk in before.trunks}
     workers = tuple(
         _worker(workers_before.get(worker.rank, pb.WorkerStats()), worker, member, interval_s)
         for worker, member in zip(now.workers, now.job.members, strict=True)
@@ -158,7 +169,15 @@ def _job(before: pb.JobStats | None, now: pb.JobStats, interval_s: float) -> Job
         resends=sum(worker.resends for worker in workers),
         stale=sum(worker.stale for worker in workers),
         workers=workers,
+        trunks=tuple(
+            _trunk(trunks_before.get(trunk.switch, pb.TrunkStats()), trunk, interval_s) for trunk in now.trunks
+        ),
     )
+
+
+def _trunk(before: pb.TrunkStats, now: pb.TrunkStats, interval_s: float) -> TrunkRates:
+    rate = _per_s(before, now, interval_s)
+    return TrunkRates(now, rate("partials"), rate("partials_again"))
 
 
 def _worker(before: pb.WorkerStats, now: pb.WorkerStats, member: pb.Member, interval_s: float) -> WorkerRates:

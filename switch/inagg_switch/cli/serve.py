@@ -27,6 +27,7 @@ from ..service.server import STOP_GRACE_S, ControlServer, ServerError
 from ..service.uplink_agent import UplinkError
 from ..software.software_driver import SoftwareDriver
 from .leaf import Leaf
+from .priority import yield_to_shards
 from .ready import announcement, buffer_hint, facts, notify, write_ready_file
 from .settings import Settings, TofinoSettings, join_address
 from .shard_keeper import ShardKeeper, SwitchDriver
@@ -143,6 +144,7 @@ class _Switch:
         grace_s = STOP_GRACE_S
         try:
             await self._server.start()
+            yield_to_shards()
             controller = self._server.controller
             assert controller is not None
             await controller.snapshot()  # so that nobody finds a switch without counters

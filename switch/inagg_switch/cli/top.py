@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..service.control_client import ControlCallError, ControlClient
 from .plain import plain
-from .rates import JobRates, Rates, ShardRates, WorkerRates, rates
+from .rates import JobRates, Rates, ShardRates, TrunkRates, WorkerRates, rates
 from .terminal_tables import console
 from .top_tables import tables
 from .words import rate_text
@@ -98,6 +98,8 @@ def line(look: Rates) -> str:
         "duplicates": rate_text(sum(job.duplicates for job in jobs)),
         "resends": rate_text(sum(job.resends for job in jobs)),
         "stale": rate_text(sum(job.stale for job in jobs)),
+        "partials": rate_text(sum(trunk.partials for job in jobs for trunk in job.trunks)),
+        "partials_again": rate_text(sum(trunk.partials_again for job in jobs for trunk in job.trunks)),
         "drops": rate_text(drops),
         "kernel_drops": rate_text(sum(shard.kernel_drops for shard in shards)),
         "slots_leased": sum(shard.now.slots_leased for shard in shards),
@@ -114,10 +116,17 @@ def as_plain(look: Rates) -> dict[str, Any]:
         "interval_s": look.interval_s,
         "driver": look.now.driver,
         "shards": [_with_rates(shard) for shard in look.shards],
-        "jobs": [{**_with_rates(job), "workers": [_with_rates(w) for w in job.workers]} for job in look.jobs],
+        "jobs": [
+            {
+                **_with_rates(job),
+                "workers": [_with_rates(worker) for worker in job.workers],
+                "trunks": [_with_rates(trunk) for trunk in job.trunks],
+            }
+            for job in look.jobs
+        ],
     }
 
 
-def _with_rates(part: ShardRates | JobRates | WorkerRates) -> dict[str, Any]:
-    names = [field.name for field in fields(part) if field.name not in ("now", "member", "workers")]
+def _with_rates(part: ShardRates | JobRates | WorkerRates | TrunkRates) -> dict[str, Any]:
+    names = [field.name for field in fields(part) if field.name not in ("now", "member", "workers", "trunks")]
     return {**plain(part.now), "rates": {name: getattr(part, name) for name in names}}

@@ -27,14 +27,16 @@ def tables(look: Rates, address: str, lines: int | None = None) -> RenderableTyp
     own = sum(not shard.switch for shard in now.shards)
     lost = list(_lost(look, None if lines is None else REASONS_SHOWN))
     workers = [row for job in look.jobs for row in _worker_rows(job)]
-    jobs_room, workers_room = len(look.jobs), len(workers)
+    trunks = [row for job in look.jobs for row in _trunk_rows(job)]
+    jobs_room, trunks_room, workers_room = len(look.jobs), len(trunks), len(workers)
     if lines is not None:
         # A line for the title; then four parts of a blank line, titles and rows (what was lost has two lines for each
-        # of its rows and no title), two of which have a line for what they leave out.
-        room = lines - (1 + 2 + len(look.shards) + 1 + 2 * len(lost) + 3 + 3)
-        if jobs_room + workers_room > room:
-            jobs_room = max(1, min(jobs_room, room // 2))
-            workers_room = max(1, room - jobs_room)
+        # of its rows and no title), two of which have a line for what they leave out; a fifth one where trunks are.
+        room = lines - (1 + 2 + len(look.shards) + 1 + 2 * len(lost) + 3 + 3 + (3 if trunks else 0))
+        if jobs_room + trunks_room + workers_room > room:
+            jobs_room = max(1, min(jobs_room, room // (3 if trunks else 2)))
+            trunks_room = max(1, min(trunks_room, room // 3)) if trunks else 0
+            workers_room = max(1, room - jobs_room - trunks_room)
     parts: list[RenderableType] = [
         Text.assemble(
             (f"inagg switch {address}", "bold"),
@@ -57,6 +59,13 @@ def tables(look: Rates, address: str, lines: int | None = None) -> RenderableTyp
         titles = ("JOB", "STATE", ">ELEM/s", ">RESULT/s", ">WAITING", ">DUP/s", ">RESENT/s", ">STALE/s")
         rows = [_job_row(job) for job in look.jobs[:jobs_room]]
         parts += [Text(), table(titles, rows, widths={"JOB": NAME_COLUMNS}), *_more(len(look.jobs), jobs_room, "job")]
+        if trunks:
+            titles_by_trunk = ("JOB", "TRUNK OF", ">PARTIAL/s", ">AGAIN/s", ">PARTIALS", ">AGAIN")
+            parts += [
+                Text(),
+                table(titles_by_trunk, trunks[:trunks_room], widths={"JOB": NAME_COLUMNS, "TRUNK OF": NAME_COLUMNS}),
+            ]
+            parts += _more(len(trunks), trunks_room, "trunk")
         titles_by_rank = ("JOB", ">RANK", "STATE", ">SENT/s", ">Gbit/s", ">DUP", ">RESENT", ">STALE", ">HEARD")
         parts += [Text(), table(titles_by_rank, workers[:workers_room], widths={"JOB": NAME_COLUMNS})]
         parts += _more(len(workers), workers_room, "rank")
@@ -126,6 +135,18 @@ def _job_row(job: JobRates) -> tuple[str, ...]:
         rate_text(job.resends),
         rate_text(job.stale),
     )
+
+
+def _trunk_rows(job: JobRates) -> Iterator[tuple[str, ...]]:
+    for trunk in job.trunks:
+        yield (
+            job.now.job.spec.name,
+            trunk.now.switch,
+            rate_text(trunk.partials),
+            rate_text(trunk.partials_again),
+            _count(trunk.now.partials),
+            _count(trunk.now.partials_again),
+        )
 
 
 def _worker_rows(job: JobRates) -> Iterator[tuple[str, ...]]:

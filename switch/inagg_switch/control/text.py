@@ -68,13 +68,17 @@ def given_up_text(job: str, rank: int, heartbeat_limit_s: float | None) -> str:
 def printable(text: str) -> str:
     """``text`` of somebody else, which may do nothing to a terminal or a log: line ends and control characters are
     written as escapes."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def bounded(text: str) -> str:
     """The same, and no longer than `TEXT_CHARS_MAX`; what is not ASCII, which takes up to 12 bytes, is escaped too."""
-    text = printable(text).encode("ascii", "backslashreplace").decode("ascii")
     half = TEXT_CHARS_MAX // 2
+    if len(text) > TEXT_CHARS_MAX:  # before the rest is looked at: whoever makes it long pays for little
+        text = f"{text[:half]} ... {text[-half:]}"
+    text = printable(text).encode("ascii", "backslashreplace").decode("ascii")
     return text if len(text) <= TEXT_CHARS_MAX else f"{text[:half]} ... {text[-half:]}"
 
 

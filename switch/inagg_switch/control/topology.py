@@ -54,14 +54,15 @@ class Topology:
         """A switch has come. Raises `ControlError` if it does not fit, and then nothing has changed."""
         name, shards, root = switch.name, switch.shards, self._root.shards
         why = None
+        if switch.parent != ROOT and switch.parent not in self.switches:
+            words = f"switch {name!r} cannot attach yet: its parent {switch.parent!r} is not there: try again"
+            raise ControlError(Code.UNAVAILABLE, words)
         if len(name) > NAME_CHARS_MAX or not NAME.fullmatch(name):
             why = f"use 1 to {NAME_CHARS_MAX} letters, digits and any of ._:/- for its name (--name)"
         elif not self._root.limits.trees:
             why = "the root is a P4 switch, whose programs have no trees yet"
         elif name in self.switches:
             why = "another of that name is there: give it a name of its own (--name)"
-        elif switch.parent != ROOT and switch.parent not in self.switches:
-            why = f"its parent {switch.parent!r} is not there"
         elif len(self.path(switch.parent)) + 2 > LEVELS_MAX:
             why = f"a tree has at most {LEVELS_MAX} levels: give it a parent that is higher up (--parent)"
         elif len(self.below(switch.parent)) >= CHILDREN_MAX:

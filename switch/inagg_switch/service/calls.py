@@ -35,14 +35,15 @@ from .conversion import (
     epoch_message,
     job_message,
     join_request_from,
-    peer_host,
     reason_from,
     spec_from,
 )
 from .driver_threads import SwitchSnapshot
 from .messages import Malformed, check_message
+from .peers import peer_host
+from .refusal_throttle import RefusalThrottle
 from .remote_switch import RemoteSwitch
-from .security import Secrets, Security, principal_of
+from .security import Secrets, Security, caller_of, principal_of
 from .tree_messages import PEER_METADATA, SWITCH_METADATA, shard_stats, switch_from
 
 SLOTS_LISTED: int = 16
@@ -75,6 +76,7 @@ def answered(
             self.controller.check_open()
             return await method(self, request, context)
         except ControlError as error:
+            began_s += await self.throttle.wait(caller_of(context, self._secrets))  # no part of what it took
             await context.abort(status_code(error.code), bounded(error.text))
         except DriverError as error:
             log.error("driver_failed", call=method.__name__, exc_info=error)
@@ -106,8 +108,9 @@ async def _take_answers(requests: AsyncIterator[pb.AttachRequest | Malformed], r
 class ControlService(control_pb2_grpc.ControlServicer):
     """The service, over a controller that runs."""
 
-    def __init__(self, controller: Controller, security: Security, secrets: Secrets) -> None:
+    def __init__(self, controller: Controller, security: Security, secrets: Secrets, throttle: RefusalThrottle) -> None:
         self.controller = controller
+        self.throttle = throttle
         self._security, self._secrets = security, secrets
         self._replies: Coalesced[object] = Coalesced(controller.policy.read_interval_s)
         self._reads = 0
@@ -181,6 +184,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         except StopAsyncIteration:
             return
         except ControlError as error:
+            await self.throttle.wait(caller_of(context, self._secrets))
             await context.abort(status_code(error.code), bounded(error.text))
         why = "its connection ended"
         answers = asyncio.create_task(_take_answers(requests, remote))
@@ -251,6 +255,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
             finally:
                 self.controller.subscribers.remove(job.number, subscriber)
         except ControlError as error:
+            await self.throttle.wait(caller_of(context, self._secrets))
             await context.abort(status_code(error.code), bounded(error.text))
 
     @answered
@@ -324,6 +329,10 @@ class ControlService(control_pb2_grpc.ControlServicer):
             invalid_codes=counts.invalid_codes,
             partials=counts.partials,
             partials_again=counts.partials_again,
+            trunks=[
+                pb.TrunkStats(switch=trunk.switch, partials=trunk.partials, partials_again=trunk.partials_again)
+                for trunk in snapshot.trunks(job.number)
+            ],
             slots_waiting=waits.count if waits is not None else 0,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import urllib.parse
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.errors import AdmissionError
@@ -20,6 +19,7 @@ from ..control.registry import Ended
 from ..control.states import MemberState
 from ..control.text import printable
 from ..driver import Limits, Shard
+from .peers import peer_host
 
 # ------------------------------------------------------------------------------------------ from messages
 
@@ -97,14 +97,6 @@ def _address_from(message: pb.Address, peer: str) -> Address:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     return str(address), message.port
-
-
-def peer_host(peer: str) -> str:
-    """The host in gRPC's name of a peer (``ipv4:10.0.0.1:4711``, ``ipv6:%5B::1%5D:4711``); empty if it has none."""
-    scheme, _, rest = urllib.parse.unquote(peer).partition(":")
-    if scheme not in ("ipv4", "ipv6"):
-        return ""  # a Unix socket, for example
-    return rest.rpartition(":")[0].strip("[]").partition("%")[0]
 
 
 # ------------------------------------------------------------------------------------------ to messages

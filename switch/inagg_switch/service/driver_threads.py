@@ -37,6 +37,15 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
+class Trunk:
+    """What a job has sent from a switch to its parent, in datagrams: see `JobCounters`."""
+
+    switch: str
+    partials: int
+    partials_again: int
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchSnapshot:
     """The switch at one moment. ``shards`` in order; ``waits`` by job number, without those that it does not tell.
 
@@ -72,12 +81,20 @@ class SwitchSnapshot:
             (sum(shard.jobs[number].results for shard in shards if number in shard.jobs) for shards in leaves),
             default=0,
         )
-        for shards in self.below.values():
-            for shard in shards:
-                if (counts := shard.jobs.get(number)) is not None:
-                    total.partials += counts.partials
-                    total.partials_again += counts.partials_again
+        for trunk in self.trunks(number):
+            total.partials += trunk.partials
+            total.partials_again += trunk.partials_again
         return total
+
+    def trunks(self, number: int) -> list[Trunk]:
+        """What a job has sent up from each switch below that knows it."""
+        found = []
+        for name, shards in self.below.items():
+            mine = [shard.jobs[number] for shard in shards if number in shard.jobs]
+            if mine:
+                counts = sum(job.partials for job in mine), sum(job.partials_again for job in mine)
+                found.append(Trunk(name, *counts))
+        return found
 
     def observation(self, number: int, workers: int) -> Observation:
         """What there is to see of a job."""

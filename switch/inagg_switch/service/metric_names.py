@@ -1,6 +1,7 @@
 """The names, help texts and labels of the Prometheus metrics. Counters get `_total` besides; units stand in full.
 
-Labels are bounded: a job is there while it lives, with at most 32 ranks; reasons, states, causes and shards are few.
+Labels are bounded: a job and its ranks are there while it lives; reasons, states, causes and shards are few. ``switch``
+is the name of a switch below; of this one it is empty, which for Prometheus is as if it were not there.
 """
 
 from __future__ import annotations
@@ -11,42 +12,48 @@ from ..control.events import Cause
 
 Help = dict[str, tuple[str, str, tuple[str, ...]]]
 
+OF_SHARD: Final = ("shard", "switch")
+
 SHARD_METRICS: Final[Help] = {
-    "inagg_shard_received_datagrams": ("counter", "Datagrams received.", ("shard",)),
-    "inagg_shard_received_bytes": ("counter", "Bytes received, of UDP payload.", ("shard",)),
+    "inagg_shard_received_datagrams": ("counter", "Datagrams received.", OF_SHARD),
+    "inagg_shard_received_bytes": ("counter", "Bytes received, of UDP payload.", OF_SHARD),
     "inagg_shard_sent_datagrams": (
         "counter",
         "Datagrams sent; one result to n workers counts n, or 1 if it is multicast.",
-        ("shard",),
+        OF_SHARD,
     ),
-    "inagg_shard_sent_bytes": ("counter", "Bytes sent, of UDP payload.", ("shard",)),
+    "inagg_shard_sent_bytes": ("counter", "Bytes sent, of UDP payload.", OF_SHARD),
     "inagg_shard_dropped_datagrams": (
         "counter",
         "Received datagrams that were dropped, by reason (as in error notices; duplicate and stale are what loss "
         "looks like).",
-        ("shard", "reason"),
+        (*OF_SHARD, "reason"),
     ),
-    "inagg_shard_notices": ("counter", "Error notices sent to workers whose datagrams were refused.", ("shard",)),
-    "inagg_shard_send_refused_datagrams": ("counter", "Datagrams that the kernel did not take.", ("shard",)),
+    "inagg_shard_notices": (
+        "counter",
+        "Error notices sent to workers whose datagrams were refused.",
+        OF_SHARD,
+    ),
+    "inagg_shard_send_refused_datagrams": ("counter", "Datagrams that the kernel did not take.", OF_SHARD),
     "inagg_shard_kernel_drops": (
         "counter",
         "Buffers (a datagram, or with UDP_GRO a batch of them) that the kernel dropped as the socket's receive buffer "
         "was full: give it more (net.core.rmem_max), or the switch more shards.",
-        ("shard",),
+        OF_SHARD,
     ),
     "inagg_shard_injected_faults": (
         "counter",
         "Datagrams harmed on purpose (--loss and the like), by what was done to them.",
-        ("shard", "fault"),
+        (*OF_SHARD, "fault"),
     ),
     "inagg_shard_not_captured_datagrams": (
         "counter",
         "Datagrams that were not recorded, since the file of --capture is as large as it may be.",
-        ("shard",),
+        OF_SHARD,
     ),
-    "inagg_shard_cpu_seconds": ("counter", "CPU time of the shard's process, user and system.", ("shard",)),
-    "inagg_shard_slots": ("gauge", "Slots that there are.", ("shard",)),
-    "inagg_shard_slots_leased": ("gauge", "Slots that jobs lease.", ("shard",)),
+    "inagg_shard_cpu_seconds": ("counter", "CPU time of the shard's process, user and system.", OF_SHARD),
+    "inagg_shard_slots": ("gauge", "Slots that there are.", OF_SHARD),
+    "inagg_shard_slots_leased": ("gauge", "Slots that jobs lease.", OF_SHARD),
 }
 
 JOB_METRICS: Final[Help] = {
@@ -64,6 +71,16 @@ JOB_METRICS: Final[Help] = {
     "inagg_job_stale": ("counter", "Contributions dropped since their slot serves a later block.", ("job", "rank")),
     "inagg_job_received_bytes": ("counter", "Bytes received from a worker, of UDP payload.", ("job", "rank")),
     "inagg_job_results": ("counter", "Sums completed and sent to all workers.", ("job",)),
+    "inagg_job_partials": (
+        "counter",
+        "Datagrams of partial sums that a switch below sent up for the first time.",
+        ("job", "switch"),
+    ),
+    "inagg_job_partials_again": (
+        "counter",
+        "Datagrams of partial sums that a switch below sent up again, since a child repeated its contribution.",
+        ("job", "switch"),
+    ),
     "inagg_job_invalid_codes": ("counter", "Lanes whose code names no level; they count as zero.", ("job",)),
     "inagg_job_slots_leased": ("gauge", "Slots that the job leases, over all shards.", ("job",)),
     "inagg_job_slots_waiting": ("gauge", "Slots with an incomplete sum.", ("job",)),

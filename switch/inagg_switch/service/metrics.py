@@ -7,19 +7,19 @@ A scrape runs in a thread of its own. It reads the last snapshot that the contro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..control.events import Cause
+from ..control.events import ROOT, Cause
 from ..control.states import JobState, MemberState
-from ..driver import JobCounters
+from ..driver import Counters, JobCounters
 from ..p4 import TARGETS
 from .controller import Controller
-from .driver_threads import SwitchSnapshot, Waits
+from .driver_threads import SwitchSnapshot, Trunk, Waits
 from .metric_names import ENDS, METRICS
 
 SNAPSHOT_S: Final = 5.0
@@ -37,6 +37,7 @@ class JobSnapshot:
     slots: int
     members: tuple[tuple[int, MemberState, float], ...]
     counters: JobCounters | None
+    trunks: tuple[Trunk, ...]
     waits: Waits | None
     """None: the switch does not tell."""
 
@@ -51,8 +52,8 @@ class Snapshot:
     snapshot_age_s: float
     slots_quarantined: int
     ended: dict[Cause, int]
-    shards: tuple[tuple[int, int], ...]
-    """Slots, and slots leased."""
+    shards: dict[str, tuple[tuple[int, int], ...]]
+    """Slots, and slots leased, by switch."""
     elsewhere: bool
     """Whether the switch runs elsewhere, so that nothing is known of its processes and sockets."""
     switch: SwitchSnapshot | None
@@ -62,6 +63,7 @@ class Snapshot:
 def take(controller: Controller) -> Snapshot:
     """A snapshot. On the controller's event loop; copies references and small tuples only."""
     now, snapshot, registry = controller.now(), controller.last_snapshot, controller.registry
+    leased = [buddies.slots_leased for buddies in registry.pool.shards]
     jobs = tuple(
         JobSnapshot(
             name=job.name,
@@ -71,6 +73,7 @@ def take(controller: Controller) -> Snapshot:
             slots=sum(lease.slots for lease in job.leases),
             members=tuple((member.rank, member.state, member.silent_s(now)) for member in job.roster),
             counters=snapshot.job(job.number, job.spec.workers) if snapshot is not None and job.ran else None,
+            trunks=tuple(snapshot.trunks(job.number)) if snapshot is not None else (),
             waits=snapshot.waits.get(job.number, None if job.ran else Waits(0, ())) if snapshot is not None else None,
         )
         for job in registry.jobs()
@@ -82,10 +85,10 @@ def take(controller: Controller) -> Snapshot:
         snapshot_age_s=now - snapshot.at if snapshot is not None else 0.0,
         slots_quarantined=registry.slots_quarantined(),
         ended=dict(registry.ended_by_cause),
-        shards=tuple(
-            (shard.slots, buddies.slots_leased)
-            for shard, buddies in zip(registry.shards, registry.pool.shards, strict=True)
-        ),
+        shards={
+            name: tuple((shard.slots, used) for shard, used in zip(registry.topology.shards(name), leased, strict=True))
+            for name in (ROOT, *registry.topology.switches)
+        },
         elsewhere=controller.driver.name in TARGETS,
         switch=snapshot,
         jobs=jobs,
@@ -122,37 +125,39 @@ def families(snapshot: Snapshot) -> Iterable[Metric]:
         out.add("inagg_jobs", sum(job.state is state for job in snapshot.jobs), state.name.lower())
     for cause in ENDS:
         out.add("inagg_jobs_ended", snapshot.ended.get(cause, 0), cause.name.lower())
-    for shard, (slots, leased) in enumerate(snapshot.shards):
-        out.add("inagg_shard_slots", slots, shard)
-        out.add("inagg_shard_slots_leased", leased, shard)
+    for name, shards in snapshot.shards.items():
+        for shard, (slots, leased) in enumerate(shards):
+            out.add("inagg_shard_slots", slots, shard, name)
+            out.add("inagg_shard_slots_leased", leased, shard, name)
     if snapshot.switch is not None:
-        _add_shards(out, snapshot.switch)
-        if not snapshot.elsewhere:
-            _add_processes(out, snapshot.switch)
+        for name, counted in ((ROOT, snapshot.switch.shards), *snapshot.switch.below.items()):
+            _add_shards(out, name, counted)
+            if name != ROOT or not snapshot.elsewhere:
+                _add_processes(out, name, counted)
     for job in snapshot.jobs:
         _add_job(out, job)
     return out
 
 
-def _add_shards(out: _Families, snapshot: SwitchSnapshot) -> None:
-    for shard, counters in enumerate(snapshot.shards):
-        out.add("inagg_shard_received_datagrams", counters.datagrams_in, shard)
-        out.add("inagg_shard_received_bytes", counters.bytes_in, shard)
-        out.add("inagg_shard_sent_datagrams", counters.datagrams_out, shard)
-        out.add("inagg_shard_sent_bytes", counters.bytes_out, shard)
+def _add_shards(out: _Families, switch: str, shards: Sequence[Counters]) -> None:
+    for shard, counters in enumerate(shards):
+        out.add("inagg_shard_received_datagrams", counters.datagrams_in, shard, switch)
+        out.add("inagg_shard_received_bytes", counters.bytes_in, shard, switch)
+        out.add("inagg_shard_sent_datagrams", counters.datagrams_out, shard, switch)
+        out.add("inagg_shard_sent_bytes", counters.bytes_out, shard, switch)
         for reason, count in counters.drops.items():
-            out.add("inagg_shard_dropped_datagrams", count, shard, reason.label)
-        out.add("inagg_shard_notices", counters.notices, shard)
+            out.add("inagg_shard_dropped_datagrams", count, shard, switch, reason.label)
+        out.add("inagg_shard_notices", counters.notices, shard, switch)
 
 
-def _add_processes(out: _Families, snapshot: SwitchSnapshot) -> None:
-    for shard, counters in enumerate(snapshot.shards):
-        out.add("inagg_shard_send_refused_datagrams", counters.send_refused, shard)
-        out.add("inagg_shard_kernel_drops", counters.kernel_drops, shard)
+def _add_processes(out: _Families, switch: str, shards: Sequence[Counters]) -> None:
+    for shard, counters in enumerate(shards):
+        out.add("inagg_shard_send_refused_datagrams", counters.send_refused, shard, switch)
+        out.add("inagg_shard_kernel_drops", counters.kernel_drops, shard, switch)
         for fault, count in counters.faults.items():
-            out.add("inagg_shard_injected_faults", count, shard, fault)
-        out.add("inagg_shard_cpu_seconds", counters.cpu_s, shard)
-        out.add("inagg_shard_not_captured_datagrams", counters.not_captured, shard)
+            out.add("inagg_shard_injected_faults", count, shard, switch, fault)
+        out.add("inagg_shard_cpu_seconds", counters.cpu_s, shard, switch)
+        out.add("inagg_shard_not_captured_datagrams", counters.not_captured, shard, switch)
 
 
 def _add_job(out: _Families, job: JobSnapshot) -> None:
@@ -168,6 +173,9 @@ def _add_job(out: _Families, job: JobSnapshot) -> None:
     out.add("inagg_job_members", job.workers - len(job.members), job.name, "missing")
     for rank, _, silent_s in job.members:
         out.add("inagg_job_heartbeat_age_seconds", silent_s, job.name, rank)
+    for trunk in job.trunks:
+        out.add("inagg_job_partials", trunk.partials, job.name, trunk.switch)
+        out.add("inagg_job_partials_again", trunk.partials_again, job.name, trunk.switch)
     if job.counters is not None:
         out.add("inagg_job_results", job.counters.results, job.name)
         out.add("inagg_job_invalid_codes", job.counters.invalid_codes, job.name)

@@ -15,6 +15,9 @@ import grpc.aio
 
 from inagg_proto import SECRET_METADATA, bearer
 
+from .peers import peer_host
+from .refusal_throttle import RefusalThrottle
+
 OPEN_SERVICES: Final = ("grpc.health.v1.", "grpc.reflection.")
 """Services that want no secret: they tell nothing of jobs. Mutual TLS closes them too."""
 
@@ -207,8 +210,8 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # generic in its type st
 class SecretInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not generic at run time
     """Refuses calls that do not bring the shared secret, but for those of `OPEN_SERVICES`."""
 
-    def __init__(self, secrets: Secrets) -> None:
-        self._secrets = secrets
+    def __init__(self, secrets: Secrets, throttle: RefusalThrottle) -> None:
+        self._secrets, self._throttle = secrets, throttle
 
     async def intercept_service(
         self,
@@ -221,10 +224,17 @@ class SecretInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         metadata = handler_call_details.invocation_metadata or ()
         given = [value for key, value in metadata if key == SECRET_METADATA]
         if not given:
-            return _refusal("this switch wants a shared secret: give the one that it was started with")
+            return self._refusal("this switch wants a shared secret: give the one that it was started with")
         if not all([self._secrets.who(_bytes(value)) is not None for value in given]):
-            return _refusal("the shared secret is wrong: give the one that this switch was started with")
+            return self._refusal("the shared secret is wrong: give the one that this switch was started with")
         return await continuation(handler_call_details)
+
+    def _refusal(self, text: str) -> Handler:
+        async def refuse(_request: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            await self._throttle.wait(caller_of(context, self._secrets))
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, text)
+
+        return grpc.unary_unary_rpc_method_handler(refuse)
 
 
 def principal_of(context: grpc.aio.ServicerContext[Any, Any], secrets: Secrets) -> str:
@@ -236,12 +246,11 @@ def principal_of(context: grpc.aio.ServicerContext[Any, Any], secrets: Secrets) 
     return next(iter(context.auth_context().get("x509_common_name", ())), b"").decode(errors="replace")
 
 
+def caller_of(context: grpc.aio.ServicerContext[Any, Any], secrets: Secrets) -> str:
+    """Whose refusals are counted together: a principal's; of who has no name, those of the host that he calls from
+    (where a switch below passes calls on, that of the switch)."""
+    return principal_of(context, secrets) or peer_host(context.peer())
+
+
 def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
-
-
-def _refusal(text: str) -> Handler:
-    async def refuse(_request: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, text)
-
-    return grpc.unary_unary_rpc_method_handler(refuse)

@@ -22,6 +22,7 @@ from .controller import Controller
 from .descriptors import connections_max
 from .messages import MalformedInterceptor
 from .passing_on import PassingOn
+from .refusal_throttle import RefusalThrottle
 from .security import SecretInterceptor, Secrets, Security
 from .uplink_agent import UplinkAgent
 
@@ -74,6 +75,7 @@ class GrpcServer:
         self.security.check_address(address)
         self.address = address
         self.secrets = Secrets({})
+        self._throttle = RefusalThrottle()
         self._reloads, self._reloads_seen = 0, 0
         self._policy = policy or Policy()
         self._server: grpc.aio.Server | None = None
@@ -84,7 +86,7 @@ class GrpcServer:
         interceptors: list[grpc.aio.ServerInterceptor] = [MalformedInterceptor()]  # type: ignore[type-arg]
         self.secrets = self.security.secrets()
         if self.secrets.by_name:
-            interceptors.insert(0, SecretInterceptor(self.secrets))
+            interceptors.insert(0, SecretInterceptor(self.secrets, self._throttle))
         server = grpc.aio.server(
             interceptors=interceptors,
             options=(*OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max(CONNECTIONS_MAX))),
@@ -164,7 +166,7 @@ class ControlServer(GrpcServer):
         """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
         server = self._open()
         self.controller = Controller(self._driver, self._policy, self._clock, self.set_health)
-        self._service = ControlService(self.controller, self.security, self.secrets)
+        self._service = ControlService(self.controller, self.security, self.secrets, self._throttle)
         control_pb2_grpc.add_ControlServicer_to_server(self._service, server)
         await self.controller.start()
         await self.set_health(True)

@@ -22,6 +22,7 @@ from inagg_wire.errors import AdmissionError
 from ..driver import Driver, DriverError
 from .access import Access
 from .driver_threads import DriverThreads
+from .tls_trouble import tls_trouble
 from .tree_messages import binding_from, hello_message, look_message
 
 RETRY_S: Final = 1.0
@@ -34,8 +35,10 @@ KEEPALIVE: Final = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 """A parent that vanished is noticed in eight seconds, and one that is back in one."""
-FINAL: Final = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
-"""What does not get better by waiting, if it comes before anything else."""
+SECRET: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+"""What is a matter of the secret."""
+FINAL: Final = (*SECRET, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED)
+"""What does not get better by waiting, for a switch that was never attached."""
 
 log = structlog.get_logger("inagg.tree")
 
@@ -61,6 +64,8 @@ class UplinkAgent:
         self.name, self.parent = name, parent
         self.attached = asyncio.Event()
         """Whether the stream stands."""
+        self._ever = False
+        """Whether it has ever stood."""
         self._driver, self._access = driver, access
         self._threads = DriverThreads(driver, time.monotonic)
         self.channel = access.aio_channel(parent, KEEPALIVE)
@@ -70,25 +75,36 @@ class UplinkAgent:
         self._restarted.set()
 
     async def run(self) -> None:
-        """For as long as the switch serves. Raises `UplinkError` if the parent refuses it at once."""
-        first = True
+        """For as long as the switch serves. Raises `UplinkError` if the parent refuses it before it was attached."""
+        told: object = None
         while True:
+            kind: object = None
             try:
                 await self._restarted.wait()
                 await self._drop_all()
                 await self._serve()
                 why = "the parent has ended the stream"
             except grpc.aio.AioRpcError as error:
-                why = f"{error.code().name}: {error.details()}"
-                if first and error.code() in FINAL:
-                    raise UplinkError(f"{self.parent} refuses this switch: {error.details()}") from None
+                why, kind = f"{error.code().name}: {error.details()}", error.code()
+                if not self._ever:
+                    await self._refused(error)
             except (DriverError, OSError) as error:
-                why = str(error)
-            if self.attached.is_set() or first:
+                why = kind = str(error)
+            if self.attached.is_set() or kind != told:  # once for each reason: a parent may be away for long
                 log.warning("parent_lost", parent=self.parent, why=why, then="trying again until it is back")
-            first = False
+            told = kind
             self.attached.clear()
             await asyncio.sleep(RETRY_S)
+
+    async def _refused(self, error: grpc.aio.AioRpcError) -> None:
+        """Raises `UplinkError` if waiting does not help."""
+        if error.code() in FINAL:
+            secret = " (INAGG_SECRET of this switch)" if error.code() in SECRET else ""
+            raise UplinkError(f"{self.parent} refuses this switch: {error.details()}{secret}") from None
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            trouble = await asyncio.to_thread(tls_trouble, self.parent, self._access)
+            if trouble is not None:
+                raise UplinkError(f"cannot reach {self.parent}: {trouble}") from None
 
     async def restart(self, shard: int) -> None:
         """Start a shard again that has died: the stream ends, so that all its jobs get new epochs, and begins anew."""
@@ -120,6 +136,7 @@ class UplinkAgent:
             async for order in call:
                 if order.HasField("attached"):
                     log.info("attached", parent=self.parent, name=self.name)
+                    self._ever = True
                     self.attached.set()
                     continue
                 answer = await self._answer(order)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -134,6 +136,7 @@ class _ShardProcess:
         self._index = index
         self._serves = False
         self._number = 0
+        self._reaping = threading.Lock()
         self._pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(
             target=serve, args=(config, index, theirs), name=f"inagg-shard-{index}", daemon=True
@@ -189,18 +192,27 @@ class _ShardProcess:
             raise DriverError(f"shard {self._index}: {message}") from message
         return message
 
+    def _reap(self) -> None:
+        """Wait for the end of the process. Of two threads that do so at the same time, one finds it gone before the
+        other has noted its exit code (`multiprocessing` takes that for a process that lives): so one by one."""
+        if wait([self._process.sentinel], STOP_S):
+            with self._reaping:
+                self._process.join(STOP_S)
+
     def _dead(self) -> DriverError:
-        self._process.join(STOP_S)
+        self._reap()
         return DriverError(f"shard {self._index} has died ({self._exit_text()})")
 
     def wait_for_death(self) -> str:
         """What became of the process, which has closed all that it had."""
-        self._process.join(STOP_S)
+        self._reap()
         return self.death() or f"shard {self._index} serves no more"
 
     def death(self) -> str | None:
         """What became of the process, if it has ended; None if it lives."""
-        return None if self._process.is_alive() else f"shard {self._index} has died ({self._exit_text()})"
+        with self._reaping:
+            lives = self._process.is_alive()
+        return None if lives else f"shard {self._index} has died ({self._exit_text()})"
 
     def _exit_text(self) -> str:
         code = self._process.exitcode

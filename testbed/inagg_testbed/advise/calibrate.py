@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from inagg_wire.formats import FORMATS, job_format
+from inagg_wire.formats import job_format
 
 from .. import cache
 from ..profiles.compute import nothing
 from .model import Costs, Sample, fit_costs
+from .racks import FLAT_FORMATS
 from .wire import GLOO
 
 Network = Literal["loopback", "veth"]
@@ -26,7 +27,7 @@ on each worker: gradients of a real step are in no cache when their turn comes."
 KERNEL_ELEMENTS = 1 << 22
 BATCH_DATAGRAMS = 44
 """What the engine gives to a kernel at a time."""
-SYSTEMS = (GLOO, *FORMATS)
+SYSTEMS = (GLOO, *FLAT_FORMATS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def measure_kernels(progress: Callable[[str], None] = lambda _: None) -> dict[st
     from ..bench.kernels import measure_all
 
     found: dict[str, float] = {}
-    for name in FORMATS:
+    for name in FLAT_FORMATS:
         progress(f"calibrating: kernels of {name}")
         rates = measure_all(
             [job_format(name)], [FloatType.FLOAT32], workers=4, elements=KERNEL_ELEMENTS,

@@ -18,6 +18,9 @@ from inagg_wire.formats import CHILDREN_MAX, FORMATS
 from ..bench.step_command import LinkRate, compute_of, compute_options
 from ..profiles import NAMES
 from ..report.option import report_option
+from ..testbed.options import check_place
+from .place import Place, rate_of
+from .racks import for_trees_only
 
 if TYPE_CHECKING:
     from .calibrate import Calibration, Network
@@ -32,7 +35,15 @@ PLACEMENTS = ("own-machines", "one-machine")
 @click.command()
 @click.option("--model", default="resnet50", show_default=True, type=click.Choice(NAMES), help="What is trained.")
 @click.option("--link", default="1gbit", show_default=True, type=LinkRate(), help="The network of each worker.")
-@click.option("--workers", default=8, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="How many.")
+@click.option("--workers", default=8, show_default=True, type=click.IntRange(2, CHILDREN_MAX**2), help="How many.")
+@click.option(
+    "--racks",
+    default=0,
+    type=click.IntRange(0, CHILDREN_MAX),
+    metavar="N",
+    help="The workers stand in N racks: predict for one switch behind them, and for a switch in each (a tree).",
+)
+@click.option("--trunk", type=LinkRate(), help="The network of each rack.  [default: as --link]")
 @click.option(
     "--format", "formats", multiple=True, type=click.Choice(list(FORMATS)), help="Only these formats (repeatable)."
 )
@@ -52,9 +63,9 @@ PLACEMENTS = ("own-machines", "one-machine")
 @report_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def advise(
-    model: str, link: str, workers: int, formats: Sequence[str], batch: int | None, compute_ms: float | None,
-    compute_rate: float | None, placement: str, calibrate: bool, as_check: bool, steps: int, report: Path | None,
-    as_json: bool,
+    model: str, link: str, workers: int, racks: int, trunk: str | None, formats: Sequence[str], batch: int | None,
+    compute_ms: float | None, compute_rate: float | None, placement: str, calibrate: bool, as_check: bool, steps: int,
+    report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Predict the time of a training step with Gloo and through a switch, and say whether it would help.
 
@@ -65,15 +76,19 @@ def advise(
     """
     if report is not None and not as_check:
         raise click.UsageError("--report goes with --check")
+    check_place(workers, link, racks, trunk, "soft")
+    if racks and as_check:
+        raise click.UsageError("--racks is for predictions, not for --check")
+    if not racks and (again := next(filter(for_trees_only, formats), None)):
+        raise click.UsageError(f"--format {again} is for --racks: it differs between switches alone")
+    place = Place(link, workers, racks, trunk or link, placement)
     console = Console(stderr=True)
     with console.status("") as status:
         constants = _calibration(calibrate, status.update)
         if as_check:
             found = _check(constants, steps, status.update, as_json)
         else:
-            predictions = _predict(
-                constants, compute_of(model, batch, compute_ms, compute_rate), link, workers, formats, placement
-            )
+            predictions = _predict(constants, compute_of(model, batch, compute_ms, compute_rate), place, formats)
     if as_check:
         if not as_json:
             Console().print(check_table(found))
@@ -84,7 +99,7 @@ def advise(
 
             click.echo(f"report: {check_report(report, found, verdict(found))}", err=as_json)
         return
-    _show(predictions, constants, model, link, workers, placement, as_json)
+    _show(predictions, constants, model, place, as_json)
 
 
 def _calibration(again: bool, progress: Callable[[str], None]) -> Calibration:
@@ -113,36 +128,40 @@ def _check(constants: Calibration, steps: int, progress: Callable[[str], None], 
 
 
 def _predict(
-    constants: Calibration, compute: Any, link: str, workers: int, formats: Sequence[str], placement: str
+    constants: Calibration, compute: Any, place: Place, formats: Sequence[str]
 ) -> tuple[Any, list[Prediction]]:
-    from ..topology import LinkSpec
     from .predict import predict
 
-    where: Any = placement
-    rate = LinkSpec.parse(link).rate_bits_per_s
-    return compute, predict(compute, constants.costs(), formats or list(FORMATS), workers, rate, where)
+    names = formats or [name for name in FORMATS if place.racks or not for_trees_only(name)]
+    where: Any = place.placement
+    try:
+        found = predict(compute, constants.costs(), names, place.workers, rate_of(place.link), where, place.of_model())
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    return compute, found
 
 
-def _show(
-    found: tuple[Any, list[Prediction]], constants: Calibration, model: str, link: str, workers: int, placement: str,
-    as_json: bool,
-) -> None:  # fmt: skip
+def _show(found: tuple[Any, list[Prediction]], constants: Calibration, model: str, place: Place, as_json: bool) -> None:
     from .predict import advice
+    from .tree_advice import tree_advice
 
     compute, predictions = found
-    sentences = advice(predictions)
+    sentences, racks = advice(predictions), place.of_model()
+    if racks is not None:
+        sentences += tree_advice(predictions, place.workers, racks)
     if as_json:
-        about = {"model": model, "link": link, "workers": workers, "placement": placement}
-        about |= {"compute": compute.source, "compute_s": compute.seconds, "calibrated": constants.date}
+        about = {"model": model} | place.about() | {"compute": compute.source, "compute_s": compute.seconds}
+        about |= {"calibrated": constants.date}
         for prediction in predictions:
             times = asdict(prediction.time)
             line = {"system": prediction.system, "limit": prediction.limit, "reduction": prediction.reduction}
+            line |= {"tree": prediction.tree} if racks is not None else {}
             click.echo(json.dumps({"bench": "advise"} | about | line | times))
         click.echo(json.dumps({"bench": "advise"} | about | {"advice": sentences}))
         return
-    Console().print(prediction_table(predictions, f"{model}, {workers} workers, {link}: predicted"))
+    Console().print(prediction_table(predictions, f"{model}, {place.words()}: predicted"))
     click.echo(f"computation: {compute.seconds * 1e3:,.0f} ms a step, {compute.source}")
-    click.echo(f"constants: measured {constants.date} over {constants.network}; {placement.replace('-', ' ')}")
+    click.echo(f"constants: measured {constants.date} over {constants.network}; {place.placement.replace('-', ' ')}")
     _warn(constants.foreign_load)
     click.echo("\n" + "\n".join(click.wrap_text(sentence, 78) for sentence in sentences))
 
@@ -161,7 +180,7 @@ def prediction_table(predictions: Sequence[Prediction], title: str) -> Table:
         table.add_column(name, justify="left" if name in ("system", "limit") else "right")
     for p in predictions:
         table.add_row(
-            "Gloo, float32" if p.system == "gloo" else p.system,
+            "Gloo, float32" if p.system == "gloo" else p.name,
             f"{p.time.step_s * 1e3:,.0f}",
             f"{p.time.communication_s * 1e3:,.0f}",
             f"{p.time.exposed_s * 1e3:,.0f}",

@@ -29,7 +29,7 @@ from .wire import GLOO, bytes_per_element
 
 Placement = Literal["one-machine", "own-machines"]
 """All on this machine; or a machine like this one for each worker and the switch."""
-Limit = Literal["latency", "link", "CPU", "switch CPU"]
+Limit = Literal["latency", "link", "trunk", "CPU", "switch CPU"]
 
 
 LARGE = 1 << 23
@@ -82,23 +82,29 @@ class Costs:
     sharpness: float = math.inf
     """The exponent p above."""
 
-    def cost(self, workers: int, bits_per_s: float, placement: Placement = "one-machine") -> Cost:
-        """Of an all-reduce between ``workers``; ``bits_per_s`` 0: a link without a rate."""
+    def cost(
+        self, workers: int, bits_per_s: float, placement: Placement = "one-machine", *, trunk_s: float = 0.0
+    ) -> Cost:
+        """Of an all-reduce between ``workers``; ``bits_per_s`` 0: a link without a rate. ``trunk_s``: seconds for an
+        element on the trunk of a rack, if there are racks (`advise.racks`)."""
         wire = bytes_per_element(self.system, workers) * 8 / bits_per_s if bits_per_s else 0.0
-        rates: dict[Limit, float]
+        rates: dict[Limit, float] = {"link": wire, "trunk": trunk_s}
         if placement == "one-machine":
-            alpha, rates = self.alpha.at(workers), {"link": wire, "CPU": self.beta.at(workers)}
-            large_s = norm((wire, self.large.at(workers)), self.sharpness)
+            # All links work at the same time, whatever the processors do: the slowest one counts.
+            links, cpu = max(wire, trunk_s), self.beta.at(workers)
+            rates["CPU"] = cpu
+            alpha = self.alpha.at(workers)
+            element_s = norm((links, cpu), self.sharpness)
+            large_s = norm((links, self.large.at(workers)), self.sharpness)
         else:
             # Gloo's ring has 2 (n - 1) steps one after another; between two workers nothing waits for a core.
             alpha = self.alpha.at(2) * (workers - 1 if self.system == GLOO else 1)
-            rates = {"link": wire, "CPU": self.worker.at(workers), "switch CPU": self.switch.at(workers)}
-            large_s = max(rates.values())
+            rates |= {"CPU": self.worker.at(workers), "switch CPU": self.switch.at(workers)}
+            # The exponent is that of cores which links and all processes share; a pipeline of machines is as fast as
+            # its slowest part.
+            element_s = large_s = max(rates.values())
         limit = max(rates, key=lambda name: rates[name])
-        # The exponent is that of cores which links and all processes share; a pipeline of machines is as fast as its
-        # slowest part.
-        exponent = self.sharpness if placement == "one-machine" else math.inf
-        return Cost(alpha, norm(tuple(rates.values()), exponent), large_s, limit)
+        return Cost(alpha, element_s, large_s, limit)
 
 
 def norm(values: Sequence[float], exponent: float) -> float:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from inagg_wire.formats import CHILDREN_MAX
+
 from ..profiles.compute import Compute
-from .model import Costs, Limit, Placement
+from .model import Cost, Costs, Limit, Placement
+from .racks import Racks, flat_cost, for_trees_only, tree_cost
 from .step import StepTime, step_time
 from .wire import GLOO
 
@@ -25,23 +28,37 @@ class Prediction:
     limit: Limit
     reduction: float | None
     """How much less time than with Gloo, 0 to 1, negative if more; None for Gloo itself."""
+    tree: bool = False
+    """Through a switch in each rack, not one behind them."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.system} (tree)" if self.tree else self.system
 
 
 def predict(
     compute: Compute, costs: Mapping[str, Costs], systems: Sequence[str], workers: int, bits_per_s: float,
-    placement: Placement,
+    placement: Placement, racks: Racks | None = None,
 ) -> list[Prediction]:  # fmt: skip
     """Predictions for Gloo, first, and for ``systems``. ``bits_per_s``: of each worker's link; 0: without a rate.
 
-    Raises KeyError for a system without constants.
+    With ``racks`` through one switch behind the trunks, where one can serve so many workers, and through a tree.
+    Raises KeyError for a system without constants, ValueError for a format that has no blocks for a tree.
     """
     found: list[Prediction] = []
-    for system in (GLOO, *(s for s in systems if s != GLOO)):
-        cost = costs[system].cost(workers, bits_per_s, placement)
+
+    def add(system: str, cost: Cost, tree: bool = False) -> None:
         time = step_time(compute, cost.seconds)
         largest = max((elements for elements, _ in compute.buckets), default=0)
         reduction = 1 - time.step_s / found[0].time.step_s if found else None
-        found.append(Prediction(system, time, cost.limit_of(largest), reduction))
+        found.append(Prediction(system, time, cost.limit_of(largest), reduction, tree))
+
+    for system in (GLOO, *(s for s in systems if s != GLOO)):
+        if system == GLOO or (workers <= CHILDREN_MAX and not for_trees_only(system)):
+            add(system, flat_cost(costs, system, workers, bits_per_s, placement, racks))
+        if system != GLOO and racks is not None:
+            add(system, tree_cost(costs, system, workers, bits_per_s, placement, racks), tree=True)
     return found
 
 
@@ -62,15 +79,17 @@ def advice(predictions: Sequence[Prediction]) -> list[str]:
     best = min(others, key=lambda p: p.time.step_s)
     assert best.reduction is not None
     if best.reduction < WORTH_IT:
-        return [f"It will not help: {best.system}, the fastest, {_gain(best)}. {_why_not(best)}"]
-    lines = [f"It will help: {best.system} {_gain(best)}."]
-    by_name = {p.system: p for p in others}
+        return [f"It will not help: {best.name}, the fastest, {_gain(best)}. {_why_not(best)}"]
+    lines = [f"It will help: {best.name} {_gain(best)}."]
+    by_name: dict[str, Prediction] = {}
+    for p in sorted(others, key=lambda p: p.time.step_s):
+        by_name.setdefault(p.system, p)
     if DEFAULT in by_name and best.system != DEFAULT:
-        lines.append(f"The default, {DEFAULT}, {_gain(by_name[DEFAULT])}, and its noise is less.")
+        lines.append(f"The default, {by_name[DEFAULT].name}, {_gain(by_name[DEFAULT])}, and its noise is less.")
     exact = by_name.get(EXACT, best)
     if exact is not best and (exact.reduction or 0.0) > WORTH_IT:
-        lines.append(f"Adding in the network alone, without fewer bytes for a number ({EXACT}), {_gain(exact)}.")
-    slower = [p.system for p in others if p.reduction is not None and p.reduction < -SLOWER]
+        lines.append(f"Adding in the network alone, without fewer bytes for a number: {exact.name} {_gain(exact)}.")
+    slower = [p.name for p in others if p.reduction is not None and p.reduction < -SLOWER]
     if slower:
         lines.append(f"Slower than Gloo: {', '.join(slower)}.")
     if best.limit in ("CPU", "switch CPU"):
@@ -91,6 +110,7 @@ def _gain(prediction: Prediction) -> str:
 def _why_not(prediction: Prediction) -> str:
     return {
         "latency": "The tensors are so small that latency counts, not bytes.",
+        "trunk": "The trunks of the racks are the limit with both, and carry no less than with Gloo.",
         "link": "The link is the limit with both, and the format is not smaller than what Gloo sends.",
         "CPU": "The hosts' processors are the limit and not the link, so fewer bytes do not help.",
         "switch CPU": "The switch's processor is the limit: more shards or a hardware switch would help.",

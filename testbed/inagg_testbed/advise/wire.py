@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from inagg_wire.formats import job_format
-from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500, Op, datagram_bytes
+from inagg_wire.formats import JobFormat, job_format
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500, Encoding, Op, datagram_bytes
 
 from ..bench.links import datagram_of
 from ..topology.link import ETHERNET_HEADER_BYTES, HEADER_BYTES
@@ -28,3 +28,28 @@ def bytes_per_element(system: str, workers: int) -> float:
     scale_lanes = fmt.scale_lanes(lanes)
     scales = (datagram_bytes(fmt.encoding(Op.MAX), scale_lanes) + HEADER_BYTES) / scale_lanes / lanes
     return values + scales * (2 if fmt.refined else 1)
+
+
+def trunk_bytes(fmt: JobFormat, workers: int) -> float:
+    """Bytes that the trunk between a leaf and its parent carries for one element in its busier direction, of a job with
+    ``workers`` workers in all: partial sums go up, results come down, a block in `JobFormat.parts` datagrams each.
+
+    Raises ValueError if no block can be cut so that its parts fit datagrams.
+    """
+    lanes = fmt.tree_lanes(workers, fmt.max_lanes(workers, UDP_PAYLOAD_BYTES_1500))
+    parts = fmt.parts(workers, lanes) if lanes else None
+    if parts is None:
+        raise ValueError(f"{fmt.name} has no blocks for a tree of switches with {workers} workers")
+
+    def of_block(encoding: Encoding, op: Op) -> int:
+        return parts * (datagram_bytes(encoding, fmt.lanes_for(op, lanes) // parts) + HEADER_BYTES)
+
+    up, down = (
+        of_block(values, Op.SUM) / lanes
+        + of_block(scales, Op.MAX) / fmt.scale_lanes(lanes) / lanes * (2 if fmt.refined else 1)
+        for values, scales in (
+            (fmt.partial(Op.SUM, workers), fmt.partial(Op.MAX, workers)),
+            (fmt.result_encoding(Op.SUM, workers), fmt.result_encoding(Op.MAX, workers)),
+        )
+    )
+    return max(up, down)

@@ -74,15 +74,20 @@ def allreduce_section(lines: Sequence[dict[str, Any]], text: str) -> Section:
     from . import figures
 
     points = allreduce_points(lines)
-    ratios = {(r["workers"], r["format"], r["elements"]): r["ratio_to_gloo"] for r in lines if "ratio_to_gloo" in r}
+    of_system = {"inagg": "ratio_to_gloo", "inagg-tree": "tree_to_gloo"}
+    ratios = {
+        (system, r["workers"], r["format"], r["elements"]): r[key]
+        for system, key in of_system.items() for r in lines if key in r
+    }  # fmt: skip
     rows = []
     for line in lines:
         if "median_s" in line:
-            ratio = ratios.get((line["workers"], line["format"], line["elements"]))
+            ratio = ratios.get((line["system"], line["workers"], line["format"], line["elements"]))
+            through = f"{figures.THROUGH[line['system']]}, " if line["system"] in figures.THROUGH else ""
             rows.append(
                 [
                     str(line["workers"]),
-                    "Gloo, float32" if line["system"] == "gloo" else line["format"],
+                    "Gloo, float32" if line["system"] == "gloo" else through + line["format"],
                     figures.size_text(4 * line["elements"]),
                     f"{line['median_s'] * 1e3:,.2f}",
                     f"{line['elements_per_s'] / 1e6:,.0f}",

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from inagg_wire.formats import CHILDREN_MAX
+
 from .benches import allreduce_section
 from .history import History, StepBar
 from .page import Grid, Picture, Section, about_here, write
@@ -20,11 +22,11 @@ COLUMNS = ("sums by", "numbers", "accuracy", "loss", "ms a step", "bytes up, a s
 
 
 def demo_report(
-    path: Path, outcomes: Sequence[Mapping[str, Any]], histories: Sequence[History], workers: int,
+    path: Path, outcomes: Sequence[Mapping[str, Any]], histories: Sequence[History], workers: str,
     throughput: Sequence[dict[str, Any]] = (),
 ) -> Path:  # fmt: skip
     """Write it and return where it is. ``outcomes``: the fields of `inagg_testbed.demo.Outcome`, one for each of
-    ``histories``; ``throughput``: lines of `inagg bench allreduce --json`.
+    ``histories``; ``workers``: how many, and where, in words; ``throughput``: lines of `inagg bench allreduce --json`.
 
     Raises ModuleNotFoundError without matplotlib, OSError if the file cannot be written.
     """
@@ -35,8 +37,8 @@ def demo_report(
     sections = [
         Section(
             "The trainings",
-            f"A small CNN on the handwritten digits of scikit-learn, {workers} workers. The order of the data and the "
-            "initial weights are the same; only who sums the gradients differs.",
+            f"A small CNN on the handwritten digits of scikit-learn, {workers}. The order of the data and the "
+            f"initial weights are the same; only who sums the gradients differs.{_tree(outcomes)}",
             Grid(COLUMNS, rows),
             [Picture(figures.curves(histories), "Loss of rank 0 by step, and accuracy on test data after each epoch.")],
         ),
@@ -66,7 +68,8 @@ def demo_report(
         )
         sections.append(Section("The gradients", pictures=[Picture(figures.exponents(seen), caption)]))
     if throughput:
-        text = "All-reduces of random tensors over loopback, all processes on this machine."
+        over = "over loopback" if all("link" not in line for line in throughput) else "over links like those above"
+        text = f"All-reduces of random tensors {over}, all processes on this machine."
         sections.append(allreduce_section(throughput, text))
     data = {"outcomes": list(outcomes), "histories": [asdict(h) for h in histories], "throughput": list(throughput)}
     return write(path, "Gradients summed in the network", about_here("inagg demo"), sections, data)
@@ -84,15 +87,35 @@ def why_no_report(path: Path | None) -> str | None:
     return None
 
 
-def measure_throughput(workers: int, format_: str) -> list[dict[str, Any]]:
-    """A few all-reduces for the report, through the switch and with Gloo: lines of `inagg bench allreduce --json`."""
+def measure_throughput(
+    workers: int, format_: str, link: str | None = None, racks: int = 0, trunk: str | None = None
+) -> list[dict[str, Any]]:
+    """A few all-reduces for the report, through the switch and with Gloo: lines of `inagg bench allreduce --json`.
+
+    With ``racks`` through the tree and through one switch behind the trunks, which serves `CHILDREN_MAX` workers: none
+    for more.
+    """
     from ..bench.allreduce import bench_allreduce
 
+    if racks and workers > CHILDREN_MAX:
+        return []
+    counts = [workers] if racks else sorted({2, workers})
+    place: dict[str, Any] = {"link": link, "racks": racks, "trunk": trunk}
     return [
         line
-        for count in sorted({2, workers})
-        for line in bench_allreduce(count, format_, THROUGHPUT_BYTES, against="gloo", seconds=THROUGHPUT_S)
+        for count in counts
+        for line in bench_allreduce(count, format_, THROUGHPUT_BYTES, against="gloo", seconds=THROUGHPUT_S, **place)
     ]
+
+
+def _tree(outcomes: Sequence[Mapping[str, Any]]) -> str:
+    """What is to be known of a tree of switches, as sentences."""
+    if all(outcome["system"] != "tree" for outcome in outcomes):
+        return ""
+    return (
+        " The workers of each rack send to a switch of their own, a leaf. The switch in the middle adds up the exact "
+        "partial sums of the leaves and makes the result, with the bits that one switch for all workers would give."
+    )
 
 
 def _row(outcome: Mapping[str, Any], name: str) -> list[str]:

@@ -11,10 +11,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .history import Exponents, History, StepBar, Throughput
 
-COLORS = {"soft": "#0b6fb8", "gloo": "#c8641a", "bmv2": "#1d8a5a"}
-NAMES = {"soft": "switch", "gloo": "Gloo", "bmv2": "bmv2"}
-LINES = {"soft": "-", "gloo": "--", "bmv2": ":"}
+COLORS = {"soft": "#0b6fb8", "tree": "#8a4fb0", "gloo": "#c8641a", "bmv2": "#1d8a5a"}
+NAMES = {"soft": "switch", "tree": "tree", "gloo": "Gloo", "bmv2": "bmv2"}
+LINES = {"soft": "-", "tree": "-", "gloo": "--", "bmv2": ":"}
 """Where two lines lie on one another, both can be seen."""
+THROUGH = {"inagg-tree": "tree"}
+"""Of `inagg bench allreduce`, what is not one switch; of the color of its format, with another line."""
 MORE_COLORS = ("#0b6fb8", "#1d8a5a", "#8a4fb0", "#b0425f", "#6b7a00", "#555555")
 PARTS = {
     "forward": "#9db8cc", "backward": "#5f87a6", "communication not hidden": "#c8641a",
@@ -81,9 +83,10 @@ def throughput(points: Sequence[Throughput]) -> bytes:
         for system, format_ in sorted({(p.system, p.format) for p in here}, reverse=True):
             line = sorted((p for p in here if (p.system, p.format) == (system, format_)), key=lambda p: p.elements)
             color = COLORS["gloo"] if system == "gloo" else color_of[format_]
-            label = "Gloo, float32" if system == "gloo" else f"switch, {format_}"
+            label = "Gloo, float32" if system == "gloo" else f"{THROUGH.get(system, 'switch')}, {format_}"
+            style = LINES["gloo"] if system in THROUGH else "-"
             xs, ys = [4 * p.elements for p in line], [p.elements_per_s / 1e6 for p in line]
-            ax.plot(xs, ys, "o-", color=color, label=label)
+            ax.plot(xs, ys, "o", linestyle=style, color=color, label=label)
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(value)))
         ax.set(xlabel="tensor (float32)", title=f"{workers} workers")

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -58,14 +58,7 @@ class Setup:
                 raise click.UsageError(
                     f"--{name} is not for --target {target}: only our software switch harms or records datagrams"
                 )
-        if racks and target != "soft":
-            raise click.UsageError(f"--racks is not for --target {target}: its leaves are software switches")
-        if workers > CHILDREN_MAX * max(1, racks):
-            raise click.UsageError(f"{workers} workers: one switch serves 1 to {CHILDREN_MAX}; put them into --racks")
-        if racks > workers:
-            raise click.UsageError(f"{racks} racks for {workers} workers: each needs one")
-        if trunk is not None and (not racks or link is None):
-            raise click.UsageError("--trunk is for --racks with --link")
+        check_place(workers, link, racks, trunk, target)
         if fault_seed is not None and not wanted:
             raise click.UsageError(
                 "--fault-seed has nothing to seed: give --loss, --duplicate, --reorder or --corrupt too"
@@ -118,17 +111,62 @@ class Setup:
 
     def describe(self) -> str:
         """One line for people."""
-        links = "over loopback" if self.link is None else f"with links of {self.link}"
-        if self.link == UNSHAPED:
-            links = "with unshaped links"
-        if self.racks:
-            links += f", in {self.racks} racks" + (f" behind trunks of {self.trunk}" if self.trunk else "")
-        text = f"{self.workers} workers {links}, target {self.target}"
+        text = f"{self.workers} workers {places(self.link, self.racks, self.trunk)}, target {self.target}"
         text += f", {self.format}" if self.format is not None else ""
         if self.faults:
             shares = ", ".join(f"{name} {share:g}" for name, share in self.faults.items())
             text += f", faults at the switch, each way: {shares} (--fault-seed {self.fault_seed})"
         return text
+
+
+PLACE_OPTIONS: Final = (
+    click.option(
+        "--link",
+        metavar="RATE",
+        help="Give each worker a link of this rate, such as 1gbit or 100mbit, in a network namespace of its "
+        "own (none: unshaped). Needs root.  [default: loopback, no root]",
+    ),
+    click.option(
+        "--racks",
+        default=0,
+        type=click.IntRange(0, RACKS_MAX),
+        metavar="N",
+        help="Put the workers into N racks, each with a switch of its own below the one in the middle.",
+    ),
+    click.option(
+        "--trunk", metavar="RATE", help="Of each rack's way to the switch in the middle.  [default: as --link]"
+    ),
+)
+"""Where workers are: what `check_place` looks at."""
+
+
+def place_options(command: Command) -> Command:
+    """`PLACE_OPTIONS` for a command."""
+    for option in reversed(PLACE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def check_place(workers: int, link: str | None, racks: int, trunk: str | None, target: str) -> None:
+    """Raises click.UsageError for options that do not fit together."""
+    if racks and target != "soft":
+        raise click.UsageError(f"--racks is not for --target {target}: its leaves are software switches")
+    if workers > CHILDREN_MAX * max(1, racks):
+        raise click.UsageError(f"{workers} workers: one switch serves 1 to {CHILDREN_MAX}; put them into --racks")
+    if racks > workers:
+        raise click.UsageError(f"{racks} racks for {workers} workers: each needs one")
+    if trunk is not None and (not racks or link is None):
+        raise click.UsageError("--trunk is for --racks with --link")
+
+
+def places(link: str | None, racks: int, trunk: str | None) -> str:
+    """The same in words."""
+    links = "over loopback" if link is None else f"with links of {link}"
+    if link == UNSHAPED:
+        links = "with unshaped links"
+    if racks:
+        links += f", in {racks} racks" + (f" behind trunks of {trunk}" if trunk else "")
+    return links
 
 
 def setup_options(command: Command) -> Command:
@@ -142,22 +180,7 @@ def setup_options(command: Command) -> Command:
                 type=click.IntRange(1, WORKERS_MAX),
                 help="How many; up to 32 a rack.",
             ),
-            click.option(
-                "--link",
-                metavar="RATE",
-                help="Give each worker a link of this rate, such as 1gbit or 100mbit, in a network namespace of its "
-                "own (none: unshaped). Needs root.  [default: loopback, no root]",
-            ),
-            click.option(
-                "--racks",
-                default=0,
-                type=click.IntRange(0, RACKS_MAX),
-                metavar="N",
-                help="Put the workers into N racks, each with a switch of its own below the one in the middle.",
-            ),
-            click.option(
-                "--trunk", metavar="RATE", help="Of each rack's way to the switch in the middle.  [default: as --link]"
-            ),
+            *PLACE_OPTIONS,
             click.option(
                 "--target",
                 default="soft",

@@ -135,6 +135,29 @@ def test_top_is_no_higher_than_the_terminal_and_counts_what_it_leaves_out(termin
     assert any("more: name one job" in line for line in found) == (height < 80)
 
 
+def a_tree(trunks: int) -> Rates:
+    """A job behind so many trunks."""
+    each = [pb.TrunkStats(switch=f"rack{i}", partials=123_456_789, partials_again=42) for i in range(trunks)]
+    return rates(stats(0, [job_stats()]), stats(2, [job_stats(trunks=each)], [shard_stats()]))
+
+
+def test_top_shows_what_a_job_sends_over_each_trunk(terminal: Console) -> None:
+    found = printed(terminal, tables(a_tree(2), "127.0.0.1:47100"))
+    (row,) = [line.split() for line in found if "rack1" in line]
+    assert row == ["train", "rack1", "61.7M", "21.0", "123M", "42"]
+
+
+@pytest.mark.parametrize("height", [24, 30, 80])
+def test_trunks_are_no_higher_than_the_terminal_and_what_is_left_out_is_counted(terminal: Console, height: int) -> None:
+    found = printed(terminal, tables(a_tree(32), "127.0.0.1:47100", height))
+    assert len(found) <= height
+    assert any("more: name one job" in line and "trunk" in line for line in found) == (height < 80)
+
+
+def test_where_there_is_no_tree_top_has_no_trunks(terminal: Console) -> None:
+    assert "TRUNK" not in "\n".join(printed(terminal, tables(a_look(), "127.0.0.1:47100")))
+
+
 def test_top_in_a_pipe_leaves_nothing_out(pipe: Console) -> None:
     found = printed(pipe, tables(a_look(jobs=10), "127.0.0.1:47100"))
     assert sum("train" in line for line in found) == 9 * 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.switch.cli.messages import job_stats, shard_stats, stats
 
+from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.cli.rates import rates
 
 
@@ -42,6 +43,16 @@ def test_the_first_look_and_one_at_another_run_of_the_switch_have_no_rates() -> 
         assert snapshot.jobs[0].results == 0
         assert snapshot.shards[0].datagrams_in == 0
         assert list(snapshot.drops) == [("stale", 1, 0.0)]
+
+
+def test_a_trunk_has_rates_by_its_name_and_one_that_began_anew_does_not_go_backwards() -> None:
+    def look(at_s: float, **partials: int) -> pb.StatsResponse:
+        trunks = [pb.TrunkStats(switch=name, partials=count, partials_again=1) for name, count in partials.items()]
+        return stats(at_s, [job_stats(trunks=trunks)])
+
+    (job,) = rates(look(0, rack0=10, rack1=100), look(2, rack1=30, rack0=50)).jobs
+    found = [(trunk.now.switch, trunk.partials, trunk.partials_again) for trunk in job.trunks]
+    assert found == [("rack1", 15, 0), ("rack0", 20, 0)]
 
 
 def test_drops_are_summed_over_the_shards_the_most_frequent_first() -> None:

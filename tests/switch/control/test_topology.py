@@ -38,7 +38,6 @@ def make(*switches: AttachedSwitch, trees: bool = True) -> Topology:
     [
         (switch("a"), "another of that name is there"),
         (switch("a b"), "letters, digits and any of"),
-        (switch("c", "nobody"), "its parent 'nobody' is not there"),
         (switch("c", "ab"), "at most 3 levels"),
         (switch("c", slots=512), "start it with --slots 1024"),
         (switch("c", shards=2), "it has 2 shards, and the root 1: start it with --shards 1"),
@@ -51,6 +50,13 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(new: AttachedSwitch, w
         topology.attach(new)
     assert caught.value.code is Code.FAILED_PRECONDITION
     assert topology.switches == before
+
+
+def test_a_switch_whose_parent_is_not_there_yet_may_try_again() -> None:
+    topology = make(switch("a"))
+    with pytest.raises(ControlError, match="its parent 'nobody' is not there: try again") as caught:
+        topology.attach(switch("c", "nobody"))
+    assert caught.value.code is Code.UNAVAILABLE
 
 
 def test_a_switch_has_thirty_two_below_it_and_no_more() -> None:

@@ -109,6 +109,21 @@ def test_a_shard_that_dies_is_started_again_and_the_job_goes_on_with_the_same_bi
     assert not any(alive(e["pid"]) for e in switch.events("shard_restarted"))
 
 
+def test_data_planes_come_before_calls_where_processors_are_scarce_also_when_started_again(
+    start: Callable[..., Switch],
+) -> None:
+    switch = start()
+
+    def nice(pid: int) -> int:
+        return os.getpriority(os.PRIO_PROCESS, pid)
+
+    own = nice(0)
+    assert (nice(switch.process.pid), nice(switch.shard_pids[0])) == (own + 5, own)
+    os.kill(switch.shard_pids[0], signal.SIGKILL)
+    until(lambda: switch.events("shard_restarted"))
+    assert nice(switch.events("shard_restarted")[0]["pid"]) == own
+
+
 def test_a_switch_whose_shards_die_again_and_again_ends_with_status_1_and_says_why(
     start: Callable[..., Switch],
 ) -> None:

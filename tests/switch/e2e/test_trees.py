@@ -228,6 +228,7 @@ def test_top_and_why_show_the_tree(root: SwitchProcess, racks: list[SwitchProces
         running.result(PATIENCE_S)
     assert "2 below it" in top
     assert all(name in top for name in ("rack0", "rack1"))
+    assert "TRUNK OF" in top
     assert "miss rank 1 at switch 'rack1'" in " ".join(why.split())
     assert "0 active at rack0, 1 active at rack1" in " ".join(jobs.split())
 
@@ -241,6 +242,9 @@ def test_what_a_leaf_is_asked_is_answered_from_above(root: SwitchProcess, racks:
             (stats,) = client.stats("asked").jobs
             assert stats.workers[0].contributions > 0
             assert stats.results >= stats.workers[0].contributions
+            (trunk,) = stats.trunks
+            assert (trunk.switch, trunk.partials) == ("rack1", stats.partials)
+            assert trunk.partials >= stats.results
             assert client.why("asked").text
             assert client.healthy()
             with pytest.raises(ControlCallError, match="this switch has no job 'nobody'"):

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.switch.service.certificates import Authority
 from tests.switch.service.serving import Serving, job_spec
 
+from inagg_switch.control.events import ROOT
+from inagg_switch.control.topology import AttachedSwitch
 from inagg_switch.driver import JobCounters, SlotWait
 from inagg_switch.service import metrics_server
 from inagg_switch.service.metric_names import METRICS
@@ -41,6 +44,11 @@ def metrics(serving: Serving, address: str = "127.0.0.1:0", security: Security |
         yield server.url
     finally:
         server.close()
+
+
+def job_counters(**counts: int) -> JobCounters:
+    """Of a job with two children."""
+    return JobCounters([0, 0], [0, 0], [0, 0], [0, 0], [0, 0], **counts)
 
 
 def scrape(url: str) -> list[Metric]:
@@ -85,10 +93,32 @@ def test_a_scrape_has_the_counters_of_a_job(busy: Serving) -> None:
     assert found["inagg_job_slots_waiting", ("train",)] == 1
     assert found["inagg_job_longest_wait_seconds", ("train",)] == 2.5
     assert found["inagg_job_members", ("train", "active")] == 2
-    assert found["inagg_shard_received_datagrams_total", ("0",)] == 7
-    assert found["inagg_shard_slots_leased", ("0",)] == 32
+    assert found["inagg_shard_received_datagrams_total", ("0", "")] == 7
+    assert found["inagg_shard_slots_leased", ("0", "")] == 32
     assert found["inagg_switch_healthy", ()] == 1
     assert found["inagg_jobs", ("running",)] == 1
+
+
+def test_a_scrape_has_what_the_switches_below_count(busy: Serving) -> None:
+    controller = busy.server.controller
+    assert controller is not None
+
+    async def attach() -> list[Metric]:
+        assert controller.last_snapshot is not None
+        registry, own = controller.registry, controller.last_snapshot.shards[0]
+        registry.attach(AttachedSwitch("rack0", ROOT, registry.shards, registry.topology.limits))
+        (number,) = (job.number for job in registry.jobs())
+        leaf = replace(own, datagrams_in=70, jobs={number: job_counters(partials=8, partials_again=3)})
+        controller.last_snapshot = replace(controller.last_snapshot, below={"rack0": (leaf,)})
+        return list(families(take(controller)))
+
+    found = samples(busy.loop.run(attach(), 5))
+    assert found["inagg_shard_received_datagrams_total", ("0", "")] == 7
+    assert found["inagg_shard_received_datagrams_total", ("0", "rack0")] == 70
+    assert ("inagg_shard_cpu_seconds_total", ("0", "rack0")) in found
+    assert found["inagg_shard_slots_leased", ("0", "rack0")] == 32
+    assert found["inagg_job_partials_total", ("train", "rack0")] == 8
+    assert found["inagg_job_partials_again_total", ("train", "rack0")] == 3
 
 
 def test_a_job_that_ended_is_gone_and_counted(busy: Serving) -> None:
@@ -129,7 +159,7 @@ def test_every_metric_has_a_help_text_and_a_name_with_its_unit() -> None:
         assert re.fullmatch(r"inagg_[a-z_]+", name)
         assert kind in ("counter", "gauge")
         assert text.endswith(".")
-        assert set(labels) <= {"shard", "job", "rank", "reason", "state", "cause", "fault"}
+        assert set(labels) <= {"shard", "job", "rank", "reason", "state", "cause", "fault", "switch"}
         assert not name.endswith(("_total", "_s", "_ms")), "counters get _total; units are seconds and bytes, in full"
 
 
@@ -142,6 +172,9 @@ def test_all_metrics_come_in_a_scrape(busy: Serving) -> None:
         counters = controller.last_snapshot.shards[0]
         counters.drops[Reason.STALE] = 1
         counters.faults["dropped"] = 1
+        (number,) = (job.number for job in controller.registry.jobs())
+        leaf = replace(counters, datagrams_in=70, jobs={number: job_counters(partials=8, partials_again=3)})
+        controller.last_snapshot = replace(controller.last_snapshot, below={"rack0": (leaf,)})
         return {family.name for family in families(take(controller))}
 
     assert busy.loop.run(there(), 5) == set(METRICS)

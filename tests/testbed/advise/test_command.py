@@ -79,6 +79,18 @@ def test_only_the_formats_that_are_asked_for() -> None:
     assert [json.loads(line)["system"] for line in lines[:-1]] == ["gloo", "tern"]
 
 
+def test_racks_have_lines_for_one_switch_and_for_a_tree() -> None:
+    place = "--workers", "16", "--racks", "2", "--trunk", "200mbit", "--format", "nat8", "--compute-ms", "1"
+    *lines, last = map(json.loads, run(*place, "--json").splitlines())
+    assert [(line["system"], line["tree"]) for line in lines] == [("gloo", False), ("nat8", False), ("nat8", True)]
+    assert {(line["racks"], line["trunk"]) for line in lines} == {(2, "200mbit")}
+    assert lines[2]["limit"] == "trunk"
+    assert last["advice"][-1].startswith("A tree helps: ")
+    text = run(*place)
+    assert "16 workers in 2 racks, 1gbit, trunks 200mbit" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -86,6 +98,10 @@ def test_only_the_formats_that_are_asked_for() -> None:
         (["--compute-rate", "0"], "above 0"),
         (["--link", "fast"], "100mbit"),
         (["--report", "x.html", "--compute-ms", "1"], "--report goes with --check"),
+        (["--racks", "2", "--check"], "--racks is for predictions, not for --check"),
+        (["--trunk", "1gbit"], "--trunk is for --racks"),
+        (["--workers", "33"], "33 workers: one switch serves 1 to 32; put them into --racks"),
+        (["--racks", "9", "--workers", "8"], "9 racks for 8 workers"),
     ],
 )
 def test_wrong_options_are_refused_with_what_to_do(arguments: list[str], message: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inagg_testbed.advise.wire import bytes_per_element
+from inagg_testbed.advise.wire import bytes_per_element, trunk_bytes
+from inagg_wire.formats import job_format
 from inagg_wire.layout import HEADER_BYTES
 
 FRAME = 14 + 20 + 8 + HEADER_BYTES
@@ -31,3 +32,16 @@ def test_formats_stand_in_the_ratio_of_their_sizes() -> None:
     one = bytes_per_element("nat8", 4)
     assert bytes_per_element("fix32", 4) / one == pytest.approx(4, rel=0.01)
     assert one / bytes_per_element("nat4", 4) == pytest.approx(2, rel=0.01)
+
+
+def test_exact_partial_sums_have_four_bytes_an_element() -> None:
+    # a block of 1440 lanes in four parts of 360, and its 1440 scales likewise
+    assert trunk_bytes(job_format("nat8"), 16) == pytest.approx(
+        4 * (FRAME + 4 * 360) / 1440 + 4 * (FRAME + 360) / 1440 / 1440
+    )
+    # a block of 360 lanes in one
+    assert trunk_bytes(job_format("fix32"), 16) == pytest.approx((FRAME + 4 * 360) / 360 + (FRAME + 360) / 360 / 360)
+
+
+def test_narrow_sums_go_up_in_one_byte() -> None:
+    assert trunk_bytes(job_format("tern"), 16) == pytest.approx(1.0, rel=0.06)

@@ -34,15 +34,29 @@ def test_a_report_of_both_trainings_has_all_pictures(tmp_path: Path) -> None:
     ]
     lines.append({"workers": 2, "format": "nat8", "elements": 256, "ratio_to_gloo": 1.25})
     outcomes = [outcome("soft", "nat8"), outcome("gloo", "float32")]
-    page = demo_report(tmp_path / "r.html", outcomes, [soft, gloo], 2, lines).read_text()
+    page = demo_report(tmp_path / "r.html", outcomes, [soft, gloo], "2 workers", lines).read_text()
     assert page.count("data:image/png;base64,") == 5
     for text in ("95.30%", "75,000", "encode 0.25 ms", "1.25", "1 KiB"):
         assert text in page
 
 
+def test_a_report_tells_a_tree_from_one_switch(tmp_path: Path) -> None:
+    tree = History("tree", "nat8", [2.0, 1.0], [0.9])
+    lines: list[dict[str, object]] = [
+        {"system": s, "format": f, "workers": 4, "elements": 256, "median_s": 1e-3, "elements_per_s": 256e3}
+        for s, f in (("inagg", "nat8"), ("inagg-tree", "nat8"), ("gloo", "float32"))
+    ]
+    lines.append({"workers": 4, "format": "nat8", "elements": 256, "ratio_to_gloo": 1.25, "tree_to_gloo": 2.75})
+    page = demo_report(tmp_path / "r.html", [outcome("tree", "nat8")], [tree], "4 workers in racks", lines).read_text()
+    assert "with the bits that one switch" in page
+    rows = [line for line in page.splitlines() if "nat8" in line and "KiB" in line]
+    text = " ".join(rows)
+    assert text.index("1.25") < text.index("tree, nat8") < text.index("2.75")
+
+
 def test_a_report_of_gloo_alone_has_what_there_is(tmp_path: Path) -> None:
     gloo = History("gloo", "float32", [2.0, 1.0], [0.9])
-    page = demo_report(tmp_path / "r.html", [outcome("gloo", "float32")], [gloo], 2).read_text()
+    page = demo_report(tmp_path / "r.html", [outcome("gloo", "float32")], [gloo], "2 workers").read_text()
     assert page.count("data:image/png;base64,") == 2
 
 

@@ -1,0 +1,39 @@
+"""Where a training runs, as the options of `inagg advise` say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..topology import LinkSpec
+from .racks import Racks
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Links and trunks as `LinkSpec.parse` takes them; ``racks`` 0: none."""
+
+    link: str
+    workers: int
+    racks: int
+    trunk: str
+    placement: str
+
+    def of_model(self) -> Racks | None:
+        """For the cost model."""
+        return Racks(self.racks, rate_of(self.trunk)) if self.racks else None
+
+    def about(self) -> dict[str, Any]:
+        """For programs."""
+        racks = {"racks": self.racks, "trunk": self.trunk} if self.racks else {}
+        return {"link": self.link, "workers": self.workers, **racks, "placement": self.placement}
+
+    def words(self) -> str:
+        """For people."""
+        racks = f" in {self.racks} racks" if self.racks else ""
+        return f"{self.workers} workers{racks}, {self.link}" + (f", trunks {self.trunk}" if self.racks else "")
+
+
+def rate_of(link: str) -> float:
+    """Bits a second; 0 for none."""
+    return LinkSpec.parse(link).rate_bits_per_s
