@@ -24,9 +24,7 @@ def units(fmt: JobFormat) -> list[Unit]:
     workers, lanes = 1, fmt.min_lanes  # what is compiled is the same for all numbers
 
     def kernels(float_type: FloatType) -> None:
-        job = jobs.Job(fmt, workers, 0, lanes, 0, float_type)
-        calls.addresses(job)
-        calls.own_address(job)
+        calls.addresses(jobs.Job(fmt, workers, 0, lanes, 0, float_type))
 
     return [
         Unit(loop.__file__, loop.warm_up),

@@ -17,6 +17,8 @@ from numba.extending import intrinsic, models, overload, register_jitable, regis
 from . import first_start as compiling  # noqa: F401  # finds where compiled code can be kept
 
 LANES: Final = 8
+STREAM_BYTES: Final = 16
+"""What addresses of `stream` are multiples of."""
 
 ir: Any = vars(cgutils)["ir"]  # llvmlite.ir
 
@@ -280,6 +282,34 @@ def _store(_context: Any, array: Any, at: Any, x: Any) -> Any:
     return (types.none(array, types.intp, x), generate) if usable else None
 
 
+def _stream(_context: Any, array: Any, at: Any, x: Any) -> Any:
+    """As `store`, past the caches, for what nobody reads soon: a line that is written whole is then not read first.
+    ``array`` is of uint32, and the address a multiple of `STREAM_BYTES`. To be followed by `fence`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        half = ir.VectorType(_WORD, LANES // 2)
+        undefined = ir.Constant(_VECTOR, ir.Undefined)
+        to = _pointer(context, builder, signature, args, half)
+        past = builder.module.add_metadata([_WORD(1)])
+        for i in range(2):  # aligned to 32 bytes they would go in one, but numpy's memory is to 16
+            part = builder.shuffle_vector(args[2], undefined, _order(range(i * LANES // 2, (i + 1) * LANES // 2)))
+            stored = builder.store(part, builder.gep(to, [_WORD(i)]), align=STREAM_BYTES)
+            stored.set_metadata("nontemporal", past)
+        return context.get_dummy_value()
+
+    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint32) and x == u32x8 else None
+
+
+def _fence(_context: Any) -> Any:
+    """What `stream` has written is there for others before anything that is written from now on."""
+
+    def generate(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
 def _store_bytes(_context: Any, array: Any, at: Any, x: Any) -> Any:
     """The bytes of ``x`` to elements ``at`` to ``at`` + 31 of ``array``, uint8: first the low byte of each lane, then
     the second of each, and so on. So four vectors of bytes, shifted and merged, are narrowed in one go."""
@@ -309,5 +339,7 @@ def _prefetch(_context: Any, array: Any, at: Any) -> Any:
 
 load: Any = intrinsic(_load)
 store: Any = intrinsic(_store)
+stream: Any = intrinsic(_stream)
+fence: Any = intrinsic(_fence)
 store_bytes: Any = intrinsic(_store_bytes)
 prefetch: Any = intrinsic(_prefetch)

@@ -176,3 +176,18 @@ def test_asking_for_memory_beyond_the_end_changes_nothing() -> None:
         return simd.largest(simd.load(a, 0))
 
     assert ask(A) == A.max()
+
+
+def test_what_streams_past_the_caches_is_what_was_stored() -> None:
+    stream, fence, load = simd.stream, simd.fence, simd.load
+
+    @numba.njit
+    def run(a: Any, out: Any, at: Any) -> None:
+        stream(out, at, load(a, 0))
+        fence()
+
+    out = np.zeros(32, np.uint32)
+    at = -out.ctypes.data % simd.STREAM_BYTES // 4 + simd.STREAM_BYTES // 4  # aligned to that, not to twice as much
+    run(A, out, at)
+    assert out[at : at + 8].tolist() == A.tolist()
+    assert np.count_nonzero(out) == np.count_nonzero(A)

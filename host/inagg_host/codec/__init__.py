@@ -75,6 +75,7 @@ def encode(
     refinements: Bytes | None,
     datagrams: Bytes,
     rows: Indices,
+    contributed: npt.NDArray[Any] | None = None,
 ) -> int:
     """Write the payloads of some blocks of ``values`` into ``datagrams``; headers stay as they are.
 
@@ -83,6 +84,9 @@ def encode(
     ``scales`` and ``refinements``: the agreed bytes of *all* blocks of ``values`` (the second None unless the format is
     refined). A block without a unit (agreed scale 0, or 250 and above) becomes zero codes.
 
+    ``contributed``: as many and of the same type as ``values``; the blocks of it become what `decode_own` would make of
+    the payloads.
+
     Returns `ALL_GOOD`; or the first i for which block ``blocks[i]`` has values that its agreed bytes do not reach (or
     that are not finite): then rows from i on are not written, or hold nothing of use. Bytes that are the maximum of all
     workers' reach them. So the switch is at fault, or somebody changed the values since `largest`.
@@ -90,19 +94,22 @@ def encode(
     Raises ValueError for arrays of another kind or shape, IndexError for a block or a row that is not there.
     """
     bits = job.bits(values)
+    own = bits[:0] if contributed is None else job.bits(contributed)
+    if own.size not in (0, bits.size):
+        raise ValueError(f"room for {own.size} contributed values, where there are {bits.size}")
     _check(job, values.size, scales, refinements, datagrams, job.datagram_bytes, (blocks, numbers, rows))
     if not datagrams.flags.writeable:
         raise ValueError("the datagrams are read-only")
     room, codes = job.room()
     refined = scales if refinements is None else refinements
-    bad = int(
-        encoder.encode(
-            job.for_encode, bits, blocks, numbers, scales, refined, datagrams, rows, room, codes, encoder.NO_DRAFTS, 0
-        )
-    )
+    drafts, serial = encoder.NO_DRAFTS, 0
+    bad = encoder.encode(
+        job.for_encode, bits, blocks, numbers, scales, refined, datagrams, rows, room, codes, drafts, serial,
+        job.for_own, own,
+    )  # fmt: skip
     if bad == encoder.OUT_OF_RANGE:
         raise IndexError("a block or a row out of range, or arrays of different lengths")
-    return bad
+    return int(bad)
 
 
 def decode(

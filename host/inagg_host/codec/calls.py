@@ -21,7 +21,7 @@ from numba.extending import intrinsic, register_jitable
 from numba.np.arrayobj import populate_array
 
 from .bits import groups, padded
-from .decoder import Result, decode, decode_run
+from .decoder import Result, decode_run
 from .drafts import FIRST_UNIT, NOBODYS, NOTES, Drafts, draft_blocks
 from .encoder import Natural, encode_run
 from .job import FRACTION_BITS, Job
@@ -33,7 +33,8 @@ CODEC: Final = np.dtype(
         (name, np.int64)
         for name in (
             # Of the operation, addresses: the bits of its values, of the sums, and of what this worker's codes stand
-            # for; the agreed scales and refinements, own scales (a byte for each block), largest magnitudes (eight).
+            # for (0: nobody wants to know); the agreed scales and refinements, own scales (a byte for each block),
+            # largest magnitudes (eight).
             "values", "out", "contributed", "agreed", "refinement", "own", "magnitudes",
             # How many elements and blocks; what its sums are divided by; its number in this process.
             "elements", "blocks", "divisor", "serial",
@@ -132,10 +133,16 @@ def _drafts(c: Any) -> Drafts:
     )
 
 
+@register_jitable
+def _wanted(c: Any) -> int:
+    """How many elements what is contributed has."""
+    return int(c.elements) if c.contributed != 0 else 0
+
+
 @cache
-def _encode(kind: Any, unsigned: Any) -> Any:
-    """The payloads of ``count`` blocks, ``first`` and every ``shards``-th after it, into the rows from ``row`` on.
-    ``number``: of the first in the job. Returns as `encoder.encode`."""
+def _encode(kind: Any, own: Any, unsigned: Any) -> Any:
+    """The payloads of ``count`` blocks, ``first`` and every ``shards``-th after it, into the rows from ``row`` on; and
+    what they stand for, if it is wanted. ``number``: of the first in the job. Returns as `encoder.encode`."""
 
     def encode(operation: int, first: int, number: int, count: int, row: int) -> int:
         c = _carray(_pointer(operation), 1, CODEC)[0]
@@ -143,11 +150,16 @@ def _encode(kind: Any, unsigned: Any) -> Any:
             c.up_lanes, c.up_payload_bytes, c.up_encoding, c.up_half != 0, c.up_top, c.up_fraction_bits, c.up_seed,
             c.up_worker,
         )  # fmt: skip
+        of_own = own(
+            c.own_lanes, c.own_payload_bytes, c.own_encoding, c.own_half != 0, c.own_top, c.own_refined != 0,
+            c.own_fraction_bits,
+        )  # fmt: skip
         lanes = padded(c.up_lanes)
         return encode_run(
             job, _carray(_pointer(c.values), c.elements, unsigned), first, number, c.shards, count,
             bytes_at(c.agreed, c.blocks), bytes_at(c.refinement, c.blocks), _ring(c), row, _indices(c),
             _carray(_pointer(c.words), 2 * lanes, np.uint32), bytes_at(c.codes, lanes), _drafts(c), c.serial,
+            of_own, _carray(_pointer(c.contributed), _wanted(c), unsigned),
         )  # fmt: skip
 
     return _compiled(encode)
@@ -177,29 +189,6 @@ def _decode(kind: Any, unsigned: Any) -> Any:
 
 
 @cache
-def _decode_own(kind: Any, unsigned: Any) -> Any:
-    """What the contributions of ``count`` blocks stand for, ``first`` and every ``shards``-th after it, which are in
-    the rows from ``row`` on."""
-
-    def decode_own(operation: int, first: int, count: int, row: int, _d: int) -> int:
-        c = _carray(_pointer(operation), 1, CODEC)[0]
-        job = kind(
-            c.own_lanes, c.own_payload_bytes, c.own_encoding, c.own_half != 0, c.own_top, c.own_refined != 0,
-            c.own_fraction_bits,
-        )  # fmt: skip
-        indices = _indices(c)
-        for i in range(count):
-            indices[0, i], indices[1, i] = first + i * c.shards, row + i
-        return decode(
-            job, _ring(c), indices[1, :count], _carray(_pointer(c.contributed), c.elements, unsigned),
-            indices[0, :count], bytes_at(c.agreed, c.blocks), bytes_at(c.refinement, c.blocks), 1,
-            _carray(_pointer(c.words), c.own_lanes, np.uint32), bytes_at(c.codes, c.own_lanes),
-        )  # fmt: skip
-
-    return _compiled(decode_own)
-
-
-@cache
 def _scale(unsigned: Any, drafts: bool) -> Any:
     """Largest magnitudes and own scales of ``count`` blocks from ``first`` on, numbered on from ``number``; and their
     ``drafts``."""
@@ -214,7 +203,10 @@ def _scale(unsigned: Any, drafts: bool) -> Any:
                 c.up_seed, c.up_worker,
             )  # fmt: skip
             words = _carray(_pointer(c.words), 2 * padded(c.up_lanes), np.uint32)
-            draft_blocks(job, values, first, number, count, c.shards, c.serial, _ring(c), _drafts(c), words, magnitudes)
+            draft_blocks(
+                job, values, first, number, count, c.shards, c.serial, _ring(c), _drafts(c), words, magnitudes,
+                _carray(_pointer(c.contributed), _wanted(c), unsigned),
+            )  # fmt: skip
         else:
             part = values[first * c.up_lanes : min((first + count) * c.up_lanes, c.elements)]
             largest_magnitudes(part, c.up_lanes, c.fraction_bits, magnitudes[first : first + count])
@@ -243,14 +235,9 @@ def addresses(job: Job) -> Addresses:
     unsigned = _WIDTHS[job.unsigned]
     sending: Any = type(job.for_encode)
     receiving: Any = type(job.for_decode)
-    functions = _encode(sending, unsigned), _decode(receiving, unsigned), _scale(unsigned, job.drafts)
+    own: Any = type(job.for_own)
+    functions = _encode(sending, own, unsigned), _decode(receiving, unsigned), _scale(unsigned, job.drafts)
     return Addresses(*(int(function.address) for function in functions))
-
-
-def own_address(job: Job) -> int:
-    """Of what decodes contributions, as `addresses`."""
-    kind: Any = type(job.for_own)
-    return int(_decode_own(kind, _WIDTHS[job.unsigned]).address)
 
 
 class Room:

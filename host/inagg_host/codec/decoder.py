@@ -12,7 +12,6 @@ from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
 from .bits import I32, U16, U32, U64, Array, bits_of, borrowed, jit, widen_bfloat, widen_half
 from .decoder_loops import from_integers, from_natural, load8, load16, load32, narrow, unpack, unpack_tern
-from .encoder import out_of_range
 
 NAT4, TERN, FIX32, INT4, INT16 = (
     int(e) for e in (Encoding.NAT4, Encoding.TERN, Encoding.FIX32, Encoding.INT4, Encoding.INT16)
@@ -121,6 +120,36 @@ def _nan_bits(out: Any, half: Any) -> Any:
 
 
 @jit
+def out_of_range(length: int, lanes: int, blocks: Array, datagrams: Array, rows: Array) -> bool:
+    """Whether some block lies outside the values, or some row outside the buffer."""
+    if len(blocks) != len(rows):
+        return True
+    for i in range(len(rows)):
+        if blocks[i] < 0 or blocks[i] > (length - 1) // lanes or rows[i] < 0 or rows[i] >= len(datagrams):
+            return True
+    return False
+
+
+@jit
+def decode_payload(job: Any, out: Array, payload: Array, scale: int, refinement: int, room: Array, codes: Array) -> int:
+    """One block, with its agreed bytes. Returns how many codes name no level."""
+    if scale == SCALE_ZERO:
+        out[:] = 0
+        return 0
+    if scale > SCALE_BYTE_MAX:
+        out[:] = nan_bits(out, job.half)
+        return 0
+    if job.encoding == NAT4 or job.encoding == INT4:
+        unpack(codes, payload, job.encoding == NAT4)
+        payload = codes
+    elif job.encoding == TERN:
+        unpack_tern(codes, payload)
+        payload = codes
+    unit = (257 + refinement if job.refined else 1, scale - SCALE_BIAS - job.fraction_bits)
+    return int(decode_block(job, out, payload, unit, room))
+
+
+@jit
 def decode(
     job: Any,
     datagrams: Array,
@@ -145,24 +174,9 @@ def decode(
     for i in range(len(rows)):
         at = blocks[i]
         out = values[at * lanes : min((at + 1) * lanes, len(values))]
-        scale = int(scales[at])
-        if scale == SCALE_ZERO:
-            out[:] = 0
-            continue
-        if scale > SCALE_BYTE_MAX:
-            out[:] = nan_bits(out, job.half)
-            continue
-        payload = datagrams[rows[i], HEADER_BYTES : HEADER_BYTES + job.payload_bytes]
-        if job.encoding == NAT4 or job.encoding == INT4:
-            unpack(codes, payload, job.encoding == NAT4)
-            payload = codes
-        elif job.encoding == TERN:
-            unpack_tern(codes, payload)
-            payload = codes
-        exponent = scale - SCALE_BIAS - job.fraction_bits
-        unit = (257 + int(refinements[at]) if job.refined else 1, exponent)
-        invalid += decode_block(job, out, payload, unit, room)
-        if divisor != 1:
+        payload, scale = datagrams[rows[i], HEADER_BYTES : HEADER_BYTES + job.payload_bytes], int(scales[at])
+        invalid += decode_payload(job, out, payload, scale, int(refinements[at]), room, codes)
+        if divisor != 1 and SCALE_ZERO < scale <= SCALE_BYTE_MAX:
             divide(out, divisor, job.half, room)
     return invalid
 

@@ -21,6 +21,7 @@ from inagg_link.simd import (
     bytes_less,
     counting,
     doubled,
+    fence,
     larger,
     largest,
     load,
@@ -42,6 +43,7 @@ from inagg_wire.noise import SHARING
 from .bits import I64, U8, U32, U64, Array, block_key, hashed, jit, noise_words
 from .encoder_loops import natural32
 from .exact import double_bits
+from .own import STREAM_FROM, goes_past_caches, write_codes, write_rest, write_rounded
 
 FIRST_UNIT = 64
 """The exponent field of the unit that is expected before any scale is known, that of 2**-63. With 127 levels, a draft
@@ -101,34 +103,40 @@ def draft_blocks(
     drafts: Drafts,
     spare: Array,
     magnitudes: Array,
+    contributed: Array,
 ) -> None:
     """Drafts of ``count`` blocks of float32 ``values`` (their bits) from ``first`` on, numbered on from ``number``, in
     the rows of ``datagrams`` that will be theirs: as many for each of the ``shards``, a power of two.
 
     Their largest ``magnitudes`` are as from `scales.largest_magnitudes`, that of block b at b.
 
-    ``job``: an `encoder.Natural`. ``spare``: uint32, 32 or more, for use inside.
+    ``job``: an `encoder.Natural`. ``spare``: uint32, 32 or more, for use inside. ``contributed``: bits of what the
+    codes will stand for, of all blocks; empty if nobody wants to know.
     """
     rows = len(datagrams) // shards
     for i in range(count):
         at, shard = first + i, (number + i) % shards
         row = shard * rows + ((number + i) // shards & (rows - 1))
         k0, k1 = block_key(job.seed, job.worker, number + i)
-        bits = values[at * job.lanes : min((at + 1) * job.lanes, len(values))]
+        begin, end = at * job.lanes, min((at + 1) * job.lanes, len(values))
+        bits, own = values[begin:end], contributed[begin:end]
         payload, unit_field = datagrams[row, HEADER_BYTES : HEADER_BYTES + len(bits)], int(drafts.expected[0])
-        most, lowest, renew = draft(payload, bits, unit_field, k0, k1, drafts.below[row], spare)
+        past = goes_past_caches(len(contributed), own)
+        most, lowest, renew = draft(payload, bits, unit_field, k0, k1, drafts.below[row], spare, own, past)
         note = drafts.notes[row]
         note[SERIAL], note[NUMBER], note[UNIT] = serial, number + i, unit_field
         note[LARGEST], note[LOWEST], note[BELOW] = I64(most), lowest, renew
         magnitudes[at] = double_bits(U64(most), 32, 23)
+    if len(contributed) >= STREAM_FROM:
+        fence()
 
 
 @jit
 def draft(
-    out: Array, bits: Array, unit_field: int, k0: Any, k1: Any, below: Array, spare: Array
+    out: Array, bits: Array, unit_field: int, k0: Any, k1: Any, below: Array, spare: Array, own: Array, past: bool
 ) -> tuple[Any, int, int]:
     """The draft of a block, for the unit whose exponent field is ``unit_field``, 2 or more. Returns what is known of
-    it, as `LARGEST`, `LOWEST` and `BELOW` have it.
+    it, as `LARGEST`, `LOWEST` and `BELOW` have it. ``own``: what its codes stand for, or empty; ``past`` the caches.
 
     p is the mantissa, of 23 bits. So the top 23 bits of word 0 decide, by the carry out of their sum into the exponent,
     and nothing is left for a tie.
@@ -140,7 +148,9 @@ def draft(
     for lane in range(0, whole, SHARING):
         prefetch(bits, lane + EARLY)
         prefetch(bits, lane + EARLY + LINE)
-        codes, levels, doubles = codes_of(bits, lane, hashed(counters, k1), half)
+        codes, levels, doubles, sums = codes_of(bits, lane, hashed(counters, k1), half)
+        if len(own) > 0:
+            write_rounded(own, lane, sums, past)
         below[lane // SHARING] = 0
         if any_set(bytes_less(ones, levels)):
             codes, levels = without_signs_of_zeros(codes), zeros_as_128(levels)
@@ -153,7 +163,7 @@ def draft(
     if rest > 0:
         for i in range(SHARING):
             spare[i] = bits[whole + i] if i < rest else U32(0)
-        codes, levels, doubles = codes_of(spare, 0, hashed(counters, k1), half)
+        codes, levels, doubles, sums = codes_of(spare, 0, hashed(counters, k1), half)
         most, lowest = larger(most, doubles), smaller_bytes(lowest, zeros_as_128(levels))
         below[whole // SHARING] = U8(has_less(spare, 0, unit))
         renew += int(below[whole // SHARING])
@@ -161,6 +171,9 @@ def draft(
         store_bytes(last, 0, without_signs_of_zeros(codes))
         for i in range(rest):
             out[whole + i] = last[i]
+        if len(own) > 0:
+            write_rounded(spare, 0, sums, False)
+            write_rest(own, whole, spare, rest, past)
     magnitude = U32(largest(most) >> U32(1))
     usable = magnitude < U32(min(unit_field + FIELDS, NOT_FINITE) << 23)
     return magnitude, int(smallest_byte(lowest)) if usable else 0, renew
@@ -169,7 +182,7 @@ def draft(
 @jit
 def finish(
     out: Array, bits: Array, by: int, lowest: int, renew: int, below: Array, unit_field: int, k0: Any, k1: Any,
-    noise: Array,
+    noise: Array, own: Array,
 ) -> tuple[Any, bool]:  # fmt: skip
     """Shift the draft ``out``, of which ``lowest`` and ``renew`` are known, by so many octaves to the unit whose
     exponent field is ``unit_field``, and encode anew from ``bits`` what may be below it. Returns `natural`'s ``tie``,
@@ -177,6 +190,7 @@ def finish(
 
     Level 1 is right even for a value x below the unit: it was at half the unit or above, so its p was 2x - 1 and made a
     carry, and x, the p that it should have been, is no less. ``noise``: uint32, for use inside.
+    ``own``: as `draft` wrote it, or empty; it is mended likewise.
     """
     tie = U32(0)
     if abs(by) >= 127 or lowest == 0:
@@ -193,6 +207,8 @@ def finish(
                 end = min(lane + SHARING, len(out))
                 noise_words(noise, SHARING, U32(k0 + U32(lane // SHARING * LANES)), k1)
                 tie |= natural32(out[lane:end], bits[lane:end], noise, unit_field, 128)[1]
+                if len(own) > 0:
+                    write_codes(own[lane:end], out[lane:end], unit_field)
     return tie, True
 
 
@@ -220,9 +236,10 @@ def mark_below(codes: Array, by: int, below: Array) -> int:
 
 
 @jit
-def codes_of(bits: Array, lane: int, noise: Any, half: Any) -> tuple[Any, Any, Any]:
-    """Of the 32 lanes from ``lane`` on the codes, zero with its sign, and their levels, both for `store_bytes`; and the
-    largest of the magnitudes, doubled: where it is too large, levels above 127 make codes of no meaning.
+def codes_of(bits: Array, lane: int, noise: Any, half: Any) -> tuple[Any, Any, Any, tuple[Any, Any, Any, Any]]:
+    """Of the 32 lanes from ``lane`` on the codes, zero with its sign, and their levels, both for `store_bytes`; the
+    largest of the magnitudes, doubled: where it is too large, levels above 127 make codes of no meaning; and the sums
+    of their bits and noise.
 
     ``noise``: the lanes' hashes; ``half``: in all bytes, the exponent field of half the unit.
     """
@@ -234,7 +251,7 @@ def codes_of(bits: Array, lane: int, noise: Any, half: Any) -> tuple[Any, Any, A
     levels = bytes_less(upper_bytes(doubled(even), doubled(odd)), half)
     # The largest magnitude, doubled: the sum loses the sign.
     doubles = larger(larger(b0 + b0, b1 + b1), larger(b2 + b2, b3 + b3))
-    return levels | (upper_bytes(even, odd) & BYTES_OF_128), levels, doubles
+    return levels | (upper_bytes(even, odd) & BYTES_OF_128), levels, doubles, (s0, s1, s2, s3)
 
 
 @jit

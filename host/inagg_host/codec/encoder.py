@@ -29,9 +29,11 @@ from .bits import (
     widen_bfloat,
     widen_half,
 )
+from .decoder import decode_payload, out_of_range
 from .drafts import BELOW, LARGEST, LOWEST, NOBODYS, NOTES, NUMBER, SERIAL, UNIT, Drafts, draft, finish
 from .encoder_loops import inverse_of, linear8, linear32, natural
 from .exact import linear_level, natural_level, split
+from .own import of_float32
 
 NAT8, NAT4, TERN, DITH8, FIX32 = (int(e) for e in Encoding if e <= Encoding.FIX32)
 
@@ -130,21 +132,22 @@ NO_DRAFTS: Final = Drafts(np.zeros((0, NOTES), np.int64), np.zeros((0, 0), np.ui
 
 def from_draft(
     job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, row: int, drafts: Drafts,
-    serial: int, noise: Array, codes: Array,
+    serial: int, noise: Array, codes: Array, own: Array,
 ) -> tuple[Any, Any, bool]:  # fmt: skip
-    """Finish the draft that is in ``out``, which is of ``row``, or make one and finish it. Returns as the loops, and
-    whether all is done; if not, the former may be anything."""
+    """Finish the draft that is in ``out``, which is of ``row``, or make one and finish it; what the codes stand for
+    goes to ``own``, unless that is empty. Returns as the loops, and whether all is done; if not, the former may be
+    anything."""
     raise NotImplementedError("for use in kernels")
 
 
 @overload(from_draft, strict=False)
 def _from_draft(
     job: Any, out: Any, bits: Any, exponent: Any, k0: Any, k1: Any, number: Any, row: Any, drafts: Any, serial: Any,
-    noise: Any, codes: Any,
+    noise: Any, codes: Any, own: Any,
 ) -> Any:  # fmt: skip
-    def of_float32(
+    def as_float32(
         job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, row: int, drafts: Any,
-        serial: int, noise: Array, codes: Array,
+        serial: int, noise: Array, codes: Array, own: Array,
     ) -> tuple[Any, Any, bool]:  # fmt: skip
         if job.encoding == NAT4:  # with so few levels much is below the unit
             return U32(0), U32(0), False
@@ -155,19 +158,19 @@ def _from_draft(
             if note[SERIAL] == serial and note[NUMBER] == number:
                 note[SERIAL] = NOBODYS
                 by, lowest, renew = field - int(note[UNIT]), int(note[LOWEST]), int(note[BELOW])
-                tie, done = finish(out, bits, by, lowest, renew, below, field, k0, k1, noise)
+                tie, done = finish(out, bits, by, lowest, renew, below, field, k0, k1, noise, own)
                 return U32(note[LARGEST]), tie, done
-        largest, lowest, renew = draft(out, bits, field, k0, k1, codes, noise)
-        tie, done = finish(out, bits, 0, lowest, renew, codes, field, k0, k1, noise)
+        largest, lowest, renew = draft(out, bits, field, k0, k1, codes, noise, own, False)
+        tie, done = finish(out, bits, 0, lowest, renew, codes, field, k0, k1, noise, own)
         return largest, tie, done
 
     def never(
         job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, row: int, drafts: Any,
-        serial: int, noise: Array, codes: Array,
+        serial: int, noise: Array, codes: Array, own: Array,
     ) -> tuple[Any, Any, bool]:  # fmt: skip
         return magnitude_of(bits[0]), U32(0), False
 
-    return of_float32 if job.instance_class is Natural and bits.dtype.bitwidth == 32 else never
+    return as_float32 if job.instance_class is Natural and bits.dtype.bitwidth == 32 else never
 
 
 @jit
@@ -203,14 +206,42 @@ def pack(encoding: int, payload: Array, codes: Array) -> None:
 
 
 @jit
-def out_of_range(length: int, lanes: int, blocks: Array, datagrams: Array, rows: Array) -> bool:
-    """Whether some block lies outside the values, or some row outside the buffer."""
-    if len(blocks) != len(rows):
-        return True
-    for i in range(len(rows)):
-        if blocks[i] < 0 or blocks[i] > (length - 1) // lanes or rows[i] < 0 or rows[i] >= len(datagrams):
-            return True
-    return False
+def encode_payload(
+    job: Any, payload: Array, block: Array, scale: int, refinement: int, number: int, row: int, drafts: Drafts,
+    serial: int, room: Array, noise: Array, codes: Array, own: Array,
+) -> tuple[bool, bool]:  # fmt: skip
+    """One block, with its agreed bytes. Returns whether they reach its values, and whether ``own`` has what the codes
+    stand for."""
+    if scale == SCALE_ZERO or scale > SCALE_BYTE_MAX:
+        payload[:] = 0
+        return scale != SCALE_ZERO or largest_magnitude(block) == 0, False
+    packed = job.encoding == NAT4 or job.encoding == TERN
+    refined = job.encoding == TERN or job.encoding == DITH8
+    lane_bytes = 4 if job.encoding == FIX32 else 1
+    bits, lifted_by = stage(room, block, job.half, scale < LIFT_BELOW)
+    exponent = scale - SCALE_BIAS - job.fraction_bits + lifted_by
+    unit = (257 + refinement if refined else 1, exponent)
+    out = codes if packed else payload
+    used = len(bits) * lane_bytes
+    k0, k1 = block_key(job.seed, job.worker, number)
+    largest, tie, done = magnitude_of(bits[0]), U32(0), False
+    drafted = of_float32(own, noise)
+    if lifted_by == 0:  # drafts are of values as they are
+        largest, tie, done = from_draft(
+            job, out[:used], bits, exponent, k0, k1, number, row, drafts, serial, noise, codes, drafted
+        )
+    if not done:
+        noise_words(noise, len(bits), k0, k1)
+        largest, tie = round_block(job, out[:used], bits, noise, unit)
+    # Not "greater": that would let NaN pass.
+    if not np.float64(as_float(largest)) <= float(job.top * unit[0]) * power_of_two(exponent):
+        return False, False
+    if tie != 0:
+        round_exactly(job, out[:used], bits, unit, k0, k1)
+    out[used : job.lanes * lane_bytes] = 0
+    if packed:
+        pack(job.encoding, payload, codes)
+    return True, done and tie == 0 and len(drafted) == len(own)
 
 
 @jit
@@ -227,52 +258,35 @@ def encode(
     codes: Array,
     drafts: Drafts,
     serial: int,
+    of_own: Any,
+    contributed: Array,
 ) -> int:
     """See `inagg_host.codec.encode`; ``job`` is a `Natural`, `Linear` or `Fixed`, ``values`` are bits.
 
     ``room`` (uint32, twice `padded` lanes) and ``codes`` (uint8, `padded` lanes): for use inside. ``drafts``: of the
-    rows of ``datagrams``; those of other operations than ``serial`` do not count.
+    rows of ``datagrams``; those of other operations than ``serial`` do not count. ``contributed``: bits of what the
+    codes stand for, of all blocks, or empty; ``of_own``: the `decoder.Result` that tells.
     """
     lanes = job.lanes
     if len(numbers) != len(rows) or out_of_range(len(values), lanes, blocks, datagrams, rows):
         return OUT_OF_RANGE
-    packed = job.encoding == NAT4 or job.encoding == TERN
-    refined = job.encoding == TERN or job.encoding == DITH8
-    lane_bytes = 4 if job.encoding == FIX32 else 1
-    values, datagrams, codes = borrowed(values), borrowed(datagrams), borrowed(codes)
+    values, datagrams, codes, contributed = (
+        borrowed(values), borrowed(datagrams), borrowed(codes), borrowed(contributed)
+    )  # fmt: skip
     room, noise = borrowed(room)[: len(codes)], borrowed(room)[len(codes) :]
     for i in range(len(rows)):
         at = blocks[i]
-        block = values[at * lanes : min((at + 1) * lanes, len(values))]
-        payload = datagrams[rows[i], HEADER_BYTES : HEADER_BYTES + job.payload_bytes]
-        scale = int(scales[at])
-        if scale == SCALE_ZERO or scale > SCALE_BYTE_MAX:
-            if scale == SCALE_ZERO and largest_magnitude(block) != 0:
-                return i
-            payload[:] = 0
-            continue
-        bits, lifted_by = stage(room, block, job.half, scale < LIFT_BELOW)
-        exponent = scale - SCALE_BIAS - job.fraction_bits + lifted_by
-        unit = (257 + int(refinements[at]) if refined else 1, exponent)
-        out = codes if packed else payload
-        used = len(bits) * lane_bytes
-        k0, k1 = block_key(job.seed, job.worker, numbers[i])
-        largest, tie, done = magnitude_of(bits[0]), U32(0), False
-        if lifted_by == 0:  # drafts are of values as they are
-            largest, tie, done = from_draft(
-                job, out[:used], bits, exponent, k0, k1, numbers[i], rows[i], drafts, serial, noise, codes
-            )
-        if not done:
-            noise_words(noise, len(bits), k0, k1)
-            largest, tie = round_block(job, out[:used], bits, noise, unit)
-        # Not "greater": that would let NaN pass.
-        if not np.float64(as_float(largest)) <= float(job.top * unit[0]) * power_of_two(exponent):
+        begin, end = at * lanes, min((at + 1) * lanes, len(values))
+        own, payload = contributed[begin:end], datagrams[rows[i], HEADER_BYTES : HEADER_BYTES + job.payload_bytes]
+        scale, refinement = int(scales[at]), int(refinements[at])
+        good, written = encode_payload(
+            job, payload, values[begin:end], scale, refinement, numbers[i], rows[i], drafts, serial, room, noise,
+            codes, own,
+        )  # fmt: skip
+        if not good:
             return i
-        if tie != 0:
-            round_exactly(job, out[:used], bits, unit, k0, k1)
-        out[used : lanes * lane_bytes] = 0
-        if packed:
-            pack(job.encoding, payload, codes)
+        if len(own) > 0 and not written:
+            decode_payload(of_own, own, payload, scale, refinement, room, codes)
     return ALL_GOOD
 
 
@@ -293,6 +307,8 @@ def encode_run(
     codes: Array,
     drafts: Drafts,
     serial: int,
+    of_own: Any,
+    contributed: Array,
 ) -> int:
     """`encode` of ``count`` blocks, ``first`` and every ``step``-th after it, with numbers that go up likewise from
     ``number``, into rows one after the other from ``row`` on. ``indices``: int64, (3, count or more), for use inside.
@@ -300,4 +316,7 @@ def encode_run(
     for i in range(count):
         indices[0, i], indices[1, i], indices[2, i] = first + i * step, number + i * step, row + i
     blocks, numbers, rows = indices[0, :count], indices[1, :count], indices[2, :count]
-    return encode(job, values, blocks, numbers, scales, refinements, datagrams, rows, room, codes, drafts, serial)
+    return encode(
+        job, values, blocks, numbers, scales, refinements, datagrams, rows, room, codes, drafts, serial, of_own,
+        contributed,
+    )  # fmt: skip

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from inagg_host import codec
 from inagg_host.codec.callbacks import Callbacks, MakeCodec
-from inagg_host.codec.calls import Room, own_address
+from inagg_host.codec.calls import Room
 
 from .schedule import Item, Phase, as_records, chunk_blocks, item_records, plan, signature
 
@@ -104,7 +104,7 @@ def begin_sum(
         raise ValueError(f"room for {contributed.size} contributed values, where there are {values.size}")
     job = room.job
     chunk = chunk_blocks(job.lanes, scale_lanes)
-    fields = {"divisor": divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts, "decode_own": 0}
+    fields = {"divisor": divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts}
     callbacks = None
     if make_codec is not None:
         callbacks = Callbacks(make_codec(job, chunk))
@@ -119,7 +119,7 @@ def begin_sum(
             fields["out"] = address_of(out)
         if contributed is not None:
             job.bits(contributed)
-            fields["contributed"], fields["decode_own"] = address_of(contributed), own_address(job)
+            fields["contributed"] = address_of(contributed)
     shape = values.size, job.lanes, chunk, job.refined
     blocks = job.blocks(values.size)
     return Operation(
@@ -140,7 +140,7 @@ def begin_max(
     magnitudes, rows, ready, room = _room(0, values.size, len(items))
     rows[0] = values
     records = as_records(items, chunk)
-    fields = {"divisor": 1, "elements": values.size, "scaled": values.size, "drafting": 0, "decode_own": 0}
+    fields = {"divisor": 1, "elements": values.size, "scaled": values.size, "drafting": 0}
     return Operation(
         values, out, job, items, (records, address_of(records)), chunk, first_block, now, magnitudes, rows, ready, room,
         fields, signature(values.size, None, 1, tag), maxima=True,

@@ -202,8 +202,6 @@ def _send_values(st: State, o: Any, item: Any, now: float) -> int:
         if bad != ALL_GOOD:
             fail(st, TOO_LARGE, first + i + bad * shards, 0)
             return FAILED
-        if o.decode_own != 0:
-            call(o.decode_own, o.address, first + i, mine, row, 0)
     for i in range(pieces):
         _push(st, i, (number + i) % shards, share(count, i, shards), SUM, now)
     _go_on(st, o, item, count)

@@ -135,8 +135,8 @@ OPERATION: Final = np.dtype(
             "item", "sent", "item_in",
             # How many blocks of values, from the first on, have their own scales; whether finding them drafts values.
             "scaled", "drafting",
-            # Addresses of `codec.calls`; ``decode_own`` 0: nobody wants to know what this rank contributes.
-            "encode", "decode", "scale", "decode_own",
+            # Addresses of `codec.calls`.
+            "encode", "decode", "scale",
             "invalid_codes",
         )
     ]

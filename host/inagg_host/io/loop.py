@@ -37,10 +37,16 @@ generations have run out."""
 
 LOOP = np.dtype(
     [(name, np.int64) for name in ("piece", "pieces", "strangers", "trace")]
-    + [("told_s", np.float64), ("phases", np.float64, len(Phase)), ("shown", np.float64, len(Phase))]
+    + [
+        ("told_s", np.float64),
+        ("telling_s", np.float64),
+        ("phases", np.float64, len(Phase)),
+        ("shown", np.float64, len(Phase)),
+    ]
 )
 """``piece`` of ``pieces`` is to be sent next; datagrams that came from somewhere else than a shard; what
-is told which phase to show, 0 if nobody is, and when it was told last; seconds of each phase, measured and shown."""
+is told which phase to show, 0 if nobody is, when it was told last, and how long that took; seconds of each phase,
+measured and shown."""
 ENCODE, NETWORK, DECODE, IDLE = range(4)
 assert [phase.name for phase in Phase] == ["ENCODE", "NETWORK", "DECODE", "IDLE"]
 
@@ -53,16 +59,17 @@ woken onto a processor that is taken while another one is free. (Measured on two
 time than with nothing; 64 MiB, where ranks that wait draft, in the same.)"""
 
 
-SHOWN_S = 0.001
-"""How long a profiler is shown a phase at least. Tens of thousands begin in a second, and to begin a range takes ten
-microseconds: a profiler that is shown each of them halves the rate. So what is shown is the phase that lags most behind
-what the loop has measured, and the sums agree."""
+SHOWN_S, SHOWN_TIMES, TELLING_MOST_S = 0.001, 50, 1e-4
+"""How long a profiler is shown a phase at least, and how many times as long as it took to tell it. Tens of thousands
+begin in a second, and to begin a range takes some microseconds, or fifty where memory has run through the caches: a
+profiler that is shown each of them halves the rate. So what is shown is the phase that lags most behind what the loop
+has measured, and the sums agree. What takes longer than the last of these was interrupted, and tells nothing."""
 
 
 @jit
-def _show(lp: Any, now: float) -> None:
+def _show(port: Port, lp: Any, now: float) -> None:
     """If there is a profiler, and it is time, show it a phase."""
-    if lp.trace == 0 or now - lp.told_s < SHOWN_S:
+    if lp.trace == 0 or now - lp.told_s < max(SHOWN_S, SHOWN_TIMES * lp.telling_s):
         return
     most = 0
     for phase in range(len(lp.phases)):
@@ -70,7 +77,7 @@ def _show(lp: Any, now: float) -> None:
             most = phase
     call(lp.trace, most, 0, 0, 0, 0)
     lp.shown[most] += now - lp.told_s
-    lp.told_s = now
+    lp.told_s, lp.telling_s = now, min(clock(port) - now, TELLING_MOST_S)
 
 
 @jit
@@ -81,7 +88,7 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
     finished = False
     now = looked = heard = clock(port)
     while True:
-        _show(lp, now)
+        _show(port, lp, now)
         got = receive(port)
         before, now = now, clock(port)
         lp.phases[NETWORK] += now - before

@@ -13,11 +13,11 @@ from tests.host.codec.reference import agree, make_job, random_values
 from inagg_host import codec as kernels
 from inagg_host.codec import Job
 from inagg_host.codec.callbacks import RAISED, Callbacks
-from inagg_host.codec.calls import CODEC, SIGNATURE, Room, addresses, own_address
+from inagg_host.codec.calls import CODEC, SIGNATURE, Room, addresses
 from inagg_host.codec.encoder import OUT_OF_RANGE
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import HEADER_BYTES
-from inagg_wire.scale import FloatType
+from inagg_wire.scale import SCALE_NONFINITE, FloatType
 
 BLOCKS, STEP, FIRST, NUMBER, ROW = 9, 2, 1, 1001, 3
 COUNT = (BLOCKS - FIRST) // STEP
@@ -90,15 +90,29 @@ def test_scales_are_found_as_by_the_kernels(name: str, float_type: FloatType) ->
     assert call.arrays["own"].tolist() == [0, 0, *kernels.scale_bytes(job, magnitudes)[2:7].tolist(), 0, 0]
 
 
-def test_what_contributions_stand_for_is_written_down() -> None:
-    job, values = made("nat8")
-    call, kernel = Call(job, values), addresses(job)
+@every_type
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_contributions_stand_for_is_written_down(name: str, float_type: FloatType) -> None:
+    job, values = made(name, float_type)
+    values[3 * job.lanes : 4 * job.lanes] = 0
+    call, kernel, every = Call(job, values), addresses(job), np.arange(COUNT)
+    scales, refinements = agree(job, values)
+    call.arrays["agreed"][5] = SCALE_NONFINITE
+    scales[5] = SCALE_NONFINITE
     assert call(kernel.encode, FIRST, NUMBER, COUNT, ROW) == kernels.ALL_GOOD
-    assert call(own_address(job), FIRST, COUNT, ROW, 0) == 0
-    want, every, (scales, _) = np.zeros_like(values), np.arange(COUNT), agree(job, values)
-    kernels.decode_own(job, call.arrays["ring"], ROW + every, want, FIRST + STEP * every, scales, None)
+    want, second = np.zeros_like(values), refinements if job.refined else None
+    kernels.decode_own(job, call.arrays["ring"], ROW + every, want, FIRST + STEP * every, scales, second)
     assert want.any()
     assert call.arrays["contributed"].tobytes() == want.tobytes()
+
+
+def test_nothing_is_written_down_that_nobody_wants() -> None:
+    job, values = made("nat8")
+    call, kernel = Call(job, values, rows=STEP * 16, blocks=BLOCKS), addresses(job)
+    call.record["contributed"] = 0
+    assert call(kernel.scale, 0, BLOCKS, NUMBER, 0) == 0
+    assert call(kernel.encode, FIRST, NUMBER, COUNT, ROW) == kernels.ALL_GOOD
+    assert not call.arrays["contributed"].any()
 
 
 def test_a_run_beyond_the_values_is_refused() -> None:

@@ -16,6 +16,7 @@ from inagg_host.codec import Job
 from inagg_host.codec.calls import Room
 from inagg_host.codec.drafts import FIELDS, FIRST_UNIT, LOWEST, NOBODYS, SERIAL, Drafts, draft_blocks
 from inagg_host.codec.encoder import encode_run
+from inagg_host.codec.own import STREAM_FROM
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.scale import SCALE_BIAS, FloatType
 
@@ -38,6 +39,8 @@ class Made(NamedTuple):
     drafts: Drafts
     serial: int
     magnitudes: npt.NDArray[np.uint64]
+    contributed: Floats
+    """What the codes stand for."""
 
     @property
     def lowest(self) -> list[int]:
@@ -51,9 +54,11 @@ def drafts_in(room: Room) -> Drafts:
 
 
 def drafts_of(
-    values: Floats, job: Job = JOB, *, serial: int = 7, number: int = NUMBER, expected: int = EXPECTED, shards: int = 1
-) -> Made:
-    """Of all blocks, in as many rows for each shard as there are blocks, or more."""
+    values: Floats, job: Job = JOB, *, serial: int = 7, number: int = NUMBER, expected: int = EXPECTED, shards: int = 1,
+    skew: int = 0,
+) -> Made:  # fmt: skip
+    """Of all blocks, in as many rows for each shard as there are blocks, or more. ``skew``: so many elements from where
+    numpy puts it, what they stand for is in memory."""
     count = job.blocks(values.size)
     rows = shards << (count - 1).bit_length()
     made = Made(
@@ -61,11 +66,12 @@ def drafts_of(
         drafts_in(Room(job, count, rows)),
         serial,
         np.zeros(count, np.uint64),
+        np.full(values.size + skew, 1e9, np.float32)[skew:],
     )
     made.drafts.expected[0] = expected
     draft_blocks(
         job.for_encode, values.view(np.uint32), 0, number, count, shards, serial, made.datagrams, made.drafts,
-        np.zeros(32, np.uint32), made.magnitudes,
+        np.zeros(32, np.uint32), made.magnitudes, made.contributed.view(np.uint32),
     )  # fmt: skip
     return made
 
@@ -78,7 +84,7 @@ def row_of(number: int, made: Made, shards: int) -> int:
 def finished(
     values: Floats, scales: Bytes, made: Made, job: Job = JOB, number: int = NUMBER, shards: int = 1
 ) -> list[bytes]:
-    """The payloads of all blocks, from their drafts."""
+    """The payloads of all blocks, from their drafts. What they stand for was written down as it is decoded."""
     count, payloads = job.blocks(values.size), []
     room = Room(job, count, 0).arrays
     for i in range(count):
@@ -86,10 +92,14 @@ def finished(
         bad = encode_run(
             job.for_encode, values.view(np.uint32), i, number + i, 1, 1, scales, scales, made.datagrams, row,
             room["indices"], room["words"], room["codes"], made.drafts, made.serial,
+            job.for_own, made.contributed.view(np.uint32),
         )  # fmt: skip
         assert bad == kernels.ALL_GOOD
         payloads.append(bytes(made.datagrams[row, HEADER_BYTES:]))
     assert (made.datagrams[:, :HEADER_BYTES] == 0x99).all()
+    rows, decoded = np.array([row_of(number + i, made, shards) for i in range(count)]), np.zeros_like(values)
+    kernels.decode_own(job, made.datagrams, rows, decoded, np.arange(count), scales, None)
+    assert made.contributed.tobytes() == decoded.tobytes()
     return payloads
 
 
@@ -132,6 +142,14 @@ def test_any_floats(floats: list[float], larger: int, number: int, expected_: in
         expected_payload(JOB, block, number + i, int(scales[i]), 0) for i, block in enumerate(blocks_of(JOB, values))
     ]
     assert finished(values, scales, made, number=number) == want
+
+
+@pytest.mark.parametrize("skew", [0, 1])
+def test_what_much_stands_for_is_right_wherever_it_is(skew: int) -> None:
+    """It goes past the caches, if its memory allows that."""
+    values = np.random.default_rng(5).standard_normal(STREAM_FROM + 5, np.float32)  # of which drafts are of use
+    made = drafts_of(values, LARGE, skew=skew)
+    finished(values, own_scales(values, LARGE), made, LARGE)
 
 
 @pytest.mark.parametrize("octaves", range(-8, 9))

@@ -1,0 +1,79 @@
+"""What this worker contributes to a sum: what its codes stand for, written where they are made.
+
+To decode them afterwards would take as long again as to encode. Natural rounding of a float32 adds noise to its bits
+and keeps its sign and exponent: that *is* what the code stands for, as long as it is in the window. So the pass that
+makes drafts, which has it in registers, writes it, and only what is encoded anew later is decoded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.extending import overload
+
+from inagg_link.simd import LANES, STREAM_BYTES, float_sum, load, splat, store, stream
+
+from .bits import U32, Array, jit
+from .decoder_loops import natural_normal
+
+SIGN_AND_EXPONENT = U32(0xFF800000)
+
+STREAM_FROM = 1 << 20
+"""How many elements of 32 bits go past the caches: more than a processor's own cache holds. To write a line into it
+that is not there is to read it first, which takes twice the memory's time. Fewer may be there when they are needed."""
+
+
+def of_float32(own: Array, words: Array) -> Array:
+    """``own``, if it has bits of float32; else none of ``words``, which are uint32: other types are written by decoding
+    alone, though drafts are made of the narrower ones, too."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(of_float32, strict=False)
+def _of_float32(own: Any, words: Any) -> Any:
+    return (lambda own, words: own) if own.dtype.bitwidth == 32 else (lambda own, words: words[:0])
+
+
+@jit
+def goes_past_caches(elements: int, own: Array) -> bool:
+    """Whether ``own``, of one block of so many elements in all, may be written by `stream`."""
+    return bool(elements >= STREAM_FROM and own.ctypes.data % STREAM_BYTES == 0)
+
+
+@jit
+def write_rounded(own: Array, lane: int, sums: tuple[Any, Any, Any, Any], past: bool) -> None:
+    """What the 32 lanes from ``lane`` on are rounded to; ``sums``: their bits with the noise added. ``past`` the
+    caches: see `goes_past_caches`. Lanes that are not zero and below the unit are to be written again."""
+    # A zero has no sign in codes: the sum with zero makes a negative one positive. Of what else there is none changes,
+    # in no mode of the processor: without a mantissa there is no NaN and nothing subnormal.
+    zero = splat(U32(0))
+    s0, s1 = float_sum(sums[0] & SIGN_AND_EXPONENT, zero), float_sum(sums[1] & SIGN_AND_EXPONENT, zero)
+    s2, s3 = float_sum(sums[2] & SIGN_AND_EXPONENT, zero), float_sum(sums[3] & SIGN_AND_EXPONENT, zero)
+    if past:
+        stream(own, lane, s0)
+        stream(own, lane + LANES, s1)
+        stream(own, lane + 2 * LANES, s2)
+        stream(own, lane + 3 * LANES, s3)
+    else:
+        store(own, lane, s0)
+        store(own, lane + LANES, s1)
+        store(own, lane + 2 * LANES, s2)
+        store(own, lane + 3 * LANES, s3)
+
+
+@jit
+def write_rest(own: Array, lane: int, rounded: Array, count: int, past: bool) -> None:
+    """The last lanes of a block, from ``lane`` on. If they go ``past`` the caches, then whole vectors do: to write in
+    both ways into one line takes as long as many lines. (Measured: up to a fifth of all, with 13,064 lanes.)"""
+    whole = count // LANES * LANES if past else 0
+    for i in range(0, whole, LANES):
+        stream(own, lane + i, load(rounded, i))
+    for i in range(whole, count):
+        own[lane + i] = rounded[i]
+
+
+@jit
+def write_codes(own: Array, codes: Array, unit_field: int) -> None:
+    """What ``codes`` of nat8 stand for that name levels of the window, with ``unit_field`` the unit's exponent field, 1
+    or more. The top level may be infinite."""
+    natural_normal(own, codes, U32((unit_field - 1) << 23), U32(23), U32(0x80000000))
