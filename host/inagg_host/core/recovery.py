@@ -33,7 +33,7 @@ CWND_LEAST = 32
 OVERRUN = 4
 """More than one in so many lost means that the path cannot hold what is out. Fewer are taken for chance."""
 
-QUEUE_S = 0.0025
+QUEUE_S = 0.0015
 """A round trip that is so much longer than the shortest has stood in queues: others wait behind what is out. Less would
 starve a link whenever a process waits for its turn. It counts for who has the whole window out; who has less may see up
 to twice as much, so that shares become equal (as Swift scales its target with the flow's window, section 3.5)."""
@@ -66,7 +66,9 @@ def rto_s(job: Any, s: Any) -> float:
     """How long after the last progress the timer of a shard runs out."""
     rto_s = job.rto_first_s
     if s.samples != 0:
-        rto_s = max(job.rto_min_s, s.srtt_s + max(GRANULARITY_S, 4 * s.rttvar_s))
+        # Twice the round trip, as the probe time-out of RFC 8985 (section 7.2): the shortest ones vary little, and a
+        # process may wait longer for its turn than four times that.
+        rto_s = max(job.rto_min_s, s.srtt_s + max(GRANULARITY_S, 4 * s.rttvar_s), 2 * s.srtt_s)
     return float(min(rto_s * 2.0 ** min(s.backoff, BACKOFF_MOST), job.rto_max_s))
 
 
