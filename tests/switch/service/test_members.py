@@ -14,10 +14,11 @@ from inagg_switch.service.control_client import ControlCallError
 
 def test_a_heartbeat_tells_epoch_and_state(switch: Serving) -> None:
     first = switch.join_all()[0]
-    assert switch.beat(0) == pb.HeartbeatResponse(state=pb.JOB_STATE_RUNNING, epoch=1)
+    window = first.spec.window
+    assert switch.beat(0) == pb.HeartbeatResponse(state=pb.JOB_STATE_RUNNING, epoch=1, credit=window)
     call = switch.join_later(1, resume=resume(first, 0))
     switch.waiting(1)
-    assert switch.beat(0) == pb.HeartbeatResponse(state=pb.JOB_STATE_JOINING, epoch=1)
+    assert switch.beat(0) == pb.HeartbeatResponse(state=pb.JOB_STATE_JOINING, epoch=1, credit=window)
     switch.leave(0, end=True, reason="enough")
     with pytest.raises(ControlCallError, match="rank 0 ended job 'job': enough") as caught:
         call.result()
