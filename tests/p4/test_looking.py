@@ -131,6 +131,6 @@ def test_metrics_have_the_counters_of_the_program_and_none_of_a_process_that_is_
         server.close()
     assert 'inagg_job_contributions_total{job="train",rank="1"} 1.0' in said
     assert 'inagg_job_results_total{job="train"} 1.0' in said
-    assert 'inagg_shard_sent_datagrams_total{shard="0"} 2.0' in said
+    assert 'inagg_shard_sent_datagrams_total{shard="0",switch=""} 2.0' in said
     for unknown in ("cpu_seconds", "kernel_drops", "send_refused", "not_captured"):
         assert f"inagg_shard_{unknown}" not in said

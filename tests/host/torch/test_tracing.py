@@ -41,6 +41,7 @@ def test_a_work_tells_what_it_took(alone: TensorAllReduce) -> None:
 def test_the_phases_are_in_a_trace_of_all_threads(alone: TensorAllReduce) -> None:
     everything = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
     with profile(activities=[ProfilerActivity.CPU], experimental_config=everything) as trace:
-        alone(torch.ones(100 * ELEMENTS))  # phases of the loop are shown now and then
+        for _ in range(20):  # phases of the loop are shown now and then
+            alone(torch.ones(100 * ELEMENTS))
     names = {event.key for event in trace.key_averages()}
     assert {"inagg::encode", "inagg::network", "inagg::decode", "inagg::all_reduce", "inagg::wait"} <= names

@@ -84,7 +84,7 @@ def test_a_scrape_has_the_counters_of_a_job_that_runs(good: Switch, running: str
     samples = scrape(good)
     assert samples["inagg_switch_healthy{}"] == 1
     assert samples["inagg_jobs{state=running}"] == 1
-    assert samples["inagg_shard_received_datagrams_total{shard=0}"] > 0
+    assert samples["inagg_shard_received_datagrams_total{shard=0,switch=}"] > 0
     for rank in range(2):
         assert samples[f"inagg_job_contributions_total{{job={running},rank={rank}}}"] > 0
         assert samples[f"inagg_job_heartbeat_age_seconds{{job={running},rank={rank}}}"] < 10
