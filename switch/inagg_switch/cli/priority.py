@@ -7,8 +7,8 @@ import threading
 from typing import Final
 
 LESS: Final = 10
-"""Steps of niceness (sched(7)): about a tenth of the time that a shard gets, if both have enough to do. (Measured: 100,000
-hostile calls make sums take 1.3 to 1.6 times as long; 2.1 times with 5 steps, and no more calls are answered.)"""
+"""Steps of niceness (sched(7)): about a tenth of the time that a shard gets, if both have enough to do. (Measured:
+100,000 hostile calls make sums take 1.3 to 1.6 times as long; with 5 steps 2.1 times, with no more calls answered.)"""
 
 
 def yield_to_shards() -> None:
