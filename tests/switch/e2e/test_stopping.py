@@ -14,6 +14,7 @@ from tests.switch.e2e.running import Array, Rank, Run, Switch, gradients, until,
 from tests.switch.service.serving import job_spec
 
 from inagg_host.allreduce import AllReduceError
+from inagg_switch.cli.priority import LESS
 from inagg_switch.service.control_client import ControlCallError
 
 
@@ -118,7 +119,7 @@ def test_data_planes_come_before_calls_where_processors_are_scarce_also_when_sta
         return os.getpriority(os.PRIO_PROCESS, pid)
 
     own = nice(0)
-    assert (nice(switch.process.pid), nice(switch.shard_pids[0])) == (own + 5, own)
+    assert (nice(switch.process.pid), nice(switch.shard_pids[0])) == (own + LESS, own)
     os.kill(switch.shard_pids[0], signal.SIGKILL)
     until(lambda: switch.events("shard_restarted"))
     assert nice(switch.events("shard_restarted")[0]["pid"]) == own
