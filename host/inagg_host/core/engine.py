@@ -326,6 +326,7 @@ def _start(record: Any, lease: Lease, block: int) -> None:
     record["snd_una"] = record["snd_nxt"] = record["round_end"] = block
     record["end"] = (lease.round(block) + 1) * lease.slots * GENERATION_MAX
     record["highest"], record["flight"], record["lost"], record["backoff"] = block - 1, 0, 0, 0
+    record["expired"] = record["recover"] = record["again"] = block
 
 
 assert HEADER_BYTES >= TOKEN_AT + 4

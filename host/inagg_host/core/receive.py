@@ -13,7 +13,7 @@ from inagg_wire.errors import Reason
 from inagg_wire.layout import Op
 
 from .headers import HEADER, KIND_AT, NOTICE, REASON_AT, outcome, u16
-from .recovery import end_round_trip, mark_overtaken
+from .recovery import end_round_trip, mark_overtaken, recover
 from .schedule import ITEM, SIGNATURE_LANES, Phase
 from .state import (
     CODEC_FAILED,
@@ -52,6 +52,7 @@ def on_batch(st: State, shard: int, data: Array, size: int, now: float) -> int:
     while taken < fresh:
         taken = take(st, shard, data, size, taken, fresh)
     mark_overtaken(st, shard)
+    recover(st, shard)
     end_round_trip(st.shards[shard])
     if st.job[0].error != OK:
         return FAILED
@@ -70,7 +71,7 @@ def _accept(st: State, shard: int, data: Array, size: int, now: float) -> int:
     """Mark the blocks whose results are in ``data``. How many of them are to be taken: where they stand, and which
     blocks they are, is in ``places`` and ``blocks``."""
     s = st.shards[shard]
-    fresh, acked, timed_s = 0, 0, -1.0
+    fresh, acked, timed_s, late = 0, 0, -1.0, False
     for i in range(len(data) // size):
         d = data[i * size : (i + 1) * size]
         what, block = outcome(d, st, shard)
@@ -82,6 +83,8 @@ def _accept(st: State, shard: int, data: Array, size: int, now: float) -> int:
             s.highest = max(s.highest, block)
             if row.once:
                 timed_s = max(timed_s, row.sent_s)
+            elif row.after == block:
+                late = True
             if row.lost:
                 row.lost = False
                 s.lost -= 1
@@ -99,7 +102,9 @@ def _accept(st: State, shard: int, data: Array, size: int, now: float) -> int:
         s.acked += acked
         if timed_s >= 0:
             s.shortest_s = min(s.shortest_s, now - timed_s)
-        s.timer_s, s.backoff = now, 0  # (5.3)
+        s.timer_s = now  # (5.3)
+        if not late:  # else what was sent once took longer than the timer, which then stays long until a sample
+            s.backoff = 0
     return fresh
 
 

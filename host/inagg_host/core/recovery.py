@@ -30,6 +30,9 @@ result has come of a block that was new after that (RFC 8985, RACK, goes by time
 
 CWND_LEAST = 32
 """However many are lost, so many blocks may be out: fewer would leave batches half empty, and starve the link."""
+CWND_EXPIRED = 8
+"""So many after the timer has shown that what is out is lost (RFC 5681, section 3.1, has one): eight ranks that share a
+queue of 100 datagrams never got a block through it together with `CWND_LEAST` each (tests/host/core/test_rates.py)."""
 OVERRUN = 4
 """More than one in so many lost means that the path cannot hold what is out. Fewer are taken for chance."""
 
@@ -165,10 +168,15 @@ def expire(st: State, shard: int, now: float) -> None:
     """If the timer has run out, back off (RFC 6298, 5.5), and have blocks sent again: those that were overtaken, and so
     are lost again; the first that has no result; and, the first time, the last one, whose result would tell that the
     others are lost (a probe as in RFC 8985, section 7). For the others may wait for a slow rank.
+
+    If the first one got its result and then nothing came for so long again, they do not wait, but are lost. Then all
+    are sent again, as few at once as a path holds that was overrun. It is the question of F-RTO (RFC 5682), which goes
+    by the acknowledgements that come after the first.
     """
     s, most = st.shards[shard], st.job[0].batch
     if now < expires_s(st.job[0], s):
         return
+    lost = s.expired < s.snd_una < s.recover
     s.backoff += 1
     s.timer_s = now
     marked = 0
@@ -181,5 +189,23 @@ def expire(st: State, shard: int, now: float) -> None:
             if marked < most and (marked == 0 or block <= s.highest - REORDER_BLOCKS):
                 mark_lost(s, row)
                 marked += 1
-    if s.backoff == 1:
-        mark_lost(s, st.rows[shard, last & (s.slots - 1)])
+    s.expired = s.snd_una
+    if lost:
+        s.cwnd = min(s.cwnd, CWND_EXPIRED)
+        s.again, s.recover = s.snd_una, s.snd_nxt
+        recover(st, shard)
+    elif s.again == s.recover:  # else it goes on
+        s.again = s.recover = s.snd_nxt
+        if s.backoff == 1:
+            mark_lost(s, st.rows[shard, last & (s.slots - 1)])
+
+
+@jit
+def recover(st: State, shard: int) -> None:
+    """While all that was out when the timer expired is sent again: mark what the window has room for."""
+    s = st.shards[shard]
+    while s.again < min(s.recover, s.snd_una + s.cwnd):
+        row = st.rows[shard, s.again & (s.slots - 1)]
+        if not row.acked:
+            mark_lost(s, row)
+        s.again += 1

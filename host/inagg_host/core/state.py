@@ -86,6 +86,9 @@ SHARD: Final = np.dtype(
             "lost", "retransmitted",
             # RFC 6298: how many samples, and how often the timer has expired since the last one.
             "samples", "backoff",
+            # When the timer expired last, the first block without a result, and the one that was to be sent next; of
+            # those between, which is the next to be sent again, if they are taken for lost (`expire`).
+            "expired", "recover", "again",
         )
     ]
     + [

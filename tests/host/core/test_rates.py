@@ -32,3 +32,11 @@ def test_a_short_queue_is_not_overrun_for_long(queue: int, of_link: float) -> No
     rate = measure(4, weather, one_by_one=False, seeds=1)
     assert rate.of_link > of_link
     assert rate.resent < 0.35
+
+
+@pytest.mark.parametrize("queue", [100, 200, 690])
+def test_a_trunk_that_many_ranks_overrun_is_used_well(queue: int) -> None:
+    """Each rank loses others of its blocks, so that hardly one has all contributions: only timers can tell. They are
+    too short at first, as the queue is a hundred round trips long."""
+    weather = Weather(delay_s=DELAY_S, datagram_s=60e-6, queue=queue, sharers=8)
+    assert measure(8, weather, one_by_one=True, seeds=1).of_link > 0.4

@@ -27,7 +27,7 @@ def test_a_hundred_runs_are_exact(first: int, record_property: Callable[[str, ob
     assert not tally.failed, f"{len(tally.failed)} of {tally.runs} runs failed\n{report}"
 
 
-@pytest.mark.parametrize("seed", [1_001_189, 1_001_905, 1_003_155])
+@pytest.mark.parametrize("seed", [1_004_578, 1_006_458])
 def test_a_rank_that_is_refused_by_mistake_joins_again(seed: int) -> None:
     """A bit of the token flips on the way to the switch, and the same one on the way back of its notice."""
     assert check_run(seed, blocks=150).epochs > 1

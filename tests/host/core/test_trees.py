@@ -140,16 +140,17 @@ class NoiseOfItsOwn(Aggregator):
 
 
 MUTANTS: list[Any] = [
-    pytest.param(NeverUpAgain, id="a sum without an answer goes up again"),
-    pytest.param(HasAllPartsAtOnce, id="a result has all its parts"),
-    pytest.param(TakesAnyGeneration, id="generations of the parent's results are checked"),
-    pytest.param(AnswersBeforeItHasAnAnswer, id="a sum is not yet a result"),
-    pytest.param(NoiseOfItsOwn, id="parts have the noise of the whole block"),
+    pytest.param(NeverUpAgain, 14, id="a sum without an answer goes up again"),
+    pytest.param(HasAllPartsAtOnce, 14, id="a result has all its parts"),
+    pytest.param(TakesAnyGeneration, 80, id="generations of the parent's results are checked"),
+    pytest.param(AnswersBeforeItHasAnAnswer, 14, id="a sum is not yet a result"),
+    pytest.param(NoiseOfItsOwn, 14, id="parts have the noise of the whole block"),
 ]
+"""With how many blocks a run: old results come late where slots are used again and again."""
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_rule_that_is_broken_is_found(monkeypatch: pytest.MonkeyPatch, mutant: type[Aggregator]) -> None:
+@pytest.mark.parametrize(("mutant", "blocks"), MUTANTS)
+def test_a_rule_that_is_broken_is_found(monkeypatch: pytest.MonkeyPatch, mutant: type[Aggregator], blocks: int) -> None:
     monkeypatch.setattr("tests.host.sim.trees.Aggregator", mutant)
     monkeypatch.setattr("tests.host.sim.simulation.EVENTS_MAX", 20_000)
-    assert any(check_runs(seed, 1, tree=True).failed for seed in range(300))
+    assert any(check_runs(seed, 1, blocks=blocks, tree=True).failed for seed in range(300))

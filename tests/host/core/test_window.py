@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inagg_host.core.recovery import CWND_LEAST, REORDER_BLOCKS, RTO_FIRST_S, RTO_MIN_S, rto_s
+from inagg_host.core.recovery import CWND_EXPIRED, CWND_LEAST, REORDER_BLOCKS, RTO_FIRST_S, RTO_MIN_S, rto_s
 from inagg_wire.layout import Op
 
 from .cluster import Cluster, Datagram, blocks, shard_of
@@ -201,15 +201,64 @@ def test_each_time_that_it_runs_out_the_timer_takes_twice_as_long() -> None:
     assert waits_s == pytest.approx([RTO_FIRST_S * 2**i for i in range(4)])
 
 
-def test_progress_ends_the_backing_off() -> None:
+def test_the_result_of_what_was_sent_again_ends_the_backing_off() -> None:
+    cluster, window = begun(window=16)
+    first, *_ = cluster.send(0)
+    for _ in range(5):
+        cluster.now += 1.0
+        cluster.send(0)
+    assert window["backoff"] == 5
+    cluster.take(cluster.aggregate([first]))
+    assert window["backoff"] == 0
+
+
+def test_a_late_result_of_what_was_sent_once_does_not() -> None:
+    """It tells that the timer is too short for the path, not that something was lost."""
     cluster, window = begun(window=16)
     sent = cluster.send(0)
     for _ in range(5):
         cluster.now += 1.0
         cluster.send(0)
-    assert window["backoff"] == 5
     cluster.take(cluster.aggregate(sent[3:4]))
-    assert window["backoff"] == 0
+    assert window["backoff"] == 5
+
+
+# --- what is out is lost ---
+
+
+def expired(cluster: Cluster) -> list[Datagram]:
+    """What is sent when the timer runs out."""
+    deadline_s = cluster.engines[0].deadline
+    assert deadline_s is not None
+    cluster.now = deadline_s
+    return cluster.send(0)
+
+
+def test_if_only_what_the_timer_sent_again_is_answered_all_is_sent_again() -> None:
+    cluster, _ = begun()
+    sent = blocks(cluster.send(0))
+    again = expired(cluster)
+    cluster.take(cluster.aggregate(again[:1]))
+    assert cluster.send(0) == []
+    assert blocks(expired(cluster)) == sent[1 : 1 + CWND_EXPIRED]
+
+
+def test_each_result_then_lets_the_next_be_sent_again() -> None:
+    cluster, _ = begun()
+    sent = blocks(cluster.send(0))
+    cluster.take(cluster.aggregate(expired(cluster)[:1]))
+    first, second, *_ = expired(cluster)
+    cluster.take(cluster.aggregate([first]))
+    assert blocks(cluster.send(0)) == sent[1 + CWND_EXPIRED : 2 + CWND_EXPIRED]
+    cluster.take(cluster.aggregate([second]))
+    assert blocks(cluster.send(0)) == sent[2 + CWND_EXPIRED : 3 + CWND_EXPIRED]
+
+
+def test_if_nothing_is_answered_the_others_may_wait_for_a_slow_rank() -> None:
+    cluster, _ = begun()
+    sent = blocks(cluster.send(0))
+    assert blocks(expired(cluster)) == [sent[0], sent[-1]]
+    assert [blocks(expired(cluster)) for _ in range(3)] == [sent[:1]] * 3
 
 
 # --- samples of the round trip ---
@@ -294,9 +343,9 @@ def test_the_window_opens_again_when_nothing_is_lost_any_more() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 8, 32])
-def test_a_small_window_is_never_made_smaller(size: int) -> None:
+def test_a_small_window_is_made_no_smaller_than_the_timer_makes_a_large_one(size: int) -> None:
     cluster, window = begun(window=size, values=300)
     for _ in range(10):
         exchange(cluster, lose=0.5)
         cluster.now += 1.0
-    assert window["cwnd"] == size
+    assert window["cwnd"] >= min(size, CWND_EXPIRED)

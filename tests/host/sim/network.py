@@ -30,7 +30,8 @@ class Weather:
     ``lost``; ``damaged``: a bit flips below the UDP checksum, which is a loss; ``flipped``: a bit flips in the first
     `CHECKED_BYTES` and nothing notices; ``repeated``: a copy comes up to ``late_s`` later; ``late``: it comes up to
     ``late_s`` later itself. All others of a batch come after ``delay_s`` and up to ``jitter_s`` together.
-    ``datagram_s``: how long one datagram keeps its wire busy; ``queue``: how many may wait for it, the rest is lost.
+    ``datagram_s``: how long one datagram keeps its wire busy; ``queue``: how many may wait for it, the rest is lost;
+    ``sharers``: so many ranks, one after the other, have one wire to the switch, as a rack has its trunk.
     """
 
     lost: float = 0.0
@@ -43,6 +44,7 @@ class Weather:
     jitter_s: float = 0.0
     datagram_s: float = 0.0
     queue: int = 1 << 30
+    sharers: int = 1
 
     @property
     def bad(self) -> float:

@@ -46,7 +46,7 @@ def measure(workers: int, weather: Weather, one_by_one: bool, seeds: int) -> Rat
         time_s += outcome.done_s[-1] - outcome.done_s[0]
         resent, sent = resent + outcome.resent, sent + outcome.contributions
     per_s = seeds * sum(tensor.blocks for tensor in world.tensors[1:]) / time_s
-    return Rate(weather.lost, per_s, per_s * weather.datagram_s, resent / sent)
+    return Rate(weather.lost, per_s, per_s * weather.datagram_s * weather.sharers, resent / sent)
 
 
 def rates(workers: int, one_by_one: bool, seeds: int = 4, losses: tuple[float, ...] = LOSSES) -> Iterator[Rate]:

@@ -105,7 +105,7 @@ class Simulation:
         self.restarts = tuple(sorted(restarts, key=lambda restart: restart.after))
         self._addresses: list[Address] = [("10.0.0.1", 1000 + rank) for rank in range(world.workers)]
         self._rank_at = {address: rank for rank, address in enumerate(self._addresses)}
-        self.shape = shape
+        self.shape, self._sharers = shape, weather.sharers
         self.lease = world.lease
         self.watch = Watch(world)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -197,7 +197,7 @@ class Simulation:
             self.watch.sent(rank.number, out.shard, token, out.data, out.size)
             if self._trace is not None:
                 self._tell(f"rank {rank.number} sends {self.watch.name(out.shard, out.data, out.size)}")
-            for at_s, data in self.up.carry(out.data, out.size, self.now, rank.number):
+            for at_s, data in self.up.carry(out.data, out.size, self.now, rank.number // self._sharers):
                 leaf = self.trees[out.shard].leaf_of(rank.number)
                 self._at(at_s, self._to_switch, out.shard, leaf, data, out.size, self._addresses[rank.number])
         if self.rng.random() < 0.3:
@@ -279,7 +279,9 @@ class Simulation:
             for to in send.to:
                 if to in self._rank_at:
                     rank = self.ranks[self._rank_at[to]]
-                    for at_s, arrived in self.down.carry(send.data, send.size, self.now, (shard, rank.number)):
+                    for at_s, arrived in self.down.carry(
+                        send.data, send.size, self.now, (shard, rank.number // self._sharers)
+                    ):
                         self._at(at_s, self._to_rank, rank, shard, arrived, send.size)
                     continue
                 other = tree.at[to]
