@@ -65,9 +65,8 @@ control Check(in inagg_t h, inout bit<8> reason) {
             // MAX carries scale8 (9) alone; SUM never does
             FORMAT_IS(_, OP_MAX, OFF(0x08)) FORMAT_IS(_, OP_MAX, FORMAT_INT16)
             FORMAT_IS(_, OP_SUM, FORMAT_SCALE8)
-            // contributions to a sum: 1 to 5; results: all but tern
+            // contributions to a sum: 1 to 5, and int16 from a switch; results: all but tern
             FORMAT_IS(KIND_CONTRIBUTION, OP_SUM, FORMAT_INT4) FORMAT_IS(KIND_CONTRIBUTION, OP_SUM, FORMAT_INT8)
-            FORMAT_IS(KIND_CONTRIBUTION, OP_SUM, FORMAT_INT16)
             FORMAT_IS(KIND_RESULT, OP_SUM, FORMAT_TERN)
             // multiples of 8, which 0 is in a notice alone
             LANES_ARE(_, ON(0x0001)) LANES_ARE(_, ON(0x0002)) LANES_ARE(_, ON(0x0004))
@@ -77,7 +76,7 @@ control Check(in inagg_t h, inout bit<8> reason) {
             LANES_ARE(KIND_NOTICE, ON(0x0200)) LANES_ARE(KIND_NOTICE, ON(0x0100)) LANES_ARE(KIND_NOTICE, ON(0x0080))
             LANES_ARE(KIND_NOTICE, ON(0x0040)) LANES_ARE(KIND_NOTICE, ON(0x0020)) LANES_ARE(KIND_NOTICE, ON(0x0010))
             LANES_ARE(KIND_NOTICE, ON(0x0008))
-            // no reason but in a notice, which has one of 1 to 14 or 32 to 41
+            // no reason but in a notice, which has one of 1 to 14 or 32 to 42
             REASON_IS(_, ON(0x8000)) REASON_IS(_, ON(0x4000)) REASON_IS(_, ON(0x2000)) REASON_IS(_, ON(0x1000))
             REASON_IS(_, ON(0x0800)) REASON_IS(_, ON(0x0400)) REASON_IS(_, ON(0x0200)) REASON_IS(_, ON(0x0100))
             REASON_IS(_, ON(0x0080)) REASON_IS(_, ON(0x0040))

@@ -104,7 +104,8 @@ class JobFormat:
         workers send it."""
         if op is Op.MAX or self.roundings:
             return self.encoding(op)
-        return Encoding.DITH8 if workers * self.top(workers) <= INTEGER_MAX[Encoding.DITH8] else Encoding.FIX32
+        exact = (Encoding.DITH8, Encoding.INT16, Encoding.FIX32)
+        return next(encoding for encoding in exact if workers * self.top(workers) <= INTEGER_MAX[encoding])
 
     def parts(self, workers: int, lanes: int, datagram_limit_bytes: int = UDP_PAYLOAD_BYTES_1500) -> int | None:
         """In how many datagrams, a power of two, a block of ``lanes`` lanes goes from switch to switch, so that each

@@ -113,7 +113,8 @@ assert LANE_COUNT_MAX % LANE_MULTIPLE == 0 and LANE_COUNT_MAX + LANE_MULTIPLE > 
 
 CARRIED: Final[dict[tuple[Kind, Op], frozenset[Encoding]]] = {
     (Kind.CONTRIBUTION, Op.SUM): frozenset(
-        {Encoding.NAT8, Encoding.NAT4, Encoding.TERN, Encoding.DITH8, Encoding.FIX32}
+        # INT16 from a switch alone: a partial sum.
+        {Encoding.NAT8, Encoding.NAT4, Encoding.TERN, Encoding.DITH8, Encoding.FIX32, Encoding.INT16}
     ),
     (Kind.CONTRIBUTION, Op.MAX): frozenset({Encoding.SCALE8}),
     (Kind.RESULT, Op.SUM): frozenset(Encoding) - {Encoding.TERN, Encoding.SCALE8},

@@ -32,7 +32,7 @@ def oracle(data: bytes) -> Reason | None:
         return Reason.BAD_KIND
     if op not in (1, 2):
         return Reason.BAD_OP
-    of_sum = {1: {1, 2, 3, 4, 5}, 2: {1, 2, 4, 5, 6, 7, 8}, 3: {1, 2, 3, 4, 5, 6, 7, 8}}[kind]
+    of_sum = {1: {1, 2, 3, 4, 5, 8}, 2: {1, 2, 4, 5, 6, 7, 8}, 3: {1, 2, 3, 4, 5, 6, 7, 8}}[kind]
     if format_ not in (of_sum if op == 1 else {9}):
         return Reason.BAD_FORMAT
     if (lanes != 0) if kind == 3 else (lanes == 0 or lanes % 8 != 0):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from inagg_wire import noise, reencode
-from inagg_wire.formats import FORMATS, JobFormat, ceil_log2, job_format
-from inagg_wire.layout import Op
+from inagg_wire.formats import FORMATS, WORKERS_MAX, JobFormat, ceil_log2, job_format
+from inagg_wire.layout import CARRIED, LANE_BITS, Kind, Op
 from inagg_wire.noise import Words
 from inagg_wire.reencode import Integers
 
@@ -101,3 +101,21 @@ def test_crcs_of_other_seeds_alone_would_go_together() -> None:
     """Why `partial_words` is a hash: two such CRCs differ by a constant."""
     _, second = moments(lambda leaf, slot, lanes: noise.switch_words(SEED + 1 + leaf, slot, 1, lanes))
     assert second.max() > NINE_EIGHTHS**2
+
+
+EXACTLY = [fmt for fmt in FORMATS.values() if not fmt.roundings]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 127, 128, 258, 259, WORKERS_MAX])
+@pytest.mark.parametrize("fmt", EXACTLY, ids=lambda fmt: fmt.name)
+def test_exact_sums_go_up_in_the_narrowest_integer_that_holds_that_of_all(fmt: JobFormat, workers: int) -> None:
+    most = workers * fmt.top(workers)
+    bits = next(bits for bits in (8, 16, 32) if most < 1 << bits - 1)
+    encoding = fmt.partial(Op.SUM, workers)
+    assert LANE_BITS[encoding] == bits
+    assert encoding in CARRIED[Kind.CONTRIBUTION, Op.SUM]
+    sums = np.array([most, -most, 0, 1, -1, most // 2, -(most // 2), most - 1])
+    codes = reencode.partial_codes(Op.SUM, fmt, workers, sums, np.zeros(8, np.uint32))
+    integers, invalid = reencode.integers(encoding, codes, most)
+    assert integers.tolist() == sums.tolist()
+    assert invalid == 0

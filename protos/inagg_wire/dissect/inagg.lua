@@ -80,7 +80,7 @@ local lane_reader = {
 }
 
 local carried = {
-  ["1 1"] = { [1] = true, [2] = true, [3] = true, [4] = true, [5] = true },
+  ["1 1"] = { [1] = true, [2] = true, [3] = true, [4] = true, [5] = true, [8] = true },
   ["1 2"] = { [9] = true },
   ["2 1"] = { [1] = true, [2] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true },
   ["2 2"] = { [9] = true },

@@ -156,6 +156,17 @@ def add_dith8(acc: Array, payload: Array, lanes: int, first: bool, levels: int) 
 
 
 @jit
+def add_int16(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+    invalid = U32(0)
+    for i in range(lanes):
+        value = I32(np.int16(U32(U32(payload[2 * i]) << U32(8) | U32(payload[2 * i + 1]))))
+        beyond = abs(value) > I32(levels)
+        put(acc, i, I32(0) if beyond else value, first)
+        invalid = U32(invalid + U32(beyond))
+    return int(invalid)
+
+
+@jit
 def add_fix32(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
     invalid = U32(0)
     words = payload[: 4 * lanes].view(np.uint32)
@@ -191,6 +202,8 @@ def absorb(encoding: int, acc: Array, payload: Array, lanes: int, first: bool, l
         return add_tern(acc, payload, lanes, first, levels)
     if encoding == DITH8:
         return add_dith8(acc, payload, lanes, first, levels)
+    if encoding == INT16:
+        return add_int16(acc, payload, lanes, first, levels)
     if encoding == FIX32:
         return add_fix32(acc, payload, lanes, first, levels)
     return max_scale8(acc, payload, lanes, first, levels)

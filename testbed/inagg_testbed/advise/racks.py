@@ -30,10 +30,10 @@ LESS: Final = 0.05
 AGAIN: Final = "-reencode"
 """How formats end whose partial sums are rounded again; for workers and one switch they are the format before it."""
 LIKE: Final = {
-    Encoding.FIX32: "fix32", Encoding.DITH8: "dith8", Encoding.INT8: "dith8", Encoding.NAT8: "nat8",
+    Encoding.FIX32: "fix32", Encoding.INT16: "fix32", Encoding.DITH8: "dith8", Encoding.NAT8: "nat8",
     Encoding.NAT4: "nat4",
 }  # fmt: skip
-"""Whose contributions are like partial sums of an encoding."""
+"""Whose contributions are like partial sums of an encoding, or wider."""
 
 
 @dataclass(frozen=True, slots=True)

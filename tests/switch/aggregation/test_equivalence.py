@@ -81,10 +81,11 @@ def partial_sums(rng: np.random.Generator, binding: Binding) -> Codes:
     most = binding.levels(Op.SUM)
     share, lanes = most // len(binding.children), binding.lanes_for(Op.SUM)
     sums = rng.integers(-share, share + 1, lanes)
-    if most < (1 << 31) - 1:
-        beyond = rng.integers(most + 1, 1 << 31, lanes) * rng.choice([-1, 1], lanes)
+    bits = LANE_BITS[binding.encoding(Op.SUM)]
+    if most < (1 << bits - 1) - 1:
+        beyond = rng.integers(most + 1, 1 << bits - 1, lanes) * rng.choice([-1, 1], lanes)
         sums = np.where(rng.random(lanes) < 0.05, beyond, sums)
-    return sums.astype(np.int32).view(np.uint32)
+    return (sums & ((1 << bits) - 1)).astype(np.uint32)
 
 
 class Equivalence(RuleBasedStateMachine):
@@ -98,7 +99,8 @@ class Equivalence(RuleBasedStateMachine):
     def contribution(self, data: st.DataObject, binding: Binding, block: int, **other: Any) -> bytes:
         op = Op.MAX if (block % 5 == 2) != (data.draw(st.integers(0, 19)) == 19) else Op.SUM  # mostly one for a block
         rng = np.random.default_rng(data.draw(st.integers(0, 255)))
-        if binding.encoding(op) is Encoding.FIX32 and binding.place is not None and binding.place.from_switches:
+        wide = binding.encoding(op) in (Encoding.INT16, Encoding.FIX32)
+        if wide and binding.place is not None and binding.place.from_switches:
             codes = partial_sums(rng, binding)
         else:
             codes = random_codes(rng, binding.encoding(op), binding.format, binding.world, binding.lanes_for(op))

@@ -9,7 +9,7 @@ import numpy as np
 from inagg_switch.binding import Address, Binding
 from inagg_wire import header as wire
 from inagg_wire.errors import Reason
-from inagg_wire.formats import JobFormat, job_format
+from inagg_wire.formats import EXACT, INTEGER_MAX, JobFormat, job_format
 from inagg_wire.layout import LANE_BITS, Encoding, Kind, Op
 from inagg_wire.payload import Codes, pack
 from inagg_wire.slots import Lease
@@ -104,5 +104,5 @@ def random_codes(rng: np.random.Generator, encoding: Encoding, fmt: JobFormat, n
     if encoding in (Encoding.NAT8, Encoding.NAT4):
         level = rng.integers(0, fmt.levels(n) + 1, lanes)
         return (level | rng.integers(0, 2, lanes) << (bits - 1)).astype(np.uint32)
-    top = (1 << 31) - 1 if encoding is Encoding.FIX32 and fmt.up is not encoding else fmt.top(n)
+    top = INTEGER_MAX[encoding] if encoding in EXACT and fmt.up is not encoding else fmt.top(n)
     return (rng.integers(-top, top + 1, lanes) & ((1 << bits) - 1)).astype(np.uint32)

@@ -99,6 +99,7 @@ def _invalid() -> Iterator[tuple[str, bytes, Reason]]:
 
 def _not_carried(sound: bytes, result: bytes, notice: bytes) -> Iterator[tuple[str, bytes, Reason]]:
     """Formats that exist, under a kind and op that cannot carry them."""
+    yield "a SUM contribution of int4", _changed(sound, format=Encoding.INT4), Reason.BAD_FORMAT
     yield "a SUM contribution of int8", _changed(sound, format=Encoding.INT8), Reason.BAD_FORMAT
     yield "a SUM contribution of scale8", _changed(sound, format=Encoding.SCALE8), Reason.BAD_FORMAT
     yield "a MAX contribution of nat8", _changed(sound, op=Op.MAX), Reason.BAD_FORMAT
