@@ -88,15 +88,14 @@ def test_heartbeats_are_answered_while_many_ask_in_a_loop(switch: Serving) -> No
     switch.client.join(join_request(0, job_spec(workers=1)))
     with grpc.insecure_channel(switch.server.address) as channel:
         ask = raw(channel, "Stats")
-        give_up_at = time.monotonic() + 1.0
+        give_up_at = time.monotonic() + 60
         asking = [ask.future(b"") for _ in range(60)]
         asked = 0
-        while time.monotonic() < give_up_at:
+        while asked < 600 and time.monotonic() < give_up_at:
             for i, future in enumerate(asking):
                 if future.done():
                     asking[i] = ask.future(b"")
                     asked += 1
             switch.client.heartbeat(pb.HeartbeatRequest(name="job", rank=0, member=100))
-    assert asked > 60
-    looks = switch.driver.looks
-    assert looks < 60, "equal questions share answers"
+    assert asked >= 600
+    assert switch.driver.looks < asked / 4, "equal questions share answers"
