@@ -87,7 +87,7 @@ class Encoding(IntEnum):
     FIX32 = 5
     INT4 = 6  # -7..7, the exact sum of up to 7 ternary workers
     INT8 = 7  # -127..127, the exact sum of more
-    INT16 = 8  # the exact sum of dith8
+    INT16 = 8  # an exact sum
     SCALE8 = 9  # a scale byte, for MAX
 
 
