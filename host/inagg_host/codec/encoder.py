@@ -31,7 +31,7 @@ from .bits import (
 )
 from .decoder import decode_payload, out_of_range
 from .drafts import BELOW, LARGEST, LOWEST, NOBODYS, NOTES, NUMBER, SERIAL, UNIT, Drafts, draft, finish
-from .encoder_loops import inverse_of, linear8, linear32, natural
+from .encoder_loops import inverse_of, linear8, linear32, natural, pack
 from .exact import linear_level, natural_level, split
 from .own import of_float32
 
@@ -194,18 +194,6 @@ def round_exactly(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: 
 
 
 @jit
-def pack(encoding: int, payload: Array, codes: Array) -> None:
-    """Codes of a byte each to two or four a byte, the first in the most significant bits."""
-    if encoding == NAT4:
-        for i in range(len(payload)):
-            payload[i] = U8((U32(codes[2 * i]) << U32(4)) | U32(codes[2 * i + 1]))
-    else:
-        for i in range(len(payload)):
-            high = (U32(codes[4 * i]) & U32(3)) << U32(6) | (U32(codes[4 * i + 1]) & U32(3)) << U32(4)
-            payload[i] = U8(high | (U32(codes[4 * i + 2]) & U32(3)) << U32(2) | (U32(codes[4 * i + 3]) & U32(3)))
-
-
-@jit
 def encode_payload(
     job: Any, payload: Array, block: Array, scale: int, refinement: int, number: int, row: int, drafts: Drafts,
     serial: int, room: Array, noise: Array, codes: Array, own: Array,
@@ -240,7 +228,7 @@ def encode_payload(
         round_exactly(job, out[:used], bits, unit, k0, k1)
     out[used : job.lanes * lane_bytes] = 0
     if packed:
-        pack(job.encoding, payload, codes)
+        pack(payload, codes, job.encoding == NAT4)
     return True, done and tie == 0 and len(drafted) == len(own)
 
 

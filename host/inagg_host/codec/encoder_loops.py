@@ -132,3 +132,15 @@ def linear32(words: Array, bits: Array, noise: Array, per_unit: float) -> tuple[
         largest = max(largest, magnitude_of(bits[i]))
         words[i] = swapped(U32(I32(-level) if x < 0 else level))
     return largest, tie
+
+
+@jit
+def pack(payload: Array, codes: Array, natural: bool) -> None:
+    """Codes of a byte each to two (``natural``: nat4) or four (tern) a byte, the first in the most significant bits."""
+    if natural:
+        for i in range(len(payload)):
+            payload[i] = U8((U32(codes[2 * i]) << U32(4)) | U32(codes[2 * i + 1]))
+    else:
+        for i in range(len(payload)):
+            high = (U32(codes[4 * i]) & U32(3)) << U32(6) | (U32(codes[4 * i + 1]) & U32(3)) << U32(4)
+            payload[i] = U8(high | (U32(codes[4 * i + 2]) & U32(3)) << U32(2) | (U32(codes[4 * i + 3]) & U32(3)))
