@@ -87,6 +87,15 @@ class Counters:
         name = f"{phase}_s"
         setattr(self, name, getattr(self, name) + seconds)
 
+    def __add__(self, other: Counters) -> Counters:
+        """Of two jobs of one rank: the sums, the longer round trip, the shorter of the least ones."""
+        mine, theirs = self.as_dict(), other.as_dict()
+        both = {name: mine[name] + theirs[name] for name in mine if name != "inner"}
+        both["rtt_s"] = max(self.rtt_s, other.rtt_s)
+        both["rtt_least_s"] = min(filter(None, (self.rtt_least_s, other.rtt_least_s)), default=0.0)
+        both["inner"] = {name: self.inner.get(name, 0) + other.inner.get(name, 0) for name in self.inner | other.inner}
+        return Counters(**both)
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)

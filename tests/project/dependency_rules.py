@@ -12,7 +12,7 @@ used with numpy alone):
   sockets, clocks, threads or event loops, and on the switch imports no folder that has;
 - gRPC: only in the switch's `service/` and its P4 clients (`p4/bmv2/`, `p4/tofino/`, `p4/grpc_stream.py`), and in
   the host's `membership/`; there, and in the switch's `cli/`, protobuf and `inagg_proto` too;
-- torch: only in `inagg_host/torch/`, `inagg_host/compress/`, and the testbed;
+- torch: only in `inagg_host/torch/`, `inagg_host/compress/`, `inagg_host/autoload.py` (torch calls it), the testbed;
 - Triton, which torch brings for CUDA alone: only in `inagg_host/torch/gpu/`;
 - scapy: only in the dissector and the testbed; whatever else an extra brings: only in the testbed;
 - nothing that pyproject.toml does not declare.
@@ -129,7 +129,7 @@ def may_use_torch(package: str, inside: tuple[str, ...]) -> bool:
         return True
     if package != "inagg_host":
         return False
-    return _folder(inside) in ("torch", "compress")
+    return _folder(inside) in ("torch", "compress") or inside == ("autoload.py",)
 
 
 def _folder(inside: tuple[str, ...]) -> str:

@@ -1,9 +1,18 @@
 """The PyTorch adapters: process-group backend, DDP communication hook, plain all-reduce of tensors.
 
-Importing this registers the backend: `torch.distributed.init_process_group("inagg")`.
+The backend needs no import: torch finds it (`inagg_host.autoload`). Importing this registers it where torch was told
+not to look for backends (TORCH_DEVICE_BACKEND_AUTOLOAD=0).
 """
 
-from .backend import BACKEND, InaggGroup, register
+import os
+
+# The workers of a DataLoader are forked and call no gRPC. Without this, gRPC logs a line for each of them.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+
+from inagg_host.autoload import BACKEND, register
+
+from .backend import InaggGroup
+from .formats import exact, lossy
 from .hook import InaggState, inagg_hook
 from .options import Options, configure
 from .tensors import TensorAllReduce
@@ -17,7 +26,9 @@ __all__ = [
     "TensorAllReduce",
     "TensorWork",
     "configure",
+    "exact",
     "inagg_hook",
+    "lossy",
 ]
 
 register()

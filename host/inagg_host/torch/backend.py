@@ -1,12 +1,11 @@
 """The torch.distributed backend "inagg": a process group that sums floats in the network.
 
-SUM and AVG of floating tensors that are not small go to the switch, in all-reduce and reduce-scatter; everything else
-goes to an inner C++ group and is counted by reason.
+SUM and AVG of floating tensors that are not small go to the switch, in all-reduce and reduce-scatter, in the format
+that `formats` says; everything else goes to an inner C++ group and is counted by reason.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -17,15 +16,16 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ReduceOp
 
+from inagg_host.autoload import BACKEND
 from inagg_host.stats import Counters
 
+from .formats import EXACT
 from .forwarding import ForwardingGroup, eager
 from .inner import ArrayGroup, gather, make_inner
 from .job import GroupJob
+from .jobs import GroupJobs
 from .options import Options
 from .work import JoinedWork
-
-BACKEND = "inagg"
 
 
 class InaggGroup(ForwardingGroup):
@@ -41,11 +41,15 @@ class InaggGroup(ForwardingGroup):
         def spare(name: str) -> ArrayGroup:
             return ArrayGroup(PrefixStore(f"{name}/", store), rank, workers, timeout)
 
-        self.job = GroupJob(options or {}, rank, workers, timeout, label, partial(gather, inner), spare)
-        super().__init__(inner, self.job.inner, rank, workers)
+        def make(form: str | None) -> GroupJob:
+            given = {**(options or {}), **({} if form is None else {"format": form})}
+            return GroupJob(given, rank, workers, timeout, label, partial(gather, inner), spare, EXACT)
+
+        self.jobs = GroupJobs(make)
+        super().__init__(inner, self.jobs.inner, rank, workers)
         if join and workers > 1:
             try:
-                self.job.join()
+                self.jobs.own.join()
             except BaseException:
                 self.inner.shutdown()
                 raise
@@ -57,9 +61,10 @@ class InaggGroup(ForwardingGroup):
         """See `torch.distributed.all_reduce`. Also takes what the overloads of the C++ class take."""
         tensors, op = _arguments(("tensors", "op"), args, kwargs)
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-        why_not = "not-one-tensor" if len(tensors) != 1 else self.job.why_not(tensors[0], op)
+        job = self.jobs.current()
+        why_not = "not-one-tensor" if len(tensors) != 1 else job.why_not(tensors[0], op)
         if why_not is None:
-            return self.job.sum(tensors[0], op, wait=_waits(*args, *kwargs.values()))
+            return job.sum(tensors[0], op, wait=_waits(*args, *kwargs.values()))
         self.counts[why_not] += 1
         return self.inner.allreduce(*args, **kwargs)
 
@@ -67,10 +72,10 @@ class InaggGroup(ForwardingGroup):
     def allreduce_coalesced(self, *args: Any, **kwargs: Any) -> dist.Work:
         """See `torch.distributed.all_reduce_coalesced`. Each tensor goes where it would go alone."""
         tensors, op = _arguments(("tensors", "op"), args, kwargs)
-        args, kwargs = args[1:], _without(kwargs, "tensors")
+        args, kwargs, job = args[1:], _without(kwargs, "tensors"), self.jobs.current()
         return self._split(
-            [self.job.why_not(tensor, op) for tensor in tensors],
-            lambda i: self.job.sum(tensors[i], op),
+            [job.why_not(tensor, op) for tensor in tensors],
+            lambda i: job.sum(tensors[i], op),
             lambda rest: self.inner.allreduce_coalesced([tensors[i] for i in rest], *args, **kwargs),
             tensors,
         )
@@ -86,9 +91,10 @@ class InaggGroup(ForwardingGroup):
 
     def _reduce_scatter_single(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Work:
         output, tensor, op = _arguments(("outputTensor", "inputTensor", "op"), args, kwargs)
-        why_not = self.job.why_not(tensor, op)
+        job = self.jobs.current(scatters=True)
+        why_not = job.why_not(tensor, op)
         if why_not is None:
-            return self.job.sum_scattered(output, tensor, op)
+            return job.sum_scattered(output, tensor, op)
         self.counts[why_not] += 1
         work: dist.Work = getattr(self.inner, name)(*args, **kwargs)
         return work
@@ -106,9 +112,10 @@ class InaggGroup(ForwardingGroup):
     def _reduce_scatter_coalesced(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Work:
         outputs, tensors, op = _arguments(("outputTensors", "inputTensors", "op"), args, kwargs)
         inner, args, kwargs = getattr(self.inner, name), args[2:], _without(kwargs, "outputTensors", "inputTensors")
+        job = self.jobs.current(scatters=True)
         return self._split(
-            [self.job.why_not(tensor, op) for tensor in tensors],
-            lambda i: self.job.sum_scattered(outputs[i], tensors[i], op),
+            [job.why_not(tensor, op) for tensor in tensors],
+            lambda i: job.sum_scattered(outputs[i], tensors[i], op),
             lambda rest: inner([outputs[i] for i in rest], [tensors[i] for i in rest], *args, **kwargs),
             outputs,
         )
@@ -133,7 +140,7 @@ class InaggGroup(ForwardingGroup):
     @property
     def counters(self) -> Counters:
         """What this rank has done in this group, brought up to date."""
-        return self.job.counters
+        return self.jobs.counters
 
     def getBackendName(self) -> str:  # noqa: N802  # C++ calls it
         """The name under which the backend is registered."""
@@ -145,12 +152,12 @@ class InaggGroup(ForwardingGroup):
 
     def shutdown(self) -> None:
         """Leave the job and end the inner group: `destroy_process_group` calls this."""
-        self.job.close()
+        self.jobs.close()
         self.inner.shutdown()
 
     def abort(self) -> None:
         """End the job for all ranks, and have fail what the inner group is doing."""
-        self.job.abort()
+        self.jobs.abort()
         self.inner.abort()
 
 
@@ -175,14 +182,7 @@ def _without(kwargs: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name not in names}
 
 
-def register() -> None:
-    """Make the backend known to torch.distributed. No error if called twice."""
-    # The workers of a DataLoader are forked and call no gRPC. Without this, gRPC logs a line for each of them.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
-
-
-def _create(given: Any, options: object) -> InaggGroup:
+def create(given: Any, options: object) -> InaggGroup:
     """What torch.distributed calls for a group; ``given`` is its `_DistributedBackendOptions`."""
     # Beside Gloo or NCCL, or with options, a group of ours was asked for by name: that the switch is not there should
     # be said at once. In a world of our own each new group is ours, and most never sum anything.

@@ -23,8 +23,9 @@ from inagg_host.allreduce import AllReduceError
 from inagg_host.config import ConfigError
 from inagg_host.stats import Counters
 
+from .formats import EXACT
 from .inner import ArrayGroup
-from .options import Settings, settle
+from .options import DEFAULT_FORMAT, Settings, settle
 from .tensors import DEVICES, FLOAT_TYPES, TensorAllReduce
 from .work import TensorWork, failed
 
@@ -38,12 +39,18 @@ class GroupJob:
     def __init__(
         self, given: dict[str, Any], rank: int, workers: int, timeout: timedelta, label: str,
         gather: Callable[[bytes], list[bytes]], spare: Callable[[str], ArrayGroup],
+        default_format: str = DEFAULT_FORMAT,
     ) -> None:  # fmt: skip
         """``label`` names the group for people. Two things that all ranks call at once: ``gather`` returns what each
         rank gave to it; ``spare`` makes the group that the policy "fallback" falls back to, and is told the job's
         unique name. All ranks must make this at once. Raises `ConfigError`, on all ranks if on one."""
-        settings = _settle_alike(lambda: settle(given, rank, workers, timeout), gather if workers > 1 else None)
+
+        def settled() -> Settings:
+            return settle(given, rank, workers, timeout, default_format)
+
+        settings = _settle_alike(settled, gather if workers > 1 else None)
         self.min_bytes, self.workers, self.rank = settings.min_bytes, workers, rank
+        self.format, self.reduce_scatter_format = settings.format, settings.reduce_scatter_format
         self.inner: Counter[str] = Counter()
         """Operations that went to the inner group, by reason."""
         self._settings, self._label, self._gather, self._make_spare = settings, label, gather, spare
@@ -74,6 +81,8 @@ class GroupJob:
             return str(tensor.dtype).replace("torch.", "dtype-")
         if tensor.device.type not in DEVICES:
             return f"device-{tensor.device.type}"
+        if tensor.dtype is torch.float64 and self.format == EXACT:
+            return "exact-float64"
         # An empty tensor is below any threshold.
         return "small" if tensor.nbytes < max(self.min_bytes, 1) else None
 

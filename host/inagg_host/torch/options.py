@@ -10,10 +10,16 @@ from typing import Any
 from torch._C._distributed_c10d import Backend
 
 from inagg_host.config import VARIABLES, Config, ConfigError
+from inagg_wire.formats import job_format
 
 DEFAULT_MIN_BYTES = 16384
 """Smaller tensors go to the inner group. They are norms, losses and counts, which a user wants exact. And of so few
 bytes there is nothing to save: on loopback, 64 KiB take as long as 1 KiB, with Gloo as with the switch."""
+
+DEFAULT_FORMAT = "nat8"
+"""Of what sums gradients alone."""
+
+REDUCE_SCATTER_FORMAT = "INAGG_REDUCE_SCATTER_FORMAT"
 
 _configured: dict[str, Any] = {}
 
@@ -22,7 +28,10 @@ class Options(Backend.Options):
     """Options of one process group: `init_process_group("inagg", pg_options=Options(format="tern"))`.
 
     Takes the fields of `inagg_host.config.Config` but ``rank`` and ``workers``, which are the group's, and
-    ``min_bytes``: smaller tensors go to the inner group (environment: INAGG_MIN_BYTES).
+
+    - ``min_bytes``: smaller tensors go to the inner group (environment: INAGG_MIN_BYTES);
+    - ``reduce_scatter_format``: of reduce-scatters, with which FSDP2 sums gradients, if it is to be another than
+      ``format`` (INAGG_REDUCE_SCATTER_FORMAT). Process groups alone have it.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -59,13 +68,19 @@ class Settings:
     """Arguments of `AllReduce`, without the job's name."""
     policy: str
     """`Config.policy`."""
+    format: str
+    """Of the sums."""
+    reduce_scatter_format: str
+    """Of reduce-scatters."""
     job: str
     """What the job's name begins with. Environment: INAGG_JOB; "torch" if not given."""
     common: dict[str, Any]
     """What must be the same on all ranks, by name."""
 
 
-def settle(given: dict[str, Any], rank: int, workers: int, timeout: timedelta) -> Settings:
+def settle(
+    given: dict[str, Any], rank: int, workers: int, timeout: timedelta, default_format: str = DEFAULT_FORMAT
+) -> Settings:
     """Put together what was given for a group, to `configure` and in the environment.
 
     ``timeout`` is the group's: no wait is longer. It is also how long an operation may take, unless a shorter
@@ -77,23 +92,28 @@ def settle(given: dict[str, Any], rank: int, workers: int, timeout: timedelta) -
         min_bytes = _int("INAGG_MIN_BYTES", DEFAULT_MIN_BYTES)
     if min_bytes < 0:
         raise ConfigError(f"min_bytes is {min_bytes}: give a number of bytes, 0 for all tensors")
+    if asked("format", given) is None:
+        options["format"] = default_format
+    scattered = options.pop("reduce_scatter_format", None) or os.environ.get(REDUCE_SCATTER_FORMAT)
     for mine in ("rank", "workers"):
         if mine in options:
             raise ConfigError(f"{mine} is the process group's and cannot be an option")
     config = Config.from_environment(**{**options, "rank": rank, "workers": workers})
     limit_s = timeout.total_seconds()
-    asked = options.get("timeout_s") is not None or "INAGG_TIMEOUT" in os.environ
+    limited = asked("timeout_s", options) is not None
     job = options.pop("job", None) or os.environ.get("INAGG_JOB", "torch")
     options |= {
         "rank": rank,
         "workers": workers,
-        "timeout_s": min(config.timeout_s, limit_s) if asked else limit_s,
+        "timeout_s": min(config.timeout_s, limit_s) if limited else limit_s,
         "join_timeout_s": min(config.join_timeout_s, limit_s),
         "reconnect_s": min(config.reconnect_s, limit_s),
     }
     common = {name: getattr(config, name) for name in ("format", "lanes", "window", "seed", "policy")}
+    scattered = config.format if scattered is None else job_format(scattered).name
+    common |= {"min_bytes": min_bytes, "reduce_scatter_format": scattered}
     summary = bool(_int("INAGG_SUMMARY", 0))
-    return Settings(min_bytes, summary, options, config.policy, job, {"min_bytes": min_bytes, **common})
+    return Settings(min_bytes, summary, options, config.policy, config.format, scattered, job, common)
 
 
 def _int(variable: str, default: int) -> int:

@@ -17,7 +17,7 @@ from inagg_testbed.training import make_model
 
 
 def job_name(group: InaggGroup) -> str:
-    return group.job.join().arrays.config.job
+    return group.jobs.own.join().arrays.config.job
 
 
 def beside_gloo() -> tuple[list[float], int, str, list[float]]:
@@ -73,10 +73,10 @@ def join_late() -> tuple[bool, bool, float]:
     group = dist.new_group()
     assert isinstance(group, InaggGroup)
     dist.barrier(group)
-    before = group.job._sums is not None
+    before = group.jobs.own._sums is not None
     values = torch.ones(LARGE)
     dist.all_reduce(values, group=group)
-    after = group.job._sums is not None
+    after = group.jobs.own._sums is not None
     dist.destroy_process_group(group)
     return before, after, float(values[0])
 

@@ -1,0 +1,62 @@
+"""Which number format a process group's sums go in: the most exact one, unless a lossy one was asked for by name.
+
+A hook sees gradients alone, which bear unbiased rounding. A process group sees whatever is summed: statistics of batch
+normalization, activations of tensor parallelism, averaged parameters.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from inagg_host.config import ConfigError
+from inagg_wire.formats import job_format
+
+EXACT = "fix32"
+"""Each rank's values are rounded, without bias, by less than 2^-(29 - ceil(log2 n)) of the largest magnitude that any
+of the n ranks has in their block; sums are exact. Float64, of which that would lose most, goes to the inner group."""
+
+_lock = threading.Lock()
+_in_force: list[str] = []
+"""Formats of the blocks of `exact` and `lossy` that this process is in, the innermost last."""
+
+
+def in_force() -> str | None:
+    """The format that a `with` block asks for; None outside of such blocks."""
+    return _in_force[-1] if _in_force else None
+
+
+@contextmanager
+def _using(name: str) -> Iterator[None]:
+    with _lock:
+        _in_force.append(name)
+    try:
+        yield
+    finally:
+        with _lock:  # the last of that name: blocks of two threads may end in any order
+            del _in_force[len(_in_force) - 1 - _in_force[::-1].index(name)]
+
+
+def exact() -> AbstractContextManager[None]:
+    """A block in which process groups of the backend sum in the most exact way, whatever their format:
+
+        with inagg_host.torch.exact():
+            dist.all_reduce(statistics)
+
+    It holds for the whole process, as backward passes run on threads of their own: all ranks must do the same. The
+    first sum in a format that the group has not used yet begins a job of its own on the switch, and waits for all
+    ranks. Hooks keep their format.
+    """
+    return _using(EXACT)
+
+
+def lossy(name: str = "nat8") -> AbstractContextManager[None]:
+    """As `exact`, in a format of `inagg_wire.formats`. Raises `ConfigError` if there is none of that name."""
+    try:
+        job_format(name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if name == EXACT:
+        raise ConfigError(f"{EXACT} is the exact format: use exact()")
+    return _using(name)

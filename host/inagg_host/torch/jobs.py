@@ -1,0 +1,58 @@
+"""The jobs that one process group has on the switch: one for each number format that it sums in."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import reduce
+from operator import add
+
+from inagg_host.stats import Counters
+
+from .formats import in_force
+from .job import GroupJob
+
+
+class GroupJobs:
+    """One process group's jobs. That in the group's own format is there from the beginning."""
+
+    def __init__(self, make: Callable[[str | None], GroupJob]) -> None:
+        """``make`` a job in a format, None: that of the group; all ranks must do that at once. Raises as it does."""
+        self.own = make(None)
+        self._make = make
+        self._lock = threading.Lock()
+        self._jobs = {self.own.format: self.own}
+
+    @property
+    def inner(self) -> Counter[str]:
+        """Operations that went to the inner group, by reason."""
+        return self.own.inner
+
+    def current(self, scatters: bool = False) -> GroupJob:
+        """The job for what is summed now: in the format of the block that the process is in (`formats.exact`), or else
+        the group's, for reduce-scatters (``scatters``) or for the rest. The same on all ranks."""
+        name = in_force() or (self.own.reduce_scatter_format if scatters else self.own.format)
+        with self._lock:
+            if name not in self._jobs:
+                self._jobs[name] = self._make(name)
+            return self._jobs[name]
+
+    @property
+    def counters(self) -> Counters:
+        """What this rank has done in all of them, brought up to date."""
+        return reduce(add, [job.counters for job in self._all()])
+
+    def close(self) -> None:
+        """Leave them. As `GroupJob.close`."""
+        for job in self._all():
+            job.close()
+
+    def abort(self) -> None:
+        """End them for all ranks. As `GroupJob.abort`."""
+        for job in self._all():
+            job.abort()
+
+    def _all(self) -> list[GroupJob]:
+        with self._lock:
+            return list(self._jobs.values())
