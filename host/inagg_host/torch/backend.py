@@ -21,7 +21,7 @@ from inagg_host.stats import Counters
 
 from .formats import EXACT
 from .forwarding import ForwardingGroup, eager
-from .inner import ArrayGroup, gather, make_inner
+from .inner import gather, make_inner
 from .job import GroupJob
 from .jobs import GroupJobs
 from .options import Options
@@ -38,12 +38,9 @@ class InaggGroup(ForwardingGroup):
         """``join`` now, or when the first tensor needs the switch. Raises `ConfigError` or `AllReduceError`."""
         inner = make_inner(PrefixStore("inagg/", store), rank, workers, timeout)
 
-        def spare(name: str) -> ArrayGroup:
-            return ArrayGroup(PrefixStore(f"{name}/", store), rank, workers, timeout)
-
         def make(form: str | None) -> GroupJob:
             given = {**(options or {}), **({} if form is None else {"format": form})}
-            return GroupJob(given, rank, workers, timeout, label, partial(gather, inner), spare, EXACT)
+            return GroupJob(given, rank, workers, timeout, label, partial(gather, inner), store, EXACT)
 
         self.jobs = GroupJobs(make)
         super().__init__(inner, self.jobs.inner, rank, workers)

@@ -18,6 +18,7 @@ from torch.distributed.distributed_c10d import _get_default_store, default_pg_ti
 
 from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Aggregation, Compressor
+from inagg_host.config import ConfigError
 from inagg_host.stats import Counters
 
 from .compressed import Apart, CompressedSums, Compression, choose, with_format
@@ -55,8 +56,9 @@ class InaggState:
         plain: Iterable[torch.Tensor] = (),
         **options: Any,
     ) -> None:
-        """All ranks of ``process_group`` (None: of the default group) must do this at the same time. ``timeout``: how
-        long an operation may take. ``plain``: parameters that are not compressed but averaged exactly by the process
+        """All ranks of ``process_group`` (None: of the default group) must do this at the same time; where there is no
+        group yet, as in a launcher's configuration, the job is joined with the first bucket. ``timeout``: how long an
+        operation may take. ``plain``: parameters that are not compressed but averaged exactly by the process
         group, such as those of the last layer. ``options``: as `Options`. Raises `ConfigError` or `AllReduceError`.
         """
         self.plain = tuple(plain)
@@ -64,7 +66,8 @@ class InaggState:
         self.compressor = choose(compressor)
         self._compression: Compression | None = None
         self._forget()
-        self.job()
+        if dist.is_initialized():
+            self.job()
 
     def _forget(self) -> None:
         self._job: GroupJob | None = None
@@ -107,7 +110,13 @@ class InaggState:
 
     def _make_job(self, compressor: Compressor | None, options: dict[str, Any]) -> GroupJob:
         group, options = self.group(), with_format(compressor, options)
-        return GroupJob(options, group.rank(), group.size(), self.timeout, "ddp", self._collect, self._spare)
+        job = GroupJob(options, group.rank(), group.size(), self.timeout, "ddp", self._collect, _get_default_store())
+        if compressor is not None and job.local_size > 1:
+            raise ConfigError(
+                f"local_size is {job.local_size}, with which no rank has the whole gradient of a parameter that "
+                f"{compressor} compresses: use a number format alone, or no local_size"
+            )
+        return job
 
     def _make_sums(self, compressor: Compressor, arrays: AllReduce) -> CompressedSums:
         if self._compression is None:

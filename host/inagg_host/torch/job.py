@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ReduceOp
 
 from inagg_host.allreduce import AllReduceError
@@ -24,7 +25,8 @@ from inagg_host.config import ConfigError
 from inagg_host.stats import Counters
 
 from .formats import EXACT
-from .inner import ArrayGroup
+from .hosts import HostAllReduce
+from .inner import ArrayGroup, make_inner
 from .options import DEFAULT_FORMAT, Settings, settle
 from .tensors import DEVICES, FLOAT_TYPES, TensorAllReduce
 from .work import TensorWork, failed
@@ -32,31 +34,36 @@ from .work import TensorWork, failed
 NAME_CHARS_MAX = 64
 """Of a job's name: `inagg.v1.JobSpec`."""
 
+PLACE_CHARS_MAX = len(".999")
+"""Of what is added for the jobs of a host's ranks."""
+
 
 class GroupJob:
     """One process group's job. It is joined by `join`, or by the first tensor that needs it."""
 
     def __init__(
         self, given: dict[str, Any], rank: int, workers: int, timeout: timedelta, label: str,
-        gather: Callable[[bytes], list[bytes]], spare: Callable[[str], ArrayGroup],
+        gather: Callable[[bytes], list[bytes]], store: Store,
         default_format: str = DEFAULT_FORMAT,
     ) -> None:  # fmt: skip
-        """``label`` names the group for people. Two things that all ranks call at once: ``gather`` returns what each
-        rank gave to it; ``spare`` makes the group that the policy "fallback" falls back to, and is told the job's
-        unique name. All ranks must make this at once. Raises `ConfigError`, on all ranks if on one."""
+        """``label`` names the group for people. ``gather``, which all ranks call at once, returns what each rank gave
+        to it. By ``store`` ranks find each other for further groups; keys have the jobs' names, which are unique. All
+        ranks must make this at once. Raises `ConfigError`, on all ranks if on one."""
 
         def settled() -> Settings:
             return settle(given, rank, workers, timeout, default_format)
 
         settings = _settle_alike(settled, gather if workers > 1 else None)
         self.min_bytes, self.workers, self.rank = settings.min_bytes, workers, rank
+        self.local_size = settings.local_size
         self.format, self.reduce_scatter_format = settings.format, settings.reduce_scatter_format
         self.inner: Counter[str] = Counter()
         """Operations that went to the inner group, by reason."""
-        self._settings, self._label, self._gather, self._make_spare = settings, label, gather, spare
+        self._settings, self._label, self._gather, self._store = settings, label, gather, store
+        self._timeout = timeout
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._sums: TensorAllReduce | None = None
+        self._sums: TensorAllReduce | HostAllReduce | None = None
         self._spare: ArrayGroup | None = None
         self._closed = False
 
@@ -73,6 +80,8 @@ class GroupJob:
         """Why ``tensor`` cannot be summed by the switch, or should not; None if it is to be. Equal on all ranks."""
         if self.workers == 1:
             return "one-rank"
+        if self.workers == self.local_size:
+            return "one-host"
         if self.divisor(op) is None:
             return f"op-{_name(op)}"
         if tensor.layout is not torch.strided:
@@ -130,7 +139,7 @@ class GroupJob:
 
     # --- the job ---
 
-    def join(self) -> TensorAllReduce:
+    def join(self) -> TensorAllReduce | HostAllReduce:
         """Join if that has not happened; waits for all ranks. Raises `AllReduceError` if it cannot."""
         with self._lock:
             if self._sums is None:
@@ -138,11 +147,28 @@ class GroupJob:
                     raise RuntimeError("the process group was destroyed")
                 # Two trainings may have groups of one name, and so may one that was started again: hence a number.
                 job = self._gather(_job_name(self._settings.job, self._label).encode())[0].decode()
-                if self._settings.policy == "fallback":
-                    self._spare = self._make_spare(job)
-                self._sums = TensorAllReduce(inner=self._spare, job=job, **self._settings.options)
+                self._sums = self._join(job)
                 atexit.register(self._abandon)
             return self._sums
+
+    def _join(self, name: str) -> TensorAllReduce | HostAllReduce:
+        """Join the job of that name, or, where hosts have several ranks, that of this rank's place on its host."""
+        options, local_size = self._settings.options, self.local_size
+        place = self.rank % local_size
+        job = name if local_size == 1 else f"{name}.{place}"
+        if self._settings.policy == "fallback":
+            store = PrefixStore(f"{job}/", self._store)
+            self._spare = ArrayGroup(store, options["rank"], options["workers"], self._timeout)
+        sums = TensorAllReduce(inner=self._spare, job=job, **options)
+        if local_size == 1:
+            return sums
+        scatter, gather = (
+            make_inner(
+                PrefixStore(f"{name}/host{options['rank']}/{what}/", self._store), place, local_size, self._timeout
+            )
+            for what in ("scatter", "gather")
+        )
+        return HostAllReduce(sums, scatter, gather)
 
     @property
     def counters(self) -> Counters:
@@ -188,8 +214,9 @@ class GroupJob:
 def _job_name(base: str, label: str) -> str:
     """A name that no other job has; what people need to recognise it comes first."""
     unique = secrets.token_hex(8)
+    most = NAME_CHARS_MAX - PLACE_CHARS_MAX - len(unique) - 1
     text = re.sub(r"[^A-Za-z0-9._:/-]", "_", f"{base}/{label}")
-    return f"{text[: NAME_CHARS_MAX - len(unique) - 1]}/{unique}"
+    return f"{text[:most]}/{unique}"
 
 
 def _name(op: Any) -> str:

@@ -30,6 +30,8 @@ class Options(Backend.Options):
     Takes the fields of `inagg_host.config.Config` but ``rank`` and ``workers``, which are the group's, and
 
     - ``min_bytes``: smaller tensors go to the inner group (environment: INAGG_MIN_BYTES);
+    - ``local_size``: how many ranks each host has, one after the other, that sum inside of the host first, such as its
+      GPUs; "auto": as many as torchrun started there (INAGG_LOCAL_SIZE; default 1);
     - ``reduce_scatter_format``: of reduce-scatters, with which FSDP2 sums gradients, if it is to be another than
       ``format`` (INAGG_REDUCE_SCATTER_FORMAT). Process groups alone have it.
     """
@@ -62,10 +64,12 @@ class Settings:
 
     min_bytes: int
     """Tensors of fewer bytes go to the inner group."""
+    local_size: int
+    """Ranks of each host that sum inside of it first."""
     summary: bool
     """Print counters to stderr when the group ends. Environment: INAGG_SUMMARY, 1 or 0."""
     options: dict[str, Any]
-    """Arguments of `AllReduce`, without the job's name."""
+    """Arguments of `AllReduce`, without the job's name. Its ranks are hosts."""
     policy: str
     """`Config.policy`."""
     format: str
@@ -95,25 +99,42 @@ def settle(
     if asked("format", given) is None:
         options["format"] = default_format
     scattered = options.pop("reduce_scatter_format", None) or os.environ.get(REDUCE_SCATTER_FORMAT)
+    local_size = _local_size(options.pop("local_size", None), workers)
     for mine in ("rank", "workers"):
         if mine in options:
             raise ConfigError(f"{mine} is the process group's and cannot be an option")
-    config = Config.from_environment(**{**options, "rank": rank, "workers": workers})
+    host, hosts = rank // local_size, workers // local_size
+    config = Config.from_environment(**{**options, "rank": host, "workers": hosts})
     limit_s = timeout.total_seconds()
     limited = asked("timeout_s", options) is not None
     job = options.pop("job", None) or os.environ.get("INAGG_JOB", "torch")
     options |= {
-        "rank": rank,
-        "workers": workers,
+        "rank": host,
+        "workers": hosts,
         "timeout_s": min(config.timeout_s, limit_s) if limited else limit_s,
         "join_timeout_s": min(config.join_timeout_s, limit_s),
         "reconnect_s": min(config.reconnect_s, limit_s),
     }
     common = {name: getattr(config, name) for name in ("format", "lanes", "window", "seed", "policy")}
     scattered = config.format if scattered is None else job_format(scattered).name
-    common |= {"min_bytes": min_bytes, "reduce_scatter_format": scattered}
+    common |= {"min_bytes": min_bytes, "local_size": local_size, "reduce_scatter_format": scattered}
     summary = bool(_int("INAGG_SUMMARY", 0))
-    return Settings(min_bytes, summary, options, config.policy, config.format, scattered, job, common)
+    return Settings(min_bytes, local_size, summary, options, config.policy, config.format, scattered, job, common)
+
+
+def _local_size(given: Any, workers: int) -> int:
+    text = os.environ.get("INAGG_LOCAL_SIZE", "") if given is None else given
+    if text == "auto":
+        text = os.environ.get("LOCAL_WORLD_SIZE")
+        if text is None:
+            raise ConfigError('local_size is "auto", but torchrun has set no LOCAL_WORLD_SIZE: give a number')
+    try:
+        size = 1 if text == "" else int(text)
+    except ValueError:
+        size = 0
+    if size < 1 or workers % size:
+        raise ConfigError(f"local_size {text!r}: give how many ranks each host has, which divides {workers}, or 'auto'")
+    return size
 
 
 def _int(variable: str, default: int) -> int:

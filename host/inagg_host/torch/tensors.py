@@ -75,14 +75,7 @@ class TensorAllReduce:
         summed, `AllReduceError` if all is over.
         """
         target = tensor if out is None else out
-        if tensor.dtype not in FLOAT_TYPES or tensor.layout is not torch.strided or tensor.device.type not in DEVICES:
-            raise ValueError(
-                f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} cannot be summed in the network: give "
-                "a dense one of float16, bfloat16, float32 or float64 on CPU or CUDA"
-            )
-        if (target.shape, target.dtype, target.device) != (tensor.shape, tensor.dtype, tensor.device):
-            raise ValueError(f"out is {target.dtype} {tuple(target.shape)}, the values are {tensor.dtype} "
-                             f"{tuple(tensor.shape)}, or they are on different devices")  # fmt: skip
+        check(tensor, target)
         result = target if result is None else result
         tensor, target = tensor.detach(), target.detach()
         with span(SUBMIT):
@@ -142,6 +135,20 @@ class TensorAllReduce:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def check(tensor: torch.Tensor, target: torch.Tensor) -> None:
+    """Raise ValueError unless ``tensor`` can be summed into ``target``."""
+    if tensor.dtype not in FLOAT_TYPES or tensor.layout is not torch.strided or tensor.device.type not in DEVICES:
+        raise ValueError(
+            f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} cannot be summed in the network: give "
+            "a dense one of float16, bfloat16, float32 or float64 on CPU or CUDA"
+        )
+    if (target.shape, target.dtype, target.device) != (tensor.shape, tensor.dtype, tensor.device):
+        raise ValueError(
+            f"out is {target.dtype} {tuple(target.shape)}, the values are {tensor.dtype} {tuple(tensor.shape)}, or "
+            "they are on different devices"
+        )
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

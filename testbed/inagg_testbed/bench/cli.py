@@ -8,6 +8,7 @@ COMMANDS = {
     "sharing": Entry("inagg_testbed.bench.sharing_command:sharing", "How jobs share a link, and with TCP."),
     "allreduce": Entry("inagg_testbed.bench.commands:allreduce", "The all-reduce, through a switch and through Gloo."),
     "bmv2": Entry("inagg_testbed.bench.bmv2:bmv2", "A bmv2 switch that runs our P4 programs; needs root."),
+    "hosts": Entry("inagg_testbed.bench.hosts_command:hosts", "Hosts of several ranks, with a link each; needs root."),
     "kernels": Entry("inagg_testbed.bench.kernels:kernels", "The host's kernels, against memory copy on one core."),
     "overlap": Entry("inagg_testbed.bench.overlap:overlap", "Trace a training step: gradients that travel meanwhile."),
     "stages": Entry("inagg_testbed.bench.commands:stages", "What each stage of the software switch costs."),

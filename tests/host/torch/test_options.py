@@ -112,3 +112,19 @@ def test_options_of_a_group_are_kept_as_given() -> None:
     options = Options(format="tern", min_bytes=0)
     assert options.options == {"format": "tern", "min_bytes": 0}
     assert options.backend == "inagg"
+
+
+def test_ranks_of_the_job_are_hosts_where_hosts_sum_inside_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settle({"switch": "a:1", "local_size": 4}, 6, 8, MINUTE)
+    assert (settings.options["rank"], settings.options["workers"], settings.local_size) == (1, 2, 4)
+    monkeypatch.setenv("INAGG_LOCAL_SIZE", "auto")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    settings = settle({"switch": "a:1"}, 6, 8, MINUTE)
+    assert (settings.options["rank"], settings.options["workers"], settings.local_size) == (3, 4, 2)
+
+
+@pytest.mark.parametrize("local_size", [0, -1, 3, "many", "auto"])
+def test_a_host_size_that_cannot_be_is_refused(local_size: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    with pytest.raises(ConfigError, match="local_size"):
+        settled(local_size=local_size)

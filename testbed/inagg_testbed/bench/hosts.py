@@ -1,0 +1,137 @@
+"""Hosts of several ranks, such as eight GPUs, behind a link each: what their gradients take, and what the links carry.
+
+All ranks are processes of this machine. A run lasts from a common barrier to the end of the slowest rank; the bytes are
+those of a host's interface, with headers.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+from ..topology import Node, inside, open_topology, start_target
+from .links import interface_bytes
+from .load import Child, common_barrier, crew, receive_all
+
+START_LIMIT_S = 240.0
+RUN_LIMIT_S = 600.0
+TURNS = 3
+ONE_RANK, ALL_RANKS, GLOO = "inagg, inside first", "inagg, every rank", "gloo"
+"""The systems: hosts sum inside first, and the network carries each value once a host; every rank has the switch sum
+all that it has; Gloo's all-reduce of all ranks."""
+
+
+def _rank(
+    connection: Connection, node: Node, rank: int, ranks: int, local: int, format_: str, store: str,
+    environment: dict[str, str], barrier: Barrier,
+) -> None:  # fmt: skip
+    """A rank: joins all systems, then does the runs that it is told, and reports their seconds and its host's bytes."""
+    os.environ.update(environment, OMP_NUM_THREADS="1")
+    import torch
+    import torch.distributed as dist
+
+    from inagg_host.torch import Options
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    with ExitStack() as stack:
+        stack.callback(dist.destroy_process_group)
+        systems: dict[str, Any] = {GLOO: None}
+        for name, size in ((ONE_RANK, local), (ALL_RANKS, 1)):
+            options = Options(format=format_, local_size=size, min_bytes=0, job=name.replace(", ", "-"))
+            systems[name] = dist.new_group(backend="inagg", pg_options=options)
+        connection.send((None, None))
+        while (told := _next(connection)) is not None:
+            system, elements, runs = told
+            values = torch.randn(elements, generator=torch.Generator().manual_seed(rank))
+            buffer = torch.empty_like(values)
+            seconds = []
+            barrier.wait()
+            before = interface_bytes(node.interface)
+            for _ in range(runs):
+                buffer.copy_(values)
+                barrier.wait()
+                start_s = time.perf_counter()
+                dist.all_reduce(buffer, group=systems[system])
+                seconds.append(time.perf_counter() - start_s)
+                barrier.wait()
+            carried = [(a - b) / runs for a, b in zip(interface_bytes(node.interface), before, strict=True)]
+            barrier.wait()
+            connection.send((None, (seconds, *carried, _error(buffer, ranks, elements))))
+
+
+def _next(connection: Connection) -> tuple[str, int, int] | None:
+    """What to run; None: there is no more. To leave by an exception would be to end the jobs for all ranks."""
+    try:
+        told: tuple[str, int, int] = connection.recv()
+    except EOFError:
+        return None
+    return told
+
+
+def _error(sums: Any, ranks: int, elements: int) -> float:
+    """Of the first values, to the largest of the sums: all ranks' values are known, as their seeds are."""
+    import torch
+
+    count = min(elements, 1 << 16)
+    all_of_them = [torch.randn(elements, generator=torch.Generator().manual_seed(r))[:count] for r in range(ranks)]
+    wanted = torch.stack(all_of_them).double().sum(0)
+    return float((sums[:count].double() - wanted).norm() / wanted.norm())
+
+
+def bench_hosts(
+    hosts: int, local: int, link: str, format_: str, sizes: Sequence[int], *, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Lines of results: for each size one per system. Systems take turns."""
+    ranks = hosts * local
+    with ExitStack() as stack:
+        topology = stack.enter_context(open_topology(hosts, link))
+        switch = stack.enter_context(start_target("soft", topology, []))
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bench-"))
+        children = stack.enter_context(crew())
+        barrier = common_barrier(ranks)
+        environment = {**switch.environment, "INAGG_SWITCH": switch.control}
+        for rank in range(ranks):
+            node = topology.workers[rank // local]
+            arguments = node, rank, ranks, local, format_, f"{directory}/store", environment, barrier
+            children.append(Child(f"rank {rank}", inside, node, _rank, *arguments))
+        receive_all(children, START_LIMIT_S)
+
+        def run(system: str, elements: int, runs: int) -> tuple[list[float], float, float, float]:
+            for child in children:
+                child.send((system, elements, runs))
+            answers = receive_all(children, RUN_LIMIT_S)
+            taken = [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
+            up, down = (statistics.mean(a[which] for a in answers) for which in (1, 2))
+            return taken, up, down, max(a[3] for a in answers)
+
+        for size in sizes:
+            yield from _measure(run, size // 4, seconds, {
+                "bench": "hosts", "hosts": hosts, "local_size": local, "link": str(topology.link), "format": format_,
+            })  # fmt: skip
+
+
+def _measure(
+    run: Callable[[str, int, int], tuple[list[float], float, float, float]], elements: int, seconds: float,
+    about: dict[str, Any],
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    systems = (ONE_RANK, ALL_RANKS, GLOO)
+    runs = {s: max(1, round(seconds / TURNS / run(s, elements, 1)[0][0])) for s in systems}
+    turns = [{s: run(s, elements, runs[s]) for s in systems} for _ in range(TURNS)]
+    found = {s: [turn[s] for turn in turns] for s in systems}
+    medians = {s: statistics.median(t for times, *_ in found[s] for t in times) for s in systems}
+    for system in systems:
+        _, up, down, error = found[system][-1]
+        yield {
+            **about, "system": system, "format": "float32" if system == GLOO else about["format"],
+            "elements": elements, "median_s": medians[system], "elements_per_s": elements / medians[system],
+            "host_bytes_up": round(up), "host_bytes_down": round(down), "error": error,
+            "runs": TURNS * runs[system], "ratio_to_gloo": medians[GLOO] / medians[system],
+        }  # fmt: skip

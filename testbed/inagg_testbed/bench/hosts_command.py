@@ -1,0 +1,48 @@
+"""`inagg bench hosts`: options in, lines or a table out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from inagg_wire.formats import CHILDREN_MAX, FORMATS
+
+from .commands import Column, SizeList, json_option, show
+
+
+@click.command()
+@click.option("--hosts", default=4, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="How many.")
+@click.option("--local-size", "local", default=4, show_default=True, type=click.IntRange(1, 8), help="Ranks of each.")
+@click.option("--link", default="1gbit", show_default=True, metavar="RATE", help="Of each host to the switch (root).")
+@click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
+@click.option("--size", "sizes", default="64M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
+@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(1.0), help="For each system.")
+@json_option
+def hosts(hosts: int, local: int, link: str, format_: str, sizes: list[int], seconds: float, as_json: bool) -> None:
+    """Measure hosts of several ranks, such as eight GPUs, with one link each.
+
+    In turns: each host sums inside first (local_size), and its ranks then a part each through the switch; every rank
+    sends all that it has to the switch; Gloo. `up` and `down` are bytes on a host's link, with headers; `error` is that
+    of the sums, to their norm.
+    """
+    from .hosts import bench_hosts
+
+    if hosts * local > 2 * CHILDREN_MAX:
+        raise click.UsageError(f"{hosts * local} ranks: {2 * CHILDREN_MAX} are the most on one machine")
+
+    def lines() -> Any:
+        yield from bench_hosts(hosts, local, link, format_, sizes, seconds=seconds)
+
+    columns: list[Column] = [
+        ("system", lambda r: r["system"]),
+        ("format", lambda r: r["format"]),
+        ("KiB", lambda r: f"{r['elements'] * 4 / 1024:,.0f}"),
+        ("ms", lambda r: f"{r['median_s'] * 1e3:,.1f}"),
+        ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.1f}"),
+        ("up", lambda r: f"{r['host_bytes_up']:,}"),
+        ("down", lambda r: f"{r['host_bytes_down']:,}"),
+        ("error", lambda r: f"{r['error']:.1e}"),
+        ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}"),
+    ]
+    show(lines(), columns, as_json, f"{hosts} hosts of {local} ranks, links of {link}")
