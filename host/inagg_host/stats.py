@@ -67,6 +67,8 @@ class Counters:
     """Results received again, or for blocks that are done."""
     foreign: int = 0
     """Received datagrams that are not of this job and epoch, or not of the switch."""
+    invalid_codes: int = 0
+    """Received codes that name no level of their format, and count as zero."""
     epochs: int = 0
     """Epochs joined, the first included."""
     rtt_s: float = 0.0
@@ -95,6 +97,13 @@ class Counters:
         both["rtt_least_s"] = min(filter(None, (self.rtt_least_s, other.rtt_least_s)), default=0.0)
         both["inner"] = {name: self.inner.get(name, 0) + other.inner.get(name, 0) for name in self.inner | other.inner}
         return Counters(**both)
+
+    def __sub__(self, earlier: Counters) -> Counters:
+        """What was done since ``earlier``; round trips are those of now."""
+        mine, theirs = self.as_dict(), earlier.as_dict()
+        since = {name: mine[name] - theirs[name] for name in mine if name not in ("inner", "rtt_s", "rtt_least_s")}
+        inner = {name: count - earlier.inner.get(name, 0) for name, count in self.inner.items()}
+        return Counters(**since, rtt_s=self.rtt_s, rtt_least_s=self.rtt_least_s, inner=inner)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

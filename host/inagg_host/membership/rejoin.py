@@ -197,6 +197,7 @@ class Network:
     def _on_finished(self, operation: Operation) -> None:
         self._in_vain = 0
         self._counters.operations += 1
+        self._counters.invalid_codes += operation.invalid_codes
         self._counters.elements += operation.values.size
         task = self._tasks.pop(operation)
         task.work.counters = OperationCounters(

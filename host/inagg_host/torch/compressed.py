@@ -54,10 +54,11 @@ class Compression:
     same on all ranks and after a restart, and buckets that are cut anew change nothing.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, memories: Memories | None = None, before: Compression | None = None) -> None:
+        """``before``: by which parameters have been numbered, if it was in use with the same ones."""
         self.seed = seed
-        self.memories: Memories = {}
-        self._numbers: dict[torch.Tensor, int] = {}
+        self.memories: Memories = {} if memories is None else memories
+        self._numbers: dict[torch.Tensor, int] = {} if before is None else before._numbers
 
     def places(self, bucket: GradBucket) -> list[Place]:
         """Which parameters a dense bucket has."""
@@ -73,6 +74,8 @@ class Compression:
 
     def release(self, bucket: GradBucket) -> None:
         """Give back to the gradients of a bucket, which will not be compressed, what is remembered of them."""
+        if bucket.buffer().layout is not torch.strided:  # sparse, of one parameter, of which nothing is remembered
+            return
         for number, gradient in zip(self._number(bucket), bucket.gradients(), strict=True):
             error = self.memories[number].release() if number in self.memories else None
             if error is not None:

@@ -21,10 +21,12 @@ from inagg_host.compress import Aggregation, Compressor
 from inagg_host.config import ConfigError
 from inagg_host.stats import Counters
 
+from .checkpoint import load, save
 from .compressed import Apart, CompressedSums, Compression, choose, with_format
 from .inner import ArrayGroup
 from .job import GroupJob
 from .options import asked
+from .sight import Sample, Sight, Writer
 from .tracing import span
 
 HOOK = "inagg::hook"
@@ -64,6 +66,7 @@ class InaggState:
         self.plain = tuple(plain)
         self.process_group, self.timeout, self.options = process_group, timeout, options
         self.compressor = choose(compressor)
+        self._sight: Sight | None = None
         self._compression: Compression | None = None
         self._forget()
         if dist.is_initialized():
@@ -88,6 +91,8 @@ class InaggState:
         if self._job is not None:
             self._job.close()
         self._stop()
+        if self._sight is not None:
+            self._sight.begin_again()
         new.inner.update(counts)
         self._job, self.compressor, self.options = new, chosen, merged
         self.job()
@@ -156,6 +161,9 @@ class InaggState:
     def average(self, bucket: GradBucket) -> dist.Work:
         """Begin to average a bucket in place: through the compressor, the switch, or the process group."""
         tensor, job = bucket.buffer(), self.job()
+        memories = None if self._compression is None else self._compression.memories
+        first = bucket.index() == 0
+        looks = self._sight is not None and self._sight.begin_bucket(first, lambda: self.counters, memories)
         why_not = job.why_not(tensor, ReduceOp.AVG)
         if why_not is None and self.compressor is not None and self._sums is not None:
             plain = {id(parameter) for parameter in self.plain}
@@ -168,9 +176,44 @@ class InaggState:
         if self._compression is not None:
             self._compression.release(bucket)
         if why_not is None:
-            return job.sum(tensor, ReduceOp.AVG, bucket.index())
+            sample = self._sample(tensor) if looks else None
+            own = None if sample is None else sample.contributed
+            work = job.sum(tensor, ReduceOp.AVG, bucket.index(), contributed=own)
+            if sample is not None:
+                work.get_future().add_done_callback(lambda done: sample.look())
+            return work
         job.inner[why_not] += 1
         return self.group().allreduce([tensor.div_(job.workers)])
+
+    def _sample(self, tensor: torch.Tensor) -> Sample | None:
+        """What a bucket becomes, if this can be seen."""
+        if self._sight is None or tensor.is_cuda or self.job().local_size > 1:
+            return None
+        sample = Sample(tensor)
+        self._sight.take(sample)
+        return sample
+
+    def log_to(self, writer: Writer | None, every: int = 50, prefix: str = "inagg/") -> None:
+        """Have ``writer`` (TensorBoard's `SummaryWriter`, a Lightning logger; None: nobody) draw, every so many steps,
+        means of a step: bytes, times, what was sent again, codes that were invalid, what the inner group did; the norm
+        of what error feedback remembers; and of one bucket that the switch sums without a compressor, on the CPU, its
+        rounding error, and the shares of values that became zero and of sums that are NaN. Raises TypeError or
+        ValueError."""
+        self._sight = None if writer is None else Sight(writer, every, prefix)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the compressor remembers: tensors, numbers and strings. Each rank saves its own, between two steps."""
+        return save(self.compressor, self._compression, self.group().rank())
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Remember what `state_dict` gave on this rank, in a state that was made with the same compressor. All ranks
+        must do this between the same steps. Raises ValueError, and changes nothing, if it is another's."""
+        seed, memories = load(self.compressor, saved, self.group().rank())
+        self._stop()
+        if seed < 0:
+            self._compression = None
+        else:
+            self._compression = Compression(seed, memories, self._compression)
 
     def close(self) -> None:
         """Leave the job; happens at the exit of the process otherwise. No error if called twice."""
@@ -203,6 +246,7 @@ class InaggState:
         self.process_group, self.plain = None, ()
         self.timeout, self.options = state["timeout"], state["options"]
         self.compressor, self._compression = state.get("compressor"), state.get("compression")
+        self._sight = None
         self._forget()
 
 

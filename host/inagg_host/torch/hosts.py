@@ -65,8 +65,12 @@ class HostAllReduce:
         result: torch.Tensor | None = None,
         tag: int = 0,
         wait: bool = False,
+        contributed: torch.Tensor | None = None,
     ) -> TensorWork:
-        """As `TensorAllReduce.submit`; ``wait`` makes no difference."""
+        """As `TensorAllReduce.submit`; ``wait`` makes no difference. Raises ValueError for ``contributed``: it would be
+        of the host's sums."""
+        if contributed is not None:
+            raise ValueError("where a host sums inside first, no rank has what it contributes")
         target = tensor if out is None else out
         check(tensor, target)
         result = target if result is None else result

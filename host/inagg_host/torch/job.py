@@ -95,10 +95,14 @@ class GroupJob:
         # An empty tensor is below any threshold.
         return "small" if tensor.nbytes < max(self.min_bytes, 1) else None
 
-    def sum(self, tensor: torch.Tensor, op: Any = ReduceOp.SUM, number: int = 0, wait: bool = False) -> TensorWork:
+    def sum(
+        self, tensor: torch.Tensor, op: Any = ReduceOp.SUM, number: int = 0, wait: bool = False,
+        contributed: torch.Tensor | None = None,
+    ) -> TensorWork:  # fmt: skip
         """Sum or average in place; `why_not` has said None. The work raises `AllReduceError` if that cannot be.
-        ``number``: what tells it from others of the same shape, the same on all ranks. ``wait``: the caller will."""
-        return self._submit(tensor, op, number=number, wait=wait)
+        ``number``: what tells it from others of the same shape, the same on all ranks. ``wait``: the caller will.
+        ``contributed``: as of `TensorAllReduce.submit`, where hosts have one rank."""
+        return self._submit(tensor, op, number=number, wait=wait, contributed=contributed)
 
     def sum_scattered(self, output: torch.Tensor, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> TensorWork:
         """Sum or average ``tensor`` and keep this rank's part in ``output``, the rank-th of equal parts.
@@ -130,10 +134,11 @@ class GroupJob:
         result: torch.Tensor | None = None,
         number: int = 0,
         wait: bool = False,
+        contributed: torch.Tensor | None = None,
     ) -> TensorWork:
         tag = zlib.crc32(f"{tuple(tensor.shape)} {number}".encode())
         try:
-            return self.join().submit(tensor, out, self.divisor(op) or 1, finish, result, tag, wait)
+            return self.join().submit(tensor, out, self.divisor(op) or 1, finish, result, tag, wait, contributed)
         except AllReduceError as error:
             return failed(error)
 

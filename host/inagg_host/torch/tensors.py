@@ -65,14 +65,15 @@ class TensorAllReduce:
         result: torch.Tensor | None = None,
         tag: int = 0,
         wait: bool = False,
+        contributed: torch.Tensor | None = None,
     ) -> TensorWork:
         """Begin to sum ``tensor`` (float16, bfloat16, float32 or float64, any strides; CPU or CUDA) into ``out`` or in
         place; returns at once.
 
         Neither may be touched until the work is done. ``divisor``: divide the sums by it, for a mean. ``finish`` is
         called once when the sums are there, before the work is done; ``result``, if not the target, is then what the
-        work says that it has made. ``tag`` and ``wait``: as of `AllReduce.submit`. Raises ValueError for what cannot be
-        summed, `AllReduceError` if all is over.
+        work says that it has made. ``tag``, ``wait`` and ``contributed`` (of the CPU alone): as of `AllReduce.submit`.
+        Raises ValueError for what cannot be summed, `AllReduceError` if all is over.
         """
         target = tensor if out is None else out
         check(tensor, target)
@@ -87,12 +88,12 @@ class TensorAllReduce:
                     self._stage = CudaStage(self)
                 if self._stage is not None:
                     return self._stage.submit(tensor, target, divisor, finish, result, tag)
-            pending, finish = self.submit_cpu(tensor, target, divisor, finish, tag, wait)
+            pending, finish = self.submit_cpu(tensor, target, divisor, finish, tag, wait, contributed)
             return TensorWork(pending, [result], finish)
 
     def submit_cpu(
         self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Callable[[], None] | None, tag: int,
-        wait: bool = False,
+        wait: bool = False, contributed: torch.Tensor | None = None,
     ) -> tuple[Work, Callable[[], None] | None]:  # fmt: skip
         """Submit a CPU tensor that was checked; the work, and what is to be called when its sums are there."""
         if is_plain(target):
@@ -103,7 +104,8 @@ class TensorAllReduce:
             finish = _after(lambda: target.copy_(landing), finish)
         if not is_plain(tensor):
             tensor = tensor.contiguous().resolve_neg()
-        work = self.arrays.submit(view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor, tag=tag, wait=wait)
+        own = None if contributed is None else view(contributed)
+        work = self.arrays.submit(view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor, own, tag, wait)
         return work, finish
 
     def submit_codec(self, codec: MakeCodec, tensor: torch.Tensor, divisor: int, tag: int) -> Work:

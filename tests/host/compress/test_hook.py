@@ -212,6 +212,41 @@ def test_parameters_can_be_left_out(beside: World) -> None:
     assert then == {"gather": 1, "plain": 2}
 
 
+class Sparse(torch.nn.Module):
+    """An embedding whose gradient is sparse, before a layer whose is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(100, 16, sparse=True)
+        self.head = torch.nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(self.embedding(x))
+        return found
+
+
+def sparse_gradients() -> tuple[list[float], dict[str, int]]:
+    torch.manual_seed(0)
+    network = Sparse()
+    with InaggState(compressor="ef+randk:k=0.5", min_bytes=0, seed=1) as state:
+        model = DistributedDataParallel(network)
+        model.register_comm_hook(state, inagg_hook)
+        for _ in range(2):
+            model.zero_grad()
+            backward(model(torch.arange(5)).sum())
+        gradient = network.embedding.weight.grad
+        assert gradient is not None
+        assert gradient.layout is torch.sparse_coo
+        wanted = network.head.weight.sum(0).tolist()
+        assert gradient.to_dense()[3].tolist() == pytest.approx(wanted)
+        return wanted, state.counters.inner
+
+
+def test_sparse_gradients_are_averaged_by_the_process_group(beside: World) -> None:
+    _, inner = equal(beside.run(sparse_gradients))
+    assert inner["sparse"] == 2
+
+
 # --- types and mistakes ---
 
 
