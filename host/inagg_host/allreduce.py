@@ -180,6 +180,11 @@ class AllReduce:
         return None if network is None else network.engine.epoch.lanes
 
     @property
+    def failure(self) -> AllReduceError | None:
+        """Why nothing more can be summed, if that is so."""
+        return self._failure
+
+    @property
     def counters(self) -> Counters:
         """What this rank has done, brought up to date."""
         network = self._network

@@ -139,6 +139,10 @@ class InaggGroup(ForwardingGroup):
         """What this rank has done in this group, brought up to date."""
         return self.jobs.counters
 
+    def get_error(self) -> Exception | None:
+        """Why this group can sum nothing more over the switch; None if it can."""
+        return self.jobs.failure
+
     def getBackendName(self) -> str:  # noqa: N802  # C++ calls it
         """The name under which the backend is registered."""
         return BACKEND

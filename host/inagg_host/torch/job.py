@@ -176,6 +176,11 @@ class GroupJob:
         return HostAllReduce(sums, scatter, gather)
 
     @property
+    def failure(self) -> AllReduceError | None:
+        """Why nothing more can be summed, if that is so."""
+        return None if self._sums is None else self._sums.arrays.failure
+
+    @property
     def counters(self) -> Counters:
         """What this rank has done in this group, brought up to date."""
         counters = Counters() if self._sums is None else self._sums.counters

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import reduce
 from operator import add
 
+from inagg_host.allreduce import AllReduceError
 from inagg_host.stats import Counters
 
 from .formats import in_force
@@ -37,6 +38,11 @@ class GroupJobs:
             if name not in self._jobs:
                 self._jobs[name] = self._make(name)
             return self._jobs[name]
+
+    @property
+    def failure(self) -> AllReduceError | None:
+        """Why nothing more can be summed in one of them, if that is so."""
+        return next((job.failure for job in self._all() if job.failure is not None), None)
 
     @property
     def counters(self) -> Counters:
