@@ -238,7 +238,8 @@ class Session:
         while not self._closed.is_set():
             stub = self._stub
             try:
-                watch = stub.Watch(pb.WatchRequest(name=self._config.job), metadata=self._metadata)
+                request = pb.WatchRequest(name=self._config.job, rank=self._config.rank, member=self._member)
+                watch = stub.Watch(request, metadata=self._metadata)
                 with self._lock:
                     if self._closed.is_set():  # `close` cannot have seen it
                         watch.cancel()  # type: ignore[no-untyped-call]

@@ -859,16 +859,26 @@ class WatchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job."""
+    rank: _builtins.int
+    """The rank that watches, if a member does."""
+    member: _builtins.int
+    """The number that this process joined with; 0: it is no member. If a member's stream breaks off, it is given up unless
+    it is heard within two seconds: it watches again, joins again, or sends a heartbeat.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        rank: _builtins.int = ...,
+        member: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["member", b"member", "name", b"name", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

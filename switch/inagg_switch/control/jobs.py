@@ -141,7 +141,7 @@ class Job:
         rank = request.rank
         check_claimant(self.spec, self.state, self.roster, request, now, self.heartbeat_limit_s)
         if self._running is not None and self._repeats_the_last(request):
-            self.roster.by_rank[rank].heard_at = now
+            self.roster.by_rank[rank].heard(now)
             self._outputs.append(ev.Admitted(ticket.number, self._running))
             return
         others = [member.request for member in self.roster.waiting() if member.rank != rank]
@@ -167,7 +167,8 @@ class Job:
         elif member.ticket is not None:
             self._refuse(member, Code.ABORTED, f"rank {rank} of job {self.name!r} called Join again")
         member.go(MemberTrigger.JOIN)
-        member.request, member.ticket, member.heard_at = request, ticket, now
+        member.request, member.ticket = request, ticket
+        member.heard(now)
         missing = self.roster.missing()
         self._emit(now, ev.MemberJoined(rank, missing))
         self._settle(now)
@@ -235,7 +236,8 @@ class Job:
             return
         if error is not None:
             self._outputs.append(ev.Refused(ticket.number, error))
-        member.ticket, member.heard_at = None, now
+        member.ticket = None
+        member.heard(now)
         # While the switch is being told it is too late: the member has joined, and may repeat its call.
         if self.state is JobState.JOINING:
             self.roster.out_of_barrier(member)
@@ -251,7 +253,13 @@ class Job:
             raise ControlError(
                 Code.FAILED_PRECONDITION, given_up_text(self.name, rank, None if left else self.heartbeat_limit_s)
             )
-        member.heard_at = now
+        member.heard(now)
+
+    def break_off(self, now: float, rank: int, identity: int) -> None:
+        """The connection of a member, by which it watched, broke off. No error if it is none any more."""
+        member = self.roster.by_rank.get(rank)
+        if member is not None and member.request.member == identity and member.state in WATCHED:
+            member.broke_off_at = now
 
     def leave(self, now: float, rank: int, identity: int, *, end: bool, reason: str) -> None:
         """A member leaves, or (``end``) ends the job for all. Leaving twice changes nothing."""
@@ -298,7 +306,7 @@ class Job:
                 if (ticket := member.ticket) is not None and now >= ticket.deadline:
                     text = too_late_text(self.name, ticket.rank, now - ticket.since, missing, self.spec.workers)
                     self.give_up(now, ticket, ControlError(Code.DEADLINE_EXCEEDED, text))
-        silent = [m for m in self.roster if m.state in WATCHED and m.silent_s(now) > self.heartbeat_limit_s]
+        silent = [m for m in self.roster if m.state in WATCHED and m.is_silent(now, self.heartbeat_limit_s)]
         for member in silent:
             self._fail(now, member)
         if silent:
@@ -314,7 +322,8 @@ class Job:
         member.go(MemberTrigger.SILENCE)
         progress, slots = self.watching.progress[rank], self.watching.slots_waiting_for(rank)
         last_s = progress.since(now)
-        text = failed_text(self.name, rank, silent_s, progress.contributions, last_s, slots)
+        broke_off = member.broke_off_at is not None
+        text = failed_text(self.name, rank, silent_s, progress.contributions, last_s, slots, broke_off)
         self._emit(now, ev.MemberFailed(rank, silent_s, progress.contributions, last_s, slots, text))
 
     def _break(self, now: float, cause: Cause, rank: int | None, text: str) -> None:

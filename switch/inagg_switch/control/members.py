@@ -10,6 +10,10 @@ from inagg_wire.slots import Lease
 from ..binding import Address
 from .states import ALIVE, MEMBER_TRANSITIONS, MemberState, MemberTrigger
 
+BROKEN_OFF_LIMIT_S = 2.0
+"""How long a member may take to come back whose connection broke off. Hosts watch again after `RETRY_S`, a tenth of it;
+what lets them wait longer is a processor that they do not get."""
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -70,6 +74,8 @@ class Member:
     heard_at: float
     state: MemberState = MemberState.WAITING
     ticket: Ticket | None = None
+    broke_off_at: float | None = None
+    """When the connection by which it watched the job broke off, unless it has been heard since."""
     was_in_epoch: bool = False
     """Whether it has ever been in an epoch of this job on this switch."""
 
@@ -90,6 +96,19 @@ class Member:
     def silent_s(self, now: float) -> float:
         """Seconds since its last sign of life; 0 while its Join is open."""
         return 0.0 if self.ticket is not None else now - self.heard_at
+
+    def heard(self, now: float) -> None:
+        """Its process is there."""
+        self.heard_at, self.broke_off_at = now, None
+
+    def is_silent(self, now: float, limit_s: float) -> bool:
+        """Whether it has been silent for longer than ``limit_s``; or than `BROKEN_OFF_LIMIT_S`, if its connection broke
+        off: that of a process that was killed does at once, and one that lives comes back at once, or still sends."""
+        if self.ticket is not None:
+            return False
+        if self.broke_off_at is not None and now - max(self.broke_off_at, self.heard_at) > BROKEN_OFF_LIMIT_S:
+            return True
+        return self.silent_s(now) > limit_s
 
 
 class Roster:

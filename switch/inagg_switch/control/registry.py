@@ -181,6 +181,11 @@ class Registry:
             job.heartbeat(now, rank, member)
         return job
 
+    def break_off(self, now: float, job: Job, rank: int, member: int) -> None:
+        """The connection by which a member watched ``job`` broke off."""
+        with self._one_job(now, job):
+            job.break_off(now, rank, member)
+
     def credit(self, job: Job, epoch: ev.Epoch | None = None) -> int:
         """How many blocks a rank of ``job`` may have out in ``epoch``, by default the one that runs."""
         epoch = epoch or job.running

@@ -34,9 +34,10 @@ def count_text(count: int, noun: str) -> str:
 
 
 def failed_text(
-    job: str, rank: int, silent_s: float, contributions: int, last_contribution_s: float | None, slots_waiting: int
-) -> str:
-    """What is known of a member that fell silent, as one sentence."""
+    job: str, rank: int, silent_s: float, contributions: int, last_contribution_s: float | None, slots_waiting: int,
+    broke_off: bool,
+) -> str:  # fmt: skip
+    """What is known of a member that fell silent, as one sentence. ``broke_off``: its connection did."""
     saw = (
         "the switch has taken no contribution of it"
         if last_contribution_s is None
@@ -44,7 +45,8 @@ def failed_text(
         f"({count_text(contributions, 'contribution')} in all)"
     )
     waits = f"; {count_text(slots_waiting, 'slot')} wait for it" if slots_waiting else ""
-    return f"rank {rank} of job {job!r} has been silent for {seconds_text(silent_s)}; {saw}{waits}"
+    broke = "; its connection broke off, as that of a process does that ends" if broke_off else ""
+    return f"rank {rank} of job {job!r} has been silent for {seconds_text(silent_s)}{broke}; {saw}{waits}"
 
 
 def too_late_text(job: str, rank: int, waited_s: float, missing: Iterable[int], workers: int) -> str:

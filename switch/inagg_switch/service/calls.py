@@ -252,6 +252,11 @@ class ControlService(control_pb2_grpc.ControlServicer):
                 yield pb.Event(at_s=self.controller.now(), state=self._job(job))
                 async for event in subscriber.events():
                     yield event
+            except asyncio.CancelledError:  # it was not we who ended it
+                if request.member:
+                    now = self.controller.now()
+                    self.controller.registry.break_off(now, job, request.rank, request.member)
+                raise
             finally:
                 self.controller.subscribers.remove(job.number, subscriber)
         except ControlError as error:

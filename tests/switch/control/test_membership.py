@@ -33,6 +33,61 @@ def test_a_member_that_is_silent_for_longer_than_the_limit_ends_the_epoch() -> N
     assert ended == ev.EpochEnded(1, ev.Cause.MEMBER_FAILED, 1, "rank 1 of job 'job' fell silent")
 
 
+def break_off(world: World, rank: int) -> None:
+    """The connection by which a rank watches breaks off."""
+    job = world.job()
+    world.registry.break_off(world.now, job, rank, job.roster.by_rank[rank].request.member)
+
+
+def test_a_member_whose_connection_breaks_off_is_given_up_after_two_seconds() -> None:
+    world = World()
+    world.join_all()
+    world.wait(1, beating=(0, 1))
+    break_off(world, 1)
+    world.wait(2, beating=(0,))
+    assert world.job().state is JobState.RUNNING
+    world.wait(0.5, beating=(0,))
+    failed = world.last(ev.MemberFailed)
+    assert isinstance(failed, ev.MemberFailed)
+    assert failed.rank == 1
+    assert "its connection broke off, as that of a process does that ends" in failed.text
+    assert world.job().roster.gone() == (1,)
+
+
+def test_a_member_whose_connection_breaks_off_stays_if_it_is_heard_again() -> None:
+    world = World()
+    world.join_all()
+    break_off(world, 1)
+    world.wait(1, beating=(0, 1))
+    world.wait(9, beating=(0,))
+    assert world.job().state is JobState.RUNNING
+
+
+def test_a_member_whose_connection_breaks_off_stays_while_it_sends() -> None:
+    world = World()
+    world.join_all()
+    number = world.job().number
+    break_off(world, 1)
+    for second in range(5):
+        world.wait(1, beating=(0,))
+        world.registry.observe(world.now, number, Observation((50, 50 + second), 0, ()))
+    assert world.job().state is JobState.RUNNING
+    world.wait(2.5, beating=(0,))
+    assert world.job().roster.gone() == (1,)
+
+
+def test_the_end_of_a_connection_of_who_has_left_or_is_a_stranger_changes_nothing() -> None:
+    world = World()
+    world.join_all(spec(workers=3))
+    job = world.job()
+    world.registry.leave(world.now, "job", 1, job.roster.by_rank[1].request.member)
+    break_off(world, 1)
+    world.registry.break_off(world.now, job, 2, 666)
+    world.registry.break_off(world.now, job, 7, 666)
+    world.wait(5, beating=(0, 2))
+    assert not any(isinstance(event, ev.MemberFailed) for event in world.events)
+
+
 def test_a_job_can_have_a_heartbeat_limit_of_its_own() -> None:
     world = World()
     world.join_all(spec(heartbeat_limit_s=1.0))

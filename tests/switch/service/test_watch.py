@@ -11,6 +11,7 @@ import pytest
 from tests.switch.service.serving import Call, Serving, job_spec
 
 from inagg_proto.v1 import control_pb2 as pb
+from inagg_proto.v1 import control_pb2_grpc
 from inagg_switch.control.policy import Policy
 from inagg_switch.driver import JobCounters, SlotWait
 from inagg_switch.service.control_client import ControlCallError
@@ -43,6 +44,27 @@ def test_a_watch_begins_with_the_state_and_ends_with_the_job(switch: Serving) ->
     assert events[6].job_ended.cause == pb.CAUSE_ALL_LEFT
     assert [e.at_s for e in events] == sorted(e.at_s for e in events)
     switch.until(lambda: switch.server.controller and switch.server.controller.subscribers.count(1) == 0)
+
+
+def test_a_member_whose_watch_breaks_off_is_given_up_soon_and_one_that_ends_its_own_after_leaving_is_not(
+    serve: Callable[..., Serving],
+) -> None:
+    serving = serve(policy=Policy(tick_interval_s=0.02))
+    serving.join_all(job_spec(workers=3, heartbeat_limit_s=60, rejoin_limit_s=60))
+    started = time.monotonic()
+    stream = serving.client.watch("job")
+    assert next(stream).HasField("state")
+    with grpc.insecure_channel(serving.server.address) as channel:
+        stub = control_pb2_grpc.ControlStub(channel)
+        watches = [stub.Watch(pb.WatchRequest(name="job", rank=rank, member=100 + rank)) for rank in (1, 2)]
+        for watch in watches:
+            assert next(iter(watch)).HasField("state")
+        serving.leave(2)
+    events = [next(stream), next(stream)]
+    assert kinds(events) == ["member_left", "member_failed"]
+    assert events[1].member_failed.rank == 1
+    assert "its connection broke off" in events[1].member_failed.text
+    assert 2 < time.monotonic() - started < 30, "and not 60, the heartbeat limit"
 
 
 def test_a_watch_tells_who_vanished_and_why_said_so_before(serve: Callable[..., Serving]) -> None:
