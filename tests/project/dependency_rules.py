@@ -14,7 +14,8 @@ used with numpy alone):
   the host's `membership/`; there, and in the switch's `cli/`, protobuf and `inagg_proto` too;
 - torch: only in `inagg_host/torch/`, `inagg_host/compress/`, `inagg_host/autoload.py` (torch calls it), the testbed;
 - Triton, which torch brings for CUDA alone: only in `inagg_host/torch/gpu/`;
-- scapy: only in the dissector and the testbed; whatever else an extra brings: only in the testbed;
+- scapy: only in the dissector and the testbed; torchft: only in `inagg_host/torch/elastic.py` and the testbed; whatever
+  else an extra brings: only in the testbed;
 - nothing that pyproject.toml does not declare.
 """
 
@@ -51,6 +52,11 @@ EXTRA_MODULES = {
     "scapy": {"scapy"},
     "pyroute2": {"pyroute2"},
     "scikit-learn": {"sklearn"},
+    "lightning": {"lightning"},
+    "accelerate": {"accelerate"},
+    "transformers": {"transformers"},
+    "ray": {"ray"},
+    "torchft": {"torchft"},
 }
 
 GRPC = {"grpc", "grpc_health", "grpc_reflection", "google"}
@@ -174,8 +180,10 @@ def broken_rule(package: str, inside: tuple[str, ...], name: str) -> str | None:
     if module == "triton":
         in_gpu = package == "inagg_host" and inside[:2] == ("torch", "gpu")
         return None if in_gpu else "Triton only in the host's torch/gpu/"
+    if module == "torchft" and (package, *inside) == ("inagg_host", "torch", "elastic.py"):
+        return None
     if module in EXTRAS - {"torch"} and package != "inagg_testbed":
-        return "what an extra brings is for the testbed only (scapy: for the dissector too)"
+        return "what an extra brings is for the testbed only (scapy: the dissector too; torchft: torch/elastic.py too)"
     return None
 
 

@@ -248,17 +248,17 @@ class ControlService(control_pb2_grpc.ControlServicer):
             self.controller.check_open()
             job = self.controller.registry.find(self.controller.now(), request.name)
             subscriber = self.controller.subscribers.add(job.number, job.name, principal_of(context, self._secrets))
+            by_us = False
             try:
                 yield pb.Event(at_s=self.controller.now(), state=self._job(job))
                 async for event in subscriber.events():
                     yield event
-            except asyncio.CancelledError:  # it was not we who ended it
-                if request.member:
+                by_us = True
+            finally:  # cancelled where it waited for an event, or closed where gRPC sent one
+                self.controller.subscribers.remove(job.number, subscriber)
+                if request.member and not by_us:
                     now = self.controller.now()
                     self.controller.registry.break_off(now, job, request.rank, request.member)
-                raise
-            finally:
-                self.controller.subscribers.remove(job.number, subscriber)
         except ControlError as error:
             await self.throttle.wait(caller_of(context, self._secrets))
             await context.abort(status_code(error.code), bounded(error.text))
