@@ -24,6 +24,7 @@ from .forwarding import ForwardingGroup, eager
 from .inner import gather, make_inner
 from .job import GroupJob
 from .jobs import GroupJobs
+from .meeting import meet
 from .options import Options
 from .work import JoinedWork
 
@@ -36,7 +37,8 @@ class InaggGroup(ForwardingGroup):
         options: dict[str, Any] | None = None, join: bool = True,
     ) -> None:  # fmt: skip
         """``join`` now, or when the first tensor needs the switch. Raises `ConfigError` or `AllReduceError`."""
-        inner = make_inner(PrefixStore("inagg/", store), rank, workers, timeout)
+        store = meet(PrefixStore("inagg/", store), rank, workers, timeout)
+        inner = make_inner(store, rank, workers, timeout)
 
         def make(form: str | None) -> GroupJob:
             given = {**(options or {}), **({} if form is None else {"format": form})}

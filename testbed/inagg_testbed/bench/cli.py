@@ -11,6 +11,7 @@ COMMANDS = {
     "hosts": Entry("inagg_testbed.bench.hosts_command:hosts", "Hosts of several ranks, with a link each; needs root."),
     "kernels": Entry("inagg_testbed.bench.kernels:kernels", "The host's kernels, against memory copy on one core."),
     "overlap": Entry("inagg_testbed.bench.overlap:overlap", "Trace a training step: gradients that travel meanwhile."),
+    "recovery": Entry("inagg_testbed.bench.recovery_command:recovery", "How long training stands still after a kill."),
     "stages": Entry("inagg_testbed.bench.commands:stages", "What each stage of the software switch costs."),
     "step": Entry("inagg_testbed.bench.step_command:step", "A training step with the gradients of real networks."),
     "switch": Entry("inagg_testbed.bench.commands:switch", "The software switch, against the raw limit of UDP."),

@@ -1,0 +1,254 @@
+"""How long training stands still when a process is killed: a rank, a replica, the switch.
+
+Real processes, killed with SIGKILL. What counts is the time from that to the first step after it that all ranks have
+done.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ..switch_process import SwitchProcess
+
+LIMIT_S = 120.0
+STEPS_BEFORE = 20
+LOOK_EVERY_S = 0.01
+LOG_CHARS = 8000
+RESTARTS = 9
+"""How often torchrun may start the ranks again: Gloo alone sometimes meets nobody, and needs several."""
+END_S = 10.0
+RANKS = "inagg_testbed.bench.recovery_ranks"
+SWITCH_RESTART, TORCHRUN_RESTART, TORCHFT_CRASH, TORCHFT_JOIN = CASES = (
+    "switch restart", "torchrun restart", "torchft crash", "torchft late join",
+)  # fmt: skip
+
+Line = dict[str, Any]
+
+
+class NoStepError(RuntimeError):
+    """Training did not go on. ``log``: the end of what its processes printed."""
+
+    def __init__(self, why: str, log: str) -> None:
+        super().__init__(why)
+        self.log = log
+
+
+class Training:
+    """Processes that note their steps in a file. They are killed at the end."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = folder / f"{name}.jsonl"
+        self.path.touch()
+        self._log = folder / f"{name}.log"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, arguments: Sequence[str], **environment: str) -> subprocess.Popen[bytes]:
+        """A Python process with these arguments."""
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, start_new_session=True,
+            )  # fmt: skip
+        self._processes.append(process)
+        return process
+
+    def lines(self) -> list[Line]:
+        """What has been noted."""
+        return [json.loads(line) for line in self.path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def until(self, enough: Callable[[list[Line]], bool], what: str) -> list[Line]:
+        """The lines, when they are ``enough``. Raises `NoStepError` if they do not become it."""
+        give_up_s = time.monotonic() + LIMIT_S
+        while not enough(lines := self.lines()):
+            ended = all(process.poll() is not None for process in self._processes)
+            if ended or time.monotonic() > give_up_s:
+                why = "all processes ended" if ended else f"within {LIMIT_S:g} s"
+                raise NoStepError(f"no {what}: {why}", self._log.read_text()[-LOG_CHARS:])
+            time.sleep(LOOK_EVERY_S)
+        return lines
+
+    def stop(self) -> None:
+        """Kill what is left, with what it started."""
+        for process in self._processes:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        for process in self._processes:
+            process.wait(END_S)
+
+
+@contextmanager
+def _training(name: str) -> Iterator[Training]:
+    with tempfile.TemporaryDirectory(prefix="inagg-recovery-") as folder:
+        training = Training(Path(folder), name)
+        try:
+            yield training
+        finally:
+            training.stop()
+
+
+def _trained(lines: list[Line], ranks: int, after_s: float = 0.0, **facts: Any) -> bool:
+    """Whether so many ranks have done the same step, late enough, of lines with ``facts``."""
+    return _done_at(lines, ranks, after_s, **facts) is not None
+
+
+def _done_at(lines: list[Line], ranks: int, after_s: float, **facts: Any) -> float | None:
+    """When the first step was done that so many ranks have done after ``after_s``."""
+    steps: dict[tuple[int, int], dict[str, float]] = {}
+    for line in lines:
+        if line["step"] and line["at_s"] > after_s and all(line[name] == value for name, value in facts.items()):
+            done = steps.setdefault((line.get("attempt", 0), line["step"]), {})
+            done[str(line["rank"])] = line["at_s"]
+            if len(done) == ranks:
+                return max(done.values())
+    return None
+
+
+def _settled(ranks: int) -> Callable[[list[Line]], bool]:
+    return lambda lines: sum(line["step"] >= STEPS_BEFORE and line["workers"] == ranks for line in lines) >= ranks
+
+
+def _after(training: Training, ranks: int, killed_s: float, what: str, **facts: Any) -> float:
+    lines = training.until(lambda lines: _trained(lines, ranks, killed_s, **facts), what)
+    done_s = _done_at(lines, ranks, killed_s, **facts)
+    assert done_s is not None
+    return done_s - killed_s
+
+
+def switch_restart(system: str) -> dict[str, float]:
+    """The switch is killed and started again at once; the ranks stay."""
+    with ExitStack() as stack:
+        training = stack.enter_context(_training("switch"))
+        switch = stack.enter_context(SwitchProcess())
+        for rank in range(2):
+            training.start(
+                ["-m", RANKS, "numpy", system, str(training.path)],
+                INAGG_SWITCH=switch.control, RANK=str(rank), WORLD_SIZE="2",
+            )  # fmt: skip
+        training.until(_settled(2), "first steps")
+        control, data = switch.control, switch.data
+        killed_s = time.monotonic()
+        switch.kill()
+        stack.enter_context(SwitchProcess(control=control, data=data))
+        serves_s = time.monotonic() - killed_s
+        # A step that was done before may be noted later.
+        return {"recovery_s": _after(training, 2, killed_s + serves_s / 2, "step after the restart") + serves_s / 2,
+                "of_which_start_s": serves_s}  # fmt: skip
+
+
+def torchrun_restart(system: str) -> dict[str, float]:
+    """A rank is killed; torchrun ends the other and starts both again."""
+    with ExitStack() as stack:
+        training = stack.enter_context(_training("torchrun"))
+        switch = stack.enter_context(SwitchProcess())
+        training.start(
+            ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+             "--max-restarts", str(RESTARTS), "-m", RANKS, "torchrun", system, str(training.path)],
+            INAGG_SWITCH=switch.control,
+        )  # fmt: skip
+        lines = training.until(_settled(2), "first steps")
+        killed_s = time.monotonic()
+        os.kill(next(line["pid"] for line in lines if line["rank"] == 1), signal.SIGKILL)
+        taken_s = _after(training, 2, killed_s, "step after the restart")
+        last = max(line["attempt"] for line in training.lines())
+        begun_s = max(line["begun_s"] for line in training.lines() if line["attempt"] == last)
+        return {"recovery_s": taken_s, "of_which_start_s": begun_s - killed_s, "restarts": last}
+
+
+@contextmanager
+def _replicas(system: str) -> Iterator[tuple[Training, Callable[[int], subprocess.Popen[bytes]], list[int]]]:
+    from torchft.coordination import LighthouseServer
+
+    with ExitStack() as stack:
+        training = stack.enter_context(_training("torchft"))
+        switch = stack.enter_context(SwitchProcess())
+        lighthouse = LighthouseServer(bind="127.0.0.1:0", min_replicas=2, join_timeout_ms=1000)
+        stack.callback(lighthouse.shutdown)
+        address = lighthouse.address().rpartition(":")[2]
+
+        def start(replica: int) -> subprocess.Popen[bytes]:
+            return training.start(
+                ["-m", RANKS, "torchft", system, str(training.path)], INAGG_SWITCH=switch.control,
+                REPLICA=f"replica{replica}", TORCHFT_LIGHTHOUSE=f"http://127.0.0.1:{address}",
+            )  # fmt: skip
+
+        processes = [start(replica) for replica in range(3)]
+        training.until(_settled(3), "steps of three replicas")
+        yield training, start, [process.pid for process in processes]
+
+
+def torchft_crash(system: str) -> dict[str, float]:
+    """One of three replicas is killed; the others go on."""
+    with _replicas(system) as (training, _, pids):
+        killed_s = time.monotonic()
+        os.kill(pids[2], signal.SIGKILL)
+        return {"recovery_s": _after(training, 2, killed_s, "step of two replicas", workers=2)}
+
+
+def torchft_late_join(system: str) -> dict[str, float]:
+    """And one comes back: from its start to the first step of all three."""
+    with _replicas(system) as (training, start, pids):
+        killed_s = time.monotonic()
+        os.kill(pids[2], signal.SIGKILL)
+        _after(training, 2, killed_s, "step of two replicas", workers=2)
+        started_s = time.monotonic()
+        pid = start(2).pid
+        taken_s = _after(training, 3, started_s, "step of three replicas", workers=3)
+        ready_s = next(line["at_s"] for line in training.lines() if line["pid"] == pid)
+        return {"recovery_s": taken_s, "of_which_start_s": ready_s - started_s}
+
+
+MEASURES: dict[str, Callable[[str], dict[str, float]]] = {
+    SWITCH_RESTART: switch_restart,
+    TORCHRUN_RESTART: torchrun_restart,
+    TORCHFT_CRASH: torchft_crash,
+    TORCHFT_JOIN: torchft_late_join,
+}
+
+
+def why_not(case: str, system: str) -> str | None:
+    """Why a case cannot be measured here; None if it can."""
+    if case == SWITCH_RESTART:
+        return "there is no switch" if system == "gloo" else None
+    if importlib.util.find_spec("torch") is None:
+        return "no torch: pip install 'inagg[torch]'"
+    if case != TORCHRUN_RESTART and importlib.util.find_spec("torchft") is None:
+        return "no torchft: pip install 'inagg[torchft]'"
+    return None
+
+
+def bench_recovery(cases: Sequence[str], systems: Sequence[str], repeats: int) -> Iterator[dict[str, Any]]:
+    """Lines of results, with medians of ``repeats`` runs; systems take turns. Where something cannot be measured,
+    ``skipped`` says why; runs in which training did not go on are ``failed``, and ``logs`` has what was printed there.
+    """
+    for case in cases:
+        runs: dict[str, list[dict[str, float]]] = {system: [] for system in systems}
+        lost: dict[str, list[NoStepError]] = {system: [] for system in systems}
+        reasons = {system: why_not(case, system) for system in systems}
+        for _ in range(repeats):
+            for system in (system for system in systems if reasons[system] is None):
+                try:
+                    runs[system].append(MEASURES[case](system))
+                except NoStepError as error:
+                    lost[system].append(error)
+        for system in systems:
+            line: dict[str, Any] = {"bench": "recovery", "case": case, "system": system}
+            if reasons[system] is not None:
+                yield line | {"skipped": reasons[system]}
+                continue
+            failed = {"failed": [str(error) for error in lost[system]], "logs": [error.log for error in lost[system]]}
+            medians = {name: median(run[name] for run in runs[system]) for run in runs[system][:1] for name in run}
+            yield line | {"runs": repeats} | medians | (failed if lost[system] else {})

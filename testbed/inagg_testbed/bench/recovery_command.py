@@ -1,0 +1,41 @@
+"""`inagg bench recovery`: options in, lines or a table out."""
+
+from __future__ import annotations
+
+import click
+
+from .commands import Column, json_option, show
+from .recovery import CASES
+
+OURS = "inagg"
+
+
+@click.command()
+@click.option("--case", "cases", multiple=True, type=click.Choice(CASES), help="Repeatable.  [default: all]")
+@click.option("--against", type=click.Choice(["gloo"]), help="Measure what this takes, too.")
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(1), help="Runs of each, in turns.")
+@json_option
+def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json: bool) -> None:
+    """Measure how long training stands still when a process is killed.
+
+    From SIGKILL to the first step that all ranks have done: of the switch, which is started again; of a rank under
+    torchrun, which starts all of them again; of a torchft replica, without which the others go on; and, from the start
+    of a replica, until it takes part (late join). `start` is what it takes of that to start processes, `restarts` how
+    often torchrun started all, and `lost` counts the runs in which training did not go on. Medians of the others.
+    """
+    from .recovery import bench_recovery
+
+    columns: list[Column] = [
+        ("case", lambda r: r["case"]),
+        ("system", lambda r: r["system"]),
+        ("seconds", lambda r: f"{r['recovery_s']:.2f}" if "recovery_s" in r else r.get("skipped", "never")),
+        ("of which start", lambda r: f"{r['of_which_start_s']:.2f}" if "of_which_start_s" in r else ""),
+        ("restarts", lambda r: f"{r['restarts']:g}" if "restarts" in r else ""),
+        ("lost", lambda r: f"{len(r['failed'])} of {r['runs']}" if "failed" in r else ""),
+    ]
+    lines = bench_recovery(cases or CASES, [OURS, *([against] if against else [])], repeats)
+    measured = show(lines, columns, as_json, "from SIGKILL to the first step of all")
+    for line in (line for line in measured if line["system"] == OURS and "failed" in line):
+        for why, log in zip(line["failed"], line["logs"], strict=True):
+            click.echo(f"{line['case']}: {why}; it printed:\n{log}", err=True)
+        raise click.exceptions.Exit(1)

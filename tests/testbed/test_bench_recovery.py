@@ -1,0 +1,39 @@
+"""`inagg bench recovery`: what it prints, of real processes that are killed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from inagg_testbed.bench.recovery import SWITCH_RESTART, TORCHFT_CRASH, TORCHRUN_RESTART
+from inagg_testbed.bench.recovery_command import recovery
+
+
+def measured(*arguments: str) -> list[dict[str, object]]:
+    done = CliRunner().invoke(recovery, [*arguments, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow
+def test_training_goes_on_at_a_switch_that_was_killed_and_started_again() -> None:
+    ours, gloo = measured("--case", SWITCH_RESTART, "--against", "gloo", "--repeats", "1")
+    assert "failed" not in ours
+    assert gloo["skipped"] == "there is no switch"
+
+
+@pytest.mark.slow
+def test_torchrun_needs_one_restart_every_time() -> None:
+    """Keys of the attempt before lie in the store that torchrun keeps."""
+    (line,) = measured("--case", TORCHRUN_RESTART, "--repeats", "3")
+    assert "failed" not in line
+    assert line["restarts"] == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchft") is not None, reason="torchft is there")
+def test_what_cannot_be_measured_says_what_to_install() -> None:
+    (line,) = measured("--case", TORCHFT_CRASH)
+    assert line["skipped"] == "no torchft: pip install 'inagg[torchft]'"
