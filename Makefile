@@ -7,6 +7,14 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.stamp-dev
 
+# What goes into it.
+EXTRAS      := dev
+CONSTRAINTS := constraints.txt
+
+# Environments of their own, for `test-launchers` and `test-torch`.
+LAUNCHERS_VENV ?= .venv-launchers
+TORCH_VENV     ?= .venv-torch-$(VERSION)
+
 # Empty: the first of PYTHON_CANDIDATES that runs and is new enough.
 PYTHON ?=
 PYTHON_CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python
@@ -18,7 +26,7 @@ DEMO_ARGS   ?=
 SOAK_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-p4 soak test-install lint types format bench experiments proto vectors p4 clean distclean
+.PHONY: help setup demo test test-slow test-p4 test-launchers test-torch soak test-install lint types format bench experiments proto vectors p4 clean distclean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +44,16 @@ test-slow: $(STAMP) ## all tests, the slow ones as well
 
 test-p4: $(STAMP) ## the tests on a real bmv2 switch; needs simple_switch_grpc on PATH, and root
 	$(BIN)/python -m pytest -m p4 $(PYTEST_ARGS)
+
+test-launchers: ## the examples with Lightning, Accelerate, Ray and torchft, in an environment of their own
+	@$(MAKE) --no-print-directory setup VENV=$(LAUNCHERS_VENV) EXTRAS=dev,lightning,accelerate,ray,torchft
+	$(LAUNCHERS_VENV)/bin/python -m pytest -m "lightning or accelerate or ray or torchft"
+
+test-torch: ## the tests of PyTorch with another one: make test-torch VERSION=2.6.0; in an environment of its own
+	@[ -n "$(VERSION)" ] || { echo "make: say which: make test-torch VERSION=2.6.0" >&2; exit 1; }
+	@sed 's/^torch==.*/torch==$(VERSION)/' constraints.txt > .constraints-torch-$(VERSION).txt
+	@$(MAKE) --no-print-directory setup VENV=$(TORCH_VENV) CONSTRAINTS=.constraints-torch-$(VERSION).txt
+	$(TORCH_VENV)/bin/python -m pytest tests/host/torch tests/host/compress $(PYTEST_ARGS)
 
 soak: $(STAMP) ## simulate workers, switch and a bad network for SOAK_SECONDS; prints seeds that fail
 	$(BIN)/python -m tests.host.sim --soak $(SOAK_SECONDS)
@@ -73,12 +91,12 @@ clean: ## remove build outputs and caches; .venv stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba_cache
 	find protos switch host testbed tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv as well
-	rm -rf $(VENV)
+distclean: clean ## remove .venv and its like as well
+	rm -rf $(VENV) .venv-* .constraints-torch-*.txt
 
 # pip gets no index from here: it uses the one that is configured on the machine.
-$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(STAMP): pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
 	@touch $@
 
 $(BIN)/python:

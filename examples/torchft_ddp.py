@@ -59,8 +59,8 @@ for points, labels in batches(rank):
     losses.append(loss.item())
 
 report(rank, losses, group.parent.counters)
-meeting.add("done", 1)
-while int(meeting.add("done", 0)) < replicas:  # the lighthouse stays until all are done
-    pass
+if meeting.add("done", 1) == replicas:
+    meeting.set("all done", "")
+meeting.wait(["all done"])  # the lighthouse stays until then
 manager.shutdown(wait=False)
 group.shutdown()

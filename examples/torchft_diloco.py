@@ -63,8 +63,8 @@ with DiLoCo(manager, [network], inner, outer, SYNC_EVERY):
         losses.append(loss.item())
 
 report(rank, losses, group.parent.counters)
-meeting.add("done", 1)
-while int(meeting.add("done", 0)) < replicas:  # the lighthouse stays until all are done
-    pass
+if meeting.add("done", 1) == replicas:
+    meeting.set("all done", "")
+meeting.wait(["all done"])  # the lighthouse stays until then
 manager.shutdown(wait=False)
 group.shutdown()

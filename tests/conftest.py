@@ -98,11 +98,25 @@ def why_not_p4() -> str | None:
     return "not on PATH: simple_switch_grpc" if shutil.which("simple_switch_grpc") is None else None
 
 
+def why_not_installed(extra: str, *modules: str) -> Callable[[], str | None]:
+    """For what an extra of ours brings."""
+
+    def why_not() -> str | None:
+        absent = [module for module in modules if importlib.util.find_spec(module) is None]
+        return f"no {' and '.join(absent)}; run: pip install 'inagg[{extra}]'" if absent else None
+
+    return why_not
+
+
 # Tier (a marker in pyproject.toml) -> why it cannot run here, None if it can. `slow` is asked for by option.
 TIERS: dict[str, Callable[[], str | None]] = {
     "root": why_not_root,
     "gpu": why_not_gpu,
     "p4": why_not_p4,
+    "lightning": why_not_installed("lightning", "lightning"),
+    "accelerate": why_not_installed("accelerate", "accelerate", "transformers"),
+    "ray": why_not_installed("ray", "ray"),
+    "torchft": why_not_installed("torchft", "torchft"),
 }
 
 
@@ -142,11 +156,11 @@ def tier_lines(reports: dict[str, list[pytest.TestReport]], config: pytest.Confi
         ran = sum(count.values())
         if skipped:
             reason = reason_to_skip(tier, config) or "by the tests themselves, see above"
-            lines.append(f"{tier:5} SKIPPED {skipped} ({reason})" + (f", ran {ran}" if ran else ""))
+            lines.append(f"{tier:10} SKIPPED {skipped} ({reason})" + (f", ran {ran}" if ran else ""))
         elif ran:
-            lines.append(f"{tier:5} ran {ran}")
+            lines.append(f"{tier:10} ran {ran}")
         else:
-            lines.append(f"{tier:5} no test of this tier was selected")
+            lines.append(f"{tier:10} no test of this tier was selected")
     return lines
 
 

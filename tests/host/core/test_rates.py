@@ -34,7 +34,7 @@ def test_a_short_queue_is_not_overrun_for_long(queue: int, of_link: float) -> No
     assert rate.resent < 0.35
 
 
-@pytest.mark.parametrize("queue", [100, 690])
+@pytest.mark.parametrize("queue", [pytest.param(100, marks=pytest.mark.slow), 690])
 def test_a_trunk_that_many_ranks_overrun_is_used_well(queue: int) -> None:
     """Each rank loses others of its blocks, so that hardly one has all contributions: only timers can tell. They are
     too short at first, as the queue is a hundred round trips long."""

@@ -74,6 +74,7 @@ def plans(slow: bool) -> list[Plan]:
             Plan("3 ranks, 4 slots, 6 blocks", two_tensors(3, 2, 2), 50_000),
             Plan("leaves of 2 and 2, 2 slots, 4 blocks", one_tensor(4), 600_000, tree=TwoLevels((2, 2))),
             Plan("leaves of 2 and 1, 2 slots, 4 blocks, a restart", one_tensor(3), 180_000, restarts=1, tree=TWO_ONE),
+            Plan("leaves of 1 and 1, 2 blocks, one loss", short_tensor(2), 440_000, False, lost=1, tree=ONE_ONE),
             Plan("leaves of 1 and 1, 2 blocks, one copy", short_tensor(2), 850_000, False, repeated=1, tree=ONE_ONE),
             Plan(
                 "a leaf of 1, 2 slots, 4 blocks, two losses, one copy", one_tensor(1), 860_000, False, lost=2,
@@ -94,7 +95,6 @@ def plans(slow: bool) -> list[Plan]:
         Plan("leaves of 2 and 1, 2 slots, 4 blocks", one_tensor(3), 51_000, tree=TWO_ONE),
         Plan("leaves of 1 and 1, 2 slots, 4 blocks of 2 parts", one_tensor(2), 18_000, tree=TwoLevels((1, 1), 2)),
         Plan("leaves of 1 and 1, 2 slots, 4 blocks, a restart", one_tensor(2), 14_000, restarts=1, tree=ONE_ONE),
-        Plan("leaves of 1 and 1, 2 blocks, one loss", short_tensor(2), 440_000, False, lost=1, tree=ONE_ONE),
         Plan("a leaf of 1, 2 slots, 4 blocks, one loss", one_tensor(1), 100_000, False, lost=1, tree=TwoLevels((1,))),
     ]
 

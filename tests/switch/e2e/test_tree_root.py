@@ -17,7 +17,11 @@ SMALL, LARGE = 20_000, 2_000_000
 
 
 @pytest.mark.parametrize(
-    ("elements", "waits"), [(SMALL, True), (LARGE, False)], ids=["while_a_rank_is_late", "while_all_send"]
+    ("elements", "waits"),
+    [
+        pytest.param(SMALL, True, id="while_a_rank_is_late", marks=pytest.mark.slow),
+        pytest.param(LARGE, False, id="while_all_send"),
+    ],
 )
 def test_a_root_that_is_killed_and_comes_back_changes_no_bit(elements: int, waits: bool) -> None:
     """Leaves attach again by themselves, and ranks join again."""

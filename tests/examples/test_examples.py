@@ -1,0 +1,108 @@
+"""Every example, run as its own docstring says: losses fall, and the switch did the sums, not the inner group."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inagg_testbed.switch_process import COMMAND, SwitchProcess
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LINE = re.compile(r"rank (\d+): loss ([\d.]+) -> ([\d.]+); the switch summed (\d+) tensors")
+TIERS = {
+    "lightning_trainer.py": "lightning",
+    "lightning_fabric.py": "lightning",
+    "accelerate_ddp.py": "accelerate",
+    "hf_trainer.py": "accelerate",
+    "torchft_ddp.py": "torchft",
+    "torchft_diloco.py": "torchft",
+    "ray_train.py": "ray",
+}
+SHARED = {"blobs.py"}
+
+
+def told(output: str) -> dict[int, tuple[float, float, int]]:
+    """Rank -> its losses at the beginning and the end, and how many tensors the switch summed."""
+    return {int(m[1]): (float(m[2]), float(m[3]), int(m[4])) for m in LINE.finditer(output)}
+
+
+def ran(*command: str, **environment: str) -> str:
+    """What a command printed that ended well."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def trained(script: str, ranks: int = 2, **environment: str) -> None:
+    command = (*COMMAND, "testbed", "--workers", str(ranks), "--", sys.executable, str(EXAMPLES / script))
+    check(ran(*command, **environment), ranks)
+
+
+def check(output: str, ranks: int) -> None:
+    ranks_told = told(output)
+    assert sorted(ranks_told) == list(range(ranks)), output
+    for first, last, summed in ranks_told.values():
+        assert last < first, output
+        assert summed > 0, output
+
+
+def scripts(tier: str | None) -> list[str]:
+    found = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in SHARED)
+    return [name for name in found if TIERS.get(name) == tier and name != "many_gpus.py"]
+
+
+def test_every_example_is_run_here() -> None:
+    assert set(TIERS) < {path.name for path in EXAMPLES.glob("*.py")}
+    assert scripts(None) == ["backend.py", "ddp_hook.py", "fsdp2.py"]
+
+
+@pytest.mark.parametrize("script", scripts(None))
+def test_an_example_of_pytorch_alone(script: str) -> None:
+    trained(script)
+
+
+def test_hosts_of_two_ranks() -> None:
+    trained("many_gpus.py", ranks=4, INAGG_LOCAL_SIZE="2")
+
+
+@pytest.mark.lightning
+@pytest.mark.parametrize("script", scripts("lightning"))
+def test_an_example_of_lightning(script: str) -> None:
+    trained(script)
+
+
+@pytest.mark.accelerate
+@pytest.mark.parametrize("script", scripts("accelerate"))
+def test_an_example_of_hugging_face(script: str) -> None:
+    trained(script)
+
+
+@pytest.mark.torchft
+@pytest.mark.parametrize("script", scripts("torchft"))
+def test_an_example_of_torchft(script: str) -> None:
+    trained(script)
+
+
+@pytest.mark.ray
+def test_the_example_of_ray_train() -> None:
+    with SwitchProcess() as switch:
+        check(ran(sys.executable, str(EXAMPLES / "ray_train.py"), INAGG_SWITCH=switch.control), ranks=2)
+
+
+@pytest.mark.ray
+def test_ray_train_goes_on_without_a_node_of_its_cluster(tmp_path: Path) -> None:
+    with SwitchProcess() as switch:
+        script = str(Path(__file__).parent / "ray_cluster.py")
+        output = ran(sys.executable, script, str(tmp_path), INAGG_SWITCH=switch.control)
+    check(output, ranks=2)
+    assert "lost 1 of 2 nodes that trained" in output
+    went_on = re.search(r"went on after step (\d+)", output)
+    assert went_on is not None
+    assert int(went_on[1]) > 0, "from a checkpoint"
