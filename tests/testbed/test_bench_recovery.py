@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from inagg_testbed.bench.recovery import SWITCH_RESTART, TORCHFT_CRASH, TORCHRUN_RESTART
+from inagg_testbed.bench.recovery import RANKS, SWITCH_RESTART, TORCHFT_CRASH, TORCHRUN_RESTART
 from inagg_testbed.bench.recovery_command import recovery
 
 
@@ -31,6 +32,8 @@ def test_torchrun_needs_one_restart_every_time() -> None:
     (line,) = measured("--case", TORCHRUN_RESTART, "--repeats", "3")
     assert "failed" not in line
     assert line["restarts"] == 1
+    commands = [path.read_bytes().split(b"\0") for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [command for command in commands if RANKS.encode() in command and b"torchrun" in command]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torchft") is not None, reason="torchft is there")

@@ -15,6 +15,7 @@ COMMANDS = {
     "stages": Entry("inagg_testbed.bench.commands:stages", "What each stage of the software switch costs."),
     "step": Entry("inagg_testbed.bench.step_command:step", "A training step with the gradients of real networks."),
     "switch": Entry("inagg_testbed.bench.commands:switch", "The software switch, against the raw limit of UDP."),
+    "training": Entry("inagg_testbed.bench.training_command:training", "Time to a loss, by ways to send fewer bytes."),
 }
 
 bench = LazyGroup(

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from inagg_testbed.topology.launch import die_with_parent
+
 ELEMENTS = 1 << 18
 PAUSE_S = 0.02
 """Of a step, which computes something."""
@@ -99,4 +101,5 @@ KINDS: dict[str, Callable[[str, Notes], None]] = {
 
 if __name__ == "__main__":
     kind, system, path = sys.argv[1:]
+    die_with_parent(os.getppid())  # torchrun gives each rank a session of its own, and may be killed itself
     KINDS[kind](system, Notes(path))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -18,6 +19,8 @@ LINES = {"soft": "-", "tree": "-", "gloo": "--", "bmv2": ":"}
 THROUGH = {"inagg-tree": "tree"}
 """Of `inagg bench allreduce`, what is not one switch; of the color of its format, with another line."""
 MORE_COLORS = ("#0b6fb8", "#1d8a5a", "#8a4fb0", "#b0425f", "#6b7a00", "#555555")
+CYCLE = (*matplotlib.color_sequences["tab10"], "black", "gold")
+"""For many systems; with a line of their own for ours."""
 PARTS = {
     "forward": "#9db8cc", "backward": "#5f87a6", "communication not hidden": "#c8641a",
     "computing": "#9db8cc",
@@ -181,4 +184,20 @@ def errors(names: Sequence[str], values: Sequence[float], band: float = 0.15) ->
     ax.invert_yaxis()
     ax.set_xlabel("error of the prediction, %")
     ax.grid(False, axis="y")
+    return _png(figure)
+
+
+def losses(curves: Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]], axes: Sequence[str]) -> bytes:
+    """For each system and each axis (logarithmic) the values along it and the losses; one legend below."""
+    figure, panels = _figure(len(axes), height=1.5 * HEIGHT)
+    for number, (system, lines) in enumerate(curves.items()):
+        ours = system.startswith("inagg")
+        color, style = CYCLE[number % len(CYCLE)], "-" if ours else "--"
+        for ax, (along, values) in zip(panels, lines, strict=True):
+            ax.plot(along, values, color=color, linestyle=style, linewidth=1.6 if ours else 1.1, label=system)
+    for ax, name in zip(panels, axes, strict=True):
+        ax.set_xscale("log")
+        ax.set_xlabel(name)
+    panels[0].set_ylabel("loss")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     return _png(figure)

@@ -1,0 +1,146 @@
+"""Time to a loss and to an accuracy, bytes and milliseconds a step: ways to train on several machines, side by side.
+
+How the loss falls by the step does not depend on the links, and what a step takes does not depend on the seed. So each
+system trains to the end once a seed, over links without a rate, and its steps are timed over each link by short runs
+with the same networks and batches; seconds on a link are steps times what a step takes there.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..topology import Topology, inside, open_topology, start_target
+from ..topology.link import UNSHAPED
+from .load import Child, crew, receive_all
+from .training_ranks import Outcome, Phase, Run, mean_of, rank_main
+from .training_systems import BASELINE, SYNC_EVERY, WARM_UP, why_not
+from .training_tasks import TASKS
+
+START_LIMIT_S, RUN_LIMIT_S = 240.0, 900.0
+EVALUATIONS = 20
+TIMED_STEPS = WARM_UP + 2 * SYNC_EVERY
+TARGET_SHARE = 0.75
+"""The target is what the baseline has reached after this share of its steps, in the mean over seeds."""
+ERROR_LINES = 1
+
+
+@dataclass
+class Found:
+    """Of a task and a system. ``curve``: step, mean loss, mean accuracy; ``phases``: warm-up and after, by link."""
+
+    task: str
+    system: str
+    curve: list[tuple[int, float, float]] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    phases: dict[str, tuple[Phase, Phase]] = field(default_factory=dict)
+    failed: str | None = None
+
+    def at_step(self, link: str, step: int, value: Callable[[Phase], float]) -> float:
+        """Seconds, or bytes, until a step is done."""
+        warm_up, steady = self.phases[link]
+        return min(step, WARM_UP) * value(warm_up) + max(0, step - WARM_UP) * value(steady)
+
+    def reached(self, which: int, target: float) -> int | None:
+        """The step at which the mean loss (1) was as low, or the mean accuracy (2) as high; None if never."""
+        sign = (1, -1)[which - 1]
+        return next((point[0] for point in self.curve if sign * point[which] <= sign * target), None)
+
+
+def _seconds(phase: Phase) -> float:
+    return phase.seconds
+
+
+def _bytes(phase: Phase) -> float:
+    return phase.bytes_up + phase.bytes_down
+
+
+def bench_training(
+    tasks: Sequence[str], systems: Sequence[str], links: Sequence[str], workers: int, seeds: int, steps: int | None,
+    progress: Callable[[str], None],
+) -> Iterator[Found]:  # fmt: skip
+    """What was found of each task and system. Needs root, for the links."""
+    found = {(task, system): Found(task, system, failed=why_not(system)) for task in tasks for system in systems}
+    for link in (UNSHAPED, *links):
+        with ExitStack() as stack:
+            topology = stack.enter_context(open_topology(workers, link))
+            switch = stack.enter_context(start_target("soft", topology, []))
+            environment = {**switch.environment, "INAGG_SWITCH": switch.control}
+            for system in systems:
+                mine = [found[task, system] for task in tasks if found[task, system].failed is None]
+                progress(f"{system}, {'to the end' if link == UNSHAPED else f'steps over {link}'}")
+                try:
+                    _one_system(topology, environment, link, system, mine, seeds, steps)
+                except (RuntimeError, TimeoutError) as error:
+                    for one in mine:
+                        one.failed = " ".join(str(error).strip().splitlines()[-ERROR_LINES:])
+    yield from found.values()
+
+
+def _one_system(
+    topology: Topology, environment: dict[str, str], link: str, system: str, found: Sequence[Found], seeds: int,
+    steps: int | None,
+) -> None:  # fmt: skip
+    if not found:
+        return
+    workers = len(topology.workers)
+    with tempfile.TemporaryDirectory(prefix="inagg-training-") as directory, crew() as children:
+        for rank, node in enumerate(topology.workers):
+            arguments = node, rank, workers, system, f"{directory}/store", environment
+            children.append(Child(f"rank {rank}", inside, node, rank_main, *arguments))
+        receive_all(children, START_LIMIT_S)
+
+        def run(what: Run) -> list[Outcome]:
+            for child in children:
+                child.send(what)
+            return receive_all(children, RUN_LIMIT_S)
+
+        for one in found:
+            whole = steps or TASKS[one.task]().steps
+            if link != UNSHAPED:
+                outcomes = run(Run(one.task, 0, TIMED_STEPS, None))
+                one.phases[link] = mean_of([o.warm_up for o in outcomes]), mean_of([o.steady for o in outcomes])
+                continue
+            curves = [run(Run(one.task, seed, whole, max(SYNC_EVERY, whole // EVALUATIONS // SYNC_EVERY * SYNC_EVERY)))
+                      [0].curve for seed in range(seeds)]  # fmt: skip
+            one.losses, one.accuracies = ([curve[-1][which] for curve in curves] for which in (1, 2))
+            one.curve = [
+                (points[0][0], statistics.mean(p[1] for p in points), statistics.mean(p[2] for p in points))
+                for points in zip(*curves, strict=True)
+            ]
+
+
+def lines_of(found: Sequence[Found], links: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A line of results for each task and system, against the baseline if it was among them."""
+    for one in found:
+        line: dict[str, Any] = {"bench": "training", "task": one.task, "system": one.system}
+        if one.failed is not None:
+            yield line | {"failed": one.failed}
+            continue
+        base = next((f for f in found if (f.task, f.system, f.failed) == (one.task, BASELINE, None)), None)
+        line |= {
+            "loss": statistics.mean(one.losses), "losses": one.losses,
+            "accuracy": statistics.mean(one.accuracies), "steps": one.curve[-1][0], "curve": one.curve,
+        }  # fmt: skip
+        targets = {}
+        if base is not None:
+            at = base.curve[round(TARGET_SHARE * (len(base.curve) - 1))]
+            targets = {"loss": (1, at[1]), "accuracy": (2, at[2])}
+            line |= {f"target_{name}": value for name, (_, value) in targets.items()}
+        for link in links:
+            warm_up, steady = one.phases[link]
+            line[link] = {
+                "warm_up": asdict(warm_up), "steady": asdict(steady),
+                "seconds": one.at_step(link, line["steps"], _seconds),
+                "bytes": one.at_step(link, line["steps"], _bytes),
+            }  # fmt: skip
+            for name, (which, target) in targets.items():
+                step = one.reached(which, target)
+                line[f"{name}_at_step"] = step
+                line[link][f"seconds_to_{name}"] = None if step is None else one.at_step(link, step, _seconds)
+        yield line

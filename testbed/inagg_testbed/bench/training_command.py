@@ -1,0 +1,96 @@
+"""`inagg bench training`: options in; a table for each task, a picture, or lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from inagg_wire.formats import CHILDREN_MAX
+
+from ..report.option import report_option
+from .commands import Column, json_option, show
+
+
+@click.command()
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="text or digits (repeatable).  [default: both]")
+@click.option("--system", "systems", multiple=True, metavar="NAME", help="One of those in the table.  [default: all]")
+@click.option("--workers", default=4, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="How many.")
+@click.option("--link", "links", multiple=True, metavar="RATE", help="Repeatable (root).  [default: 1gbit, 100mbit]")
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Trainings of each.")
+@click.option("--steps", type=click.IntRange(50), help="Of a training.  [default: the task's]")
+@report_option
+@json_option
+def training(
+    tasks: tuple[str, ...], systems: tuple[str, ...], workers: int, links: tuple[str, ...], seeds: int,
+    steps: int | None, report: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure time to a loss and to an accuracy, against what else saves bytes.
+
+    A small transformer on text (the sources of Python's standard library) and a CNN on handwritten digits: by Gloo in
+    float32, bfloat16 and float16, PowerSGD, post-local SGD and DiLoCo; over the switch by nat8, dith8, nat4, tern and
+    DiLoCo. Each trains to the end with each seed over links without a rate, and its steps are timed over each link;
+    seconds are steps times what a step takes there. The targets are what Gloo in float32 reached after three quarters
+    of its steps. Bytes are a worker's, both ways, with headers. All of it takes about half an hour.
+    """
+    from .training import bench_training, lines_of
+    from .training_systems import SYSTEMS
+    from .training_tasks import TASKS
+
+    for given, known, what in ((tasks, TASKS, "task"), (systems, SYSTEMS, "system")):
+        for name in given:
+            if name not in known:
+                raise click.UsageError(f"no {what} {name!r}: {', '.join(known)}")
+    rates = links or ("1gbit", "100mbit")
+    with Console(stderr=True).status("starting") as status:
+        found = list(bench_training(
+            tasks or tuple(TASKS), systems or tuple(SYSTEMS), rates, workers, seeds, steps, status.update
+        ))  # fmt: skip
+    lines = list(lines_of(found, rates))
+    if as_json:
+        show(lines, [], True, "")
+    else:
+        for task in dict.fromkeys(line["task"] for line in lines):
+            show([line for line in lines if line["task"] == task], columns(rates), False, f"{task}, {workers} workers")
+    if report is not None:
+        from ..report.training import training_report
+
+        path = training_report(report, lines, rates, columns(rates))
+        click.echo(f"report: {path}", err=as_json)
+    if all("failed" in line for line in lines):
+        raise click.exceptions.Exit(1)
+
+
+def columns(links: Sequence[str]) -> list[Column]:
+    """Of a table of one task."""
+
+    def of_link(link: str) -> list[Column]:
+        return [
+            (f"ms, {link}", lambda r: _text(r, lambda: f"{r[link]['steady']['seconds'] * 1e3:,.1f}")),
+            ("s to loss", lambda r: _text(r, lambda: _seconds(r[link], "loss"))),
+            ("s to accuracy", lambda r: _text(r, lambda: _seconds(r[link], "accuracy"))),
+        ]
+
+    return [
+        ("system", lambda r: r["system"]),
+        ("loss", lambda r: f"{r['loss']:.3f}" if "loss" in r else f"failed: {r['failed']}"),
+        ("accuracy", lambda r: _text(r, lambda: f"{r['accuracy']:.1%}")),
+        ("bytes a step", lambda r: _text(r, lambda: f"{_bytes(r[links[0]]['steady']):,.0f}")),
+        *(column for link in links for column in of_link(link)),
+    ]
+
+
+def _text(line: dict[str, Any], text: Callable[[], str]) -> str:
+    return "" if "failed" in line else text()
+
+
+def _seconds(over: dict[str, Any], what: str) -> str:
+    key = f"seconds_to_{what}"
+    return "" if key not in over else "never" if over[key] is None else f"{over[key]:,.1f}"
+
+
+def _bytes(phase: dict[str, float]) -> float:
+    return phase["bytes_up"] + phase["bytes_down"]

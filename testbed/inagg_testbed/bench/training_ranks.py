@@ -1,0 +1,150 @@
+"""What a rank of `bench training` does: trainings, one after the other, as it is told."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from ..topology import Node
+from .links import interface_bytes
+
+if TYPE_CHECKING:
+    from .training_systems import Place
+
+SETTLE_STEPS = 2
+"""Steps that are not timed: the first one joins a job, the second one meets rebuilt buckets."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training to do; ``every``: steps between two evaluations, None for none."""
+
+    task: str
+    seed: int
+    steps: int
+    every: int | None
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a step took, in the mean over some: seconds, and bytes of a worker's interface, with headers."""
+
+    seconds: float
+    bytes_up: float
+    bytes_down: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run. ``curve``: step, loss and accuracy of what is not trained on."""
+
+    curve: tuple[tuple[int, float, float], ...]
+    warm_up: Phase
+    steady: Phase
+
+
+class _Meter:
+    """Adds up time and bytes of a phase's steps, without what lies between."""
+
+    def __init__(self, interface: str) -> None:
+        self._interface, self._steps, self._seconds, self._bytes = interface, 0, 0.0, [0, 0]
+
+    def start(self, step: int) -> None:
+        """Before a step, by its number."""
+        self._since, self._before, self._start_s = step, interface_bytes(self._interface), time.perf_counter()
+
+    def stop(self, step: int) -> None:
+        """Before another step, which is not counted."""
+        self._seconds += time.perf_counter() - self._start_s
+        for way, (after, before) in enumerate(zip(interface_bytes(self._interface), self._before, strict=True)):
+            self._bytes[way] += after - before
+        self._steps += step - self._since
+
+    def phase(self) -> Phase:
+        """The means."""
+        steps = max(1, self._steps)
+        return Phase(self._seconds / steps, self._bytes[0] / steps, self._bytes[1] / steps)
+
+
+def rank_main(
+    connection: Connection, node: Node, rank: int, workers: int, system: str, store: str, environment: dict[str, str]
+) -> None:
+    """Trainings with one system, until the connection closes."""
+    os.environ.update(
+        environment, OMP_NUM_THREADS="1", RANK=str(rank), WORLD_SIZE=str(workers), TORCH_CPP_LOG_LEVEL="ERROR"
+    )
+    import torch
+    import torch.distributed as dist
+
+    from .training_systems import NEEDS_TORCHFT, Place
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
+    lighthouse, address = None, [""]
+    if system in NEEDS_TORCHFT:
+        import logging
+
+        from torchft.coordination import LighthouseServer
+
+        logging.disable(logging.INFO)
+        if rank == 0:
+            lighthouse = LighthouseServer(bind=f"{node.host}:0", min_replicas=workers)
+            address = [f"http://{node.host}:{lighthouse.address().rpartition(':')[2]}"]
+        dist.broadcast_object_list(address)
+    place = Place(rank, workers, node.host, address[0] or None)
+    connection.send((None, None))
+    try:
+        while True:
+            connection.send((None, _train(system, connection.recv(), place, node.interface)))
+    except EOFError:
+        dist.destroy_process_group()
+        if lighthouse is not None:
+            lighthouse.shutdown()
+
+
+def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:
+    import torch.distributed as dist
+    from torch.nn import functional
+
+    from .training_systems import SYSTEMS, WARM_UP
+    from .training_tasks import TASKS
+
+    task = TASKS[run.task]()
+    network = task.network(run.seed)
+    trainer = SYSTEMS[system](network, task.optimizer(network), place)
+    batches = task.batches(task.batch, place.rank, place.workers, run.seed)
+    curve, warm_up, steady = [], _Meter(interface), _Meter(interface)
+    running: _Meter | None = None
+    for step in range(run.steps):
+        if running is None and step >= SETTLE_STEPS:
+            dist.barrier()
+            running = warm_up if step < WARM_UP else steady
+            running.start(step)
+        inputs, targets = next(batches)
+        trainer.optimizer.zero_grad()
+        functional.cross_entropy(trainer.forward(inputs), targets).backward()  # type: ignore[no-untyped-call]
+        trainer.optimizer.step()
+        done = step + 1
+        looks = run.every is not None and done % run.every == 0
+        if running is not None and (looks or done in (WARM_UP, run.steps)):
+            dist.barrier()  # what others still send is part of the step
+            running.stop(done)
+            running = None
+        if looks:
+            if place.rank == 0:
+                curve.append((done, *task.evaluate(network)))
+            dist.barrier()
+    for close in trainer.close:
+        close()
+    dist.barrier()
+    return Outcome(tuple(curve), warm_up.phase(), steady.phase())
+
+
+def mean_of(phases: list[Phase]) -> Phase:
+    """Over ranks."""
+    count = len(phases)
+    sums: list[Any] = [sum(getattr(p, name) for p in phases) for name in ("seconds", "bytes_up", "bytes_down")]
+    return Phase(*(total / count for total in sums))

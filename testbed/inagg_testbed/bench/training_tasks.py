@@ -1,0 +1,64 @@
+"""What `bench training` trains: a network, its batches, and how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from ..training import load_digits, make_model
+from ..training.text import held_out, load_text, make_transformer, next_character, text_batches
+
+Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A training of ``steps`` steps; ``batch`` is a rank's."""
+
+    name: str
+    steps: int
+    batch: int
+    network: Callable[[int], nn.Module]
+    """Of a seed."""
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer]
+    batches: Callable[[int, int, int, int], Batches]
+    """Of batch, rank, workers and seed; without end."""
+    evaluate: Callable[[nn.Module], tuple[float, float]]
+    """Loss, and accuracy from 0 to 1, on what is not trained on."""
+
+
+def _digits() -> Task:
+    training, test = load_digits()
+
+    def batches(batch: int, rank: int, workers: int, seed: int) -> Batches:
+        for epoch in count():
+            yield from training.batches(batch, rank, workers, 1000 * seed + epoch)
+
+    @torch.no_grad()
+    def evaluate(model: nn.Module) -> tuple[float, float]:
+        scores = model(test.images)
+        loss = functional.cross_entropy(scores, test.labels)
+        return float(loss), float((scores.argmax(1) == test.labels).float().mean())
+
+    return Task(
+        "digits", 300, 16, make_model,
+        lambda model: torch.optim.SGD(model.parameters(), 0.05, momentum=0.9), batches, evaluate,
+    )  # fmt: skip
+
+
+def _text() -> Task:
+    text, other = load_text()
+    read, following = held_out(other)
+    return Task(
+        "text", 400, 8, make_transformer, lambda model: torch.optim.AdamW(model.parameters(), 2e-3),
+        lambda batch, rank, workers, seed: text_batches(text, batch, rank, workers, seed),
+        lambda model: next_character(model, read, following),
+    )  # fmt: skip
+
+
+TASKS: dict[str, Callable[[], Task]] = {"text": _text, "digits": _digits}

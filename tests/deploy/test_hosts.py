@@ -1,0 +1,92 @@
+"""The systemd unit, the Containerfile and the sbatch script run commands that exist; the script trains."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inagg_testbed.cli import COMMANDS, make_root
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNIT = DEPLOY / "systemd" / "inagg-switch.service"
+SBATCH = DEPLOY / "slurm" / "train.sbatch"
+
+
+def parses(arguments: list[str]) -> dict[str, object]:
+    """What a command of ours makes of its arguments."""
+    command = make_root(COMMANDS).get_command(None, arguments[0])  # type: ignore[arg-type]
+    assert command is not None, arguments
+    return command.make_context(arguments[0], arguments[1:]).params
+
+
+def test_the_unit_starts_a_switch_with_the_options_of_its_file() -> None:
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    text = UNIT.read_text()
+    unit.read_string(text)
+    program, *arguments = shlex.split(unit["Service"]["ExecStart"])
+    assert program.endswith("/bin/inagg")
+    for options in re.findall(r"OPTIONS=(.*)", text):
+        parses([part for argument in arguments for part in (options.split() if argument == "$OPTIONS" else [argument])])
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on PATH")
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+    copy = tmp_path / UNIT.name
+    copy.write_text(UNIT.read_text().replace("/opt/inagg/bin/inagg", sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, timeout=60)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if UNIT.name in line]
+    assert not said
+
+
+def test_the_image_runs_a_switch() -> None:
+    lines = dict(
+        line.split(" ", 1) for line in (DEPLOY / "Containerfile").read_text().splitlines() if line[:1].isupper()
+    )
+    assert json.loads(lines["ENTRYPOINT"]) == ["inagg"]
+    parses(json.loads(lines["CMD"]))
+    assert parses(["warmup"]) is not None
+
+
+SCONTROL = """#!/bin/sh
+echo localhost
+"""
+SRUN = """#!/bin/sh
+shift  # --overlap
+exec "$@"
+"""
+
+
+@pytest.mark.slow
+def test_the_sbatch_script_trains_and_ends_its_switch(tmp_path: Path) -> None:
+    """With what Slurm would run in its place: `srun` on one node."""
+    for name, text in {"scontrol": SCONTROL, "srun": SRUN}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        **os.environ, "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}", "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_SUBMIT_DIR": str(tmp_path),
+        "RANKS_PER_NODE": "2", "INAGG_LOCAL_SIZE": "1", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    script = [str(SBATCH), str(ROOT / "examples" / "ddp_hook.py")]
+    done = subprocess.run(["bash", *script], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("the switch summed 40 tensors") == 2
+    assert "switch_stopped" in done.stderr
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_the_sbatch_script_says_what_it_needs() -> None:
+    done = subprocess.run(["bash", str(SBATCH)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "say what to run" in done.stderr

@@ -1,0 +1,103 @@
+"""The Kubernetes manifests fit the schemas of what they make, and run commands that exist.
+
+The schemas are those of JobSet's and Kubeflow Trainer's CustomResourceDefinitions, of August 2026.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from inagg_testbed.cli import COMMANDS, make_root
+
+KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
+SCHEMAS = Path(__file__).parent / "schemas"
+MANIFESTS = {"jobset.yaml": "jobset.json", "cluster-training-runtime.yaml": "clustertrainingruntime.json"}
+every_manifest = pytest.mark.parametrize("name", MANIFESTS)
+
+
+def strict(schema: Any) -> Any:
+    """Unknown fields are errors, as for `kubectl apply --validate=strict`."""
+    if isinstance(schema, list):
+        return [strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: strict(value) for key, value in schema.items()}
+    if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    schema = strict(json.loads((SCHEMAS / MANIFESTS[name]).read_text()))
+    schema["properties"]["metadata"] = {"type": "object"}  # of every Kubernetes object, and not in the definition
+    return jsonschema.Draft202012Validator(schema)
+
+
+def manifest(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((KUBERNETES / name).read_text())
+    return loaded
+
+
+def job_set(name: str) -> dict[str, Any]:
+    """The specification of the JobSet that a manifest makes."""
+    spec: dict[str, Any] = manifest(name)["spec"]
+    found: dict[str, Any] = spec["template"]["spec"] if "template" in spec else spec
+    return found
+
+
+def containers(name: str) -> Iterator[dict[str, Any]]:
+    for job in job_set(name)["replicatedJobs"]:
+        yield from job["template"]["spec"]["template"]["spec"]["containers"]
+
+
+@every_manifest
+def test_it_fits_its_schema(name: str) -> None:
+    validator(name).validate(manifest(name))
+
+
+@every_manifest
+def test_the_schema_refuses_a_field_that_nobody_knows_and_a_wrong_type(name: str) -> None:
+    for path, value in ((("replicatedJobs", 0, "replicas"), "one"), (("replicatedJobs", 0, "replica"), 1)):
+        broken = copy.deepcopy(manifest(name))
+        node: Any = broken["spec"]["template"]["spec"] if "template" in broken["spec"] else broken["spec"]
+        for key in path[:-1]:
+            node = node[key]
+        node[path[-1]] = value
+        assert not validator(name).is_valid(broken)
+
+
+@every_manifest
+def test_the_switch_takes_its_options_and_its_ports_are_those_that_it_has(name: str) -> None:
+    (switch,) = [container for container in containers(name) if container["name"] == "switch"]
+    assert switch["command"][:2] == ["inagg", "switch"]
+    command = make_root(COMMANDS).get_command(None, "switch")  # type: ignore[arg-type]
+    assert command is not None
+    given = command.make_context("switch", switch["command"][2:]).params
+    ports = {port["name"]: (port["containerPort"], port["protocol"]) for port in switch["ports"]}
+    assert given["listen"] == f"0.0.0.0:{ports['control'][0]}"
+    assert given["metrics"] == f"0.0.0.0:{ports['metrics'][0]}"
+    assert ports["data"] == (47101, "UDP")
+    assert switch["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+
+
+@every_manifest
+def test_workers_wait_for_the_switch_and_the_set_ends_with_them(name: str) -> None:
+    spec = job_set(name)
+    switch, workers = spec["replicatedJobs"]
+    assert workers["dependsOn"] == [{"name": switch["name"], "status": "Ready"}]
+    assert spec["successPolicy"]["targetReplicatedJobs"] == [workers["name"]]
+    (address,) = [
+        variable["value"]
+        for container in containers(name)
+        for variable in container.get("env", [])
+        if variable["name"] == "INAGG_SWITCH"
+    ]
+    assert f"-{switch['name']}-0-0." in address
