@@ -131,6 +131,7 @@ def test_steps_over_loopback(tmp_path: Path) -> None:
 
 @pytest.mark.root
 @pytest.mark.usefixtures("no_process_is_left")
+@pytest.mark.slow
 def test_steps_over_shaped_links() -> None:
     with StepRanks(2, ["gloo", "nat8"], "100mbit") as ranks:
         bare = Compute(0.0, 0.0, ((1 << 20, 0.0),), "")

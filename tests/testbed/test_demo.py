@@ -23,6 +23,7 @@ def test_the_demo_trains_and_leaves_the_same_parameters_on_all_workers(places: t
 
 
 @pytest.mark.root
+@pytest.mark.slow
 def test_the_demo_trains_in_racks_behind_links() -> None:
     """And what Gloo sends is counted on a worker's own link."""
     place = ("--workers", "2", "--racks", "2", "--link", "200mbit", "--trunk", "100mbit")

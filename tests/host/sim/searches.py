@@ -68,6 +68,7 @@ def plans(slow: bool) -> list[Plan]:
     if slow:
         return [
             Plan("2 ranks, 2 slots, 4 blocks, one loss, one copy", two_tensors(2), 700_000, False, lost=1, repeated=1),
+            Plan("2 ranks, 2 slots, 4 blocks, one copy", one_tensor(2), 200_000, False, repeated=1),
             Plan("2 ranks, 4 slots, 8 blocks, a restart", two_tensors(2, 2, 3), 65_000, restarts=1),
             Plan("3 ranks, 2 slots, 4 blocks, two restarts", two_tensors(3), 42_000, restarts=2),
             Plan("4 ranks, 2 slots, 4 blocks", two_tensors(4), 34_000),
@@ -91,7 +92,6 @@ def plans(slow: bool) -> list[Plan]:
         Plan("3 ranks, 2 slots, 4 blocks, a restart", two_tensors(3), 21_000, restarts=1),
         Plan("2 ranks, 4 slots, 8 blocks", two_tensors(2, 2, 3), 5_000),
         Plan("2 ranks, 2 slots, 4 blocks, one loss", one_tensor(2), 150_000, False, lost=1),
-        Plan("2 ranks, 2 slots, 4 blocks, one copy", one_tensor(2), 200_000, False, repeated=1),
         Plan("leaves of 2 and 1, 2 slots, 4 blocks", one_tensor(3), 51_000, tree=TWO_ONE),
         Plan("leaves of 1 and 1, 2 slots, 4 blocks of 2 parts", one_tensor(2), 18_000, tree=TwoLevels((1, 1), 2)),
         Plan("leaves of 1 and 1, 2 slots, 4 blocks, a restart", one_tensor(2), 14_000, restarts=1, tree=ONE_ONE),
