@@ -20,8 +20,7 @@ PYTHON ?=
 PYTHON_CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-# Tests wait for about a quarter of their time: for time limits, and for processes to start.
-PYTEST_ARGS ?= -n $(shell expr $$(nproc) + 1) --dist worksteal
+PYTEST_ARGS ?= -n auto --dist worksteal
 BENCH_ARGS  ?=
 DEMO_ARGS   ?=
 SOAK_SECONDS ?= 600

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .base import expect
+from .loops import pack_bits, unpack_bits
 
 Codes = npt.NDArray[np.uint32]
 
@@ -17,14 +18,14 @@ def packed_bytes(count: int, width: int) -> int:
 
 def pack(codes: Codes, width: int) -> bytes:
     """``codes`` (uint32, each below 2**width) as bytes; the last is filled up with zeros."""
-    octets = codes.astype(">u4").view(np.uint8).reshape(-1, 4)
-    return np.packbits(np.unpackbits(octets, axis=1)[:, 32 - width :]).tobytes()
+    out = np.empty(packed_bytes(codes.size, width), np.uint8)
+    pack_bits(out, codes, width)
+    return out.tobytes()
 
 
 def unpack(data: bytes, count: int, width: int) -> Codes:
     """The ``count`` codes that ``data`` holds. Raises ValueError if it has another length."""
     expect(data, packed_bytes(count, width))
-    bits = np.unpackbits(np.frombuffer(data, np.uint8))[: count * width].reshape(count, width)
-    wide = np.zeros((count, 32), np.uint8)
-    wide[:, 32 - width :] = bits
-    return np.packbits(wide, axis=1).view(">u4").reshape(count).astype(np.uint32)
+    codes = np.empty(count, np.uint32)
+    unpack_bits(codes, np.frombuffer(data, np.uint8), width)
+    return codes

@@ -123,7 +123,7 @@ class Dithering(NormDithering):
         """Up with the probability of what is above the level."""
         steps = y * self.s
         floor = np.floor(steps)
-        return (floor + (key.uniforms(y.size) < steps - floor)).astype(np.int64)
+        return (floor + key.below(steps - floor)).astype(np.int64)
 
     def values(self, levels: Levels) -> Reals:
         """j / s."""
@@ -151,7 +151,7 @@ class NaturalDithering(NormDithering):
         inside = (exponent > 1 - self.s) & (y > 0)
         floor = np.where(inside, exponent - 1 + self.s, 0)
         up = np.where(inside, 2 * mantissa - 1, y * 2.0 ** (self.s - 1))
-        return (floor + (key.uniforms(y.size) < up)).astype(np.int64)
+        return (floor + key.below(up)).astype(np.int64)
 
     def values(self, levels: Levels) -> Reals:
         """2^(level - s), and 0 for level 0."""

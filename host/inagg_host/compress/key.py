@@ -8,7 +8,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from inagg_wire.noise import WORD_SHIFT, Words, block_key, hashes
+from inagg_wire.noise import WORD_SHIFT, Words, block_key
+
+from .loops import below_of, hash_words, uniforms_of
 
 CHUNK: Final = 1 << 16
 """Elements that share a key of `inagg_wire.noise`, which tells that many lanes apart."""
@@ -37,15 +39,20 @@ class Key:
         stream = block_key(run.k0, run.k1, self.tensor)
         words = np.empty(count, np.uint32)
         for chunk, start in enumerate(range(0, count, CHUNK)):
-            part = words[start : start + CHUNK]
-            counters = np.arange(part.size, dtype=np.uint32) + np.uint32(index << WORD_SHIFT)
-            part[:] = hashes(block_key(stream.k0, stream.k1, self.use << 32 | chunk), counters)
+            key = block_key(stream.k0, stream.k1, self.use << 32 | chunk)
+            hash_words(words[start : start + CHUNK], key.k0, key.k1, index << WORD_SHIFT)
         return words
 
     def uniforms(self, count: int) -> npt.NDArray[np.float64]:
         """Numbers in [0, 1) of 53 bits: ``uniforms < p`` has probability p exactly for every multiple p of 2**-53."""
-        high, low = self.words(count, 0).astype(np.uint64), self.words(count, 1).astype(np.uint64)
-        result: npt.NDArray[np.float64] = ((high << np.uint64(21)) | (low >> np.uint64(11))) * 2.0**-53
+        result = np.empty(count)
+        uniforms_of(result, self.words(count, 0), self.words(count, 1))
+        return result
+
+    def below(self, p: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        """``uniforms(p.size) < p``, without the numbers themselves: true with the probabilities ``p``."""
+        result = np.empty(p.size, np.bool_)
+        below_of(result, self.words(p.size, 0), self.words(p.size, 1), p)
         return result
 
     def shared(self) -> Key:

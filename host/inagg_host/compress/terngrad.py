@@ -70,7 +70,7 @@ class TernGrad(Compressor):
         """-1, 0 or 1 for each value; ``scale`` is not below any magnitude."""
         if scale == 0:
             return np.zeros(x.size, np.int64)
-        up = key.uniforms(x.size) < np.abs(x.astype(np.float64)) / scale
+        up = key.below(np.abs(x.astype(np.float64)) / scale)
         return np.where(np.signbit(x), -1, 1) * up
 
     def compress(self, x: Floats, key: Key) -> bytes:

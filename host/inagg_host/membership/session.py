@@ -85,7 +85,7 @@ class Session:
         self._lanes, self._window = config.lanes, config.window
         self._epoch = 0
         self._reported = 0  # the epoch whose loss was told
-        self._left: set[int] = set()  # ranks, in this epoch
+        self._left: set[int] = set()  # ranks; of the thread that watches
         self._interval_s = 1.0
         self._closed = threading.Event()
         self._joined = threading.Event()
@@ -143,7 +143,6 @@ class Session:
         self._lanes, self._window = reply.spec.lanes, reply.spec.window
         with self._lock:
             self._epoch, self._interval_s = epoch.number, reply.heartbeat_interval_s
-            self._left.clear()
         self._joined.set()
         if not self._threads:
             for target in (self._beat, self._listen):
@@ -262,6 +261,10 @@ class Session:
         elif kind == "epoch_ended":
             ended = event.epoch_ended
             self._tell(ended.epoch, Loss(ended.text, ended.rank if ended.HasField("rank") else None))
+        elif kind == "state":  # of ranks that left before this began to watch nothing else tells
+            self._left = {member.rank for member in event.state.members if member.state == pb.MEMBER_STATE_LEFT}
+        elif kind == "member_joined":
+            self._left.discard(event.member_joined.rank)
         elif kind == "member_left":
             self._left.add(event.member_left.rank)
         elif kind == "stalled":

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from inagg_host.compress import Key, RandK, UltraSparse, parse
-from inagg_host.compress.key import CHUNK
+from inagg_host.compress.key import CHUNK, SHARED
+from inagg_wire.noise import WORD_SHIFT, block_key, hashes
 
 
 def test_noise_is_the_same_for_ever() -> None:
@@ -21,6 +22,24 @@ def test_noise_is_the_same_for_ever() -> None:
 
 
 GOLDEN = (["0xc3d49365", "0x62331a2a", "0x408861b4"], ["0x7e0fc719", "0xc0400d2e"], ["0xc41d332b", "0xcb3f19c4"])
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 1003])
+@pytest.mark.parametrize("index", [0, 3])
+def test_noise_is_that_of_the_document(count: int, index: int) -> None:
+    """The compiled loop against the reference, with tails shorter than a vector."""
+    key = Key(seed=0xFFFFFFF0, rank=SHARED, step=5, tensor=6).child(2)
+    run = block_key(key.seed, key.rank, key.step)
+    stream = block_key(run.k0, run.k1, key.tensor)
+    counters = np.arange(count, dtype=np.uint32) + np.uint32(index << WORD_SHIFT)
+    expected = hashes(block_key(stream.k0, stream.k1, key.use << 32), counters)
+    assert (key.words(count, index) == expected).all()
+
+
+def test_what_is_below_a_probability_is_what_uniforms_say() -> None:
+    p = np.random.default_rng(0).random(5000)
+    p[:3] = 0.0, 1.0, 2.0**-53
+    assert (Key(4).below(p) == (Key(4).uniforms(p.size) < p)).all()
 
 
 def test_fewer_elements_have_the_beginning_of_the_noise_of_more() -> None:

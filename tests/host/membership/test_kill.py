@@ -5,12 +5,19 @@ Policy "raise"; the other one is in `test_kill_fallback`.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
+from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.membership.session import Session
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_switch.service.control_client import ControlClient
 from inagg_testbed.switch_process import SwitchProcess
 
 from .processes import Ranks, Script, start_switch
@@ -36,7 +43,7 @@ def script(switch: SwitchProcess, job: str, steps: int = STEPS, **options: Any) 
 def undisturbed(switch: SwitchProcess) -> list[int]:
     with Ranks([script(switch, "undisturbed")] * 2) as ranks:
         for rank in range(2):
-            assert ranks.hear(rank, "end") == 1
+            ranks.hear(rank, "end")  # a machine that is busy for a second begins another epoch, which changes no bit
         ranks.leave()  # so that the next job has the same slots: the switch's noise depends on them
         return ranks.sums(0)
 
@@ -50,7 +57,7 @@ def test_a_switch_killed_and_started_again_changes_no_bit(switch: SwitchProcess,
         switch.kill()
         with start_switch(before=switch):
             for rank in range(2):
-                assert ranks.hear(rank, "end") == 2
+                assert ranks.hear(rank, "end") >= 2
                 assert ranks.sums(rank) == undisturbed
 
 
@@ -61,7 +68,7 @@ def test_a_switch_that_would_choose_larger_blocks_goes_on_with_those_of_the_one_
         ranks.in_the_middle()
         switch.kill()
         with start_switch("--datagram-bytes", "40000", before=switch):
-            assert ranks.hear(0, "end") == 2
+            assert ranks.hear(0, "end") >= 2
             assert ranks.sums(0) == undisturbed
 
 
@@ -74,7 +81,7 @@ def test_a_switch_that_multicasts_otherwise_than_the_one_before_changes_no_bit(
         switch.kill()
         with start_switch("--multicast", then, before=switch):
             for rank in range(2):
-                assert ranks.hear(rank, "end") == 2
+                assert ranks.hear(rank, "end") >= 2
                 assert ranks.sums(rank) == undisturbed
 
 
@@ -106,6 +113,40 @@ def test_a_rank_that_never_comes_is_an_error_that_names_it(switch: SwitchProcess
         assert "rank 1" in ranks.hear(0, "error")
 
 
+def test_a_rank_that_left_before_another_began_to_watch_is_named_as_well(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, listen = threading.Event(), Session._listen
+
+    def late(session: Session) -> None:
+        begin.wait(SOON_S)
+        listen(session)
+
+    monkeypatch.setattr(Session, "_listen", late)
+    options: dict[str, Any] = {"switch": switch.control, "job": "j", "workers": 2}
+    with ThreadPoolExecutor(2) as pool:
+        leaving, staying = pool.map(lambda rank: AllReduce(rank=rank, **options), range(2))
+        try:
+            sums = [pool.submit(each, np.ones(1000, np.float32)) for each in (leaving, staying)]
+            assert [float(done.result()[0]) for done in sums] == [2.0, 2.0]
+            left = pool.submit(leaving.close)
+            wait_until_left(switch, 0)
+            begin.set()
+            left.result()
+            with pytest.raises(AllReduceError, match="rank 0 has left"):
+                staying(np.ones(1000, np.float32))
+        finally:
+            staying.close()
+
+
+def wait_until_left(switch: SwitchProcess, rank: int) -> None:
+    give_up_s = time.monotonic() + SOON_S
+    with ControlClient(switch.control) as client:
+        while client.list().jobs[0].members[rank].state != pb.MEMBER_STATE_LEFT:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.01)
+
+
 def test_a_rank_that_leaves_too_early_is_named_on_the_others(switch: SwitchProcess) -> None:
     with Ranks([script(switch, "j", steps) for steps in (3, FOREVER)]) as ranks:
         ranks.hear(0, "end")
@@ -131,7 +172,7 @@ def test_a_control_connection_that_breaks_for_a_moment_changes_no_bit(
         proxy.kill()
         again = Proxy(switch.control, before=proxy)
         for rank in range(2):
-            assert ranks.hear(rank, "end") == 2
+            assert ranks.hear(rank, "end") >= 2
             assert ranks.sums(rank) == undisturbed
         again.kill()
 
