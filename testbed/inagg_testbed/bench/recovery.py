@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,14 +26,12 @@ LIMIT_S = 120.0
 STEPS_BEFORE = 20
 LOOK_EVERY_S = 0.01
 LOG_CHARS = 8000
-QUICK_RENDEZVOUS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
-"""Seconds, and how often: torchrun else waits 30 s for more nodes, and takes 15 s to find that one is gone."""
 RESTARTS = 9
 """How often torchrun may start the ranks again: Gloo alone sometimes meets nobody, and needs several."""
 END_S = 10.0
 RANKS = "inagg_testbed.bench.recovery_ranks"
-SWITCH_RESTART, TORCHRUN_RESTART, TORCHRUN_SHRINK, TORCHRUN_GROW, TORCHFT_CRASH, TORCHFT_JOIN = CASES = (
-    "switch restart", "torchrun restart", "torchrun shrink", "torchrun grow", "torchft crash", "torchft late join",
+SWITCH_RESTART, TORCHRUN_RESTART, TORCHFT_CRASH, TORCHFT_JOIN = CASES = (
+    "switch restart", "torchrun restart", "torchft crash", "torchft late join",
 )  # fmt: skip
 
 Line = dict[str, Any]
@@ -101,12 +98,6 @@ def _training(name: str) -> Iterator[Training]:
             yield training
         finally:
             training.stop()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _trained(lines: list[Line], ranks: int, after_s: float = 0.0, **facts: Any) -> bool:
@@ -178,45 +169,6 @@ def torchrun_restart(system: str) -> dict[str, float]:
 
 
 @contextmanager
-def _nodes(system: str) -> Iterator[tuple[Training, Callable[[], subprocess.Popen[bytes]], subprocess.Popen[bytes]]]:
-    """A training of torchrun on two nodes, of one to three; how to start one more, and the one that can go."""
-    with ExitStack() as stack:
-        training = stack.enter_context(_training("nodes"))
-        switch = stack.enter_context(SwitchProcess())
-        meeting = f"127.0.0.1:{_free_port()}"
-
-        def start() -> subprocess.Popen[bytes]:
-            return training.start(
-                ["-m", "torch.distributed.run", "--nnodes", "1:3", "--nproc-per-node", "1", "--local-addr", "127.0.0.1",
-                 "--rdzv-backend", "c10d", "--rdzv-endpoint", meeting, "--rdzv-conf", QUICK_RENDEZVOUS,
-                 "--max-restarts", str(RESTARTS), "-m", RANKS, "torchrun", system, str(training.path)],
-                INAGG_SWITCH=switch.control,
-            )  # fmt: skip
-
-        start()  # has the store by which they meet
-        training.until(lambda lines: bool(lines), "steps of one node")
-        second = start()
-        training.until(_settled(2), "steps of two nodes")
-        yield training, start, second
-
-
-def torchrun_shrink(system: str) -> dict[str, float]:
-    """A node of two is killed (`--nnodes 1:3`); torchrun has the other one go on alone."""
-    with _nodes(system) as (training, _, second):
-        killed_s = time.monotonic()
-        second.kill()  # and its rank with it
-        return {"recovery_s": _after(training, 1, killed_s, "step of one node", workers=1)}
-
-
-def torchrun_grow(system: str) -> dict[str, float]:
-    """A third node comes: from its start to the first step of three."""
-    with _nodes(system) as (training, start, _):
-        started_s = time.monotonic()
-        start()
-        return {"recovery_s": _after(training, 3, started_s, "step of three nodes", workers=3)}
-
-
-@contextmanager
 def _replicas(system: str) -> Iterator[tuple[Training, Callable[[int], subprocess.Popen[bytes]], list[int]]]:
     from torchft.coordination import LighthouseServer
 
@@ -262,8 +214,6 @@ def torchft_late_join(system: str) -> dict[str, float]:
 MEASURES: dict[str, Callable[[str], dict[str, float]]] = {
     SWITCH_RESTART: switch_restart,
     TORCHRUN_RESTART: torchrun_restart,
-    TORCHRUN_SHRINK: torchrun_shrink,
-    TORCHRUN_GROW: torchrun_grow,
     TORCHFT_CRASH: torchft_crash,
     TORCHFT_JOIN: torchft_late_join,
 }

@@ -19,10 +19,9 @@ def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json:
     """Measure how long training stands still when a process is killed.
 
     From SIGKILL to the first step that all ranks have done: of the switch, which is started again; of a rank under
-    torchrun, which starts all of them again; of a node of two (shrink, `--nnodes 1:3`); of a torchft replica, without
-    which the others go on. And from the start of a node (grow) or of a replica (late join) until it takes part.
-    `start` is what it takes of that to start processes, `restarts` how often torchrun started all, and `lost` counts
-    the runs in which training did not go on. Medians of the others.
+    torchrun, which starts all of them again; of a torchft replica, without which the others go on; and, from the start
+    of a replica, until it takes part (late join). `start` is what it takes of that to start processes, `restarts` how
+    often torchrun started all, and `lost` counts the runs in which training did not go on. Medians of the others.
     """
     from .recovery import bench_recovery
 

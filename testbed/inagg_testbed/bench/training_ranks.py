@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ class _Meter:
     """Adds up time and bytes of a phase's steps, without what lies between."""
 
     def __init__(self, interface: str) -> None:
-        self._interface, self._steps, self._seconds, self._bytes = interface, 0, 0.0, [0, 0]
+        self._interface, self.steps, self._seconds, self._bytes = interface, 0, 0.0, [0, 0]
 
     def start(self, step: int) -> None:
         """Before a step, by its number."""
@@ -61,11 +62,11 @@ class _Meter:
         self._seconds += time.perf_counter() - self._start_s
         for way, (after, before) in enumerate(zip(interface_bytes(self._interface), self._before, strict=True)):
             self._bytes[way] += after - before
-        self._steps += step - self._since
+        self.steps += step - self._since
 
     def phase(self) -> Phase:
         """The means."""
-        steps = max(1, self._steps)
+        steps = max(1, self.steps)
         return Phase(self._seconds / steps, self._bytes[0] / steps, self._bytes[1] / steps)
 
 
@@ -74,12 +75,19 @@ def rank_main(
 ) -> None:
     """Trainings with one system, until the connection closes."""
     os.environ.update(
-        environment, OMP_NUM_THREADS="1", RANK=str(rank), WORLD_SIZE=str(workers), TORCH_CPP_LOG_LEVEL="ERROR"
+        environment,
+        OMP_NUM_THREADS="1",
+        RANK=str(rank),
+        WORLD_SIZE=str(workers),
+        TORCH_CPP_LOG_LEVEL="ERROR",
+        RUST_LOG="error",
     )
     import torch
     import torch.distributed as dist
 
     from .training_systems import NEEDS_TORCHFT, Place
+
+    warnings.filterwarnings("ignore", "`broadcast_buffers`", FutureWarning)  # its successor is not in all versions
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
@@ -89,7 +97,7 @@ def rank_main(
 
         from torchft.coordination import LighthouseServer
 
-        logging.disable(logging.INFO)
+        logging.disable(logging.WARNING)  # of it there is one at each quorum
         if rank == 0:
             lighthouse = LighthouseServer(bind=f"{node.host}:0", min_replicas=workers)
             address = [f"http://{node.host}:{lighthouse.address().rpartition(':')[2]}"]
@@ -109,7 +117,7 @@ def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:
     import torch.distributed as dist
     from torch.nn import functional
 
-    from .training_systems import SYSTEMS, WARM_UP
+    from .training_systems import NEEDS_TORCHFT, SYSTEMS, WARM_UP
     from .training_tasks import TASKS
 
     task = TASKS[run.task]()
@@ -118,8 +126,9 @@ def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:
     batches = task.batches(task.batch, place.rank, place.workers, run.seed)
     curve, warm_up, steady = [], _Meter(interface), _Meter(interface)
     running: _Meter | None = None
+    settled = WARM_UP if system in NEEDS_TORCHFT else SETTLE_STEPS  # those join with their first meeting
     for step in range(run.steps):
-        if running is None and step >= SETTLE_STEPS:
+        if running is None and step >= settled:
             dist.barrier()
             running = warm_up if step < WARM_UP else steady
             running.start(step)
@@ -140,7 +149,7 @@ def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:
     for close in trainer.close:
         close()
     dist.barrier()
-    return Outcome(tuple(curve), warm_up.phase(), steady.phase())
+    return Outcome(tuple(curve), (warm_up if warm_up.steps else steady).phase(), steady.phase())
 
 
 def mean_of(phases: list[Phase]) -> Phase:

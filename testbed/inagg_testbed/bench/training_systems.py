@@ -11,9 +11,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
-from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
-from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 SYNC_EVERY = 10
@@ -61,8 +58,19 @@ def _ddp(hook: Callable[[], tuple[object, Callable[..., Any]]] | None = None) ->
     return make
 
 
+def _built_in(name: str) -> Make:
+    def hook() -> tuple[object, Callable[..., Any]]:
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        return None, getattr(default_hooks, name)
+
+    return _ddp(hook)
+
+
 def _power_sgd(rank: int) -> Make:
     def hook() -> tuple[object, Callable[..., Any]]:
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
         state = powerSGD_hook.PowerSGDState(
             None, matrix_approximation_rank=rank, start_powerSGD_iter=WARM_UP, min_compression_rate=1.0
         )
@@ -72,6 +80,10 @@ def _power_sgd(rank: int) -> Make:
 
 
 def _post_local_sgd(network: nn.Module, optimizer: torch.optim.Optimizer, place: Place) -> Trainer:
+    from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
     alone, _ = dist.new_subgroups(group_size=1)  # type: ignore[no-untyped-call]
     model = DistributedDataParallel(network, bucket_cap_mb=ONE_BUCKET_MIB, broadcast_buffers=False)
     state = post_localSGD_hook.PostLocalSGDState(None, alone, start_localSGD_iter=WARM_UP)  # type: ignore[no-untyped-call]
@@ -112,6 +124,7 @@ def _diloco(group: Callable[[], Any]) -> Make:
 
         def close() -> None:
             averaging.__exit__(None, None, None)
+            assert store is not None  # it lives as long as the manager: the others meet there
             dist.barrier()  # nobody leaves while others still meet
             manager.shutdown(wait=False)
             replicas.shutdown()
@@ -136,8 +149,8 @@ def _inagg_replicas() -> Any:
 DILOCO, DILOCO_INAGG = "gloo DiLoCo", "inagg DiLoCo fix32"
 SYSTEMS: dict[str, Make] = {
     "gloo float32": _ddp(),
-    "gloo bf16": _ddp(lambda: (None, default_hooks.bf16_compress_hook)),
-    "gloo fp16": _ddp(lambda: (None, default_hooks.fp16_compress_hook)),
+    "gloo bf16": _built_in("bf16_compress_hook"),
+    "gloo fp16": _built_in("fp16_compress_hook"),
     "gloo PowerSGD 4": _power_sgd(4),
     "gloo PowerSGD 2": _power_sgd(2),
     "gloo post-local SGD": _post_local_sgd,

@@ -55,7 +55,7 @@ def _text() -> Task:
     text, other = load_text()
     read, following = held_out(other)
     return Task(
-        "text", 400, 8, make_transformer, lambda model: torch.optim.AdamW(model.parameters(), 2e-3),
+        "text", 300, 8, make_transformer, lambda model: torch.optim.AdamW(model.parameters(), 2e-3),
         lambda batch, rank, workers, seed: text_batches(text, batch, rank, workers, seed),
         lambda model: next_character(model, read, following),
     )  # fmt: skip

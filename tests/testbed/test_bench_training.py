@@ -1,0 +1,57 @@
+"""`inagg bench training`: real trainings over shaped links, and what is made of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from inagg_testbed.bench.training import Found, lines_of
+from inagg_testbed.bench.training_command import training
+from inagg_testbed.bench.training_ranks import Phase
+from inagg_testbed.bench.training_systems import BASELINE, WARM_UP
+
+LINK = "1gbit"
+
+
+def found(system: str, losses: list[float], steady_s: float) -> Found:
+    curve = [(10 * (i + 1), loss, 1 - loss) for i, loss in enumerate(losses)]
+    phases = {LINK: (Phase(1.0, 100, 100), Phase(steady_s, 10, 10))}
+    return Found("text", system, curve, [losses[-1]], [1 - losses[-1]], phases)
+
+
+def test_seconds_to_a_loss_are_steps_times_what_they_take_and_those_of_the_warm_up_are_counted_as_they_were() -> None:
+    base = found(BASELINE, [0.9, 0.7, 0.5, 0.4, 0.3], 0.5)
+    quick, never = found("quick", [0.8, 0.4, 0.3, 0.3, 0.2], 0.1), found("never", [0.9] * 5, 0.1)
+    lines = {line["system"]: line for line in lines_of([base, quick, never], [LINK])}
+    assert lines[BASELINE]["target_loss"] == 0.4
+    assert lines[BASELINE][LINK]["seconds_to_loss"] == WARM_UP * 1.0 + 30 * 0.5
+    assert lines["quick"]["loss_at_step"] == 20
+    assert lines["quick"][LINK]["seconds_to_loss"] == pytest.approx(WARM_UP * 1.0 + 10 * 0.1)
+    assert lines["never"][LINK]["seconds_to_loss"] is None
+    assert lines["quick"][LINK]["bytes"] == WARM_UP * 200 + 40 * 20
+
+
+def test_a_system_that_failed_says_why_and_spoils_no_other() -> None:
+    lost = Found("text", "lost", failed="it cannot")
+    lines = list(lines_of([found("quick", [0.5, 0.4], 0.1), lost], [LINK]))
+    assert lines[1] == {"bench": "training", "task": "text", "system": "lost", "failed": "it cannot"}
+    assert "target_loss" not in lines[0], "there is no baseline"
+
+
+def test_names_that_are_none_are_told_with_those_that_are() -> None:
+    done = CliRunner().invoke(training, ["--task", "chess"])
+    assert done.exit_code == 2
+    assert "no task 'chess': text, digits" in done.output
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_nat8_learns_as_gloo_does_with_a_quarter_of_the_bytes() -> None:
+    arguments = ["--task", "digits", "--system", BASELINE, "--system", "inagg nat8", "--seeds", "1", "--steps", "100"]
+    done = CliRunner().invoke(training, [*arguments, "--link", LINK, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    gloo, ours = map(json.loads, done.stdout.splitlines())
+    assert abs(gloo["loss"] - ours["loss"]) < 0.15
+    assert ours[LINK]["bytes"] < gloo[LINK]["bytes"] / 4
