@@ -26,7 +26,6 @@ EVALUATIONS = 20
 TIMED_STEPS = WARM_UP + 2 * SYNC_EVERY
 TARGET_SHARE = 0.75
 """The target is what the baseline has reached after this share of its steps, in the mean over seeds."""
-ERROR_LINES = 1
 
 
 @dataclass
@@ -78,8 +77,14 @@ def bench_training(
                     _one_system(topology, environment, link, system, mine, seeds, steps)
                 except (RuntimeError, TimeoutError) as error:
                     for one in mine:
-                        one.failed = " ".join(str(error).strip().splitlines()[-ERROR_LINES:])
+                        one.failed = _told(str(error))
     yield from found.values()
+
+
+def _told(text: str) -> str:
+    """The line of a traceback that says what happened: PyTorch prints others below it."""
+    lines = text.strip().splitlines()
+    return next((line for line in reversed(lines) if "Error: " in line), lines[-1])
 
 
 def _one_system(

@@ -158,7 +158,7 @@ SYSTEMS: dict[str, Make] = {
     "inagg nat8": _inagg(format="nat8"),
     "inagg dith8": _inagg(format="dith8"),
     "inagg nat4": _inagg(format="nat4"),
-    "inagg tern + EF": _inagg(format="tern", compressor="ef+terngrad"),
+    "inagg tern + EF": _inagg(format="tern", compressor="ef:damping=0.5+terngrad"),
     DILOCO_INAGG: _diloco(_inagg_replicas),
 }
 BASELINE = "gloo float32"
