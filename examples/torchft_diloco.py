@@ -3,7 +3,7 @@
     pip install 'inagg[torchft]'
     inagg testbed --workers 2 -- python examples/torchft_diloco.py
 
-What is averaged are differences of parameters, which DiLoCo sums exactly; the group's default format is fixed point.
+What is averaged are differences of parameters, and no gradients: the group's default format, fixed point, is for such.
 """
 
 import os

@@ -100,13 +100,8 @@ def _training(name: str) -> Iterator[Training]:
             training.stop()
 
 
-def _trained(lines: list[Line], ranks: int, after_s: float = 0.0, **facts: Any) -> bool:
-    """Whether so many ranks have done the same step, late enough, of lines with ``facts``."""
-    return _done_at(lines, ranks, after_s, **facts) is not None
-
-
 def _done_at(lines: list[Line], ranks: int, after_s: float, **facts: Any) -> float | None:
-    """When the first step was done that so many ranks have done after ``after_s``."""
+    """When the first step was done that so many ranks have done after ``after_s``, of lines with ``facts``; or None."""
     steps: dict[tuple[int, int], dict[str, float]] = {}
     for line in lines:
         if line["step"] and line["at_s"] > after_s and all(line[name] == value for name, value in facts.items()):
@@ -122,7 +117,7 @@ def _settled(ranks: int) -> Callable[[list[Line]], bool]:
 
 
 def _after(training: Training, ranks: int, killed_s: float, what: str, **facts: Any) -> float:
-    lines = training.until(lambda lines: _trained(lines, ranks, killed_s, **facts), what)
+    lines = training.until(lambda lines: _done_at(lines, ranks, killed_s, **facts) is not None, what)
     done_s = _done_at(lines, ranks, killed_s, **facts)
     assert done_s is not None
     return done_s - killed_s

@@ -41,7 +41,6 @@ class Trainer:
 
     forward: nn.Module
     optimizer: Any
-    begin_step: Callable[[], None] = lambda: None
     close: list[Callable[[], None]] = field(default_factory=list)
 
 

@@ -48,7 +48,7 @@ def held_out(text: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class SmallTransformer(nn.Module):
-    """A decoder of 2 layers, 434,048 parameters: scores of the next character at each place."""
+    """A decoder of 2 layers, 437,632 parameters: scores of the next character at each place."""
 
     def __init__(self) -> None:
         super().__init__()
