@@ -26,7 +26,7 @@ from .io.signals import Deferred
 from .membership.failover import Fallback
 from .membership.rejoin import Network
 from .stats import Counters
-from .task import Task, make_codec_task, make_max_task, make_task
+from .task import Task, make_codec_task, make_max_task, make_scatter_task, make_task
 
 __all__ = ["AllReduce", "AllReduceError"]
 
@@ -122,7 +122,27 @@ class AllReduce:
         in different orders, it tells arrays of one size apart, and all ranks get an error in place of sums of other
         arrays. Raises ValueError for what cannot be summed, `AllReduceError` if all is over.
         """
-        task = make_task(values, out, float_type, divisor, contributed)
+        return self._submit(make_task(values, out, float_type, divisor, contributed), tag, wait)
+
+    def submit_scatter(
+        self,
+        values: npt.NDArray[Any],
+        out: npt.NDArray[Any],
+        float_type: FloatType | None = None,
+        divisor: int = 1,
+        tag: int = 0,
+        wait: bool = False,
+    ) -> Work:
+        """Begin a reduce-scatter: sum ``values``, an equal piece for each rank, and put this rank's piece into ``out``.
+
+        Where the switch can do it, each sum comes to its rank alone, so of an all-reduce's bytes one part in as many as
+        there are ranks comes back; with the policy "fallback", all ranks get all sums, to pass on what others lack.
+        ``out`` may be the same memory as its piece of ``values``, or none of them. Otherwise as `submit`.
+        """
+        task = make_scatter_task(values, out, float_type, divisor, self.config.rank, self.config.workers)
+        return self._submit(task, tag, wait)
+
+    def _submit(self, task: Task, tag: int, wait: bool) -> Work:
         task.tag = tag
         if wait:
             with Deferred() as signals:
@@ -133,27 +153,25 @@ class AllReduce:
         return task.work
 
     def submit_codec(
-        self, codec: MakeCodec, elements: int, float_type: FloatType, divisor: int = 1, tag: int = 0
-    ) -> Work:
+        self, codec: MakeCodec, elements: int, float_type: FloatType, divisor: int = 1, tag: int = 0,
+        scatter: bool = False,
+    ) -> Work:  # fmt: skip
         """Begin to sum ``elements`` values that are not in the host's memory, such as a GPU's: see `codec.callbacks`.
+        With ``scatter``, as `submit_scatter`; blocks of each rank's piece begin anew.
 
         Needs the policy "raise": the inner group could not sum them. Otherwise as `submit`.
         """
         if self.config.policy != "raise":
             raise ValueError(f"with the policy {self.config.policy!r} values must be in the host's memory")
-        task = make_codec_task(codec, elements, float_type, divisor)
-        task.tag = tag
-        self._begin(task, lambda network: network.submit(task))
-        return task.work
+        pieces = self.config.workers if scatter else 1
+        return self._submit(make_codec_task(codec, elements, float_type, divisor, pieces), tag, wait=False)
 
     def submit_max(self, values: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8] | None = None) -> Work:
         """Begin to take the maximum over all ranks of each byte of ``values``, into ``out`` or in place.
 
         Goes through the switch in blocks of scales. Otherwise as `submit`.
         """
-        task = make_max_task(values, out)
-        self._begin(task, lambda network: network.submit(task))
-        return task.work
+        return self._submit(make_max_task(values, out), tag=0, wait=False)
 
     def _begin(self, task: Task, submit: Callable[[Network], T]) -> T | Callable[[], None]:
         """``submit`` the task to the network if there is one, and return what that does."""

@@ -20,7 +20,8 @@ FLOAT_TYPES = {t.dtype: t for t in FloatType if t is not FloatType.BFLOAT16}
 class Task:
     """Sum ``values`` over all ranks into ``target`` and divide by ``divisor``; both may be the same array.
 
-    ``float_type`` None: take the maxima of bytes. ``contributed``: where to write what this rank adds to the sum.
+    ``float_type`` None: take the maxima of bytes. ``contributed``: where to write what this rank adds to the sum. If it
+    ``scatters``, ``values`` are a piece for each rank, and ``target`` gets the sums of this rank's.
     """
 
     values: npt.NDArray[Any]
@@ -30,6 +31,7 @@ class Task:
     contributed: npt.NDArray[Any] | None = None
     codec: MakeCodec | None = None
     """What encodes and decodes the values, if they are elsewhere: then the arrays only tell how many there are."""
+    scatters: bool = False
     tag: int = 0
     """32 bits, the same on all ranks: it tells tasks apart that are alike otherwise."""
     work: Work = field(default_factory=Work)
@@ -43,16 +45,10 @@ def make_task(
     contributed: npt.NDArray[Any] | None = None,
 ) -> Task:
     """The task to sum ``values``, of any shape, into ``out`` or in place. Raises ValueError if that cannot be."""
-    float_type = float_type or FLOAT_TYPES.get(values.dtype)
-    if float_type is None or values.dtype != float_type.dtype:
-        raise ValueError(f"{values.dtype} cannot be summed in the network: give float16, float32 or float64")
     target = values if out is None else out
-    if not (values.flags.c_contiguous and target.flags.c_contiguous and target.flags.writeable):
-        raise ValueError("the arrays must be contiguous, and the one for the sums writable")
+    float_type = _checked(values, target, float_type, divisor)
     if target.shape != values.shape or target.dtype != values.dtype:
         raise ValueError(f"out is {target.dtype} {target.shape}, the values are {values.dtype} {values.shape}")
-    if divisor < 1:
-        raise ValueError(f"divisor {divisor}: give 1, or the number of workers for their mean")
     if contributed is not None:
         if not (contributed.flags.c_contiguous and contributed.flags.writeable):
             raise ValueError("the array for what is contributed must be contiguous and writable")
@@ -65,10 +61,29 @@ def make_task(
     return Task(values, target, float_type, divisor, contributed)
 
 
-def make_codec_task(codec: MakeCodec, elements: int, float_type: FloatType, divisor: int) -> Task:
-    """The task to sum ``elements`` values that only ``codec`` knows."""
+def make_scatter_task(
+    values: npt.NDArray[Any], out: npt.NDArray[Any], float_type: FloatType | None, divisor: int, rank: int, ranks: int
+) -> Task:
+    """The task to sum ``values``, of any shape, and put number ``rank`` of ``ranks`` equal pieces into ``out``, which
+    may be the same memory there. Raises ValueError if that cannot be."""
+    float_type = _checked(values, out, float_type, divisor)
+    if out.dtype != values.dtype or out.size * ranks != values.size:
+        raise ValueError(
+            f"out has {out.size} elements of {out.dtype}, the values are {values.size} of {values.dtype}: {ranks} "
+            f"ranks need {ranks} times as many"
+        )
+    piece = values.reshape(-1)[rank * out.size : (rank + 1) * out.size]
+    in_place = piece.size and piece.ctypes.data == out.ctypes.data
+    if not in_place and np.shares_memory(out, values):
+        raise ValueError(f"out shares memory with the values, other than piece {rank}, which is this rank's")
+    return Task(values, out, float_type, divisor, scatters=True)
+
+
+def make_codec_task(codec: MakeCodec, elements: int, float_type: FloatType, divisor: int, pieces: int = 1) -> Task:
+    """The task to sum ``elements`` values that only ``codec`` knows; with more than one of ``pieces``, for as many
+    ranks, it scatters."""
     values = np.broadcast_to(np.zeros(1, float_type.dtype), elements)  # of no memory
-    return Task(values, values, float_type, divisor, codec=codec)
+    return Task(values, values[: elements // pieces], float_type, divisor, codec=codec, scatters=pieces > 1)
 
 
 def make_max_task(values: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Task:
@@ -82,3 +97,17 @@ def make_max_task(values: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Tas
     if not target.flags.writeable:
         raise ValueError("the array for the maxima must be writable")
     return Task(values, target, None, 1)
+
+
+def _checked(
+    values: npt.NDArray[Any], target: npt.NDArray[Any], float_type: FloatType | None, divisor: int
+) -> FloatType:
+    """What the values are. Raises ValueError if they cannot be summed."""
+    float_type = float_type or FLOAT_TYPES.get(values.dtype)
+    if float_type is None or values.dtype != float_type.dtype:
+        raise ValueError(f"{values.dtype} cannot be summed in the network: give float16, float32 or float64")
+    if not (values.flags.c_contiguous and target.flags.c_contiguous and target.flags.writeable):
+        raise ValueError("the arrays must be contiguous, and the one for the sums writable")
+    if divisor < 1:
+        raise ValueError(f"divisor {divisor}: give 1, or the number of workers for their mean")
+    return float_type

@@ -33,7 +33,7 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     apply {
         bit<8> reason = REASON_NONE;
-        member_t member = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+        member_t member = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
         bool contributes = false;
         bool first = false;
         bool complete = false;
@@ -61,6 +61,11 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                     reason = REASON_WRONG_KIND;
                 } else {
                     binding.apply(hdr.inagg, standard.ingress_port, hdr.ipv4.source, hdr.udp.source, member, reason);
+                    bit<16> owner = hdr.inagg.owner - 1;
+                    if (reason == REASON_NONE && hdr.inagg.owner != 0 &&
+                        (owner >= 32 || member.owners >> (bit<8>)owner & 1 == 0)) {
+                        reason = REASON_WRONG_OWNER;
+                    }
                 }
             }
         }
@@ -101,6 +106,8 @@ control Aggregate(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 answer.apply(hdr, own_mac, KIND_RESULT, member.result_format, REASON_NONE);
                 meta.made = true;
                 meta.sent = member.row * 4 + (bit<16>)hdr.inagg.op;
+                meta.row = member.row;
+                meta.worker = member.worker;
                 if (contributes) {
                     results.count((bit<32>)member.row);
                     standard.mcast_grp = member.group;

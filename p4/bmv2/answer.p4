@@ -14,9 +14,9 @@ control Answer(inout headers_t hdr, in bit<48> own_mac, in bit<8> kind, in bit<8
 
         hdr.inagg.kind = kind;
         hdr.inagg.format = format;
-        hdr.inagg.reason = (bit<16>)reason;
         if (kind == KIND_NOTICE) {
             hdr.inagg.lanes = 0;
+            hdr.inagg.owner = (bit<16>)reason;
         }
         hdr.udp.length = UDP_BYTES + HEADER_BYTES + (bit<16>)payload_bytes(format, hdr.inagg.lanes);
         hdr.udp.checksum = 0;  // none, which IPv4 allows: see p4/README.md

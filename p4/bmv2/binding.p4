@@ -5,6 +5,7 @@ struct member_t {
     bit<16> worker;         // row * 32 + rank
     bit<32> worker_bit;     // 1 << rank
     bit<32> full;           // the bits of all workers
+    bit<32> owners;         // of those to whom a result can go alone
     bit<32> epoch;          // number of this binding, never 0; slots of another one are clear
     bit<32> generation;     // that they serve then
     bit<32> first_slot;     // below it: the next one
@@ -18,11 +19,12 @@ struct member_t {
 control Binding(in inagg_t h, in bit<9> ingress_port, in bit<32> source, in bit<16> source_port, inout member_t member,
                 inout bit<8> reason) {
     @name(".member")
-    action bind(bit<16> row, bit<16> worker, @name("bit") bit<32> worker_bit, bit<32> full, bit<32> epoch,
-                bit<32> generation, bit<32> first_slot, bit<32> seed, bit<32> levels, bit<8> shift, bit<8> result_format,
-                bit<16> group) {
+    action bind(bit<16> row, bit<16> worker, @name("bit") bit<32> worker_bit, bit<32> full, bit<32> owners,
+                bit<32> epoch, bit<32> generation, bit<32> first_slot, bit<32> seed, bit<32> levels, bit<8> shift,
+                bit<8> result_format, bit<16> group) {
         member = {
-            row, worker, worker_bit, full, epoch, generation, first_slot, seed, levels, shift, result_format, group
+            row, worker, worker_bit, full, owners, epoch, generation, first_slot, seed, levels, shift, result_format,
+            group
         };
     }
 

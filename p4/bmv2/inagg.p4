@@ -17,6 +17,7 @@
 #endif
 #define FORWARD_ENTRIES 1024
 #define FLOOD_GROUP 1
+#define SENT_ACK 3  // in the counter `sent`, beside notices (0), sums (1) and maxima (2)
 
 #include "../include/layout.p4"
 #include "../include/headers.p4"
@@ -119,7 +120,17 @@ control FrameEgress(inout headers_t hdr, inout metadata_t meta, inout standard_m
 
     apply {
         if (meta.made) {
-            copies.apply();  // copy 0 is that to the sender, which has its address
+            if (copies.apply().hit) {  // copy 0 is that to the sender, which has its address
+                meta.worker = standard.egress_rid - 1;
+            }
+            if (hdr.inagg.kind == KIND_RESULT && hdr.inagg.owner != 0 &&
+                meta.worker != meta.row * 32 + hdr.inagg.owner - 1) {
+                hdr.inagg.kind = KIND_ACK;
+                hdr.inagg.lanes = 0;
+                hdr.udp.length = UDP_BYTES + HEADER_BYTES;
+                hdr.ipv4.total_length = IPV4_BYTES + hdr.udp.length;
+                meta.sent = meta.row * 4 + SENT_ACK;
+            }
             sent.count((bit<32>)meta.sent);
             truncate(14 + (bit<32>)hdr.ipv4.total_length);
         } else if (meta.flooded && standard.egress_port == standard.ingress_port) {

@@ -29,6 +29,8 @@ struct metadata_t {
     bool flooded;         // goes to all ports but the one that it came from
     bool made;            // a result or a notice: this switch made it
     bit<16> sent;         // index of the counter `sent`
+    bit<16> row;          // of the job, in counters
+    bit<16> worker;       // row * 32 + rank of the one that is answered
 }
 
 // Bytes that lanes take in a format: a shift, as all widths are powers of two.

@@ -13,14 +13,21 @@
 #define OP_IS(v) (_, _, _, v, _, _, _, _, _, _, _) : refuse(REASON_BAD_OP);
 #define FORMAT_IS(kind, op, v) (_, _, kind, op, v, _, _, _, _, _, _) : refuse(REASON_BAD_FORMAT);
 #define LANES_ARE(kind, v) (_, _, kind, _, _, v, _, _, _, _, _) : refuse(REASON_BAD_LANES);
-#define REASON_IS(kind, v) (_, _, kind, _, _, _, _, v, _, _, _) : refuse(REASON_BAD_REASON);
+#define OWNER_IS(kind, op, v) (_, _, kind, op, _, _, _, v, _, _, _) : refuse(REASON_BAD_OWNER);
 #define JOB_IS(v) (_, _, _, _, _, _, v, _, _, _, _) : refuse(REASON_BAD_JOB);
 #define TOKEN_IS(v) (_, _, _, _, _, _, _, _, v, _, _) : refuse(REASON_BAD_TOKEN);
 #define SLOT_IS(v) (_, _, _, _, _, _, _, _, _, v, _) : refuse(REASON_BAD_SLOT);
 #define GENERATION_IS(v) (_, _, _, _, _, _, _, _, _, _, v) : refuse(REASON_BAD_GENERATION);
 #define BITS_8(M) M(ON(0x80)) M(ON(0x40)) M(ON(0x20)) M(ON(0x10)) M(ON(0x08)) M(ON(0x04)) M(ON(0x02))
-#define REASON_BITS(kind) REASON_IS(kind, ON(0x20)) REASON_IS(kind, ON(0x10)) REASON_IS(kind, ON(0x08)) \
-    REASON_IS(kind, ON(0x04)) REASON_IS(kind, ON(0x02)) REASON_IS(kind, ON(0x01))
+#define OWNED(b) (_, _, KIND_CONTRIBUTION, _, _, _, _, ON(b), _, _, _) : refuse(REASON_WRONG_OWNER);
+#define BARE(kind) LANES_ARE(kind, ON(0x8000)) LANES_ARE(kind, ON(0x4000)) LANES_ARE(kind, ON(0x2000)) \
+    LANES_ARE(kind, ON(0x1000)) LANES_ARE(kind, ON(0x0800)) LANES_ARE(kind, ON(0x0400)) LANES_ARE(kind, ON(0x0200)) \
+    LANES_ARE(kind, ON(0x0100)) LANES_ARE(kind, ON(0x0080)) LANES_ARE(kind, ON(0x0040)) LANES_ARE(kind, ON(0x0020)) \
+    LANES_ARE(kind, ON(0x0010)) LANES_ARE(kind, ON(0x0008))
+#define BITS_15(M) M(0x4000) M(0x2000) M(0x1000) M(0x0800) M(0x0400) M(0x0200) M(0x0100) M(0x0080) M(0x0040) M(0x0020) \
+    M(0x0010) M(0x0008) M(0x0004) M(0x0002) M(0x0001)
+#define OWNER_OF_SUM(b) OWNER_IS(_, OP_SUM, ON(0x8000 | b))
+#define OWNER_OF_MAX(b) OWNER_IS(KIND_CONTRIBUTION, OP_MAX, ON(b)) OWNER_IS(KIND_RESULT, OP_MAX, ON(b))
 
 control Check(in inagg_t h, inout bit<8> reason) {
     action refuse(bit<8> why) {
@@ -37,7 +44,7 @@ control Check(in inagg_t h, inout bit<8> reason) {
             h.format : ternary;
             h.lanes : ternary;
             h.job : ternary;
-            h.reason : ternary;
+            h.owner : ternary;
             h.token : ternary;
             h.slot : ternary;
             h.generation : ternary;
@@ -52,9 +59,9 @@ control Check(in inagg_t h, inout bit<8> reason) {
             MAGIC_IS(OFF(0x0008)) MAGIC_IS(OFF(0x0004)) MAGIC_IS(OFF(0x0002)) MAGIC_IS(ON(0x0001))
             // not 1
             BITS_8(VERSION_IS) VERSION_IS(OFF(0x01))
-            // not 1, 2 or 3
-            KIND_IS(ON(0x80)) KIND_IS(ON(0x40)) KIND_IS(ON(0x20)) KIND_IS(ON(0x10)) KIND_IS(ON(0x08)) KIND_IS(ON(0x04))
-            KIND_IS(OFF(0x03))
+            // not 1, 2, 3 or 4
+            KIND_IS(ON(0x80)) KIND_IS(ON(0x40)) KIND_IS(ON(0x20)) KIND_IS(ON(0x10)) KIND_IS(ON(0x08))
+            KIND_IS(OFF(0x07)) KIND_IS(ON(0x05)) KIND_IS(ON(0x06))
             // not 1 or 2
             OP_IS(ON(0x80)) OP_IS(ON(0x40)) OP_IS(ON(0x20)) OP_IS(ON(0x10)) OP_IS(ON(0x08)) OP_IS(ON(0x04))
             OP_IS(OFF(0x03)) OP_IS(ON(0x03))
@@ -68,27 +75,30 @@ control Check(in inagg_t h, inout bit<8> reason) {
             // contributions to a sum: 1 to 5, and int16 from a switch; results: all but tern
             FORMAT_IS(KIND_CONTRIBUTION, OP_SUM, FORMAT_INT4) FORMAT_IS(KIND_CONTRIBUTION, OP_SUM, FORMAT_INT8)
             FORMAT_IS(KIND_RESULT, OP_SUM, FORMAT_TERN)
-            // multiples of 8, which 0 is in a notice alone
+            // acknowledgements: to a sum, as its results
+            FORMAT_IS(KIND_ACK, OP_SUM, FORMAT_TERN) FORMAT_IS(KIND_ACK, OP_MAX, _)
+            // multiples of 8, which 0 is in a notice or an acknowledgement alone
             LANES_ARE(_, ON(0x0001)) LANES_ARE(_, ON(0x0002)) LANES_ARE(_, ON(0x0004))
             LANES_ARE(KIND_CONTRIBUTION, 0) LANES_ARE(KIND_RESULT, 0)
-            LANES_ARE(KIND_NOTICE, ON(0x8000)) LANES_ARE(KIND_NOTICE, ON(0x4000)) LANES_ARE(KIND_NOTICE, ON(0x2000))
-            LANES_ARE(KIND_NOTICE, ON(0x1000)) LANES_ARE(KIND_NOTICE, ON(0x0800)) LANES_ARE(KIND_NOTICE, ON(0x0400))
-            LANES_ARE(KIND_NOTICE, ON(0x0200)) LANES_ARE(KIND_NOTICE, ON(0x0100)) LANES_ARE(KIND_NOTICE, ON(0x0080))
-            LANES_ARE(KIND_NOTICE, ON(0x0040)) LANES_ARE(KIND_NOTICE, ON(0x0020)) LANES_ARE(KIND_NOTICE, ON(0x0010))
-            LANES_ARE(KIND_NOTICE, ON(0x0008))
-            // no reason but in a notice, which has one of 1 to 14 or 32 to 42
-            REASON_IS(_, ON(0x8000)) REASON_IS(_, ON(0x4000)) REASON_IS(_, ON(0x2000)) REASON_IS(_, ON(0x1000))
-            REASON_IS(_, ON(0x0800)) REASON_IS(_, ON(0x0400)) REASON_IS(_, ON(0x0200)) REASON_IS(_, ON(0x0100))
-            REASON_IS(_, ON(0x0080)) REASON_IS(_, ON(0x0040))
-            REASON_BITS(KIND_CONTRIBUTION) REASON_BITS(KIND_RESULT)
-            REASON_IS(KIND_NOTICE, 0) REASON_IS(KIND_NOTICE, 15) REASON_IS(KIND_NOTICE, ON(0x0010))
-            REASON_IS(KIND_NOTICE, ON(0x002C)) REASON_IS(KIND_NOTICE, ON(0x002B))
+            BARE(KIND_NOTICE) BARE(KIND_ACK)
+            // a reason in a notice: one of 1 to 14 or 32 to 43
+            OWNER_IS(KIND_NOTICE, _, ON(0x8000)) OWNER_IS(KIND_NOTICE, _, ON(0x4000)) OWNER_IS(KIND_NOTICE, _, ON(0x2000))
+            OWNER_IS(KIND_NOTICE, _, ON(0x1000)) OWNER_IS(KIND_NOTICE, _, ON(0x0800)) OWNER_IS(KIND_NOTICE, _, ON(0x0400))
+            OWNER_IS(KIND_NOTICE, _, ON(0x0200)) OWNER_IS(KIND_NOTICE, _, ON(0x0100)) OWNER_IS(KIND_NOTICE, _, ON(0x0080))
+            OWNER_IS(KIND_NOTICE, _, ON(0x0040)) OWNER_IS(KIND_NOTICE, _, 0) OWNER_IS(KIND_NOTICE, _, 15)
+            OWNER_IS(KIND_NOTICE, _, ON(0x0010)) OWNER_IS(KIND_NOTICE, _, ON(0x002C))
+            // else an owner: 0 to 32768 with a sum, 0 with a maximum, not 0 in an acknowledgement
+            BITS_15(OWNER_OF_SUM) OWNER_OF_MAX(0x8000) BITS_15(OWNER_OF_MAX) OWNER_IS(KIND_ACK, _, 0)
             // the rest
             JOB_IS(0)
             TOKEN_IS(0)
             SLOT_IS(ON(0x80000000)) SLOT_IS(ON(0x40000000)) SLOT_IS(ON(0x20000000)) SLOT_IS(ON(0x10000000))
             SLOT_IS(ON(0x08000000)) SLOT_IS(ON(0x04000000)) SLOT_IS(ON(0x02000000)) SLOT_IS(ON(0x01000000))
             GENERATION_IS(0) GENERATION_IS(ON(0x80000000))
+#ifdef NO_OWNERS
+            // a program that sends no result to one worker alone
+            OWNED(0x8000) BITS_15(OWNED)
+#endif
         }
     }
 

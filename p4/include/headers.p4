@@ -57,7 +57,7 @@ header inagg_t {
     bit<8> format;
     bit<16> lanes;
     bit<16> job;
-    bit<16> reason;
+    bit<16> owner;  // in a notice: the reason
     bit<32> token;
     bit<32> slot;
     bit<32> generation;

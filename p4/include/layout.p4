@@ -10,6 +10,7 @@ const bit<16> HEADER_BYTES = 24;
 const bit<8> KIND_CONTRIBUTION = 1;
 const bit<8> KIND_RESULT = 2;
 const bit<8> KIND_NOTICE = 3;
+const bit<8> KIND_ACK = 4;
 
 const bit<8> OP_SUM = 1;
 const bit<8> OP_MAX = 2;
@@ -33,7 +34,7 @@ const bit<8> REASON_BAD_KIND = 4;
 const bit<8> REASON_BAD_OP = 5;
 const bit<8> REASON_BAD_FORMAT = 6;
 const bit<8> REASON_BAD_LANES = 7;
-const bit<8> REASON_BAD_REASON = 8;
+const bit<8> REASON_BAD_OWNER = 8;
 const bit<8> REASON_BAD_JOB = 9;
 const bit<8> REASON_BAD_TOKEN = 10;
 const bit<8> REASON_BAD_SLOT = 11;
@@ -51,6 +52,7 @@ const bit<8> REASON_STALE = 39;
 const bit<8> REASON_WRONG_OP = 40;
 const bit<8> REASON_DUPLICATE = 41;
 const bit<8> REASON_OUTSIDE_WINDOW = 42;
+const bit<8> REASON_WRONG_OWNER = 43;  // checked before 39
 
 // What a kernel drops before a socket sees it. No number of the packet format: never in a notice.
 const bit<8> LINK_MALFORMED = 48;    // the frame is shorter than its lengths say, or they contradict each other

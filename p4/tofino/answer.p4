@@ -41,7 +41,7 @@ control Answer(inout headers_t hdr, inout metadata_t meta, in bit<9> ingress_por
         hdr.udp.length = UDP_BYTES + HEADER_BYTES;
         hdr.inagg.kind = KIND_NOTICE;
         hdr.inagg.lanes = 0;
-        hdr.inagg.reason = (bit<16>)meta.reason;
+        hdr.inagg.owner = (bit<16>)meta.reason;
         hdr.sums.setInvalid();
         hdr.late.setInvalid();
         hdr.early.setInvalid();

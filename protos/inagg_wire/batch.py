@@ -10,6 +10,7 @@ import numpy.typing as npt
 from .errors import Reason
 from .header import Header
 from .layout import (
+    BARE,
     CARRIED,
     FIELDS,
     GENERATION_MAX,
@@ -17,6 +18,7 @@ from .layout import (
     LANE_BITS,
     LANE_MULTIPLE,
     MAGIC,
+    OWNER_MAX,
     SLOT_COUNT_MAX,
     VERSION,
     Kind,
@@ -86,7 +88,8 @@ def reasons(data: Bytes, size: int) -> npt.NDArray[np.uint8]:
         return np.full(len(rows(data, size)), Reason.TOO_SHORT, np.uint8)
     h = headers(data, size)
     kind, op, format_, lanes = (h[name] for name in ("kind", "op", "format", "lanes"))
-    notice = kind == Kind.NOTICE
+    owner, bare = h["owner"], np.isin(kind, [int(k) for k in BARE])
+    foreign = (owner < (kind == Kind.ACK)) | (owner > np.where(op == Op.MAX, 0, OWNER_MAX))
     want = HEADER_BYTES + lanes.astype(np.int64) * _LANE_BITS[format_] // 8
     wrong = (
         (Reason.BAD_MAGIC, h["magic"] != MAGIC),
@@ -94,8 +97,8 @@ def reasons(data: Bytes, size: int) -> npt.NDArray[np.uint8]:
         (Reason.BAD_KIND, ~_KIND[kind]),
         (Reason.BAD_OP, ~_OP[op]),
         (Reason.BAD_FORMAT, ~_CARRIED[kind, op, format_]),
-        (Reason.BAD_LANES, np.where(notice, lanes != 0, (lanes == 0) | (lanes % LANE_MULTIPLE != 0))),
-        (Reason.BAD_REASON, np.where(notice, ~_KNOWN_REASON[h["reason"]], h["reason"] != 0)),
+        (Reason.BAD_LANES, np.where(bare, lanes != 0, (lanes == 0) | (lanes % LANE_MULTIPLE != 0))),
+        (Reason.BAD_OWNER, np.where(kind == Kind.NOTICE, ~_KNOWN_REASON[owner], foreign)),
         (Reason.BAD_JOB, h["job"] == 0),
         (Reason.BAD_TOKEN, h["token"] == 0),
         (Reason.BAD_SLOT, h["slot"] >= SLOT_COUNT_MAX),

@@ -12,17 +12,18 @@ from enum import IntEnum
 
 
 class Reason(IntEnum):
-    """Why a datagram was dropped. The value is what an error notice carries; never renumber one."""
+    """Why a datagram was dropped. The value is what an error notice carries; never renumber one. Members stand in the
+    order in which they are checked."""
 
     # What the bytes alone show (header.parse). 1..31.
     TOO_SHORT = 1  # fewer bytes than a header
     BAD_MAGIC = 2  # not an inagg datagram
     BAD_VERSION = 3  # a version of the protocol that this code does not speak
-    BAD_KIND = 4  # neither contribution, result nor error notice
+    BAD_KIND = 4  # neither contribution, result, error notice nor acknowledgement
     BAD_OP = 5  # neither SUM nor MAX
     BAD_FORMAT = 6  # no such encoding, or one that this kind and op cannot carry
-    BAD_LANES = 7  # zero, or not a multiple of 8 (in a notice: not zero)
-    BAD_REASON = 8  # set where it must be 0, or an error notice with no reason we know
+    BAD_LANES = 7  # zero, or not a multiple of 8 (in a notice or an acknowledgement: not zero)
+    BAD_OWNER = 8  # set with MAX, beyond OWNER_MAX, not set in an acknowledgement; in a notice: no reason we know
     BAD_JOB = 9  # 0
     BAD_TOKEN = 10  # 0
     BAD_SLOT = 11  # beyond SLOT_COUNT_MAX
@@ -31,13 +32,14 @@ class Reason(IntEnum):
     TRAILING_BYTES = 14  # more payload bytes than format and lanes say
 
     # What only the switch can tell, from the binding of the job. 32..63.
-    WRONG_KIND = 32  # a result or a notice was sent to a switch
+    WRONG_KIND = 32  # no contribution was sent to a switch
     UNKNOWN_JOB = 33  # no such job on this switch (it ended, or the switch restarted)
     UNKNOWN_SOURCE = 34  # the source address is no worker of the job
     WRONG_TOKEN = 35  # a token of another epoch
     WRONG_FORMAT = 36  # not the encoding that the job was admitted with
     WRONG_LANES = 37  # not the lane count that the job was admitted with
     SLOT_OUTSIDE_LEASE = 38  # a slot that the job does not lease
+    WRONG_OWNER = 43  # the result would go to a rank that the job does not have, or this switch sends none to one alone
     STALE = 39  # a generation that the slot has left behind
     WRONG_OP = 40  # another op than that of the contributions that the slot holds: the ranks disagree
     DUPLICATE = 41  # this worker's contribution is in the sum already, which is not complete yet
@@ -62,7 +64,8 @@ NOTICED = frozenset(
 """Reasons for which a switch tells the sender by an error notice.
 
 Only a bound source of a known job ever gets one (those reasons are checked after the source), so a stranger
-cannot make a switch send anything. Stale and duplicate are what loss looks like, and get none.
+cannot make a switch send anything. Stale and duplicate are what loss looks like, and get none; nor does an owner, as a
+notice has the reason in its place, so that a worker could not tell whether it was damaged on its way.
 """
 
 

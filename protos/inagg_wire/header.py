@@ -11,6 +11,7 @@ from typing import Final
 
 from .errors import Reason, WireError
 from .layout import (
+    BARE,
     CARRIED,
     FIELDS,
     GENERATION_MAX,
@@ -18,6 +19,7 @@ from .layout import (
     LANE_COUNT_MAX,
     LANE_MULTIPLE,
     MAGIC,
+    OWNER_MAX,
     SLOT_COUNT_MAX,
     VERSION,
     Encoding,
@@ -46,10 +48,14 @@ class Header:
     generation: int
     reason: Reason | None = None
     """Why a contribution was refused; in an error notice only."""
+    owner: int = 0
+    """1 + the only rank to which the result goes; 0: it goes to all. 0 in an error notice."""
 
     def __post_init__(self) -> None:
-        reason = 0 if self.reason is None else self.reason
-        check(MAGIC, VERSION, self.kind, self.op, self.format, self.lanes, self.job, reason, *astuple(self)[5:8])
+        if self.reason is not None and (self.kind is not Kind.NOTICE or self.owner):
+            raise WireError(Reason.BAD_OWNER, "a reason is for an error notice, which has no owner")
+        owner = self.owner or self.reason or 0
+        check(MAGIC, VERSION, self.kind, self.op, self.format, self.lanes, self.job, owner, *astuple(self)[5:8])
 
     @property
     def payload_bytes(self) -> int:
@@ -58,7 +64,7 @@ class Header:
 
     def pack(self) -> bytes:
         """The 24 bytes of the header."""
-        values = asdict(self) | {"magic": MAGIC, "version": VERSION, "reason": self.reason or 0}
+        values = asdict(self) | {"magic": MAGIC, "version": VERSION, "owner": self.owner or self.reason or 0}
         return STRUCT.pack(*(values[f.name] for f in FIELDS))
 
 
@@ -70,7 +76,7 @@ def check(
     format_: int,
     lanes: int,
     job: int,
-    reason: int,
+    owner: int,
     token: int,
     slot: int,
     generation: int,
@@ -87,13 +93,16 @@ def check(
     demand(op in _OPS, Reason.BAD_OP, f"op {op}")
     carried = format_ in _ENCODINGS and Encoding(format_) in CARRIED[Kind(kind), Op(op)]
     demand(carried, Reason.BAD_FORMAT, f"format {format_} with kind {kind} and op {op}")
-    if kind == Kind.NOTICE:
-        demand(lanes == 0, Reason.BAD_LANES, f"{lanes} lanes in an error notice, which has none")
-        demand(reason in _NOTICE_REASONS, Reason.BAD_REASON, f"an error notice with reason {reason}")
+    if kind in BARE:
+        demand(lanes == 0, Reason.BAD_LANES, f"{lanes} lanes with kind {kind}, which has none")
     else:
         sound = LANE_MULTIPLE <= lanes <= LANE_COUNT_MAX and lanes % LANE_MULTIPLE == 0
         demand(sound, Reason.BAD_LANES, f"{lanes} lanes, not a multiple of 8 up to {LANE_COUNT_MAX}")
-        demand(reason == 0, Reason.BAD_REASON, f"reason {reason} outside an error notice")
+    if kind == Kind.NOTICE:
+        demand(owner in _NOTICE_REASONS, Reason.BAD_OWNER, f"an error notice with reason {owner}")
+    else:
+        most = 0 if op == Op.MAX else OWNER_MAX
+        demand(int(kind == Kind.ACK) <= owner <= most, Reason.BAD_OWNER, f"owner {owner} with kind {kind} and op {op}")
     demand(0 < job <= 0xFFFF, Reason.BAD_JOB, f"job {job}, not 1 to 65535")
     demand(0 < token <= 0xFFFFFFFF, Reason.BAD_TOKEN, "token 0, or beyond 32 bits")
     demand(0 <= slot < SLOT_COUNT_MAX, Reason.BAD_SLOT, f"slot {slot}, not below {SLOT_COUNT_MAX}")
@@ -128,13 +137,15 @@ def parse(data: bytes | bytearray | memoryview) -> Datagram:
     format_ = values.pop("format")
     check(format_=format_, **values)
     del values["magic"], values["version"]
-    reason = values.pop("reason")
+    kind, owner = Kind(values.pop("kind")), values.pop("owner")
+    notice = kind is Kind.NOTICE
     return Datagram(
         Header(
-            kind=Kind(values.pop("kind")),
+            kind=kind,
             op=Op(values.pop("op")),
             format=Encoding(format_),
-            reason=Reason(reason) if reason else None,
+            reason=Reason(owner) if notice else None,
+            owner=0 if notice else owner,
             **values,
         ),
         bytes(data[HEADER_BYTES:]),

@@ -40,12 +40,12 @@ class Field:
 FIELDS: Final[tuple[Field, ...]] = (
     Field("magic", 0, 2, 'always 0x494E, "IN"'),
     Field("version", 2, 1, "version of this format: 1"),
-    Field("kind", 3, 1, "1 contribution, 2 result, 3 error notice"),
+    Field("kind", 3, 1, "1 contribution, 2 result, 3 error notice, 4 acknowledgement"),
     Field("op", 4, 1, "1 SUM, 2 MAX"),
     Field("format", 5, 1, "how the payload encodes its lanes"),
-    Field("lanes", 6, 2, "lanes in the payload, a multiple of 8; 0 in an error notice"),
+    Field("lanes", 6, 2, "lanes in the payload, a multiple of 8; 0 in an error notice or an acknowledgement"),
     Field("job", 8, 2, "the job, from the control service; never 0"),
-    Field("reason", 10, 2, "why a contribution was refused, in an error notice; else 0"),
+    Field("owner", 10, 2, "1 + the only rank that gets the result, 0: all get it; in an error notice: the reason"),
     Field("token", 12, 4, "the job's secret of this epoch; never 0"),
     Field("slot", 16, 4, "the switch's slot that this block uses"),
     Field("generation", 20, 4, "which use of the slot this is, from 1"),
@@ -64,6 +64,7 @@ class Kind(IntEnum):
     CONTRIBUTION = 1  # worker to switch
     RESULT = 2  # switch to worker
     NOTICE = 3  # switch to worker: your contribution was refused, and why
+    ACK = 4  # switch to worker: the sum is complete, and its result went to its owner
 
 
 class Op(IntEnum):
@@ -119,6 +120,9 @@ CARRIED: Final[dict[tuple[Kind, Op], frozenset[Encoding]]] = {
     (Kind.CONTRIBUTION, Op.MAX): frozenset({Encoding.SCALE8}),
     (Kind.RESULT, Op.SUM): frozenset(Encoding) - {Encoding.TERN, Encoding.SCALE8},
     (Kind.RESULT, Op.MAX): frozenset({Encoding.SCALE8}),
+    # An acknowledgement has no payload; it has the format of the result that it stands for.
+    (Kind.ACK, Op.SUM): frozenset(Encoding) - {Encoding.TERN, Encoding.SCALE8},
+    (Kind.ACK, Op.MAX): frozenset(),
     # A notice has no payload; it repeats the op and format of what it refuses.
     (Kind.NOTICE, Op.SUM): frozenset(Encoding) - {Encoding.SCALE8},
     (Kind.NOTICE, Op.MAX): frozenset({Encoding.SCALE8}),
@@ -126,6 +130,12 @@ CARRIED: Final[dict[tuple[Kind, Op], frozenset[Encoding]]] = {
 
 SLOT_COUNT_MAX: Final = 1 << 24
 """Slots are numbered below this; the fast switch indexes its accumulators with slot * lanes in 64 bits."""
+
+OWNER_MAX: Final = 1 << 15
+"""That of the last rank of the largest job, plus 1."""
+
+BARE: Final = frozenset({Kind.NOTICE, Kind.ACK})
+"""Kinds without lanes."""
 
 GENERATION_MAX: Final = (1 << 31) - 1
 """The last generation. Signed and unsigned compares agree up to it, and no register action ever has to

@@ -62,6 +62,8 @@ class Binding:
     (`inagg_wire.slots.Lease.first_generation`)."""
     group: Address | None = None
     """The multicast group to which results for all children go; None: to each of them."""
+    scatters: bool = False
+    """Whether contributions may say that their result goes to one child alone."""
     place: Place | None = None
     """None: this is the only switch, and its children are the workers."""
 
@@ -84,6 +86,17 @@ class Binding:
     def everyone(self) -> tuple[Address, ...]:
         """Where a result for all children goes."""
         return self.children if self.group is None else (self.group,)
+
+    @property
+    def owners(self) -> int:
+        """The most that `inagg_wire.header.Header.owner` can be. 0 in trees: a root does not know who is where."""
+        alone = self.place is None or not (self.place.from_switches or self.place.uplink)
+        return len(self.children) if self.scatters and alone else 0
+
+    def everyone_but(self, child: int) -> tuple[Address, ...]:
+        """Where acknowledgements go of a result that goes to ``child``: with a group, to it, too."""
+        others = self.children[:child] + self.children[child + 1 :]
+        return others if self.group is None else (self.group,)
 
     @property
     def full(self) -> int:

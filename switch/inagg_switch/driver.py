@@ -43,6 +43,8 @@ class Limits:
     """Whether a job must have ``lanes`` lanes, not fewer."""
     trees: bool = False
     """Whether switches can be below it, or above."""
+    scatters: bool = False
+    """Whether a result can go to one worker alone."""
     receive_bytes: int | None = None
     """Of datagrams that a shard holds until it takes them, as its kernel counts (a full batch is charged 1.01 times its
     bytes); None: it takes them as they come, or nobody knows."""

@@ -70,6 +70,7 @@ def test_what_fits_in_everything_is_a_members(job: Binding, rank: int, op: Op) -
         "worker": 64 + rank,
         "bit": 1 << rank,
         "full": 0b111,
+        "owners": 0b111 if job.scatters else 0,
         "epoch": 5,
         "generation": 3,
         "first_slot": 10,

@@ -32,9 +32,11 @@ def jobs_for(formats: list[str], lanes: int) -> list[Binding]:
         return min(lanes, max(f.min_lanes, count // LANE_MULTIPLE * LANE_MULTIPLE))
 
     return [
-        Binding(7, 0xC0FFEE01, fmt[0], at_least(fmt[0], lanes), Lease(0, 4), 0x5EED0001, workers(3, 0, 5000)),
+        Binding(
+            7, 0xC0FFEE01, fmt[0], at_least(fmt[0], lanes), Lease(0, 4), 0x5EED0001, workers(3, 0, 5000), scatters=True
+        ),
         Binding(8, 0xFFFFFFFF, fmt[-1], at_least(fmt[-1], lanes // 2), Lease(4, 4), 0, workers(2, 2, 5000)),
-        Binding(0xABCD, 1, fmt[0], at_least(fmt[0], 8), Lease(8, 2), 0xFFFFFFFF, workers(7, 1, 6000)),
+        Binding(0xABCD, 1, fmt[0], at_least(fmt[0], 8), Lease(8, 2), 0xFFFFFFFF, workers(7, 1, 6000), scatters=True),
     ]
 
 
@@ -98,7 +100,10 @@ class Traffic:
         rng = np.random.default_rng((binding.job, binding.token, rank, block))
         lanes = binding.format.lanes_for(op, binding.lanes)
         codes = random_codes(rng, binding.format.encoding(op), binding.format, len(binding.children), lanes)
-        return make_contribution(binding, block, codes, op)
+        owner = 0
+        if binding.owners and op is Op.SUM:
+            owner = (block + (rng.random() < 0.05)) % (binding.owners + 1)
+        return make_contribution(binding, block, codes, op, owner=owner)
 
     def elsewhere(self) -> None:
         """A worker's datagram from another port of the switch, from another UDP port, or from a stranger."""

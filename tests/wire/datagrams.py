@@ -12,10 +12,20 @@ from hypothesis import strategies as st
 
 from inagg_wire.errors import Reason
 from inagg_wire.header import Datagram, Header
-from inagg_wire.layout import CARRIED, GENERATION_MAX, LANE_COUNT_MAX, SLOT_COUNT_MAX, Kind, Op, payload_bytes
+from inagg_wire.layout import (
+    BARE,
+    CARRIED,
+    GENERATION_MAX,
+    LANE_COUNT_MAX,
+    OWNER_MAX,
+    SLOT_COUNT_MAX,
+    Kind,
+    Op,
+    payload_bytes,
+)
 
 STRUCT: Final = struct.Struct(">HBBBBHHHIII")
-NAMES: Final = ["magic", "version", "kind", "op", "format", "lanes", "job", "reason", "token", "slot", "generation"]
+NAMES: Final = ["magic", "version", "kind", "op", "format", "lanes", "job", "owner", "token", "slot", "generation"]
 BITS: Final = {1: 8, 2: 4, 3: 2, 4: 8, 5: 32, 6: 4, 7: 8, 8: 16, 9: 8}
 
 
@@ -23,22 +33,25 @@ def oracle(data: bytes) -> Reason | None:
     """The first thing that is wrong with ``data``, by the description of the format."""
     if len(data) < 24:
         return Reason.TOO_SHORT
-    magic, version, kind, op, format_, lanes, job, reason, token, slot, generation = STRUCT.unpack(data[:24])
+    magic, version, kind, op, format_, lanes, job, owner, token, slot, generation = STRUCT.unpack(data[:24])
     if magic != 0x494E:
         return Reason.BAD_MAGIC
     if version != 1:
         return Reason.BAD_VERSION
-    if kind not in (1, 2, 3):
+    if kind not in (1, 2, 3, 4):
         return Reason.BAD_KIND
     if op not in (1, 2):
         return Reason.BAD_OP
-    of_sum = {1: {1, 2, 3, 4, 5, 8}, 2: {1, 2, 4, 5, 6, 7, 8}, 3: {1, 2, 3, 4, 5, 6, 7, 8}}[kind]
-    if format_ not in (of_sum if op == 1 else {9}):
+    results = {1, 2, 4, 5, 6, 7, 8}
+    of_sum = {1: {1, 2, 3, 4, 5, 8}, 2: results, 3: {1, 2, 3, 4, 5, 6, 7, 8}, 4: results}[kind]
+    of_max = set() if kind == 4 else {9}
+    if format_ not in (of_sum if op == 1 else of_max):
         return Reason.BAD_FORMAT
-    if (lanes != 0) if kind == 3 else (lanes == 0 or lanes % 8 != 0):
+    if (lanes != 0) if kind in (3, 4) else (lanes == 0 or lanes % 8 != 0):
         return Reason.BAD_LANES
-    if (reason not in {int(r) for r in Reason}) if kind == 3 else (reason != 0):
-        return Reason.BAD_REASON
+    owners = {int(r) for r in Reason} if kind == 3 else range(kind == 4, 1 if op == 2 else 32769)
+    if owner not in owners:
+        return Reason.BAD_OWNER
     if job == 0:
         return Reason.BAD_JOB
     if token == 0:
@@ -61,18 +74,19 @@ def numbers(low: int, high: int) -> st.SearchStrategy[int]:
 @st.composite
 def headers(draw: st.DrawFn, lanes_max: int = LANE_COUNT_MAX) -> Header:
     """Valid headers of every kind."""
-    kind, op = draw(st.sampled_from(Kind)), draw(st.sampled_from(Op))
+    kind, op = draw(st.sampled_from([pair for pair, encodings in CARRIED.items() if encodings]))
     notice = kind is Kind.NOTICE
     return Header(
         kind=kind,
         op=op,
         format=draw(st.sampled_from(sorted(CARRIED[kind, op]))),
-        lanes=0 if notice else 8 * draw(numbers(1, lanes_max // 8)),
+        lanes=0 if kind in BARE else 8 * draw(numbers(1, lanes_max // 8)),
         job=draw(numbers(1, 0xFFFF)),
         token=draw(numbers(1, 0xFFFFFFFF)),
         slot=draw(numbers(0, SLOT_COUNT_MAX - 1)),
         generation=draw(numbers(1, GENERATION_MAX)),
         reason=draw(st.sampled_from(Reason)) if notice else None,
+        owner=0 if notice or op is Op.MAX else draw(numbers(int(kind is Kind.ACK), OWNER_MAX)),
     )
 
 
@@ -87,12 +101,12 @@ def datagrams(draw: st.DrawFn) -> Datagram:
 _NEAR: Final = {  # values at and beyond what each field may hold
     "magic": [0x494E, 0x4E49, 0],
     "version": [1, 0, 2, 255],
-    "kind": [1, 2, 3, 0, 4, 255],
+    "kind": [1, 2, 3, 4, 0, 5, 255],
     "op": [1, 2, 0, 3, 255],
     "format": [*range(11), 255],
     "lanes": [0, 8, 16, 1, 7, 9, 12, 65528, 65535],
     "job": [1, 65535, 0],
-    "reason": [0, 1, 14, 15, 31, 32, 40, 41, 42, 256, 65535],
+    "owner": [0, 1, 14, 15, 31, 32, 43, 44, 256, 32768, 32769, 65535],
     "token": [1, 0xFFFFFFFF, 0],
     "slot": [0, (1 << 24) - 1, 1 << 24, 0xFFFFFFFF],
     "generation": [1, GENERATION_MAX, 0, GENERATION_MAX + 1, 0xFFFFFFFF],

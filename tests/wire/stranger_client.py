@@ -13,7 +13,7 @@ from fractions import Fraction
 # --- datagram -------------------------------------------------------------------------------------------------
 
 HEADER = struct.Struct(">HBBBBHHHIII")
-CONTRIBUTION, RESULT, NOTICE = 1, 2, 3
+CONTRIBUTION, RESULT, NOTICE, ACK = 1, 2, 3, 4
 SUM, MAX = 1, 2
 NAT8, NAT4, TERN, DITH8, FIX32, INT4, INT8, INT16, SCALE8 = range(1, 10)
 BITS = {NAT8: 8, NAT4: 4, TERN: 2, DITH8: 8, FIX32: 32, INT4: 4, INT8: 8, INT16: 16, SCALE8: 8}
@@ -21,11 +21,12 @@ CARRIED = {
     (CONTRIBUTION, SUM): {NAT8, NAT4, TERN, DITH8, FIX32, INT16},
     (RESULT, SUM): {NAT8, NAT4, DITH8, FIX32, INT4, INT8, INT16},
     (NOTICE, SUM): set(range(1, 9)),
+    (ACK, SUM): {NAT8, NAT4, DITH8, FIX32, INT4, INT8, INT16},
     (CONTRIBUTION, MAX): {SCALE8},
     (RESULT, MAX): {SCALE8},
     (NOTICE, MAX): {SCALE8},
 }
-REASONS = {*range(1, 15), *range(32, 43)}
+REASONS = {*range(1, 15), *range(32, 44)}
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Header:
     format: int
     lanes: int
     job: int
-    reason: int
+    owner: int
     token: int
     slot: int
     generation: int
@@ -45,7 +46,7 @@ class Header:
 
 def build(header: Header, payload: bytes) -> bytes:
     h = header
-    packed = HEADER.pack(0x494E, 1, h.kind, h.op, h.format, h.lanes, h.job, h.reason, h.token, h.slot, h.generation)
+    packed = HEADER.pack(0x494E, 1, h.kind, h.op, h.format, h.lanes, h.job, h.owner, h.token, h.slot, h.generation)
     return packed + payload
 
 
@@ -56,16 +57,22 @@ def parse(data: bytes) -> tuple[Header, bytes] | int:
     magic, version, *rest = HEADER.unpack(data[:24])
     h, payload = Header(*rest), data[24:]
     carried = CARRIED.get((h.kind, h.op), set())
-    notice = h.kind == NOTICE
+    bare = h.kind in (NOTICE, ACK)
+    if h.kind == NOTICE:
+        owner_fits = h.owner in REASONS
+    elif h.op == MAX:
+        owner_fits = h.owner == 0
+    else:
+        owner_fits = h.owner <= 32768 and not (h.kind == ACK and h.owner == 0)
     want = h.lanes * BITS.get(h.format, 0) // 8
     refusals = (
         (2, magic != 0x494E),
         (3, version != 1),
-        (4, h.kind not in (1, 2, 3)),
+        (4, h.kind not in (1, 2, 3, 4)),
         (5, h.op not in (1, 2)),
         (6, h.format not in carried),
-        (7, h.lanes != 0 if notice else h.lanes == 0 or h.lanes % 8 != 0),
-        (8, h.reason not in REASONS if notice else h.reason != 0),
+        (7, h.lanes != 0 if bare else h.lanes == 0 or h.lanes % 8 != 0),
+        (8, not owner_fits),
         (9, h.job == 0),
         (10, h.token == 0),
         (11, h.slot >= 1 << 24),

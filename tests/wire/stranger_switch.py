@@ -9,7 +9,7 @@ from struct import pack as pack_integers
 from typing import Any
 
 from . import stranger_client as client
-from .stranger_client import CONTRIBUTION, MAX, NOTICE, RESULT, SCALE8, SUM, Header, JobFormat
+from .stranger_client import ACK, CONTRIBUTION, MAX, NOTICE, RESULT, SCALE8, SUM, Header, JobFormat
 
 Address = tuple[str, int]
 NOTICED = {35, 36, 37, 38, 40, 42}
@@ -78,6 +78,7 @@ class Binding:
     slots: int
     seed: int
     workers: list[Address]
+    scatters: bool
 
 
 @dataclass
@@ -99,7 +100,15 @@ class Switch:
         lease, workers = bound["lease"], [(host, port) for host, port in bound["workers"]]
         fmt = client.job_format(bound["format"], len(workers))
         self.bindings[bound["job"]] = Binding(
-            bound["job"], bound["token"], fmt, bound["lanes"], lease["base"], lease["slots"], bound["seed"], workers
+            bound["job"],
+            bound["token"],
+            fmt,
+            bound["lanes"],
+            lease["base"],
+            lease["slots"],
+            bound["seed"],
+            workers,
+            bound["scatters"],
         )
         begun, first = divmod(bound["resume_block"], lease["slots"])
         for i in range(lease["slots"]):
@@ -125,7 +134,8 @@ class Switch:
         if worker in slot.seen:
             if slot.seen != everybody:
                 return self.drop(41, h, source)
-            return "resend", 0, [([source], self.result(b, h, slot))], 0
+            again = self.ack(b, h) if h.owner and h.owner != worker + 1 else self.result(b, h, slot)
+            return "resend", 0, [([source], again)], 0
         added, invalid = integers(b.format, h.op, client.unpack(h.format, payload))
         if not slot.seen:
             slot.accumulators, slot.op = added, h.op
@@ -136,7 +146,12 @@ class Switch:
         slot.seen.add(worker)
         if slot.seen != everybody:
             return "absorbed", 0, [], invalid
-        return "result", 0, [(b.workers, self.result(b, h, slot))], invalid
+        if not h.owner:
+            return "result", 0, [(b.workers, self.result(b, h, slot))], invalid
+        owner = b.workers[h.owner - 1]
+        others = [address for address in b.workers if address != owner]
+        sent = [([owner], self.result(b, h, slot)), (others, self.ack(b, h))]
+        return "result", 0, [(to, data) for to, data in sent if to], invalid
 
     def refusal(self, h: Header, source: Address) -> int:
         if h.kind != CONTRIBUTION:
@@ -152,13 +167,18 @@ class Switch:
             return 36
         if h.lanes != (b.lanes if h.op == SUM else client.scale_lanes(b.format, b.lanes)):
             return 37
-        return 0 if b.base <= h.slot < b.base + b.slots else 38
+        if not b.base <= h.slot < b.base + b.slots:
+            return 38
+        return 43 if h.owner > (len(b.workers) if b.scatters else 0) else 0
 
     def drop(self, reason: int, h: Header, source: Address) -> tuple[str, int, list[tuple[list[Address], bytes]], int]:
         if reason not in NOTICED:
             return "drop", reason, [], 0
-        notice = replace(h, kind=NOTICE, lanes=0, reason=reason)
+        notice = replace(h, kind=NOTICE, lanes=0, owner=reason)
         return "drop", reason, [([source], client.build(notice, b""))], 0
+
+    def ack(self, b: Binding, h: Header) -> bytes:
+        return client.build(replace(h, kind=ACK, format=b.format.down, lanes=0), b"")
 
     def result(self, b: Binding, h: Header, slot: Slot) -> bytes:
         down = b.format.down if h.op == SUM else SCALE8

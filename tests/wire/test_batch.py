@@ -43,10 +43,10 @@ def test_reasons_agree_with_parse_for_a_batch_of_one(data: bytes) -> None:
     assert batch.reasons(array(data), len(data)).tolist() == [verdict(data)]
 
 
-def test_reason_that_nobody_knows_is_bad_outside_a_notice_too() -> None:
+def test_owner_that_no_job_has_is_bad() -> None:
     data, size = batch.allocate(HEADER, 2)
-    batch.headers(data, size)["reason"] = [15, 0xFFFF]
-    assert batch.reasons(data, size).tolist() == [Reason.BAD_REASON, Reason.BAD_REASON]
+    batch.headers(data, size)["owner"] = [32768, 32769]
+    assert batch.reasons(data, size).tolist() == [0, Reason.BAD_OWNER]
 
 
 @pytest.mark.parametrize("size", [1, 23, 24, 32, 1472])

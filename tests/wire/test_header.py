@@ -13,7 +13,7 @@ from tests.wire.datagrams import NAMES, STRUCT, any_bytes, datagrams, headers, o
 
 from inagg_wire.errors import Reason, WireError
 from inagg_wire.header import Datagram, Header, parse
-from inagg_wire.layout import GENERATION_MAX, LANE_COUNT_MAX, SLOT_COUNT_MAX, Encoding, Kind, Op
+from inagg_wire.layout import GENERATION_MAX, LANE_COUNT_MAX, OWNER_MAX, SLOT_COUNT_MAX, Encoding, Kind, Op
 
 CONTRIBUTION = Header(Kind.CONTRIBUTION, Op.SUM, Encoding.NAT8, lanes=8, job=1, token=2, slot=3, generation=4)
 NOTICE = dataclasses.replace(CONTRIBUTION, kind=Kind.NOTICE, lanes=0, reason=Reason.WRONG_TOKEN)
@@ -103,25 +103,45 @@ def test_notice_can_carry_every_reason(reason: Reason) -> None:
     assert parse(dataclasses.replace(NOTICE, reason=reason).pack()).header.reason is reason
 
 
-@pytest.mark.parametrize("reason", [0, 15, 31, 43, 0xFFFF])
+@pytest.mark.parametrize("reason", [0, 15, 31, 44, 0xFFFF])
 def test_notice_with_a_reason_that_nobody_knows_is_refused(reason: int) -> None:
-    assert reason_of(with_fields(NOTICE.pack(), reason=reason)) is Reason.BAD_REASON
+    assert reason_of(with_fields(NOTICE.pack(), owner=reason)) is Reason.BAD_OWNER
 
 
-@pytest.mark.parametrize("reason", [1, 15, 33, 0xFFFF])
-def test_reason_outside_a_notice_is_refused(reason: int) -> None:
-    assert reason_of(with_fields(VALID, reason=reason)) is Reason.BAD_REASON
+@pytest.mark.parametrize("owner", [1, 33, OWNER_MAX])
+def test_contribution_to_a_sum_can_say_which_rank_gets_the_result(owner: int) -> None:
+    assert parse(with_fields(VALID, owner=owner)).header.owner == owner
+
+
+@pytest.mark.parametrize("owner", [OWNER_MAX + 1, 0xFFFF])
+def test_owner_beyond_the_last_rank_is_refused(owner: int) -> None:
+    assert reason_of(with_fields(VALID, owner=owner)) is Reason.BAD_OWNER
+
+
+def test_maxima_have_no_owner() -> None:
+    scales = dataclasses.replace(CONTRIBUTION, op=Op.MAX, format=Encoding.SCALE8)
+    data = Datagram(scales, bytes(scales.payload_bytes)).pack()
+    assert reason_of(data) is None
+    assert reason_of(with_fields(data, owner=1)) is Reason.BAD_OWNER
+
+
+def test_acknowledgement_has_an_owner_and_no_payload() -> None:
+    ack = Header(Kind.ACK, Op.SUM, Encoding.NAT8, 0, 1, 1, 0, 1, owner=1).pack()
+    assert reason_of(ack) is None
+    assert reason_of(with_fields(ack, owner=0)) is Reason.BAD_OWNER
+    assert reason_of(ack + b"\0") is Reason.TRAILING_BYTES
+    assert reason_of(with_fields(ack, op=Op.MAX, format=Encoding.SCALE8)) is Reason.BAD_FORMAT
 
 
 # One way to be wrong for each reason; `size` cuts the datagram or makes it longer.
 FIELD_FAULTS: dict[Reason, dict[str, int]] = {
     Reason.BAD_MAGIC: {"magic": 0x4E49},
     Reason.BAD_VERSION: {"version": 2},
-    Reason.BAD_KIND: {"kind": 4},
+    Reason.BAD_KIND: {"kind": 5},
     Reason.BAD_OP: {"op": 0},
     Reason.BAD_FORMAT: {"format": Encoding.SCALE8},
     Reason.BAD_LANES: {"lanes": 9},
-    Reason.BAD_REASON: {"reason": 1},
+    Reason.BAD_OWNER: {"owner": 0xFFFF},
     Reason.BAD_JOB: {"job": 0},
     Reason.BAD_TOKEN: {"token": 0},
     Reason.BAD_SLOT: {"slot": SLOT_COUNT_MAX},
@@ -168,7 +188,9 @@ def test_datagram_wrong_in_two_ways_gives_the_first_reason(first: Reason, second
         ("token", -1, Reason.BAD_TOKEN),
         ("slot", -1, Reason.BAD_SLOT),
         ("generation", 1 << 32, Reason.BAD_GENERATION),
-        ("reason", Reason.STALE, Reason.BAD_REASON),
+        ("reason", Reason.STALE, Reason.BAD_OWNER),
+        ("owner", OWNER_MAX + 1, Reason.BAD_OWNER),
+        ("owner", -1, Reason.BAD_OWNER),
     ],
 )
 def test_header_that_no_datagram_may_have_cannot_be_made(field: str, value: int, reason: Reason) -> None:

@@ -67,6 +67,8 @@ def test_the_format_table_says_which_kind_and_op_carry_what() -> None:
             # in words below the table
             (Kind.NOTICE, Op.SUM): 1 <= int(row[0]) <= 8,
             (Kind.NOTICE, Op.MAX): int(row[0]) == 9,
+            (Kind.ACK, Op.SUM): row[5] == "yes",
+            (Kind.ACK, Op.MAX): False,
         }
         assert said == {key: Encoding(int(row[0])) in carried for key, carried in CARRIED.items()}
 

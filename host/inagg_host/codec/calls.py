@@ -38,6 +38,9 @@ CODEC: Final = np.dtype(
             "values", "out", "contributed", "agreed", "refinement", "own", "magnitudes",
             # How many elements and blocks; what its sums are divided by; its number in this process.
             "elements", "blocks", "divisor", "serial",
+            # Elements and blocks of a piece, of which an operation has one or more, equal ones; the number of the piece
+            # whose sums come here. No call is about more than one piece.
+            "piece", "piece_blocks", "own_piece",
             # Where contributions are written: the address of (rows, stride) bytes, `shards` rings one after the other.
             "ring", "rows", "stride", "shards",
             # Results: the address of so many bytes, and of int64 arrays of so many elements: where results stand there,
@@ -134,9 +137,15 @@ def _drafts(c: Any) -> Drafts:
 
 
 @register_jitable
-def _wanted(c: Any) -> int:
-    """How many elements what is contributed has."""
-    return int(c.elements) if c.contributed != 0 else 0
+def _piece(c: Any, address: int, piece: int, unsigned: Any, width: int) -> Any:
+    """Piece number ``piece`` of the elements at ``address`` (0: there are none), as bits of ``width`` bytes."""
+    return _carray(_pointer(address + piece * c.piece * width), c.piece if address != 0 else 0, unsigned)
+
+
+@register_jitable
+def _bytes(c: Any, address: int, piece: int) -> Any:
+    """The bytes of the blocks of piece number ``piece``, of those of all blocks at ``address``."""
+    return bytes_at(address + piece * c.piece_blocks, c.piece_blocks)
 
 
 @cache
@@ -144,8 +153,11 @@ def _encode(kind: Any, own: Any, unsigned: Any) -> Any:
     """The payloads of ``count`` blocks, ``first`` and every ``shards``-th after it, into the rows from ``row`` on; and
     what they stand for, if it is wanted. ``number``: of the first in the job. Returns as `encoder.encode`."""
 
+    width = np.dtype(unsigned).itemsize
+
     def encode(operation: int, first: int, number: int, count: int, row: int) -> int:
         c = _carray(_pointer(operation), 1, CODEC)[0]
+        piece = first // c.piece_blocks
         job = kind(
             c.up_lanes, c.up_payload_bytes, c.up_encoding, c.up_half != 0, c.up_top, c.up_fraction_bits, c.up_seed,
             c.up_worker,
@@ -156,10 +168,10 @@ def _encode(kind: Any, own: Any, unsigned: Any) -> Any:
         )  # fmt: skip
         lanes = padded(c.up_lanes)
         return encode_run(
-            job, _carray(_pointer(c.values), c.elements, unsigned), first, number, c.shards, count,
-            bytes_at(c.agreed, c.blocks), bytes_at(c.refinement, c.blocks), _ring(c), row, _indices(c),
+            job, _piece(c, c.values, piece, unsigned, width), first - piece * c.piece_blocks, number, c.shards, count,
+            _bytes(c, c.agreed, piece), _bytes(c, c.refinement, piece), _ring(c), row, _indices(c),
             _carray(_pointer(c.words), 2 * lanes, np.uint32), bytes_at(c.codes, lanes), _drafts(c), c.serial,
-            of_own, _carray(_pointer(c.contributed), _wanted(c), unsigned),
+            of_own, _piece(c, c.contributed, piece, unsigned, width),
         )  # fmt: skip
 
     return _compiled(encode)
@@ -167,8 +179,9 @@ def _encode(kind: Any, own: Any, unsigned: Any) -> Any:
 
 @cache
 def _decode(kind: Any, unsigned: Any) -> Any:
-    """The results numbered ``begin`` to ``end`` - 1, datagrams of ``size`` bytes, to the sums; ``offset``: what to add
-    to a block's number times ``shards``. Returns how many codes name no level."""
+    """The results numbered ``begin`` to ``end`` - 1, datagrams of ``size`` bytes, to the sums of the own piece, which
+    has their blocks; ``offset``: what to add to a block's number times ``shards``. Returns how many codes name no
+    level."""
 
     def decode(operation: int, size: int, begin: int, end: int, offset: int) -> int:
         c = _carray(_pointer(operation), 1, CODEC)[0]
@@ -179,9 +192,9 @@ def _decode(kind: Any, unsigned: Any) -> Any:
         return decode_run(
             job, bytes_at(c.data, c.data_bytes // size * size), size,
             words_at(c.places, c.results)[begin:end],
-            words_at(c.numbers, c.results)[begin:end], c.shards, offset,
-            _carray(_pointer(c.out), c.elements, unsigned), bytes_at(c.agreed, c.blocks),
-            bytes_at(c.refinement, c.blocks), c.divisor, _indices(c),
+            words_at(c.numbers, c.results)[begin:end], c.shards, offset - c.own_piece * c.piece_blocks,
+            _carray(_pointer(c.out), c.piece, unsigned), _bytes(c, c.agreed, c.own_piece),
+            _bytes(c, c.refinement, c.own_piece), c.divisor, _indices(c),
             _carray(_pointer(c.words), c.down_lanes, np.uint32), bytes_at(c.codes, c.down_lanes),
         )  # fmt: skip
 
@@ -193,10 +206,14 @@ def _scale(unsigned: Any, drafts: bool) -> Any:
     """Largest magnitudes and own scales of ``count`` blocks from ``first`` on, numbered on from ``number``; and their
     ``drafts``."""
 
+    width = np.dtype(unsigned).itemsize
+
     def scale(operation: int, first: int, count: int, number: int, _d: int) -> int:
         c = _carray(_pointer(operation), 1, CODEC)[0]
-        values = _carray(_pointer(c.values), c.elements, unsigned)
-        magnitudes = magnitudes_at(c.magnitudes, c.blocks)
+        piece = first // c.piece_blocks
+        before = piece * c.piece_blocks
+        values, first = _piece(c, c.values, piece, unsigned, width), first - before
+        magnitudes = magnitudes_at(c.magnitudes + 8 * before, c.piece_blocks)
         if drafts:
             job = Natural(
                 c.up_lanes, c.up_payload_bytes, c.up_encoding, c.up_half != 0, c.up_top, c.up_fraction_bits,
@@ -205,14 +222,14 @@ def _scale(unsigned: Any, drafts: bool) -> Any:
             words = _carray(_pointer(c.words), 2 * padded(c.up_lanes), np.uint32)
             draft_blocks(
                 job, values, first, number, count, c.shards, c.serial, _ring(c), _drafts(c), words, magnitudes,
-                _carray(_pointer(c.contributed), _wanted(c), unsigned),
+                _piece(c, c.contributed, piece, unsigned, width),
             )  # fmt: skip
         else:
-            part = values[first * c.up_lanes : min((first + count) * c.up_lanes, c.elements)]
+            part = values[first * c.up_lanes : min((first + count) * c.up_lanes, c.piece)]
             largest_magnitudes(part, c.up_lanes, c.fraction_bits, magnitudes[first : first + count])
         scale_bytes(
             magnitudes[first : first + count], c.dith8 != 0, c.lowest_scale,
-            bytes_at(c.own, c.blocks)[first : first + count],
+            _bytes(c, c.own, piece)[first : first + count],
         )  # fmt: skip
         return 0
 

@@ -103,7 +103,7 @@ class Engine:
 
     def _begin_epoch(self) -> None:
         e, job = self.epoch, self._job
-        job["number"], job["token"], job["error"] = e.job, e.token, OK
+        job["number"], job["token"], job["error"], job["owner"] = e.job, e.token, OK, e.rank + 1
         self.limit(e.credit or e.shards[0].lease.window)
         for op in Op:
             header = Header(
@@ -140,17 +140,23 @@ class Engine:
         contributed: npt.NDArray[Any] | None = None,
         codec: MakeCodec | None = None,
         tag: int = 0,
+        scatter: bool = False,
     ) -> Operation:
         """Sum ``values`` over all ranks into ``out``, and divide by ``divisor``.
 
         All are contiguous, 1-D, and must stay as they are until the end. ``contributed``, which must be memory of its
         own, gets what this rank adds to the sum: what the codes stand for that it sends. With ``codec``, ``values``
         and ``out`` only tell how many there are. ``tag``, 32 bits, must be the same on all ranks: it tells operations
-        apart that are alike otherwise. Raises ValueError, and takes nothing, if they are empty or not alike.
+        apart that are alike otherwise. With ``scatter``, ``values`` are one piece of equal size for each rank, and this
+        rank's goes to ``out``; it may be the same memory there. Raises ValueError, and takes nothing, if they are empty
+        or not alike.
         """
         room, first = self._room(float_type)[0], self._next_block
+        pieces = self.epoch.workers if scatter else 1
+        # Where results are kept, all ranks must have them, to pass on what others lack.
+        alone = scatter and self.epoch.scatters and not self._job["keeps"]
         return self._enqueue(
-            begin_sum(values, out, room, self._scale_lanes, first, now, divisor, contributed, codec, tag)
+            begin_sum(values, out, room, self._scale_lanes, first, now, divisor, contributed, codec, tag, pieces, alone)
         )
 
     def submit_max(self, values: Bytes, out: Bytes, now: float, tag: int = 0) -> Operation:
@@ -310,6 +316,9 @@ class Engine:
                     f"blocks {oldest} to {record['snd_max'] - 1}, needs block {record['snd_una']}, and has "
                     f"{before.lease.slots} slots from {before.lease.base}"
                 )
+        owned = self.state.rows["owner"].any() or any(operation.fields["scatters"] for operation in self.operations)
+        if owned and not epoch.scatters:
+            raise ValueError("the new epoch's switch cannot send results to one rank alone, as the one before did")
         self.epoch = epoch
         self._begin_epoch()
         for at, value, size in ((JOB_AT, epoch.job, 2), (TOKEN_AT, epoch.token, 4)):
@@ -325,7 +334,8 @@ def _start(record: Any, lease: Lease, block: int) -> None:
     record["base"], record["slots"] = lease.base, lease.slots
     record["snd_una"] = record["snd_nxt"] = record["round_end"] = block
     record["end"] = (lease.round(block) + 1) * lease.slots * GENERATION_MAX
-    record["highest"], record["flight"], record["lost"], record["backoff"] = block - 1, 0, 0, 0
+    record["highest"] = record["highest_alone"] = block - 1
+    record["flight"] = record["lost"] = record["backoff"] = 0
     record["expired"] = record["recover"] = record["again"] = block
 
 

@@ -37,6 +37,8 @@ class Epoch:
     shards: tuple[ShardLease, ...]
     credit: int | None = None
     """How many blocks of a shard the switch has room for now; None: as many as the window."""
+    scatters: bool = False
+    """Whether the switch can send a result to one rank alone."""
 
 
 class RanksDisagree(RuntimeError):

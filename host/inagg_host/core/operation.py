@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from struct import pack
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -96,15 +98,24 @@ def begin_sum(
     contributed: npt.NDArray[Any] | None = None,
     make_codec: MakeCodec | None = None,
     tag: int = 0,
+    pieces: int = 1,
+    scatters: bool = False,
 ) -> Operation:
-    """The sum of ``values``, see `Engine.submit`."""
-    if values.size == 0 or values.size != out.size or not (out.flags.writeable or make_codec):
-        raise ValueError("values and out must have the same number of elements, at least one, and out be writable")
+    """The sum of ``values``, see `Engine.submit`; of those in ``pieces`` equal pieces, whose blocks begin anew with
+    each. With more than one, ``out`` gets the piece that has this rank's number, and if it ``scatters``, others get
+    nothing of it."""
+    if values.size == 0 or values.size != pieces * out.size or not (out.flags.writeable or make_codec):
+        what = "the same number of elements" if pieces == 1 else f"{pieces} times as many elements as out"
+        raise ValueError(f"values must have {what}, at least one, and out be writable")
     if contributed is not None and contributed.size != values.size:
         raise ValueError(f"room for {contributed.size} contributed values, where there are {values.size}")
-    job = room.job
+    job, piece = room.job, out.size
     chunk = chunk_blocks(job.lanes, scale_lanes)
-    fields = {"divisor": divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts}
+    blocks = pieces * job.blocks(piece)
+    fields = {
+        "divisor": divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts, "piece": piece,
+        "piece_blocks": job.blocks(piece), "own_piece": job.rank if pieces > 1 else 0, "scatters": scatters,
+    }  # fmt: skip
     callbacks = None
     if make_codec is not None:
         callbacks = Callbacks(make_codec(job, chunk))
@@ -120,8 +131,9 @@ def begin_sum(
         if contributed is not None:
             job.bits(contributed)
             fields["contributed"] = address_of(contributed)
-    shape = values.size, job.lanes, chunk, job.refined
-    blocks = job.blocks(values.size)
+    if pieces > 1:
+        tag = crc32(pack(">II", tag, pieces))
+    shape = blocks, chunk, job.refined
     return Operation(
         values, out, job, plan(*shape), item_records(*shape), chunk, first_block, now,
         *_room(blocks, blocks, -(-blocks // chunk)), fields,
@@ -140,7 +152,7 @@ def begin_max(
     magnitudes, rows, ready, room = _room(0, values.size, len(items))
     rows[0] = values
     records = as_records(items, chunk)
-    fields = {"divisor": 1, "elements": values.size, "scaled": values.size, "drafting": 0}
+    fields = {"divisor": 1, "elements": values.size, "scaled": values.size, "drafting": 0, "scatters": 0}
     return Operation(
         values, out, job, items, (records, address_of(records)), chunk, first_block, now, magnitudes, rows, ready, room,
         fields, signature(values.size, None, 1, tag), maxima=True,

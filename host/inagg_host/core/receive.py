@@ -12,7 +12,7 @@ from inagg_link.jit import inline, jit
 from inagg_wire.errors import Reason
 from inagg_wire.layout import Op
 
-from .headers import HEADER, KIND_AT, NOTICE, REASON_AT, outcome, u16
+from .headers import HEADER, KIND_AT, NOTICE, OWNER_AT, outcome, u16
 from .recovery import end_round_trip, mark_overtaken, recover
 from .schedule import ITEM, SIGNATURE_LANES, Phase
 from .state import (
@@ -80,7 +80,10 @@ def _accept(st: State, shard: int, data: Array, size: int, now: float) -> int:
             row = st.rows[shard, block & (s.slots - 1)]
             row.acked = True
             acked += 1
-            s.highest = max(s.highest, block)
+            if row.owner == st.job[0].owner:
+                s.highest_alone = max(s.highest_alone, block)
+            else:
+                s.highest = max(s.highest, block)
             if row.once:
                 timed_s = max(timed_s, row.sent_s)
             elif row.after == block:
@@ -93,7 +96,7 @@ def _accept(st: State, shard: int, data: Array, size: int, now: float) -> int:
                 st.places[fresh], st.blocks[fresh] = i, block
                 fresh += 1
         elif what >= REFUSED:
-            reason = u16(d, REASON_AT) if d[KIND_AT] == NOTICE else WRONG_OP
+            reason = u16(d, OWNER_AT) if d[KIND_AT] == NOTICE else WRONG_OP
             fail(st, OTHER_OP if reason == WRONG_OP else SWITCH_REFUSES, block * len(st.shards) + shard, reason)
     while s.snd_una < s.snd_nxt and st.rows[shard, s.snd_una & (s.slots - 1)].acked:
         s.snd_una += 1
@@ -153,6 +156,12 @@ def _has(o: Any, item: Any, number: int) -> Any:
     return 0 <= number - o.first_block - item.start < item.count
 
 
+@inline
+def piece_of(o: Any, at: int) -> Any:
+    """The piece of an operation that has value block ``at``."""
+    return at // o.piece_blocks
+
+
 @jit
 def take(st: State, shard: int, data: Array, size: int, begin: int, end: int) -> int:
     """Take the next results from number ``begin`` on, before ``end``, those of one item; the number after them."""
@@ -167,15 +176,21 @@ def take(st: State, shard: int, data: Array, size: int, begin: int, end: int) ->
             o.item_in += 1
     item, after = items[o.item_in], begin + 1
     if item.phase == VALUES:
-        while after < end and _has(o, item, st.blocks[after] * shards + shard):
-            after += 1
-        o.data, o.data_bytes = data.ctypes.data, len(data)
         offset = item.first - o.first_block - item.start + shard
-        invalid = call(o.decode, o.address, size, begin, after, offset)
-        if invalid == RAISED:
-            fail(st, CODEC_FAILED, number, 0)
-            return after
-        o.invalid_codes += invalid
+        piece = piece_of(o, st.blocks[begin] * shards + offset)
+        while (
+            after < end
+            and _has(o, item, st.blocks[after] * shards + shard)
+            and piece_of(o, st.blocks[after] * shards + offset) == piece
+        ):
+            after += 1
+        if piece == o.own_piece:
+            o.data, o.data_bytes = data.ctypes.data, len(data)
+            invalid = call(o.decode, o.address, size, begin, after, offset)
+            if invalid == RAISED:
+                fail(st, CODEC_FAILED, number, 0)
+                return after
+            o.invalid_codes += invalid
     else:
         at = st.places[begin] * size  # what `reconcile` passes has rows that are longer than a block of scales
         payload = data[at + HEADER : at + st.job[0].result_size[MAX]]

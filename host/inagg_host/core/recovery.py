@@ -90,7 +90,7 @@ def end_round_trip(s: Any) -> None:
     rank took such waits for the network's time, its own would grow, and so on. One sample per round trip is what RFC
     6298 was made for (section 3).
     """
-    if s.highest < s.round_end:
+    if max(s.highest, s.highest_alone) < s.round_end:
         return
     if s.shortest_s < np.inf:
         sample_rtt(s, s.shortest_s)
@@ -152,14 +152,20 @@ def mark_lost(s: Any, row: Any) -> None:
         s.lost += 1
 
 
+@inline
+def highest_like(s: Any, row: Any, owner: int) -> Any:
+    """The highest block with a result that comes by the same way as that of ``row``."""
+    return s.highest_alone if row.owner == owner else s.highest
+
+
 @jit
 def mark_overtaken(st: State, shard: int) -> None:
     """Have the blocks sent again at once that a block `REORDER_BLOCKS` or more after the last one that was new when
     they were sent has overtaken."""
-    s = st.shards[shard]
-    for block in range(s.snd_una, s.highest - REORDER_BLOCKS + 1):
+    s, owner = st.shards[shard], st.job[0].owner
+    for block in range(s.snd_una, max(s.highest, s.highest_alone) - REORDER_BLOCKS + 1):
         row = st.rows[shard, block & (s.slots - 1)]
-        if not row.acked and not row.lost and row.after + REORDER_BLOCKS <= s.highest:
+        if not row.acked and not row.lost and row.after + REORDER_BLOCKS <= highest_like(s, row, owner):
             mark_lost(s, row)
             s.overtaken += 1
 
@@ -174,7 +180,7 @@ def expire(st: State, shard: int, now: float) -> None:
     are sent again, as few at once as a path holds that was overrun. It is the question of F-RTO (RFC 5682), which goes
     by the acknowledgements that come after the first.
     """
-    s, most = st.shards[shard], st.job[0].batch
+    s, most, owner = st.shards[shard], st.job[0].batch, st.job[0].owner
     if now < expires_s(st.job[0], s):
         return
     lost = s.expired < s.snd_una < s.recover
@@ -187,7 +193,7 @@ def expire(st: State, shard: int, now: float) -> None:
         if not row.acked:
             row.once = False  # its result comes late, for whatever reason
             last = block
-            if marked < most and (marked == 0 or block <= s.highest - REORDER_BLOCKS):
+            if marked < most and (marked == 0 or block <= highest_like(s, row, owner) - REORDER_BLOCKS):
                 mark_lost(s, row)
                 marked += 1
     s.expired = s.snd_una

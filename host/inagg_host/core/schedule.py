@@ -96,12 +96,12 @@ class Item:
 
 
 @lru_cache(1024)
-def plan(elements: int, lanes: int, chunk: int, refined: bool) -> tuple[Item, ...]:
-    """The blocks of a tensor of ``elements`` elements (> 0), in the order in which they are numbered and sent.
+def plan(blocks: int, chunk: int, refined: bool) -> tuple[Item, ...]:
+    """The blocks of a tensor that has ``blocks`` of values (> 0), in the order in which they are numbered and sent.
 
     ``chunk``: see `chunk_blocks`.
     """
-    return tuple(_items(-(-elements // lanes), chunk, refined))
+    return tuple(_items(blocks, chunk, refined))
 
 
 ITEM = np.dtype([(name, np.int64) for name in ("phase", "start", "count", "first", "blocks", "chunk")])
@@ -109,9 +109,9 @@ ITEM = np.dtype([(name, np.int64) for name in ("phase", "start", "count", "first
 
 
 @lru_cache(1024)
-def item_records(elements: int, lanes: int, chunk: int, refined: bool) -> tuple[npt.NDArray[np.void], int]:
+def item_records(blocks: int, chunk: int, refined: bool) -> tuple[npt.NDArray[np.void], int]:
     """`plan` as `ITEM` records, and their address. They are not to be changed."""
-    records = as_records(plan(elements, lanes, chunk, refined), chunk)
+    records = as_records(plan(blocks, chunk, refined), chunk)
     return records, records.ctypes.data
 
 

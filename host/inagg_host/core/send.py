@@ -14,7 +14,7 @@ from inagg_link.jit import inline, jit
 from inagg_wire.layout import Op
 
 from .headers import HEADER, write_header
-from .receive import FAILED, REFINE, SCALE, VALUES, copy, fail, items_of, ready_of
+from .receive import FAILED, REFINE, SCALE, VALUES, copy, fail, items_of, piece_of, ready_of
 from .recovery import expire, expires_s, lossy
 from .schedule import SIGNATURE_LANES
 from .state import CODEC_FAILED, OK, OPERATIONS, TOO_LARGE, State
@@ -177,7 +177,8 @@ def _send_values(st: State, o: Any, item: Any, now: float) -> int:
     """The next blocks of values that the windows have room for."""
     job, shards = st.job[0], len(st.shards)
     first, number = item.first + o.sent, o.first_block + item.start + o.sent
-    count = min(item.count - o.sent, job.batch * shards)
+    piece = piece_of(o, first)
+    count = min(item.count - o.sent, (piece + 1) * o.piece_blocks - first, job.batch * shards)
     for i in range(min(count, shards)):
         s = st.shards[(number + i) % shards]
         mine = share(count, i, shards)
@@ -203,7 +204,7 @@ def _send_values(st: State, o: Any, item: Any, now: float) -> int:
             fail(st, TOO_LARGE, first + i + bad * shards, 0)
             return FAILED
     for i in range(pieces):
-        _push(st, i, (number + i) % shards, share(count, i, shards), SUM, now)
+        _push(st, i, (number + i) % shards, share(count, i, shards), SUM, piece + 1 if o.scatters else 0, now)
     _go_on(st, o, item, count)
     return int(pieces)
 
@@ -240,22 +241,22 @@ def _send_scales(st: State, o: Any, item: Any, number: int, now: float) -> int:
         payload[i] = 0
     if item.phase == SCALE and job.signature:
         copy(payload[len(payload) - SIGNATURE_LANES :], o.signature, SIGNATURE_LANES)
-    _push(st, 0, shard, 1, MAX, now)
+    _push(st, 0, shard, 1, MAX, 0, now)
     _go_on(st, o, item, 1)
     return 1
 
 
 @jit
-def _push(st: State, at: int, shard: int, count: int, op: int, now: float) -> None:
-    """Send the next ``count`` blocks of a shard, whose payloads are in the ring, as piece number ``at``."""
+def _push(st: State, at: int, shard: int, count: int, op: int, owner: int, now: float) -> None:
+    """Send the next ``count`` blocks of a shard, whose payloads are in the ring, as number ``at`` of `State.pieces`."""
     job, s = st.job[0], st.shards[shard]
     piece = st.pieces[at]
     piece.start, piece.count = ring_row(st, shard, s.snd_nxt) * job.stride, count
     piece.size, piece.shard = job.size[op], shard
     for block in range(s.snd_nxt, s.snd_nxt + count):
-        write_header(_datagram(st, shard, block), op, block, st, shard)
+        write_header(_datagram(st, shard, block), op, block, owner, st, shard)
         row = st.rows[shard, block & (s.slots - 1)]
-        row.size, row.op, row.after, row.sent_s = job.size[op], op, block, now
+        row.size, row.op, row.owner, row.after, row.sent_s = job.size[op], op, owner, block, now
         row.acked, row.taken, row.once, row.lost = False, False, True, False
     _advance(s, count, now)
     s.snd_max = s.snd_nxt
@@ -281,10 +282,13 @@ def _find_scales(st: State, o: Any, count: int) -> bool:
     items = items_of(o)
     at = _unscaled(o, items)
     number = o.first_block + items[at].start + o.scaled - items[at].first
-    if call(o.scale, o.address, o.scaled, count, number, 0) == RAISED:
-        fail(st, CODEC_FAILED, number, 0)
-        return False
-    o.scaled += count
+    end = o.scaled + count
+    while o.scaled < end:
+        some = min(end, (piece_of(o, o.scaled) + 1) * o.piece_blocks) - o.scaled
+        if call(o.scale, o.address, o.scaled, some, number, 0) == RAISED:
+            fail(st, CODEC_FAILED, number, 0)
+            return False
+        o.scaled, number = o.scaled + some, number + some
     return True
 
 

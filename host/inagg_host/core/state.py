@@ -16,9 +16,9 @@ from inagg_link import MAX_BATCH_BYTES
 from inagg_wire.layout import HEADER_BYTES, Op
 
 OPS: Final = max(Op) + 1
-OUTCOMES: Final = ("fresh", "repeated", "foreign", "refused", "disagrees")
+OUTCOMES: Final = ("fresh", "repeated", "unneeded", "foreign", "refused", "disagrees")
 """What became of received datagrams: counters by these names."""
-FRESH, REPEATED, FOREIGN, REFUSED, DISAGREES = range(len(OUTCOMES))
+FRESH, REPEATED, UNNEEDED, FOREIGN, REFUSED, DISAGREES = range(len(OUTCOMES))
 
 RESULTS_MOST: Final = 1 << 12
 """More than there can be in one batch, whose `MAX_BATCH_BYTES` have headers of `HEADER_BYTES` or more."""
@@ -43,6 +43,8 @@ JOB: Final = np.dtype(
             # The most datagrams of a shard in a piece; the lanes of a block of scales that sign it (0: none do); the
             # phase that values wait for; whether results are kept.
             "batch", "signature", "needs", "keeps",
+            # `inagg_wire.header.Header.owner` of results that go to this rank alone.
+            "owner",
             # Counters of `State.operations`, whose record is that at its place modulo `OPERATIONS`: the oldest one,
             # the one that is being sent, and how many there were.
             "oldest", "sending", "loaded",
@@ -77,8 +79,9 @@ SHARD: Final = np.dtype(
             # How many may be out if nothing is lost: no more than the window, and what the switch gives credit for;
             # fewer while queues on the path are long, for how many round trips in a row they have been.
             "ceiling", "credit", "delayed",
-            # The highest block with a result in this epoch (RFC 6675's HighACK with selective ones).
-            "highest",
+            # The highest block with a result in this epoch (RFC 6675's HighACK with selective ones), and the highest
+            # whose result came to this rank alone: by another way, so neither tells what of the other is lost.
+            "highest", "highest_alone",
             # A round trip is over when this block, or a later one, has its result; of the blocks in it, how many have
             # been acknowledged, and overtaken.
             "round_end", "acked", "overtaken",
@@ -111,6 +114,7 @@ ROW: Final = np.dtype(
         ("sent_s", np.float64),
         ("after", np.int64),
         ("size", np.int32),
+        ("owner", np.int32),
         ("op", np.uint8),
         ("acked", np.bool_),
         ("taken", np.bool_),
@@ -120,7 +124,8 @@ ROW: Final = np.dtype(
     align=True,
 )
 """One block that was sent, in the row of its slot. ``sent_s``: when it was first sent in this epoch; ``after``: the
-last block that was new when it was last sent; ``size``: bytes of its datagram; ``acked``: it has its result in this
+last block that was new when it was last sent; ``size``: bytes of its datagram; ``owner``: 1 + the only rank that gets
+its result, the others are told that it has, or 0; ``acked``: it has its result in this
 epoch, or none is awaited; ``taken``: its result was given to the caller, once over all epochs; ``once``: it was sent
 once so far, and the timer has not run out (Karn's rule); ``lost``: it is to be sent again at once."""
 
@@ -138,6 +143,8 @@ OPERATION: Final = np.dtype(
             "item", "sent", "item_in",
             # How many blocks of values, from the first on, have their own scales; whether finding them drafts values.
             "scaled", "drafting",
+            # Whether the sums of each piece go to one rank alone, that of piece 0 to rank 0, and so on; or to all.
+            "scatters",
             # Addresses of `codec.calls`.
             "encode", "decode", "scale",
             "invalid_codes",

@@ -177,14 +177,16 @@ class Fallback:
             task = self._left[i][0]
             assert task.values.size == operation.values.size
             if not blocks.all():
-                self._left[i] = task, np.repeat(blocks, engine.epoch.lanes)[: task.values.size]
+                piece = task.target.size  # or all of it
+                lanes = np.repeat(blocks.reshape(task.values.size // piece, -1), engine.epoch.lanes, axis=1)
+                self._left[i] = task, lanes[:, :piece].reshape(-1)
 
     def _reduce(self, task: Task, pending: Mask) -> None:
         """Sum the ``pending`` elements of a task on the inner group."""
         if task.float_type is None:
             self._take_maxima(task)
             return
-        where = slice(None) if pending is None else pending
+        where = np.ones(task.values.size, np.bool_) if pending is None else pending
         sums = _widen(task.values.reshape(-1)[where], task.float_type)
         if sums.size:
             self._group.all_reduce(sums)
@@ -194,7 +196,10 @@ class Fallback:
             if not self._abandoned:
                 if task.contributed is not None:  # before the target, which may be the values
                     task.contributed.reshape(-1)[where] = task.values.reshape(-1)[where]
-                task.target.reshape(-1)[where] = _narrow(sums, task.float_type)
+                begin = self._rank * task.target.size if task.scatters else 0
+                mine = where[begin : begin + task.target.size]
+                before = int(np.count_nonzero(where[:begin]))
+                task.target.reshape(-1)[mine] = _narrow(sums, task.float_type)[before : before + np.count_nonzero(mine)]
         self._done(task)
 
     def _take_maxima(self, task: Task) -> None:

@@ -184,7 +184,15 @@ class Network:
             else:
                 contributed = None if task.contributed is None else task.contributed.reshape(-1)
                 operation = self.engine.submit(
-                    values, out, task.float_type, now, task.divisor, contributed, task.codec, task.tag
+                    values,
+                    out,
+                    task.float_type,
+                    now,
+                    task.divisor,
+                    contributed,
+                    task.codec,
+                    task.tag,
+                    task.scatters,
                 )
         except Exception as error:  # of the caller's codec, perhaps: it is this task's alone
             failure = AllReduceError(f"an array of {values.size} elements of {values.dtype} cannot be summed: {error}")

@@ -197,7 +197,7 @@ class Session:
         spec = reply.spec
         return Epoch(
             reply.epoch, reply.job, reply.token, job_format(spec.format), spec.workers, self._config.rank, spec.lanes,
-            spec.seed, shards, reply.credit or None,
+            spec.seed, shards, reply.credit or None, reply.scatters,
         )  # fmt: skip
 
     def _literal(self, host: str, give_up_s: float) -> str:

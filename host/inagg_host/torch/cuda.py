@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -36,10 +37,12 @@ _Event: Callable[..., torch.cuda.Event] = torch.cuda.Event  # torch types the cl
 class Sums(Protocol):
     """What the stage submits to: `TensorAllReduce`."""
 
-    def submit_cpu(self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish, tag: int) -> tuple[Work, Finish]:
+    def submit_cpu(
+        self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish, tag: int, *, scatter: bool = False
+    ) -> tuple[Work, Finish]:
         """Submit a tensor of the CPU; the work, and what is to be called when its sums are there."""
 
-    def submit_codec(self, codec: MakeCodec, tensor: Tensor, divisor: int, tag: int) -> Work:
+    def submit_codec(self, codec: MakeCodec, tensor: Tensor, divisor: int, tag: int, scatter: bool = False) -> Work:
         """Submit what ``codec`` knows of ``tensor``."""
 
     @property
@@ -68,15 +71,15 @@ class CudaStage:
         self._thread.start()
 
     def submit(
-        self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish, result: Tensor, tag: int
-    ) -> TensorWork:
+        self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish, result: Tensor, tag: int,
+        scatter: bool = False,
+    ) -> TensorWork:  # fmt: skip
         """As `TensorAllReduce.submit`, of tensors that were checked; ``finish`` may launch kernels."""
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()
         if tensor.device.type not in self._devices:
-            self._queue.put(
-                lambda: self._sum(lambda: self._sums.submit_cpu(tensor, target, divisor, finish, tag), done)
-            )
+            on_host = partial(self._sums.submit_cpu, tensor, target, divisor, finish, tag, scatter=scatter)
+            self._queue.put(lambda: self._sum(on_host, done))
             return TensorWork(done, [result])
         device = tensor.device
         if device not in self._lanes:
@@ -100,52 +103,58 @@ class CudaStage:
 
         lanes = self._sums.codec_lanes
         if lanes is None:
-            begin = self._stage(tensor, target, divisor, used, arrive, tag)
+            begin = self._stage(tensor, target, divisor, used, arrive, tag, scatter)
         else:
-            begin = self._encode(tensor, target, divisor, lanes, used, arrive, tag)
+            begin = self._encode(tensor, target, divisor, lanes, used, arrive, tag, scatter)
         self._queue.put(lambda: self._sum(begin, done))
         arrival = None if ready is None or up.stream is None else Arrival(device, up.stream, ready)
         return TensorWork(done, [result], arrival=arrival)
 
     def _stage(
         self, tensor: Tensor, target: Tensor, divisor: int, used: Lanes,
-        arrive: Callable[[Finish], Callable[[], None]], tag: int,
+        arrive: Callable[[Finish], Callable[[], None]], tag: int, scatter: bool,
     ) -> Begin:  # fmt: skip
         """Copy the tensor down, sum it there, and copy the sums up."""
         used.look.after_current()
         with used.look():
             there = used.look.down(tensor)
             wait = used.look.mark()
+        landing = used.look.host(*target.shape, dtype=target.dtype) if scatter else there
         used.look.keep(tensor)
         used.up.keep(target)
 
         def copy() -> None:
-            target.copy_(there, non_blocking=True)
+            target.copy_(landing, non_blocking=True)
 
         def begin() -> tuple[Work, Finish]:
             wait()
-            return self._sums.submit_cpu(there, there, divisor, arrive(copy), tag)
+            return self._sums.submit_cpu(there, landing, divisor, arrive(copy), tag, scatter=scatter)
 
         return begin
 
     def _encode(
         self, tensor: Tensor, target: Tensor, divisor: int, lanes: int, used: Lanes,
-        arrive: Callable[[Finish], Callable[[], None]], tag: int,
+        arrive: Callable[[Finish], Callable[[], None]], tag: int, scatter: bool,
     ) -> Begin:  # fmt: skip
         """Encode and decode on the device."""
-        plain = target.is_contiguous() and not target.is_neg()
-        landing = target if plain else torch.empty(target.shape, dtype=target.dtype, device=target.device)
+        plain = target.is_contiguous() and not target.is_neg() and not scatter
         values = tensor.contiguous().resolve_neg()
-        codec = DeviceCodec(values.view(-1), landing.view(-1), lanes, used.down, used.up)
+        shares = tensor.numel() // target.numel()
+        if scatter:  # as blocks begin anew with each piece
+            padded = -(-target.numel() // lanes) * lanes - target.numel()
+            values = torch.nn.functional.pad(values.view(shares, -1), (0, padded))
+        landing = target if plain else torch.empty_like(values)
+        codec = DeviceCodec(values.view(-1), landing.view(-1), lanes, used.down, used.up, shares=shares)
         wait = codec.start(used.look)
         used.up.keep(target)
 
         def copy() -> None:
-            target.copy_(landing)
+            own = landing[codec.job.rank, : target.numel()] if scatter else landing
+            target.copy_(own.view(target.shape))
 
         def begin() -> tuple[Work, Finish]:
             wait()
-            return self._sums.submit_codec(codec.bind, tensor, divisor, tag), arrive(None if plain else copy)
+            return self._sums.submit_codec(codec.bind, tensor, divisor, tag, scatter), arrive(None if plain else copy)
 
         return begin
 

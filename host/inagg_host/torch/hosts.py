@@ -40,6 +40,8 @@ class _Sum:
     finish: Callable[[], None] | None
     tag: int
     arrival: Arrival | None
+    scatter: bool
+    """The target gets the sums of one rank alone: nothing is gathered."""
 
 
 class HostAllReduce:
@@ -66,13 +68,14 @@ class HostAllReduce:
         tag: int = 0,
         wait: bool = False,
         contributed: torch.Tensor | None = None,
+        scatter: bool = False,
     ) -> TensorWork:
         """As `TensorAllReduce.submit`; ``wait`` makes no difference. Raises ValueError for ``contributed``: it would be
         of the host's sums."""
         if contributed is not None:
             raise ValueError("where a host sums inside first, no rank has what it contributes")
         target = tensor if out is None else out
-        check(tensor, target)
+        check(tensor, target, self._local_size * self.arrays.config.workers if scatter else 1)
         result = target if result is None else result
         tensor, target = tensor.detach(), target.detach()
         done: Future[None] = Future()
@@ -80,10 +83,10 @@ class HostAllReduce:
         with self._lock:
             if self._closed:
                 raise AllReduceError("closed")
-            whole = self._in_equal_parts(tensor)
+            whole = self._by_place(tensor) if scatter else self._in_equal_parts(tensor)
             parts, scattered = self._begin_scatter(whole)
             arrival = self._arrival(tensor.device) if tensor.is_cuda else None
-            one = _Sum(target, whole, parts, scattered, divisor, finish, tag, arrival)
+            one = _Sum(target, whole, parts, scattered, divisor, finish, tag, arrival, scatter)
             self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
         return TensorWork(done, [result], arrival=arrival)
 
@@ -94,6 +97,11 @@ class HostAllReduce:
         whole[tensor.numel() :] = 0
         whole[: tensor.numel()].view(tensor.shape).copy_(tensor)
         return whole
+
+    def _by_place(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Pieces for all ranks, host by host, in the order of places: what is for one place of all hosts is a part."""
+        by_host = tensor.reshape(self.arrays.config.workers, self._local_size, -1)
+        return by_host.transpose(0, 1).contiguous().view(-1)
 
     def _begin_scatter(self, whole: torch.Tensor) -> tuple[torch.Tensor, dist.Work]:
         ranks = self._local_size
@@ -120,15 +128,20 @@ class HostAllReduce:
         with _on(one.arrival):
             one.scattered.wait()
             part = one.parts[0] if len(one.parts) == 1 else one.parts.sum(0)
-            return part, self._sums.submit(part, divisor=one.divisor, tag=one.tag)
+            out = torch.empty_like(one.target, memory_format=torch.contiguous_format) if one.scatter else part
+            work = self._sums.submit(part, out, divisor=one.divisor, tag=one.tag, scatter=one.scatter)
+            return out, work
 
     def _complete(self, one: _Sum, begun: Future[tuple[torch.Tensor, TensorWork]], done: Future[None]) -> None:
         try:
             with _on(one.arrival):
                 part, work = begun.result()
                 work.wait()
-                self._begin_gather(one.whole, part).wait()
-                one.target.copy_(one.whole[: one.target.numel()].view(one.target.shape))
+                if one.scatter:
+                    one.target.copy_(part)
+                else:
+                    self._begin_gather(one.whole, part).wait()
+                    one.target.copy_(one.whole[: one.target.numel()].view(one.target.shape))
                 if one.finish is not None:
                     one.finish()
                 if one.arrival is not None:

@@ -105,40 +105,27 @@ class GroupJob:
         return self._submit(tensor, op, number=number, wait=wait, contributed=contributed)
 
     def sum_scattered(self, output: torch.Tensor, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> TensorWork:
-        """Sum or average ``tensor`` and keep this rank's part in ``output``, the rank-th of equal parts.
+        """Sum or average ``tensor`` and put this rank's part into ``output``, the rank-th of equal parts.
 
-        The switch sends all sums to all ranks, so this costs what an all-reduce costs: one byte per float each way for
-        nat8, still less than the 4 (n - 1) / n of an exact reduce-scatter.
+        Where the switch can do it, each sum comes to its rank alone: see `AllReduce.submit_scatter`.
         """
-        if tensor.numel() != output.numel() * self.workers or tensor.dtype != output.dtype:
-            raise ValueError(
-                f"output has {output.numel()} elements of {output.dtype}, input {tensor.numel()} of {tensor.dtype}: "
-                f"{self.workers} ranks need {self.workers} times as many"
-            )
-        sums = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-        part = sums.view(-1)[self.rank * output.numel() : (self.rank + 1) * output.numel()].view(output.shape)
-
-        def keep() -> None:
-            output.copy_(part)
-            if output.is_cuda:
-                output.record_stream(torch.cuda.current_stream(output.device))
-
-        return self._submit(tensor, op, sums, keep, output, number=1)  # and no all-reduce of the same shape
+        return self._submit(tensor, op, output, scatter=True)
 
     def _submit(
         self,
         tensor: torch.Tensor,
         op: Any,
         out: torch.Tensor | None = None,
-        finish: Callable[[], None] | None = None,
-        result: torch.Tensor | None = None,
         number: int = 0,
         wait: bool = False,
         contributed: torch.Tensor | None = None,
+        scatter: bool = False,
     ) -> TensorWork:
         tag = zlib.crc32(f"{tuple(tensor.shape)} {number}".encode())
         try:
-            return self.join().submit(tensor, out, self.divisor(op) or 1, finish, result, tag, wait, contributed)
+            return self.join().submit(
+                tensor, out, self.divisor(op) or 1, tag=tag, wait=wait, contributed=contributed, scatter=scatter
+            )
         except AllReduceError as error:
             return failed(error)
 

@@ -66,6 +66,7 @@ class TensorAllReduce:
         tag: int = 0,
         wait: bool = False,
         contributed: torch.Tensor | None = None,
+        scatter: bool = False,
     ) -> TensorWork:
         """Begin to sum ``tensor`` (float16, bfloat16, float32 or float64, any strides; CPU or CUDA) into ``out`` or in
         place; returns at once.
@@ -73,10 +74,11 @@ class TensorAllReduce:
         Neither may be touched until the work is done. ``divisor``: divide the sums by it, for a mean. ``finish`` is
         called once when the sums are there, before the work is done; ``result``, if not the target, is then what the
         work says that it has made. ``tag``, ``wait`` and ``contributed`` (of the CPU alone): as of `AllReduce.submit`.
-        Raises ValueError for what cannot be summed, `AllReduceError` if all is over.
+        With ``scatter``, ``tensor`` is an equal piece for each rank, one after the other, and ``out`` gets the sums of
+        this rank's. Raises ValueError for what cannot be summed, `AllReduceError` if all is over.
         """
         target = tensor if out is None else out
-        check(tensor, target)
+        check(tensor, target, self.arrays.config.workers if scatter else 1)
         result = target if result is None else result
         tensor, target = tensor.detach(), target.detach()
         with span(SUBMIT):
@@ -87,16 +89,16 @@ class TensorAllReduce:
                 if self._stage is None and tensor.is_cuda:
                     self._stage = CudaStage(self)
                 if self._stage is not None:
-                    return self._stage.submit(tensor, target, divisor, finish, result, tag)
-            pending, finish = self.submit_cpu(tensor, target, divisor, finish, tag, wait, contributed)
+                    return self._stage.submit(tensor, target, divisor, finish, result, tag, scatter)
+            pending, finish = self.submit_cpu(tensor, target, divisor, finish, tag, wait, contributed, scatter)
             return TensorWork(pending, [result], finish)
 
     def submit_cpu(
         self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Callable[[], None] | None, tag: int,
-        wait: bool = False, contributed: torch.Tensor | None = None,
+        wait: bool = False, contributed: torch.Tensor | None = None, scatter: bool = False,
     ) -> tuple[Work, Callable[[], None] | None]:  # fmt: skip
         """Submit a CPU tensor that was checked; the work, and what is to be called when its sums are there."""
-        if is_plain(target):
+        if is_plain(target) and not (scatter and overlap(tensor, target)):
             landing = target
         else:
             # As it lies in memory, a strided tensor could be summed too, but ranks may have different strides.
@@ -104,13 +106,20 @@ class TensorAllReduce:
             finish = _after(lambda: target.copy_(landing), finish)
         if not is_plain(tensor):
             tensor = tensor.contiguous().resolve_neg()
+        if scatter:
+            work = self.arrays.submit_scatter(
+                view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor, tag, wait
+            )
+            return work, finish
         own = None if contributed is None else view(contributed)
         work = self.arrays.submit(view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor, own, tag, wait)
         return work, finish
 
-    def submit_codec(self, codec: MakeCodec, tensor: torch.Tensor, divisor: int, tag: int) -> Work:
+    def submit_codec(
+        self, codec: MakeCodec, tensor: torch.Tensor, divisor: int, tag: int, scatter: bool = False
+    ) -> Work:
         """Submit ``tensor``, which was checked and is where only ``codec`` can reach it."""
-        return self.arrays.submit_codec(codec, tensor.numel(), FLOAT_TYPES[tensor.dtype], divisor, tag)
+        return self.arrays.submit_codec(codec, tensor.numel(), FLOAT_TYPES[tensor.dtype], divisor, tag, scatter)
 
     @property
     def codec_lanes(self) -> int | None:
@@ -139,18 +148,29 @@ class TensorAllReduce:
         self.close()
 
 
-def check(tensor: torch.Tensor, target: torch.Tensor) -> None:
-    """Raise ValueError unless ``tensor`` can be summed into ``target``."""
+def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
+    """Raise ValueError unless ``tensor`` can be summed into ``target``, or one of several equal ``pieces`` of it."""
     if tensor.dtype not in FLOAT_TYPES or tensor.layout is not torch.strided or tensor.device.type not in DEVICES:
         raise ValueError(
             f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} cannot be summed in the network: give "
             "a dense one of float16, bfloat16, float32 or float64 on CPU or CUDA"
         )
-    if (target.shape, target.dtype, target.device) != (tensor.shape, tensor.dtype, tensor.device):
+    if pieces > 1 and target.numel() * pieces != tensor.numel():
+        raise ValueError(
+            f"out has {target.numel()} elements, the values are {tensor.numel()}: {pieces} ranks need {pieces} times "
+            "as many"
+        )
+    shape = target.shape if pieces > 1 else tensor.shape
+    if (target.shape, target.dtype, target.device) != (shape, tensor.dtype, tensor.device):
         raise ValueError(
             f"out is {target.dtype} {tuple(target.shape)}, the values are {tensor.dtype} {tuple(tensor.shape)}, or "
             "they are on different devices"
         )
+
+
+def overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether they are views of one memory."""
+    return tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

@@ -620,6 +620,7 @@ class JoinResponse(_message.Message):
     SHARDS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _builtins.int
     CREDIT_FIELD_NUMBER: _builtins.int
+    SCATTERS_FIELD_NUMBER: _builtins.int
     job: _builtins.int
     """Number of the job in the packet header, 1 to 65535."""
     epoch: _builtins.int
@@ -632,6 +633,8 @@ class JoinResponse(_message.Message):
     """How many blocks of each shard may be sent and without a result, at most the window: so many find room in the receive
     buffers of the switches. Results do not depend on it.
     """
+    scatters: _builtins.bool
+    """Whether contributions may have an owner, so that their result goes to one rank alone."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What was asked for, with the switch's choices filled in (seed, limits, window as a power of two)."""
@@ -650,10 +653,11 @@ class JoinResponse(_message.Message):
         shards: _abc.Iterable[Global___ShardEpoch] | None = ...,
         heartbeat_interval_s: _builtins.float = ...,
         credit: _builtins.int = ...,
+        scatters: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "epoch", b"epoch", "heartbeat_interval_s", b"heartbeat_interval_s", "job", b"job", "shards", b"shards", "spec", b"spec", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "epoch", b"epoch", "heartbeat_interval_s", b"heartbeat_interval_s", "job", b"job", "scatters", b"scatters", "shards", b"shards", "spec", b"spec", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

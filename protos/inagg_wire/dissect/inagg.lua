@@ -8,6 +8,7 @@ local kind_names = {
   [1] = "contribution",
   [2] = "result",
   [3] = "notice",
+  [4] = "ack",
 }
 
 local op_names = {
@@ -35,7 +36,7 @@ local reason_names = {
   [5] = "bad_op",
   [6] = "bad_format",
   [7] = "bad_lanes",
-  [8] = "bad_reason",
+  [8] = "bad_owner",
   [9] = "bad_job",
   [10] = "bad_token",
   [11] = "bad_slot",
@@ -49,6 +50,7 @@ local reason_names = {
   [36] = "wrong_format",
   [37] = "wrong_lanes",
   [38] = "slot_outside_lease",
+  [43] = "wrong_owner",
   [39] = "stale",
   [40] = "wrong_op",
   [41] = "duplicate",
@@ -84,6 +86,8 @@ local carried = {
   ["1 2"] = { [9] = true },
   ["2 1"] = { [1] = true, [2] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true },
   ["2 2"] = { [9] = true },
+  ["4 1"] = { [1] = true, [2] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true },
+  ["4 2"] = {  },
   ["3 1"] = { [1] = true, [2] = true, [3] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true },
   ["3 2"] = { [9] = true },
 }
@@ -96,7 +100,7 @@ local range_of = {
   format = { 5, 1 },
   lanes = { 6, 2 },
   job = { 8, 2 },
-  reason = { 10, 2 },
+  owner = { 10, 2 },
   token = { 12, 4 },
   slot = { 16, 4 },
   generation = { 20, 4 },
@@ -105,25 +109,31 @@ local range_of = {
 local fields = {
   magic = ProtoField.uint16("inagg.magic", "magic", base.HEX, nil, nil, "always 0x494E, \"IN\""),
   version = ProtoField.uint8("inagg.version", "version", base.DEC, nil, nil, "version of this format: 1"),
-  kind = ProtoField.uint8("inagg.kind", "kind", base.DEC, kind_names, nil, "1 contribution, 2 result, 3 error notice"),
+  kind = ProtoField.uint8("inagg.kind", "kind", base.DEC, kind_names, nil, "1 contribution, 2 result, 3 error notice, 4 acknowledgement"),
   op = ProtoField.uint8("inagg.op", "op", base.DEC, op_names, nil, "1 SUM, 2 MAX"),
   format = ProtoField.uint8("inagg.format", "format", base.DEC, format_names, nil, "how the payload encodes its lanes"),
-  lanes = ProtoField.uint16("inagg.lanes", "lanes", base.DEC, nil, nil, "lanes in the payload, a multiple of 8; 0 in an error notice"),
+  lanes = ProtoField.uint16("inagg.lanes", "lanes", base.DEC, nil, nil, "lanes in the payload, a multiple of 8; 0 in an error notice or an acknowledgement"),
   job = ProtoField.uint16("inagg.job", "job", base.DEC, nil, nil, "the job, from the control service; never 0"),
-  reason = ProtoField.uint16("inagg.reason", "reason", base.DEC, reason_names, nil, "why a contribution was refused, in an error notice; else 0"),
+  owner = ProtoField.uint16("inagg.owner", "owner", base.DEC, nil, nil, "1 + the only rank that gets the result, 0: all get it; in an error notice: the reason"),
   token = ProtoField.uint32("inagg.token", "token", base.HEX, nil, nil, "the job's secret of this epoch; never 0"),
   slot = ProtoField.uint32("inagg.slot", "slot", base.DEC, nil, nil, "the switch's slot that this block uses"),
   generation = ProtoField.uint32("inagg.generation", "generation", base.DEC, nil, nil, "which use of the slot this is, from 1"),
+  reason = ProtoField.uint16("inagg.reason", "reason", base.DEC, reason_names, nil, "why a contribution was refused"),
 }
 
-local order = { "magic", "version", "kind", "op", "format", "lanes", "job", "reason", "token", "slot", "generation" }
+local bare = {
+  [3] = true,
+  [4] = true,
+}
+
+local order = { "magic", "version", "kind", "op", "format", "lanes", "job", "owner", "token", "slot", "generation" }
 local HEADER_BYTES = 24
 local LANES_SHOWN = 16
 
 local inagg = Proto("inagg", "In-network aggregation")
 local all_fields = {}
-for _, name in ipairs(order) do
-  all_fields[#all_fields + 1] = fields[name]
+for _, field in pairs(fields) do
+  all_fields[#all_fields + 1] = field
 end
 local payload_field = ProtoField.bytes("inagg.payload", "payload")
 local summary_field = ProtoField.string("inagg.summary", "summary")
@@ -154,10 +164,11 @@ local function first_wrong(h, payload_length)
   if not kind_names[h.kind] then return 4 end
   if not op_names[h.op] then return 5 end
   if not allowed[h.format] then return 6 end
-  if notice and h.lanes ~= 0 then return 7 end
-  if not notice and (h.lanes == 0 or h.lanes % 8 ~= 0) then return 7 end
-  if notice and not reason_names[h.reason] then return 8 end
-  if not notice and h.reason ~= 0 then return 8 end
+  if bare[h.kind] and h.lanes ~= 0 then return 7 end
+  if not bare[h.kind] and (h.lanes == 0 or h.lanes % 8 ~= 0) then return 7 end
+  if notice and not reason_names[h.owner] then return 8 end
+  if not notice and h.owner > (h.op == 2 and 0 or 32768) then return 8 end
+  if h.kind == 4 and h.owner == 0 then return 8 end
   if h.job == 0 then return 9 end
   if h.token == 0 then return 10 end
   if h.slot >= 16777216 then return 11 end
@@ -214,23 +225,25 @@ local function dissect(buffer, pinfo, root)
   local h = {}
   for _, name in ipairs(order) do
     h[name] = value_of(buffer, name)
-    local item = tree:add(fields[name], buffer(range_of[name][1], range_of[name][2]))
-    if name == "reason" and h.reason == 0 then item:set_text("reason: none (0)") end
+    local shown = name == "owner" and h.kind == 3 and "reason" or name
+    local item = tree:add(fields[shown], buffer(range_of[name][1], range_of[name][2]))
+    if shown == "owner" then item:set_text(h.owner == 0 and "owner: all" or "owner: rank " .. h.owner - 1) end
   end
   local kind = kind_names[h.kind] or "kind " .. h.kind
   local op = op_names[h.op] or "op " .. h.op
   local format = format_names[h.format] or "format " .. h.format
   local info = string.format("%s %s %s job %d slot %d generation %d, %d lanes", kind, op, format, h.job, h.slot,
     h.generation, h.lanes)
+  if h.owner ~= 0 and h.kind ~= 3 then info = info .. ", for rank " .. h.owner - 1 end
   local wrong = first_wrong(h, length - HEADER_BYTES)
   if wrong then
     info = info .. ", invalid: " .. reason_names[wrong]
     tree:add(invalid_field, reason_names[wrong]):set_generated()
     tree:add_proto_expert_info(invalid_expert, "Invalid: " .. reason_names[wrong])
   elseif h.kind == 3 then
-    info = info .. ": " .. reason_names[h.reason]
-    tree:add_proto_expert_info(notice_expert, "Refused: " .. reason_names[h.reason])
-  elseif buffer:captured_len() >= HEADER_BYTES + payload_bytes(h) then
+    info = info .. ": " .. reason_names[h.owner]
+    tree:add_proto_expert_info(notice_expert, "Refused: " .. reason_names[h.owner])
+  elseif h.lanes > 0 and buffer:captured_len() >= HEADER_BYTES + payload_bytes(h) then
     local payload = buffer(HEADER_BYTES)
     tree:set_len(buffer:captured_len())
     local lanes = tree:add(payload_field, payload)

@@ -16,6 +16,7 @@ from typing import Final
 
 from ..errors import Reason
 from ..layout import (
+    BARE,
     CARRIED,
     FIELDS,
     GENERATION_MAX,
@@ -23,6 +24,7 @@ from ..layout import (
     LANE_BITS,
     LANE_MULTIPLE,
     MAGIC,
+    OWNER_MAX,
     SLOT_COUNT_MAX,
     VERSION,
     Encoding,
@@ -33,6 +35,8 @@ from ..layout import (
 PATH: Final = Path(__file__).with_name("inagg.lua")
 
 _ENUMERATIONS: Final[dict[str, type[IntEnum]]] = {"kind": Kind, "op": Op, "format": Encoding, "reason": Reason}
+_REASON: Final = ("reason", 2, "why a contribution was refused")
+"""What the field of the owner is in an error notice."""
 _IN_HEX: Final = ("magic", "token")
 _SIGN_AND_LEVEL: Final = (Encoding.NAT8, Encoding.NAT4)
 _UNSIGNED: Final = (Encoding.SCALE8,)
@@ -75,7 +79,8 @@ def text() -> str:
         _table("lane_reader", (f'[{int(e)}] = "{_lane_reader(e)}"' for e in Encoding)),
         _table("carried", _carried()),
         _table("range_of", (f"{f.name} = {{ {f.offset}, {f.size} }}" for f in FIELDS)),
-        _table("fields", (_field(f.name, f.size, f.meaning) for f in FIELDS)),
+        _table("fields", (_field(*f) for f in [*((f.name, f.size, f.meaning) for f in FIELDS), _REASON])),
+        _table("bare", (f"[{int(kind)}] = true" for kind in sorted(BARE))),
     ]
     return _TEMPLATE.substitute(
         tables="\n".join(tables),
@@ -86,6 +91,9 @@ def text() -> str:
         lane_multiple=LANE_MULTIPLE,
         slot_count_max=SLOT_COUNT_MAX,
         generation_max=GENERATION_MAX,
+        owner_max=OWNER_MAX,
+        max=int(Op.MAX),
+        ack=int(Kind.ACK),
         notice=int(Kind.NOTICE),
         **{f"reason_{r.name}": int(r) for r in Reason},
     )
@@ -105,8 +113,8 @@ local LANES_SHOWN = 16
 
 local inagg = Proto("inagg", "In-network aggregation")
 local all_fields = {}
-for _, name in ipairs(order) do
-  all_fields[#all_fields + 1] = fields[name]
+for _, field in pairs(fields) do
+  all_fields[#all_fields + 1] = field
 end
 local payload_field = ProtoField.bytes("inagg.payload", "payload")
 local summary_field = ProtoField.string("inagg.summary", "summary")
@@ -137,10 +145,11 @@ local function first_wrong(h, payload_length)
   if not kind_names[h.kind] then return $reason_BAD_KIND end
   if not op_names[h.op] then return $reason_BAD_OP end
   if not allowed[h.format] then return $reason_BAD_FORMAT end
-  if notice and h.lanes ~= 0 then return $reason_BAD_LANES end
-  if not notice and (h.lanes == 0 or h.lanes % $lane_multiple ~= 0) then return $reason_BAD_LANES end
-  if notice and not reason_names[h.reason] then return $reason_BAD_REASON end
-  if not notice and h.reason ~= 0 then return $reason_BAD_REASON end
+  if bare[h.kind] and h.lanes ~= 0 then return $reason_BAD_LANES end
+  if not bare[h.kind] and (h.lanes == 0 or h.lanes % $lane_multiple ~= 0) then return $reason_BAD_LANES end
+  if notice and not reason_names[h.owner] then return $reason_BAD_OWNER end
+  if not notice and h.owner > (h.op == $max and 0 or $owner_max) then return $reason_BAD_OWNER end
+  if h.kind == $ack and h.owner == 0 then return $reason_BAD_OWNER end
   if h.job == 0 then return $reason_BAD_JOB end
   if h.token == 0 then return $reason_BAD_TOKEN end
   if h.slot >= $slot_count_max then return $reason_BAD_SLOT end
@@ -197,23 +206,25 @@ local function dissect(buffer, pinfo, root)
   local h = {}
   for _, name in ipairs(order) do
     h[name] = value_of(buffer, name)
-    local item = tree:add(fields[name], buffer(range_of[name][1], range_of[name][2]))
-    if name == "reason" and h.reason == 0 then item:set_text("reason: none (0)") end
+    local shown = name == "owner" and h.kind == $notice and "reason" or name
+    local item = tree:add(fields[shown], buffer(range_of[name][1], range_of[name][2]))
+    if shown == "owner" then item:set_text(h.owner == 0 and "owner: all" or "owner: rank " .. h.owner - 1) end
   end
   local kind = kind_names[h.kind] or "kind " .. h.kind
   local op = op_names[h.op] or "op " .. h.op
   local format = format_names[h.format] or "format " .. h.format
   local info = string.format("%s %s %s job %d slot %d generation %d, %d lanes", kind, op, format, h.job, h.slot,
     h.generation, h.lanes)
+  if h.owner ~= 0 and h.kind ~= $notice then info = info .. ", for rank " .. h.owner - 1 end
   local wrong = first_wrong(h, length - HEADER_BYTES)
   if wrong then
     info = info .. ", invalid: " .. reason_names[wrong]
     tree:add(invalid_field, reason_names[wrong]):set_generated()
     tree:add_proto_expert_info(invalid_expert, "Invalid: " .. reason_names[wrong])
   elseif h.kind == $notice then
-    info = info .. ": " .. reason_names[h.reason]
-    tree:add_proto_expert_info(notice_expert, "Refused: " .. reason_names[h.reason])
-  elseif buffer:captured_len() >= HEADER_BYTES + payload_bytes(h) then
+    info = info .. ": " .. reason_names[h.owner]
+    tree:add_proto_expert_info(notice_expert, "Refused: " .. reason_names[h.owner])
+  elseif h.lanes > 0 and buffer:captured_len() >= HEADER_BYTES + payload_bytes(h) then
     local payload = buffer(HEADER_BYTES)
     tree:set_len(buffer:captured_len())
     local lanes = tree:add(payload_field, payload)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final
 
-from scapy.fields import ByteEnumField, ByteField, Field, IntField, ShortEnumField, ShortField, XIntField, XShortField
+from scapy.fields import ByteEnumField, ByteField, Field, IntField, ShortField, XIntField, XShortField
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_layers, split_layers
 
@@ -22,7 +22,7 @@ from ..layout import DATA_PORT, FIELDS, MAGIC, VERSION, Encoding, Kind, Op
 from ..layout import Field as LayoutField
 from ..payload import unpack
 
-ENUMERATIONS: Final[dict[str, type[IntEnum]]] = {"kind": Kind, "op": Op, "format": Encoding, "reason": Reason}
+ENUMERATIONS: Final[dict[str, type[IntEnum]]] = {"kind": Kind, "op": Op, "format": Encoding}
 """Fields whose values have names."""
 
 _DEFAULTS: Final = {
@@ -41,9 +41,7 @@ def _field(field: LayoutField) -> Field[Any, Any]:
     default = int(_DEFAULTS.get(field.name, 0))
     if field.name in ENUMERATIONS:
         names = {int(member): member.name.lower() for member in ENUMERATIONS[field.name]}
-        if field.name == "reason":
-            names[0] = "none"
-        return {1: ByteEnumField, 2: ShortEnumField}[field.size](field.name, default, names)
+        return ByteEnumField(field.name, default, names)
     if field.name in _IN_HEX:
         return {2: XShortField, 4: XIntField}[field.size](field.name, default)
     return {1: ByteField, 2: ShortField, 4: IntField}[field.size](field.name, default)
@@ -73,10 +71,11 @@ class Inagg(Packet):
         return b"%d %d %d %d" % (self.job, self.token, self.slot, self.generation)
 
     def answers(self, other: Packet) -> int:
-        """Whether this is the result of, or the notice on, the contribution ``other`` (for scapy's `sr`)."""
+        """Whether this is the result, notice or acknowledgement of the contribution ``other`` (for scapy's `sr`)."""
         return int(
             isinstance(other, Inagg)
-            and (self.kind, other.kind) in ((Kind.RESULT, Kind.CONTRIBUTION), (Kind.NOTICE, Kind.CONTRIBUTION))
+            and self.kind in (Kind.RESULT, Kind.NOTICE, Kind.ACK)
+            and other.kind == Kind.CONTRIBUTION
             and self.op == other.op
             and self.hashret() == other.hashret()
         )

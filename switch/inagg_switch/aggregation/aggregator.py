@@ -95,7 +95,7 @@ class Aggregator:
         self._sources.bind(row, binding)
         lease, bound, up = binding.lease, self._jobs.table[row], binding.uplink
         bound["token"], bound["seed"], bound["full"] = binding.token, binding.seed, binding.full
-        bound["children"] = len(binding.children)
+        bound["children"], bound["owners"] = len(binding.children), binding.owners
         bound["base"], bound["mask"], bound["part_bits"] = lease.base, lease.slots - 1, log2(binding.parts)
         bound["up_base"], bound["up_mask"] = (up.base, lease.slots * up.parts - 1) if up is not None else (0, 0)
         bound["up_bits"], bound["up_full"] = (log2(up.parts), (1 << up.parts) - 1) if up is not None else (0, 0)
@@ -171,7 +171,7 @@ class Aggregator:
         while taken < total:
             taken, runs = take_batch(data, size, taken, now, row, t, t.out)
             at = 0
-            for i, (_, _, each, count, copies) in enumerate(t.out.runs[:runs].tolist()):
+            for i, (*_, each, count, copies) in enumerate(t.out.runs[:runs].tolist()):
                 to = tuple(self._sources.name(key) for key in t.out.to[i, :copies].tolist())
                 yield Send(t.out.buffer[at : at + count * each], each, to)
                 at += count * each

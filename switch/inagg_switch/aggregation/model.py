@@ -103,6 +103,7 @@ class Model:
             (Reason.WRONG_FORMAT, h.format is not binding.encoding(h.op)),
             (Reason.WRONG_LANES, h.lanes != binding.lanes_for(h.op)),
             (Reason.SLOT_OUTSIDE_LEASE, not binding.lease.contains(h.slot)),
+            (Reason.WRONG_OWNER, h.owner > binding.owners),
         )
         return binding.children.index(source), next((why for why, refused in refusals if refused), None)
 
@@ -121,7 +122,8 @@ class Model:
         if before & bit:
             if self._is_done(binding, slot):
                 counts.resends[child] += 1
-                return self._send(self._result(binding, h.slot), (source,))
+                answer = self._result if h.owner in (0, child + 1) else self._ack
+                return self._send(answer(binding, h.slot, h.owner), (source,))
             counts.duplicates[child] += 1
             self._drop(Reason.DUPLICATE)
             return self._send_up_again(binding, h.slot, bit) if before == binding.full else []
@@ -136,7 +138,13 @@ class Model:
         if binding.uplink is not None:
             return self._send_up(binding, binding.uplink, h.slot, again=False)
         counts.results += 1
-        return self._send(self._result(binding, h.slot), binding.everyone)
+        result = self._result(binding, h.slot, h.owner)
+        if not h.owner:
+            return self._send(result, binding.everyone)
+        owner = h.owner - 1
+        others = binding.everyone_but(owner)
+        acks = self._send(self._ack(binding, h.slot, h.owner), others) if others else []
+        return self._send(result, (binding.children[owner],)) + acks
 
     def _is_done(self, binding: Binding, slot: Slot) -> bool:
         """Whether all children can have the result."""
@@ -185,11 +193,12 @@ class Model:
         """A part of a result comes from the parent. Nothing that is wrong with it is told to it."""
         h = datagram.header
         place = h.slot - up.base
-        refusals = (
+        refusals: tuple[tuple[Reason, bool], ...] = (
             (Reason.WRONG_TOKEN, h.token != binding.token),
             (Reason.WRONG_FORMAT, h.format is not binding.result_encoding(h.op)),
             (Reason.WRONG_LANES, h.lanes != binding.lanes_up(h.op)),
             (Reason.SLOT_OUTSIDE_LEASE, not 0 <= place < binding.lease.slots * up.parts),
+            (Reason.WRONG_OWNER, h.owner != 0),
         )
         refusal = next((why for why, refused in refusals if refused), None)
         if refusal is not None:
@@ -212,12 +221,15 @@ class Model:
         self.counters.jobs[binding.job].results += 1
         return self._send(self._result(binding, number), binding.everyone)
 
-    def _result(self, binding: Binding, number: int) -> bytes:
-        """The result of a slot that is done: what the parent has sent, or, at the root, a pure function of its sum,
-        seed, slot and generation. A block that comes in parts has the noise that it has where it comes in one."""
+    def _result(self, binding: Binding, number: int, owner: int = 0) -> bytes:
+        """The result of a slot that is done, for its ``owner``, if it has one: what the parent has sent, or, at the
+        root, a pure function of its sum, seed, slot and generation. A block that comes in parts has the noise that it
+        has where it comes in one."""
         slot = self.slots[number]
         lanes, encoding = binding.lanes_for(slot.op), binding.result_encoding(slot.op)
-        head = wire.Header(Kind.RESULT, slot.op, encoding, lanes, binding.job, binding.token, number, slot.tag)
+        head = wire.Header(
+            Kind.RESULT, slot.op, encoding, lanes, binding.job, binding.token, number, slot.tag, owner=owner
+        )
         if binding.uplink is not None:
             return wire.Datagram(head, b"".join(slot.here[part] for part in range(binding.uplink.parts))).pack()
         assert slot.acc is not None  # complete, so someone has contributed
@@ -225,6 +237,14 @@ class Model:
         noise = switch_words(binding.seed, block, slot.tag, lanes * binding.parts)[part * lanes : (part + 1) * lanes]
         codes = result_codes(slot.op, binding.format, binding.world, slot.acc, noise, binding.unit_shift)
         return wire.Datagram(head, pack(encoding, codes)).pack()
+
+    def _ack(self, binding: Binding, number: int, owner: int) -> bytes:
+        """What a child gets in place of a result that goes to another one alone."""
+        slot = self.slots[number]
+        encoding = binding.result_encoding(slot.op)
+        return wire.Header(
+            Kind.ACK, slot.op, encoding, 0, binding.job, binding.token, number, slot.tag, owner=owner
+        ).pack()
 
     def _drop(self, why: Reason, h: wire.Header | None = None, source: Address | None = None) -> list[Output]:
         """Count a datagram that is dropped; tell its sender if `NOTICED` says so."""

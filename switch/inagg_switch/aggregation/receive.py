@@ -19,6 +19,7 @@ from .peers import PARENT
 from .state import BYTES_IN, BYTES_OUT, DATAGRAMS_IN, DATAGRAMS_OUT, NOTICES, Counts, Jobs, Noise, Out, Slots, Tables
 from .uplink import gather, is_asked_for, slot_below, take_result, write_partial
 from .validation import (
+    ACK,
     DUPLICATE,
     FORMAT_AT,
     GENERATION_AT,
@@ -29,7 +30,7 @@ from .validation import (
     NOTICED_REASONS,
     OP_AT,
     OUTSIDE_WINDOW,
-    REASON_AT,
+    OWNER_AT,
     RESULT,
     SLOT_AT,
     STALE,
@@ -175,25 +176,54 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
 
 
 @inline
+def write_ack(to: Array, d: Array) -> None:
+    """What a child gets in place of the result that has the header ``d``, into ``to``, which may be the same."""
+    copy(to, d, HEADER_BYTES)
+    to[KIND_AT] = ACK
+    put_u16(to, LANES_AT, 0)
+
+
+@inline
 def write_notice(to: Array, d: Array, why: int) -> None:
     """The notice that contribution ``d`` was refused, into ``to``."""
     copy(to, d, HEADER_BYTES)
     to[KIND_AT] = NOTICE
     put_u16(to, LANES_AT, 0)
-    put_u16(to, REASON_AT, why)
+    put_u16(to, OWNER_AT, why)
+
+
+@jit
+def begin_run(out: Out, run: int, row: int, to: int, but: int, alone: int, size: int, count: int) -> None:
+    new = out.runs[run]
+    new.row, new.to, new.but, new.alone, new.size, new.count = row, to, but, alone, size, count
+
+
+@jit
+def close_run(out: Out, run: int, at: int, jobs: Jobs) -> tuple[int, int]:
+    """If the last run has results for one child alone, acknowledge them to the others. Takes and returns the number of
+    the last run, and where the next datagram stands."""
+    if run < 0 or out.runs[run].alone == 0 or jobs.table[out.runs[run].row].children == 1:
+        return run, at
+    last = out.runs[run]
+    start = at - last.count * last.size
+    for i in range(last.count):
+        write_ack(out.buffer[at + i * HEADER_BYTES :], out.buffer[start + i * last.size :])
+    begin_run(out, run + 1, last.row, -1, last.to, 0, HEADER_BYTES, last.count)
+    return run + 1, at + last.count * HEADER_BYTES
 
 
 @inline
-def room_for(out: Out, run: int, row: int, to: int, size: int) -> int:
-    """The number of the run, at ``run`` or after it, for one more datagram of ``size`` bytes for ``to``; counts it."""
+def room_for(out: Out, run: int, at: int, row: int, to: int, alone: int, size: int, jobs: Jobs) -> tuple[Any, Any]:
+    """The number of the run, at ``run`` or after it, for one more datagram of ``size`` bytes, ``alone`` for ``to`` or
+    not; and where it is to stand, at ``at`` or after it. Counts it."""
     last = out.runs[run]
     full = run < 0 or last.count == RUN_DATAGRAMS or (last.count + 1) * size > RUN_BYTES
-    if full or last.row != row or last.to != to or last.size != size:
+    if full or last.row != row or last.to != to or last.but >= 0 or last.alone != alone or last.size != size:
+        run, at = close_run(out, run, at, jobs)
         run += 1
-        last = out.runs[run]
-        last.row, last.to, last.size, last.count = row, to, size, 0
-    last.count += 1
-    return run
+        begin_run(out, run, row, to, -1, alone, size, 0)
+    out.runs[run].count += 1
+    return run, at
 
 
 @jit
@@ -229,7 +259,13 @@ def receive(
         if why == 0:
             datagrams = 1 << jobs.table[row].up_bits
             room = max(jobs.table[row].result_bytes[op], datagrams * jobs.table[row].up_bytes[op])
+        owner = u16(d, OWNER_AT) if why == 0 else 0
+        if owner != 0:
+            datagrams, room = datagrams + 1, room + HEADER_BYTES
+        if run >= 0 and out.runs[run].alone != 0:
+            datagrams, room = datagrams + 1, room + out.runs[run].count * HEADER_BYTES
         if run + datagrams >= len(out.runs) or at + room > len(out.buffer):
+            run, at = close_run(out, run, at, jobs)
             return i, run + 1
         if why == 0 and child == PARENT:
             slot = slot_below(d, row, jobs)
@@ -253,19 +289,25 @@ def receive(
                     counts.jobs[row].partials += 1
                 else:
                     counts.jobs[row].partials_again += 1
+                run, at = room_for(out, run, at, row, PARENT, 0, jobs.table[row].up_bytes[op], jobs)
                 write_partial(out.buffer[at:], d, part, row, jobs, slots, noise)
-                run = room_for(out, run, row, PARENT, jobs.table[row].up_bytes[op])
                 at += jobs.table[row].up_bytes[op]
             continue
-        if why > 0:
-            counts.drops[NOTICES] += 1
-            to, bytes_out = child, HEADER_BYTES
-            write_notice(out.buffer[at:], d, why)
-        else:
-            to, bytes_out = (child if why == RESEND else -1), jobs.table[row].result_bytes[op]
+        result = why == COMPLETE or (why == RESEND and owner in (0, child + 1))
+        alone = int(why == COMPLETE and owner != 0)
+        to = owner - 1 if why == COMPLETE else child  # -1: to all
+        bytes_out = jobs.table[row].result_bytes[op] if result else HEADER_BYTES
+        run, at = room_for(out, run, at, row, to, alone, bytes_out, jobs)
+        if result:
             write_result(out.buffer[at:], d, row, jobs, slots, counts, noise)
-        run = room_for(out, run, row, to, bytes_out)
+        elif why == RESEND:
+            write_ack(out.buffer[at:], d)
+            out.buffer[at + FORMAT_AT] = jobs.table[row].result_encoding[op]
+        else:
+            counts.drops[NOTICES] += 1
+            write_notice(out.buffer[at:], d, why)
         at += bytes_out
+    run, at = close_run(out, run, at, jobs)
     return total, run + 1
 
 
@@ -283,9 +325,11 @@ def take_batch(data: Array, size: int, first: int, now: float, source: int, t: T
         elif t.peers.group[run.row] != 0:
             to[0] = t.peers.group[run.row]
         else:
-            run.copies = t.jobs.table[run.row].children
-            for child in range(run.copies):
-                to[child] = t.peers.address[run.row, child]
+            run.copies = 0
+            for child in range(t.jobs.table[run.row].children):
+                if child != run.but:
+                    to[run.copies] = t.peers.address[run.row, child]
+                    run.copies += 1
         t.flow[DATAGRAMS_OUT] += run.count * run.copies
         t.flow[BYTES_OUT] += run.count * run.copies * run.size
     return taken, runs

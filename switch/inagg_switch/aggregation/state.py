@@ -56,7 +56,7 @@ class Slots(NamedTuple):
 
 
 JOB = np.dtype(
-    [(name, np.int64) for name in ("token", "base", "mask", "full", "seed", "children", "free")]
+    [(name, np.int64) for name in ("token", "base", "mask", "full", "seed", "children", "owners", "free")]
     + [(name, np.int64) for name in ("part_bits", "up_base", "up_mask", "up_bits", "up_full", "key_0", "key_1")]
     + [
         (name, np.int64, OPS)
@@ -65,9 +65,10 @@ JOB = np.dtype(
     + [(name, np.int64, OPS) for name in ("up_encoding", "up_lanes", "up_bytes", "up_shift", "part_bytes")]
 )
 """A binding. ``mask`` is the number of slots less one: a slot s is in the lease if ``s & ~mask == base``.
-``free``: how many rows no slot has, see `Slots`. ``part_bits``: log2 of `Binding.parts`. ``up_base``, ``up_mask``: the
-lease at the parent, as above; ``up_bits``: log2 of `Uplink.parts`; ``up_full``: the bitmap of that many parts, or 0
-where there is no parent; ``key_0``, ``key_1``: `Uplink.key`. From ``levels`` on, what depends on the op, by op.
+``owners``: `Binding.owners`; ``free``: how many rows no slot has, see `Slots`. ``part_bits``: log2 of `Binding.parts`.
+``up_base``, ``up_mask``: the lease at the parent, as above; ``up_bits``: log2 of `Uplink.parts`; ``up_full``: the
+bitmap of that many parts, or 0 where there is no parent; ``key_0``, ``key_1``: `Uplink.key`. From ``levels`` on, what
+depends on the op, by op.
 ``held``: the encoding of the codes, if slots keep them as they came, or 0: see
 `inagg_switch.aggregation.deferred_sum`. ``up_encoding``, ``up_lanes``, ``up_bytes``, ``up_shift``
 (`JobFormat.partial_shift`): of a partial sum; ``part_bytes``: of the payload of one part of a result."""
@@ -78,9 +79,10 @@ COUNT = np.dtype(
 )
 """Counters of a job; those of children by number."""
 
-RUN = np.dtype([(name, np.int64) for name in ("row", "to", "size", "count", "copies")])
+RUN = np.dtype([(name, np.int64) for name in ("row", "to", "but", "alone", "size", "count", "copies")])
 """Datagrams of equal ``size`` and destination: the job's row, and the child to send to, `PARENT`, or -1 for all
-children; to how many addresses they go."""
+children but ``but`` (-1: but none); whether they are results that go to that child ``alone``, so that the next run has
+to acknowledge them to the others; to how many addresses they go."""
 
 # Records and not an array for each column, since Numba takes a tenth of a microsecond for every array that it is given.
 

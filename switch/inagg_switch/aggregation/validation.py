@@ -18,6 +18,7 @@ from inagg_wire.layout import (
     LANE_BITS,
     LANE_MULTIPLE,
     MAGIC,
+    OWNER_MAX,
     SLOT_COUNT_MAX,
     VERSION,
     Encoding,
@@ -29,9 +30,9 @@ from .kernels import Array
 from .peers import PARENT
 
 # Offsets as the kernel reads them; `layout.FIELDS` is where they are declared.
-KIND_AT, OP_AT, FORMAT_AT, LANES_AT, JOB_AT, REASON_AT, TOKEN_AT, SLOT_AT, GENERATION_AT = 3, 4, 5, 6, 8, 10, 12, 16, 20
+KIND_AT, OP_AT, FORMAT_AT, LANES_AT, JOB_AT, OWNER_AT, TOKEN_AT, SLOT_AT, GENERATION_AT = 3, 4, 5, 6, 8, 10, 12, 16, 20
 
-CONTRIBUTION, RESULT, NOTICE = int(Kind.CONTRIBUTION), int(Kind.RESULT), int(Kind.NOTICE)
+CONTRIBUTION, RESULT, NOTICE, ACK = int(Kind.CONTRIBUTION), int(Kind.RESULT), int(Kind.NOTICE), int(Kind.ACK)
 SUM, MAX = int(Op.SUM), int(Op.MAX)
 _ENCODINGS = max(Encoding) + 1
 CARRIES = np.zeros((max(Kind) + 1, max(Op) + 1, _ENCODINGS), np.bool_)
@@ -42,9 +43,9 @@ KNOWN_REASONS = np.isin(np.arange(max(Reason) + 1), [int(r) for r in Reason])
 NOTICED_REASONS = np.isin(np.arange(max(Reason) + 1), [int(r) for r in NOTICED])
 
 (
-    TOO_SHORT, BAD_MAGIC, BAD_VERSION, BAD_KIND, BAD_OP, BAD_FORMAT, BAD_LANES, BAD_REASON, BAD_JOB, BAD_TOKEN,
+    TOO_SHORT, BAD_MAGIC, BAD_VERSION, BAD_KIND, BAD_OP, BAD_FORMAT, BAD_LANES, BAD_OWNER, BAD_JOB, BAD_TOKEN,
     BAD_SLOT, BAD_GENERATION, TRUNCATED, TRAILING_BYTES, WRONG_KIND, UNKNOWN_JOB, UNKNOWN_SOURCE, WRONG_TOKEN,
-    WRONG_FORMAT, WRONG_LANES, SLOT_OUTSIDE_LEASE, STALE, WRONG_OP, DUPLICATE, OUTSIDE_WINDOW,
+    WRONG_FORMAT, WRONG_LANES, SLOT_OUTSIDE_LEASE, WRONG_OWNER, STALE, WRONG_OP, DUPLICATE, OUTSIDE_WINDOW,
 ) = (int(r) for r in Reason)  # fmt: skip
 
 
@@ -80,19 +81,20 @@ def malformed(d: Array) -> int:
         return BAD_MAGIC
     if d[2] != VERSION:
         return BAD_VERSION
-    kind, op, encoding, lanes, reason = d[KIND_AT], d[OP_AT], d[FORMAT_AT], u16(d, LANES_AT), u16(d, REASON_AT)
-    if kind not in (CONTRIBUTION, RESULT, NOTICE):
+    kind, op, encoding, lanes, owner = d[KIND_AT], d[OP_AT], d[FORMAT_AT], u16(d, LANES_AT), u16(d, OWNER_AT)
+    if kind not in (CONTRIBUTION, RESULT, NOTICE, ACK):
         return BAD_KIND
     if op not in (SUM, MAX):
         return BAD_OP
     if encoding >= CARRIES.shape[2] or not CARRIES[kind, op, encoding]:
         return BAD_FORMAT
-    if lanes != 0 if kind == NOTICE else (lanes == 0 or lanes % LANE_MULTIPLE != 0):
+    if lanes != 0 if kind in (NOTICE, ACK) else (lanes == 0 or lanes % LANE_MULTIPLE != 0):
         return BAD_LANES
-    if (reason < len(KNOWN_REASONS) and KNOWN_REASONS[reason]) != (kind == NOTICE):
-        return BAD_REASON
-    if kind != NOTICE and reason != 0:
-        return BAD_REASON
+    if kind == NOTICE:
+        if owner >= len(KNOWN_REASONS) or not KNOWN_REASONS[owner]:
+            return BAD_OWNER
+    elif owner > (0 if op == MAX else OWNER_MAX) or (kind == ACK and owner == 0):
+        return BAD_OWNER
     if u16(d, JOB_AT) == 0:
         return BAD_JOB
     if u32(d, TOKEN_AT) == 0:
@@ -132,4 +134,6 @@ def unbound(d: Array, row: int, child: int, jobs: Any) -> int:
         mask, base = jobs.table[row].up_mask, jobs.table[row].up_base
     if u32(d, SLOT_AT) & ~mask != base:
         return SLOT_OUTSIDE_LEASE
+    if u16(d, OWNER_AT) > (0 if from_parent else jobs.table[row].owners):
+        return WRONG_OWNER
     return 0

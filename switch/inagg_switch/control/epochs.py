@@ -29,7 +29,8 @@ def prepare(
 
     Its number is above any that a rank brings: a switch that restarted has forgotten those. All ranks send from the
     smallest block that any of them still needs. Bindings have the ``seed`` that gives the same noise wherever the lease
-    lies. A switch may multicast results to its ranks if all of them can listen.
+    lies. A switch may multicast results to its ranks if all of them can listen, and
+    send one to a rank alone if it has all ranks.
     """
     brought = [request.resume.epoch for request in claims if request.resume is not None]
     flat = tuple(
@@ -53,7 +54,12 @@ def prepare(
         groups = topology.groups(ROOT, job) if not deaf else (None,) * len(flat)
         bindings = {
             ROOT: tuple(
-                replace(binding, seed=seed_for_lease(seed, binding.lease.base), group=group)
+                replace(
+                    binding,
+                    seed=seed_for_lease(seed, binding.lease.base),
+                    group=group,
+                    scatters=topology.limits.scatters,
+                )
                 for binding, group in zip(flat, groups, strict=True)
             )
         }

@@ -25,6 +25,8 @@ INVALID_BITS: Final = 10
 """The counters ``invalid_codes`` of a job: number i counts datagrams whose number of invalid lanes has bit i set."""
 ROW_INVALID: Final = 16
 ROW_SENT: Final = 4
+ACKS: Final = 3
+"""Of the counters ``sent`` of a job, beside those of the ops."""
 NOTICES_SENT: Final = Cell("sent", 0)
 DATAGRAMS_IN: Final = Cell("datagrams_in", 0)
 REFUSED: Final = tuple(Cell("refused", int(reason)) for reason in Reason)
@@ -51,7 +53,7 @@ def job_cells(row: int, workers: int) -> Iterator[Cell]:
         yield from (Cell(name, row * ROW_WORKERS + rank) for rank in range(workers))
     yield Cell("results", row)
     yield from (Cell("invalid_codes", row * ROW_INVALID + bit) for bit in range(INVALID_BITS))
-    yield from (Cell("sent", row * ROW_SENT + op) for op in Op)
+    yield from (Cell("sent", row * ROW_SENT + what) for what in (*Op, ACKS))
 
 
 def payload_bytes(count: Count) -> int:
@@ -78,9 +80,11 @@ def job_counters(row: int, workers: int, read: Read) -> JobCounters:
 
 
 def results_sent(row: int, binding: Binding, read: Read) -> tuple[int, int]:
-    """Datagrams of results and resends of a job, each copy counted, and their bytes of UDP payload."""
+    """Datagrams of results and acknowledgements of a job, each copy counted, and their bytes of UDP payload."""
     counts = {op: read(Cell("sent", row * ROW_SENT + op)).packets for op in Op}
-    return sum(counts.values()), sum(binding.result_bytes(op) * count for op, count in counts.items())
+    acks = read(Cell("sent", row * ROW_SENT + ACKS)).packets
+    size = acks * HEADER_BYTES + sum(binding.result_bytes(op) * count for op, count in counts.items())
+    return acks + sum(counts.values()), size
 
 
 def switch_counters(read: Read) -> Counters:

@@ -93,7 +93,10 @@ def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tup
         refused: dict[Entry, None] = {}  # a set in order: SUM and MAX share what leaves out the op
         for op in Op:
             whole = key | _key_of_op(binding, op)
-            member = (("row", row), ("worker", first + rank), ("bit", 1 << rank), ("full", binding.full))
+            member = (
+                ("row", row), ("worker", first + rank), ("bit", 1 << rank), ("full", binding.full),
+                ("owners", binding.full if binding.owners else 0),
+            )  # fmt: skip
             fitting.append(_binding(FITS, whole, ("member", (*member, *_numbers(binding, op, epoch, group)))))
             for priority, why, missing in MISSES:
                 left = {name: value for name, value in whole.items() if name not in missing}

@@ -72,6 +72,7 @@ class P4Driver:
             build.slots,
             build.jobs,
             program.all_lanes,
+            scatters=program.scatters,
         )
         self._plane = plane
         self._program = program

@@ -26,6 +26,8 @@ class Program:
     """The most of a job."""
     all_lanes: bool
     """Whether a job must have as many lanes as the program, not fewer."""
+    scatters: bool
+    """Whether a result can go to one worker alone."""
     pipe_ports: int | None
     """How many ports share a pipe, where pipes have registers of their own, and a job so must lie in one."""
     base_entries: Callable[[Network], Iterator[Entry | Group]]
@@ -40,6 +42,7 @@ class Program:
 BMV2: Final = Program(
     CHILDREN_MAX,
     False,
+    True,
     None,
     entries.base_entries,
     entries.job_entries,
@@ -52,6 +55,7 @@ BMV2: Final = Program(
 TOFINO: Final = Program(
     tofino.WORKERS,
     True,
+    False,
     tofino.PIPE_PORTS,
     tofino.base_entries,
     tofino.job_entries,

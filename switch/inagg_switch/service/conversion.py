@@ -224,4 +224,5 @@ def epoch_message(
         ],
         heartbeat_interval_s=heartbeat_interval_s,
         credit=credit,
+        scatters=bindings[0].scatters,
     )

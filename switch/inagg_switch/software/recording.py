@@ -60,6 +60,7 @@ def binding_fields(binding: Binding) -> dict[str, Any]:
         "seed": binding.seed,
         "workers": [list(address) for address in binding.children],
         "resume_block": binding.resume_block,
+        "scatters": binding.scatters,
         **group,
         **({"place": place} if place else {}),
     }
@@ -76,6 +77,7 @@ def binding_from(fields: Mapping[str, Any]) -> Binding:
         seed=fields["seed"],
         children=tuple((str(host), int(port)) for host, port in fields["workers"]),
         resume_block=fields["resume_block"],
+        scatters=fields.get("scatters", False),
         group=(str(fields["group"][0]), int(fields["group"][1])) if "group" in fields else None,
         place=_place_from(fields["place"]) if "place" in fields else None,
     )

@@ -40,7 +40,13 @@ class SoftwareDriver:
     def __init__(self, config: SoftwareConfig | None = None) -> None:
         self.config = config = config or SoftwareConfig()
         self.limits = Limits(
-            frozenset(FORMATS), CHILDREN_MAX, config.lanes, config.datagram_bytes, config.slots, trees=True
+            frozenset(FORMATS),
+            CHILDREN_MAX,
+            config.lanes,
+            config.datagram_bytes,
+            config.slots,
+            trees=True,
+            scatters=True,
         )
         self._shards: list[_ShardProcess] = []
         try:

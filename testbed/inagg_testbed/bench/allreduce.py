@@ -43,8 +43,10 @@ TREE, REENCODE = "inagg-tree", "inagg-tree-reencode"
 """What the systems are called that go through a leaf in each rack, where the other goes to the switch behind them: the
 leaves send exact partial sums, or round them again (in a format of the same name with this end)."""
 ROUNDING = "-reencode"
-WAYS = ("contributed", "ipv6", "profiler")
-"""Other ways to do the same: each rank is told what it has contributed; over IPv6; while torch's profiler records."""
+WAYS = ("contributed", "ipv6", "profiler", "scattered")
+"""Other ways to do the same: each rank is told what it has contributed; over IPv6; while torch's profiler records; as a
+reduce-scatter, which gives each rank its part of the sums alone."""
+GLOO_SCATTERED = "gloo scattered"
 
 
 def _worker(
@@ -73,6 +75,9 @@ def _worker(
             dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
             stack.callback(dist.destroy_process_group)
             systems["gloo"] = lambda x: dist.all_reduce(torch.from_numpy(x))
+            systems[GLOO_SCATTERED] = lambda x: dist.reduce_scatter_tensor(
+                torch.from_numpy(part), torch.from_numpy(x[: part.size * workers])
+            )
         wrap = (lambda link: FaultLink(link, Faults(drop=loss), seed=rank)) if loss else None
         all_reduce = stack.enter_context(AllReduce(rank=rank, workers=workers, wrap_link=wrap, **options))
         networks = {"inagg": all_reduce}
@@ -86,11 +91,15 @@ def _worker(
             tree = AllReduce(rank=rank, workers=workers, **options | {"switch": leaf, "job": name, "format": format_})
             networks[name] = stack.enter_context(tree)
         systems.update(networks)
-        own = np.zeros(0, np.float32)
+        own = part = np.zeros(0, np.float32)
         if "contributed" in ways:
             systems[_name("contributed")] = lambda x: all_reduce.submit(x, contributed=own, wait=True).result()
         if "profiler" in ways:
             systems[_name("profiler")] = all_reduce
+        if "scattered" in ways:
+            systems[_name("scattered")] = lambda x: all_reduce.submit_scatter(
+                x[: part.size * workers], part, wait=True
+            ).result()
         connection.send((None, None))
         values = buffer = np.zeros(0, np.float32)
         while True:
@@ -98,6 +107,7 @@ def _worker(
             if elements != values.size:
                 values = np.random.default_rng(rank).standard_normal(elements, np.float32)
                 buffer, own = np.empty_like(values), np.zeros_like(values)
+                part = np.zeros(elements // workers, np.float32)
             reduce, seconds, counted = systems[system], [], networks.get(system, all_reduce)
             barrier.wait()
             before, carried_before = counted.counters.as_dict(), worker_bytes(node, workers)
@@ -112,7 +122,7 @@ def _worker(
             after, carried = counted.counters.as_dict(), worker_bytes(node, workers)
             barrier.wait()
             up, down = ((after[k] - before[k]) / runs for k in ("bytes_out", "bytes_in"))
-            if system == "gloo":
+            if system in ("gloo", GLOO_SCATTERED):
                 up, down = ((c - b) / runs for c, b in zip(carried, carried_before, strict=True))
             connection.send((None, (seconds, up, down)))
 
@@ -229,6 +239,7 @@ def bench_allreduce(
         *through_tree,
         *others,
         *([against] if against else []),
+        *([GLOO_SCATTERED] if against and "scattered" in ways else []),
     ]
     with Ranks(workers, format_, against=against is not None, loss=loss, ways=ways, racks=racks, **options) as ranks:
         for size in sizes:
@@ -251,7 +262,7 @@ def bench_allreduce(
                     "bench": "allreduce",
                     "system": system,
                     "workers": workers,
-                    "format": "float32" if system == against else through_tree.get(system, format_),
+                    "format": "float32" if system in (against, GLOO_SCATTERED) else through_tree.get(system, format_),
                     "elements": elements,
                     "median_s": medians[system],
                     "elements_per_s": elements / medians[system],
@@ -259,7 +270,7 @@ def bench_allreduce(
                     "wire_bytes_down": round(wire[system][1]),
                     "runs": len(times[system]),
                 }
-                if racks and system != against:
+                if racks and system not in (against, GLOO_SCATTERED):
                     line["topology"] = "tree" if system in through_tree else "flat"
                     if system in through_tree:
                         line["trunk"] = "reencode" if job_format(through_tree[system]).roundings else "exact"
@@ -267,7 +278,7 @@ def bench_allreduce(
                 link, fmt = ranks.topology.link, job_format(format_)
                 if link is not None:
                     line["link"] = str(link)
-                    if system != against:
+                    if system not in (against, GLOO_SCATTERED):
                         lanes = fmt.max_lanes(workers, UDP_PAYLOAD_BYTES_1500)
                         line["share_of_link"] = share_of_link(link, fmt, workers, lanes, elements, medians[system])
                 if system == "inagg" and loss:
@@ -286,4 +297,8 @@ def bench_allreduce(
                         line[f"{name}_to_gloo"] = medians[against] / medians[system]
                 for way in ways:
                     line[f"{way}_to_plain"] = medians["inagg"] / medians[_name(way)]
+                if "scattered" in ways:
+                    line["scattered_down_to_plain"] = wire[_name("scattered")][1] / wire["inagg"][1]
+                    if against:
+                        line["scattered_to_gloo"] = medians[GLOO_SCATTERED] / medians[_name("scattered")]
                 yield line

@@ -138,9 +138,10 @@ def switch(
     "--way",
     "ways",
     multiple=True,
-    type=click.Choice(["contributed", "ipv6", "profiler"]),
+    type=click.Choice(["contributed", "ipv6", "profiler", "scattered"]),
     help="Measure this too, in turns (repeatable): each rank is told what it has contributed; over IPv6; while torch's "
-    "profiler records. The column is the rate, to that of the plain all-reduce.",
+    "profiler records; as a reduce-scatter, which gives each rank its part alone. The column is the rate, to "
+    "that of the plain all-reduce.",
 )
 @link_option
 @click.option(
@@ -203,6 +204,7 @@ def allreduce(
         ("ms", lambda r: f"{r['median_s'] * 1e3:,.2f}" if "median_s" in r else ""),
         ("M elements/s", lambda r: rate_text(r["elements_per_s"] / 1e6) if "median_s" in r else ""),
         ("bytes up", lambda r: f"{r['wire_bytes_up']:,}" if "median_s" in r else ""),
+        ("bytes down", lambda r: f"{r['wire_bytes_down']:,}" if "median_s" in r else ""),
         ("share", lambda r: f"{r['share_of_link']:.1%}" if r.get("share_of_link") is not None else ""),
         ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
         *((f"{way}", lambda r, key=f"{way}_to_plain": f"{r[key]:.2f}" if key in r else "") for way in ways),

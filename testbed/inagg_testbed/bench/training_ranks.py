@@ -143,7 +143,7 @@ def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:
             running.stop(done)
             running = None
         if looks:
-            if place.rank == 0:
+            if place.rank == 0 or trainer.sharded:
                 curve.append((done, *task.evaluate(network)))
             dist.barrier()
     for close in trainer.close:

@@ -41,6 +41,8 @@ class Trainer:
 
     forward: nn.Module
     optimizer: Any
+    sharded: bool = False
+    """No rank has the whole network, so all must do what one of them looks at."""
     close: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -103,6 +105,24 @@ def _inagg(**options: Any) -> Make:
     return make
 
 
+def _fsdp2(**options: Any) -> Make:
+    """``options``: of the backend "inagg"; none: Gloo."""
+
+    def make(network: nn.Module, optimizer: torch.optim.Optimizer, place: Place) -> Trainer:
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.fsdp import fully_shard
+
+        from inagg_host.torch import Options
+
+        ours = {"backend": "inagg", "pg_options": Options(**options)} if options else {}
+        group = dist.new_group(**ours)
+        fully_shard(network, mesh=DeviceMesh.from_group(group, "cpu"))
+        again = type(optimizer)(network.parameters(), **optimizer.defaults)  # of the shards
+        return Trainer(network, again, sharded=True, close=[lambda: dist.destroy_process_group(group)])
+
+    return make
+
+
 def _diloco(group: Callable[[], Any]) -> Make:
     def make(network: nn.Module, optimizer: torch.optim.Optimizer, place: Place) -> Trainer:
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -158,6 +178,8 @@ SYSTEMS: dict[str, Make] = {
     "inagg dith8": _inagg(format="dith8"),
     "inagg nat4": _inagg(format="nat4"),
     "inagg tern + EF": _inagg(format="tern", compressor="ef:damping=0.5+terngrad"),
+    "gloo FSDP2": _fsdp2(),
+    "inagg FSDP2 nat8": _fsdp2(reduce_scatter_format="nat8"),
     DILOCO_INAGG: _diloco(_inagg_replicas),
 }
 BASELINE = "gloo float32"

@@ -56,14 +56,17 @@ class Cluster:
         shards: int = 1,
         first: int = 0,
         base: int = 0,
+        scatters: bool = True,
     ) -> None:
-        """``first``: the block of each shard at which the job begins; ``base``: its first slot."""
+        """``first``: the block of each shard at which the job begins; ``base``: its first slot; ``scatters``: the
+        switch can send a result to one rank alone."""
         self.now = 10.0
         self.lease = Lease(base, 2 * window)
         self.lanes, self.format = lanes, job_format(fmt)
         self._addresses = [("10.0.0.1", 1000 + rank) for rank in range(workers)]
         self.switches = [self.new_switch() for _ in range(shards)]
-        self.epoch = Epoch(1, JOB, TOKEN, self.format, workers, 0, lanes, SEED, self._leases([first] * shards))
+        leases = self._leases([first] * shards)
+        self.epoch = Epoch(1, JOB, TOKEN, self.format, workers, 0, lanes, SEED, leases, None, scatters)
         self.bind()
         self.engines = [Engine(replace(self.epoch, rank=rank)) for rank in range(workers)]
         self.finished: list[list[Operation]] = [[] for _ in range(workers)]
@@ -82,8 +85,10 @@ class Cluster:
         """Bind the job in its epoch on all shards."""
         e = self.epoch
         for switch, shard in zip(self.switches, e.shards, strict=True):
-            workers = tuple(self._addresses)
-            switch.bind(Binding(e.job, e.token, e.format, e.lanes, self.lease, e.seed, workers, shard.resume_block))
+            workers, block = tuple(self._addresses), shard.resume_block
+            switch.bind(
+                Binding(e.job, e.token, e.format, e.lanes, self.lease, e.seed, workers, block, scatters=e.scatters)
+            )
 
     def new_epoch(self, forget: bool = True, job: int = JOB) -> None:
         """The switches restart (unless not to ``forget``), and all ranks join again, as the control plane has it."""
@@ -105,6 +110,15 @@ class Cluster:
         array = np.asarray(values, float_type.dtype).reshape(-1)
         out = np.zeros_like(array)
         self.engines[rank].submit(array, out, float_type, self.now, divisor)
+        return out
+
+    def scatter(
+        self, rank: int, values: npt.ArrayLike, float_type: FloatType = FloatType.FLOAT32, **options: Any
+    ) -> npt.NDArray[Any]:
+        """Have ``rank`` sum ``values``, a piece for each rank; where the sums of its own go."""
+        array = np.asarray(values, float_type.dtype).reshape(-1)
+        out = np.zeros(array.size // len(self.engines), array.dtype)
+        self.engines[rank].submit(array, out, float_type, self.now, scatter=True, **options)
         return out
 
     def submit_all(self, values: Sequence[npt.ArrayLike], **options: Any) -> list[npt.NDArray[Any]]:

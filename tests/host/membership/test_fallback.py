@@ -26,7 +26,7 @@ from inagg_host.membership import failover as module
 from inagg_host.membership.failover import REASON, Fallback, _narrow, _widen
 from inagg_host.membership.rejoin import Network
 from inagg_host.stats import Counters
-from inagg_host.task import Task, make_task
+from inagg_host.task import Task, make_scatter_task, make_task
 from inagg_wire.scale import FloatType
 
 from .groups import Meeting, ThreadGroup
@@ -200,6 +200,44 @@ def test_what_was_begun_is_finished_from_the_same_tensors() -> None:
     for first, second in arrays:
         assert first.tobytes() == np.where(pending, exact[0], by_switch[0]).tobytes()
         assert second.tobytes() == exact[1].tobytes()
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_reduce_scatter_that_was_begun_is_finished(in_place: bool) -> None:
+    """Sums that a rank had stay, those of pieces that do not fill their blocks among them; and later ones."""
+    cluster, _ = begin(2, [])
+    given = [np.random.default_rng(rank).normal(size=2 * 135).astype(np.float32) for rank in range(2)]
+    arrays = [array.copy() for array in given]
+    outs = [a[135 * r : 135 * r + 135] if in_place else np.zeros(135, np.float32) for r, a in enumerate(arrays)]
+    for rank, engine in enumerate(cluster.engines):
+        engine.submit(arrays[rank], outs[rank], FloatType.FLOAT32, cluster.now, scatter=True)
+    step(cluster, 4)
+    step(cluster, 1, results_to(1))
+    blocks = unfinished(cluster.engines[0])[0][1]
+    assert blocks.any()
+    assert not blocks.all()
+    done = [out.copy() for out in outs]
+    tasks = [[make_scatter_task(arrays[rank], outs[rank], None, 1, rank, 2)] for rank in range(2)]
+
+    def left(rank: int) -> tuple[Network | None, list[Task], Exception]:
+        return FakeNetwork(cluster.engines[rank]), tasks[rank], WHY
+
+    later = [np.arange(6, dtype=np.float32) + rank for rank in range(2)]
+    with ranks(Meeting(2).groups(), left=left) as made:
+        for rank, one in enumerate(made):
+            tasks[rank].append(make_scatter_task(later[rank], np.zeros(3, np.float32), None, 1, rank, 2))
+            one.fallback.submit(tasks[rank][1])
+        for of_rank in tasks:
+            for task in of_rank:
+                task.work.result(PATIENCE_S)
+    exact, pending = given[0] + given[1], np.repeat(blocks.reshape(2, -1), 16, axis=1)[:, :135]
+    for rank in range(2):
+        own = slice(135 * rank, 135 * rank + 135)
+        assert outs[rank][pending[rank]].tobytes() == exact[own][pending[rank]].tobytes()
+        np.testing.assert_allclose(outs[rank], exact[own], atol=2 * np.abs(exact).max())  # nat8 rounds
+        if rank == 0:
+            assert outs[rank][~pending[rank]].tobytes() == done[rank][~pending[rank]].tobytes()
+        assert tasks[rank][1].target.tolist() == [[1, 3, 5], [7, 9, 11]][rank]
 
 
 def test_a_rank_that_was_not_in_the_network_is_not_asked_for_its_results() -> None:

@@ -18,19 +18,28 @@ Content = tuple[npt.NDArray[np.uint8], Floats, npt.NDArray[np.bool_], bool]
 
 
 class Memory:
-    """What one rank gives to one all-reduce."""
+    """What one rank gives to one all-reduce, or, in ``pieces`` for as many ranks, to a reduce-scatter."""
 
-    def __init__(self, values: Floats, in_place: bool, sums: Floats, lanes: int, float_type: FloatType) -> None:
-        self._sums, self._lanes, self._size = sums.tobytes(), lanes, values.itemsize
-        self._out = np.full(2 * PAD_BYTES + values.nbytes, CANARY, np.uint8)
-        self.out: Floats = self._out[PAD_BYTES:-PAD_BYTES].view(float_type.dtype)
+    def __init__(
+        self, values: Floats, in_place: bool, sums: Floats, lanes: int, float_type: FloatType, rank: int = 0,
+        pieces: int = 1,
+    ) -> None:  # fmt: skip
+        piece = values.size // pieces
+        own = slice(rank * piece, (rank + 1) * piece) if pieces > 1 else slice(None)
+        self._sums, self._lanes, self._size = sums[own].tobytes(), lanes, values.itemsize
+        self._out = np.full(2 * PAD_BYTES + (values if in_place else values[own]).nbytes, CANARY, np.uint8)
+        inside: Floats = self._out[PAD_BYTES:-PAD_BYTES].view(float_type.dtype)
         if in_place:
-            self.out[:] = values
-            self.values = self.out
+            inside[:] = values
+            self.values, self.out = inside, inside[own]
         else:
-            self.values = values.copy()
-        self._given = None if in_place else values.tobytes()
-        self._written = np.zeros(-(-values.size // lanes), np.bool_)
+            self.values, self.out = values.copy(), inside
+        self._kept = np.ones(values.size, np.bool_)  # of the values
+        if in_place:
+            self._kept[own] = False
+        self._given = values[self._kept].tobytes()
+        self._written = np.zeros(-(-piece // lanes), np.bool_)
+        self._first = rank * self._written.size if pieces > 1 else 0
         self.finished = False
 
     def save(self) -> Content:
@@ -47,7 +56,10 @@ class Memory:
         return self._out.tobytes() + self.values.tobytes()
 
     def wrote(self, block: int) -> None:
-        """The result of value block ``block`` has come (again)."""
+        """The result of value block ``block`` has come (again), or another rank has it."""
+        block -= self._first
+        if not 0 <= block < self._written.size:
+            return
         part = self.out[block * self._lanes : (block + 1) * self._lanes].view(np.uint8)
         if self._written[block]:
             self._check_scribbled(part.tobytes(), f"block {block} was written again")
@@ -61,7 +73,7 @@ class Memory:
         """The engine says that all sums are there."""
         assert not self.finished, "finished twice"
         assert self._written.all(), "finished without all sums"
-        assert self._given is None or self.values.tobytes() == self._given, "the values were changed"
+        assert self.values[self._kept].tobytes() == self._given, "the values were changed"
         self.finished = True
         self.values.view(np.uint8)[:] = SCRIBBLE  # whoever reads them now will not get what they were
         self.check()

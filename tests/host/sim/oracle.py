@@ -6,6 +6,8 @@ Nothing here is the engine's, the kernels' or the switch's but the order of the 
 
 from __future__ import annotations
 
+import struct
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,12 +47,16 @@ def expect(
     first: int,
     items: tuple[Item, ...],
     below: Below = 0,
+    pieces: int = 1,
 ) -> None:
-    """Add one tensor whose first block is ``first``. ``below``: what is below the root, if its format makes the others
-    round sums."""
-    n = len(values)
-    blocks = range(-(-values[0].size // lanes))
-    cut = [[v[i * lanes : (i + 1) * lanes] for i in blocks] for v in values]
+    """Add one tensor, of equal ``pieces``, whose first block is ``first``. ``below``: what is below the root, if its
+    format makes the others round sums."""
+    n, piece = len(values), values[0].size // pieces
+    starts = [(at, min(lanes, p * piece + piece - at)) for p in range(pieces)
+              for at in range(p * piece, p * piece + piece, lanes)]  # fmt: skip
+    blocks = range(len(starts))
+    cut = [[v[at : at + size] for at, size in starts] for v in values]
+    tag = zlib.crc32(struct.pack(">II", 0, pieces)) if pieces > 1 else 0
     own = [[scale.scale_byte(fmt, n, block, float_type) for block in of_rank] for of_rank in cut]
     agreed = [max(column) for column in zip(*own, strict=True)]
     refine = [
@@ -69,7 +75,7 @@ def expect(
                 size = fmt.scale_lanes(lanes)
                 tail = b""
                 if item.phase is Phase.SCALE and size > SIGNATURE_LANES:
-                    tail = signature(values[0].size, float_type, divisor, 0).tobytes()
+                    tail = signature(values[0].size, float_type, divisor, tag).tobytes()
                 for w in range(n):
                     into.up[w, number] = bytes(bytes_[w][chunk]).ljust(size - len(tail), b"\0") + tail
                 down = bytes((agreed if item.phase is Phase.SCALE else refined)[chunk])
@@ -89,9 +95,9 @@ def expect(
             words = noise.switch_words(seed, slot, generation, lanes)
             result = reencode.result_codes(Op.SUM, fmt, n, total, words, shift)
             into.down[number] = payload.pack(fmt.down(n), result)
-            size = cut[0][k].size
+            at, size = starts[k]
             decoded = codec.decode(result[:size], float_type, fmt, n, units[k])
-            sums[k * lanes : k * lanes + size] = mean(decoded, float_type, divisor)
+            sums[at : at + size] = mean(decoded, float_type, divisor)
     into.sums.append(sums)
 
 

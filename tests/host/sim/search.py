@@ -169,7 +169,7 @@ class OneSwitch:
             return [self.make_one(world, token, start)]
         peers = peers_of(world, 1)
         workers = tuple(peers[rank] for rank in range(world.workers))
-        binding = Binding(JOB, token, world.format, world.lanes, world.lease, world.seed, workers, start)
+        binding = Binding(JOB, token, world.format, world.lanes, world.lease, world.seed, workers, start, scatters=True)
         return [RealSwitch(binding, 2 * world.lease.slots, peers)]
 
     def leaf_of(self, rank: int) -> int:
@@ -265,7 +265,7 @@ class Core:
             data = np.frombuffer(bytearray(message.data), np.uint8)
             for _ in engine.on_batch(0, data, len(message.data), 0.0):
                 memory = self.memory[self.finished]
-                for block in range(-(-memory.values.size // self.world.lanes)):
+                for block in range(self.world.tensors[self.finished].value_blocks(self.world.lanes)):
                     memory.wrote(block)
                 memory.finish()
                 self.finished += 1
@@ -276,9 +276,12 @@ class Core:
     def _submit(self) -> None:
         t = len(self.memory)
         tensor, sums = self.world.tensors[t], self.world.expected.sums[t]
-        values = tensor.values[self.engine.epoch.rank]
-        self.memory.append(Memory(values, tensor.in_place, sums, self.world.lanes, tensor.float_type))
-        self.engine.submit(self.memory[-1].values, self.memory[-1].out, tensor.float_type, 0.0, tensor.divisor)
+        rank = self.engine.epoch.rank
+        memory = Memory(
+            tensor.values[rank], tensor.in_place, sums, self.world.lanes, tensor.float_type, rank, tensor.pieces
+        )
+        self.memory.append(memory)
+        self.engine.submit(memory.values, memory.out, tensor.float_type, 0.0, tensor.divisor, scatter=tensor.scatters)
 
     def _key(self) -> Hashable:
         """What tells states apart. Drafts do not: whatever they are, the same codes come of them."""
@@ -290,8 +293,8 @@ class Core:
         there = np.arange(max(0, end - slots), end)
         return (
             self.engine.epoch.token, una, nxt, end, int(s["flight"]), int(s["cwnd"]), int(s["highest"]),
-            int(s["round_end"]), int(s["acked"]), int(s["overtaken"]), int(s["lost"]), rows["acked"].tobytes(),
-            rows["taken"].tobytes(), rows["once"][out].tobytes(), rows["after"][out].tobytes(),
+            int(s["highest_alone"]), int(s["round_end"]), int(s["acked"]), int(s["overtaken"]), int(s["lost"]),
+            rows["acked"].tobytes(), rows["taken"].tobytes(), rows["once"][out].tobytes(), rows["after"][out].tobytes(),
             rows["lost"][out].tobytes(), self.engine.rings[0][there & (int(job["rows"]) - 1)].tobytes(),
             int(job["sending"]), self.engine._next_block, self.finished, len(self.memory),
             *((int(st.operations[at]["item"]), int(st.operations[at]["sent"]), int(st.operations[at]["left"]))
@@ -399,7 +402,7 @@ class Search:
         shards = (ShardLease(("10.0.0.2", 0), world.lease),)
         self._ranks = [
             Table(Rank(Core(world, Epoch(1, JOB, 1, world.format, world.workers, rank, world.lanes, world.seed,
-                                         shards), self._fabric.leaf_of(rank))),
+                                         shards, None, fabric is None), self._fabric.leaf_of(rank))),
                   lambda rank: rank.saved.key, lambda rank, message: rank.step(message), self._post)
             for rank in range(world.workers)
         ]  # fmt: skip

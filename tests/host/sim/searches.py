@@ -36,6 +36,13 @@ def refined_tensor(workers: int) -> World:
     return make_world(5, job_format("dith8"), workers, LANES, 1, 1, [(2 * LANES, FloatType.FLOAT32)])
 
 
+def scattered_tensor(workers: int) -> World:
+    """One tensor of a value block for each rank, with a block of scales before."""
+    return make_world(
+        5, job_format("nat8"), workers, LANES, 1, 1, [(workers * LANES, FloatType.FLOAT32)], scattered=(0,)
+    )
+
+
 ONE_ONE, TWO_ONE = TwoLevels((1, 1)), TwoLevels((2, 1))
 
 
@@ -88,6 +95,10 @@ def plans(slow: bool) -> list[Plan]:
         Plan("3 ranks, 2 slots, 4 blocks of two tensors", two_tensors(3), 3_200),
         Plan("3 ranks, 2 slots, 4 blocks of one tensor", one_tensor(3), 700),
         Plan("3 ranks, 2 slots, 4 blocks, refined", refined_tensor(3), 700),
+        Plan("2 ranks, 2 slots, 3 blocks, scattered", scattered_tensor(2), 90),
+        Plan("3 ranks, 2 slots, 4 blocks, scattered", scattered_tensor(3), 700),
+        Plan("3 ranks, 2 slots, 4 blocks, scattered, a restart", scattered_tensor(3), 4_500, restarts=1),
+        Plan("2 ranks, 2 slots, 3 blocks, scattered, one loss", scattered_tensor(2), 16_000, False, lost=1),
         Plan("2 ranks, 2 slots, 4 blocks, two restarts", two_tensors(2), 2_700, restarts=2),
         Plan("3 ranks, 2 slots, 4 blocks, a restart", two_tensors(3), 21_000, restarts=1),
         Plan("2 ranks, 4 slots, 8 blocks", two_tensors(2, 2, 3), 5_000),

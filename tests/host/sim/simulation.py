@@ -107,7 +107,7 @@ class Simulation:
         self._rank_at = {address: rank for rank, address in enumerate(self._addresses)}
         self.shape, self._sharers = shape, weather.sharers
         self.lease = world.lease
-        self.watch = Watch(world)
+        self.watch = Watch(world, scatters=shape == FLAT)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
         self._restarts = deque(self.restarts)
@@ -180,9 +180,14 @@ class Simulation:
     def _submit(self, rank: Rank) -> None:
         t = len(rank.memory)
         tensor, sums = self.world.tensors[t], self.world.expected.sums[t]
-        memory = Memory(tensor.values[rank.number], tensor.in_place, sums, self.world.lanes, tensor.float_type)
+        memory = Memory(
+            tensor.values[rank.number], tensor.in_place, sums, self.world.lanes, tensor.float_type, rank.number,
+            tensor.pieces,
+        )  # fmt: skip
         rank.memory.append(memory)
-        operation = rank.engine.submit(memory.values, memory.out, tensor.float_type, self.now, tensor.divisor)
+        operation = rank.engine.submit(
+            memory.values, memory.out, tensor.float_type, self.now, tensor.divisor, scatter=tensor.scatters
+        )
         rank.operations[operation] = t
         if not self.pace.one_by_one:
             self._schedule_submit(rank)
@@ -342,17 +347,21 @@ class Simulation:
         job = rng.randrange(1, 1 << 16) if self._epochs == 1 or rng.random() < 0.5 else self._epoch.job
         token = rng.randrange(1, 1 << 32)
         self.watch.begin(job, token, starts)
-        binding = Binding(job, token, world.format, world.lanes, self.lease, world.seed, tuple(self._addresses))
+        flat = self.shape == FLAT
+        binding = Binding(
+            job, token, world.format, world.lanes, self.lease, world.seed, tuple(self._addresses), scatters=flat
+        )
         for tree, start in zip(self.trees, starts, strict=True):
             if self._epochs > 1 and job != self._epoch.job:
                 tree.unbind(self._epoch.job)
             tree.bind(replace(binding, resume_block=start))
         shards = tuple(ShardLease(("10.0.0.2", shard), self.lease, start) for shard, start in enumerate(starts))
-        return Epoch(self._epochs, job, token, world.format, world.workers, 0, world.lanes, world.seed, shards)
+        return Epoch(
+            self._epochs, job, token, world.format, world.workers, 0, world.lanes, world.seed, shards, None, flat
+        )
 
     def _epoch_for(self, rank: int) -> Epoch:
-        e = self._epoch
-        return Epoch(e.number, e.job, e.token, e.format, e.workers, rank, e.lanes, e.seed, e.shards)
+        return replace(self._epoch, rank=rank)
 
     def _resume(self, rank: Rank, number: int, epoch: Epoch) -> None:
         if rank.awaits != number:

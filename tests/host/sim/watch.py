@@ -16,6 +16,7 @@ from .world import World
 
 PLACE = Struct(">II")
 PREFIX_BYTES = 16
+OWNER = slice(10, 12)
 assert PREFIX_BYTES + PLACE.size == HEADER_BYTES
 
 
@@ -29,8 +30,8 @@ class Track:
     next: list[list[int]]
     """From here on, nothing was sent in this epoch."""
     contribution: dict[Op, bytes]
-    result: dict[Op, bytes]
-    """The first bytes of headers."""
+    answers: dict[bytes, tuple[Kind, Op]]
+    """The first bytes of headers, without an owner."""
     beyond: dict[tuple[int, int], set[int]] = field(default_factory=dict)
     """Results at or above ``low``."""
     sent: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -40,7 +41,8 @@ class Track:
 class Watch:
     """Follows all ranks through all epochs. Its methods raise AssertionError."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, scatters: bool) -> None:
+        """``scatters``: the switches can send a result to one rank alone."""
         self._world, self._lease = world, world.lease
         self._tracks: dict[int, Track] = {}
         self._op = {
@@ -49,6 +51,16 @@ class Watch:
             for item in tensor.items
             for i in range(item.count)
         }
+        lanes = world.lanes
+        self._owner = {
+            tensor.first + item.start + i: 1 + (item.first + i) // (tensor.value_blocks(lanes) // tensor.pieces)
+            for tensor in world.tensors
+            if tensor.scatters and scatters
+            for item in tensor.items
+            if item.phase is Phase.VALUES
+            for i in range(item.count)
+        }
+        """By the job's number, of blocks that have one."""
         self.resent = 0
 
     def begin(self, job: int, token: int, starts: Sequence[int]) -> None:
@@ -58,16 +70,20 @@ class Watch:
         self._tracks[token] = Track(
             list(starts), [list(starts) for _ in ranks], [list(starts) for _ in ranks],
             {op: self._prefix(Kind.CONTRIBUTION, op, job, token) for op in Op},
-            {op: self._prefix(Kind.RESULT, op, job, token) for op in Op},
+            {self._prefix(kind, op, job, token): (kind, op)
+             for kind, op in ((Kind.RESULT, Op.SUM), (Kind.RESULT, Op.MAX), (Kind.ACK, Op.SUM))},
         )  # fmt: skip
         assert world.shards == len(starts)
 
     def _prefix(self, kind: Kind, op: Op, job: int, token: int) -> bytes:
         fmt, lanes = self._world.format, self._world.lanes
         encoding = fmt.encoding(op) if kind is Kind.CONTRIBUTION else fmt.result_encoding(op, self._world.workers)
-        return STRUCT.pack(MAGIC, VERSION, kind, op, encoding, fmt.lanes_for(op, lanes), job, 0, token, 0, 1)[
-            :PREFIX_BYTES
-        ]
+        lanes = 0 if kind is Kind.ACK else fmt.lanes_for(op, lanes)
+        return STRUCT.pack(MAGIC, VERSION, kind, op, encoding, lanes, job, 0, token, 0, 1)[:PREFIX_BYTES]
+
+    def _owned(self, prefix: bytes, number: int) -> bytes:
+        """With the owner that block ``number`` has."""
+        return prefix[: OWNER.start] + self._owner.get(number, 0).to_bytes(2) + prefix[OWNER.stop :]
 
     def low(self, token: int, rank: int) -> list[int]:
         """By shard, the first block whose result has not come in this epoch."""
@@ -91,7 +107,8 @@ class Watch:
             block = self._block(raw, at, track.next[rank][shard])
             number = block * shards + shard
             op = self._op[number]
-            assert raw[at : at + PREFIX_BYTES] == track.contribution[op], f"a wrong header for block {number}"
+            want = self._owned(track.contribution[op], number)
+            assert raw[at : at + PREFIX_BYTES] == want, f"a wrong header for block {number}"
             payload = raw[at + HEADER_BYTES : at + size]
             assert payload == self._world.expected.up[rank, number], f"rank {rank} sends other values for {number}"
             track.sent[rank, number] += 1
@@ -117,12 +134,19 @@ class Watch:
         low, numbers = track.low[rank], list[int]()
         beyond = track.beyond.setdefault((rank, shard), set())
         for at in range(0, len(raw), size):
-            if raw[at : at + PREFIX_BYTES] not in track.result.values():
+            prefix = raw[at : at + PREFIX_BYTES]
+            kind, op = track.answers.get(prefix[: OWNER.start] + b"\0\0" + prefix[OWNER.stop :], (None, None))
+            if kind is None:
                 continue
             block = self._block(raw, at, track.next[rank][shard])
             number = block * shards + shard
-            assert raw[at : at + PREFIX_BYTES] == track.result[self._op[number]]
-            assert raw[at + HEADER_BYTES : at + size] == self._world.expected.down[number], f"{number} is not the sum"
+            if prefix != self._owned(prefix, number):
+                continue  # a bit of it has flipped
+            assert op is self._op[number]
+            alone = self._owner.get(number, rank + 1) != rank + 1
+            assert kind is (Kind.ACK if alone else Kind.RESULT)
+            down = b"" if alone else self._world.expected.down[number]
+            assert raw[at + HEADER_BYTES : at + size] == down, f"{number} is not the sum"
             assert block < track.next[rank][shard], "a result without one's own contribution"
             numbers.append(number)
             if block >= low[shard]:

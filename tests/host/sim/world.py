@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -24,7 +25,8 @@ WINDOWS = (1, 1, 2, 2, 4, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One all-reduce: ``values[rank]`` are 1-D arrays of ``float_type``; ``first``: its first block in the job."""
+    """One all-reduce, or, in more than one of ``pieces``, one for each rank, a reduce-scatter: ``values[rank]`` are 1-D
+    arrays of ``float_type``; ``first``: its first block in the job."""
 
     float_type: FloatType
     values: tuple[Floats, ...]
@@ -32,6 +34,14 @@ class Tensor:
     divisor: int
     first: int
     items: tuple[Item, ...]
+    pieces: int = 1
+
+    @property
+    def scatters(self) -> bool:
+        return self.pieces > 1
+
+    def value_blocks(self, lanes: int) -> int:
+        return self.pieces * -(-self.elements // self.pieces // lanes)
 
     @property
     def elements(self) -> int:
@@ -64,7 +74,10 @@ class World:
         return sum(tensor.blocks for tensor in self.tensors)
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{t.elements} {t.float_type.name.lower()}{' in place' * t.in_place}" for t in self.tensors)
+        sizes = ", ".join(
+            f"{t.elements} {t.float_type.name.lower()}{' in place' * t.in_place}{' scattered' * t.scatters}"
+            for t in self.tensors
+        )
         return (
             f"world {self.number}: {self.format.name}, {self.workers} ranks, {self.shards} shards, {self.lanes} lanes, "
             f"window {self.window}, {self.blocks} blocks from {self.first}, tensors of {sizes}"
@@ -81,16 +94,22 @@ def make_world(
     tensors: list[tuple[int, FloatType]],
     first: int = 0,
     below: Below = 0,
+    scattered: Sequence[int] = (),
 ) -> World:
-    """A world of ``tensors``, by elements and type, drawn from ``number``. ``below``: see `expect`."""
+    """A world of ``tensors``, by elements and type, drawn from ``number``; those numbers that are ``scattered`` have a
+    piece for each rank. ``below``: see `expect`."""
     rng = np.random.default_rng(number)
     seed, block, made = int(rng.integers(1 << 32)), first, []
     lease = Lease(2 * window * int(rng.integers(2)), 2 * window)
-    for elements, float_type in tensors:
-        items = plan(elements, lanes, chunk_blocks(lanes, fmt.scale_lanes(lanes)), fmt.refined)
+    for t, (elements, float_type) in enumerate(tensors):
+        pieces = workers if t in scattered else 1
+        piece = -(-elements // pieces)
+        elements = pieces * piece
+        blocks = pieces * -(-piece // lanes)
+        items = plan(blocks, chunk_blocks(lanes, fmt.scale_lanes(lanes)), fmt.refined)
         values = draw_values(rng, workers, elements, float_type)
         divisor = workers if rng.random() < 0.3 else 1
-        made.append(Tensor(float_type, values, bool(rng.random() < 0.5), divisor, block, items))
+        made.append(Tensor(float_type, values, bool(rng.random() < 0.5), divisor, block, items, pieces))
         block += made[-1].blocks
     flat = World(number, fmt, workers, lanes, window, shards, lease, seed, first, tuple(made), Expected({}, {}, []))
     return with_tree(flat, below)
@@ -102,7 +121,7 @@ def with_tree(world: World, below: Below) -> World:
     for tensor in w.tensors:
         expect(
             expected, w.format, w.lanes, w.seed, w.shards, w.lease, tensor.float_type, tensor.values, tensor.divisor,
-            tensor.first, tensor.items, below,
+            tensor.first, tensor.items, below, tensor.pieces,
         )  # fmt: skip
     return replace(world, expected=expected)
 
@@ -124,7 +143,9 @@ def draw_world(number: int, blocks: int = 24) -> World:
     first = 0
     if rng.random() < 0.08:  # the generations run out after some blocks
         first = shards * (2 * window * GENERATION_MAX - rng.randint(1, blocks))
-    return make_world(number, fmt, rng.choice(RANKS), lanes, window, shards, tensors, max(first, 0))
+    workers = rng.choice(RANKS)
+    scattered = [t for t in range(len(tensors)) if random.Random((number << 8) + t).random() < 0.3]
+    return make_world(number, fmt, workers, lanes, window, shards, tensors, max(first, 0), scattered=scattered)
 
 
 def draw_values(rng: np.random.Generator, workers: int, elements: int, float_type: FloatType) -> tuple[Floats, ...]:

@@ -79,6 +79,10 @@ def sum_both_ways(name: str, fmt: str, policy: str, device: str = "cpu") -> tupl
                 for work in works:
                     work.get_future().wait()
                 found += [digest(part.cpu()) for part in (out, large.t()[:100], other)]
+                pieces = torch.randn(workers, 50, 101, generator=generator).to(dtype).to(here)
+                mine = torch.empty(101, 50, dtype=dtype, device=here).t()
+                all_reduce.submit(pieces, mine, divisor=workers, scatter=True).wait()
+                found += _of_all(mine.cpu().contiguous())
         if inner is not None:
             inner.close()
         dist.barrier()
@@ -109,6 +113,13 @@ def test_sums_of_gpu_tensors_have_the_bits_of_those_of_cpu_tensors(two: World, f
     name = f"gpu-{fmt}-{policy}-{os.getpid()}"
     usual, on_gpu = equal(two.run(sum_both_ways, name, fmt, policy, "cuda"))
     assert on_gpu == usual
+
+
+def _of_all(part: torch.Tensor) -> list[str]:
+    """Digests of what all ranks have."""
+    parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, part)
+    return [digest(one) for one in parts]
 
 
 def fail_through_stage(name: str) -> str:

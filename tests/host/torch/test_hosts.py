@@ -68,6 +68,30 @@ def test_tensors_of_all_kinds_are_summed_in_order(four: World) -> None:
     assert values == [4.0, 4.0, 4.0, 1.0] + [6.0] * 10
 
 
+def scattered(size: int) -> tuple[str, float, int]:
+    """A reduce-scatter of noise with two hosts of two; what all ranks have, its error, and the elements that this rank
+    sent."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group(backend="inagg", pg_options=Options(min_bytes=0, window=16, local_size=LOCAL))
+    assert isinstance(group, InaggGroup)
+    values, part = noise(rank, n * size), torch.empty(size)
+    wanted = torch.stack([noise(r, n * size).double() for r in range(n)]).sum(0)
+    dist.reduce_scatter_single(part, values, group=group)
+    elements = group.counters.elements
+    parts = [torch.empty(size) for _ in range(n)]
+    dist.all_gather(parts, part)
+    dist.destroy_process_group(group)
+    assert torch.equal(values, noise(rank, n * size))
+    return digest(*parts), float((torch.cat(parts).double() - wanted).abs().max() / wanted.abs().max()), elements
+
+
+@pytest.mark.parametrize("size", [1, 1449, 7_003])
+def test_scattered_sums_are_not_gathered_and_each_rank_sends_its_part(four: World, size: int) -> None:
+    _, error, elements = equal(four.run(scattered, size))
+    assert error <= 1e-6
+    assert elements == 4 * size // LOCAL
+
+
 def gradients() -> tuple[str, list[float], dict[str, int]]:
     """A DDP model whose gradients go through the hook."""
     torch.manual_seed(1)

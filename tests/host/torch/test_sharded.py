@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.distributed as dist
 from tests.host.torch.ranks import Counted, digest, equal
 from tests.host.torch.world import World
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
+from inagg_host.torch import InaggGroup, Options
 from inagg_testbed.training import Plan, load_digits, make_model, train
 
 
@@ -48,6 +50,45 @@ def test_fsdp2_scatters_gradients_over_the_switch_and_gathers_parameters_exactly
     assert all(losses[1] < losses[0] for _, losses, _, _ in results)
     assert carried >= 2 * 42, "the gradients of two parts of the model in each step"
     assert inner["all_gather_single"] >= 2 * 42
+
+
+def bytes_of_gradients(elements: int) -> tuple[int, int]:
+    """UDP payload that this rank gets from the switch for float32 gradients: of FSDP2's reduce-scatter, and of an
+    all-reduce of as many."""
+    group = dist.new_group(backend="inagg", pg_options=Options(reduce_scatter_format="nat8", format="nat8"))
+    assert isinstance(group, InaggGroup)
+    mesh = DeviceMesh.from_group(group, "cpu")
+    torch.manual_seed(0)
+    model = nn.Linear(elements // 1000, 1000, bias=False)
+    fully_shard(model, mesh=mesh)
+    model(torch.randn(3, elements // 1000)).square().sum().backward()
+    scattered = group.counters.bytes_in
+    dist.all_reduce(torch.randn(elements), group=group)
+    reduced = group.counters.bytes_in - scattered
+    dist.destroy_process_group(group)
+    return scattered, reduced
+
+
+def test_fsdp2_gets_of_its_gradients_what_it_keeps(four: World) -> None:
+    for scattered, reduced in four.run(bytes_of_gradients, 2_000_000):
+        assert 0.25 < scattered / reduced <= 0.3
+
+
+def losses_of(sharded: bool) -> list[float]:
+    rank, workers, losses = dist.get_rank(), dist.get_world_size(), list[float]()
+    model: nn.Module = make_model(0)
+    if sharded:
+        fully_shard(model, mesh=init_device_mesh("cpu", (workers,)))
+    else:
+        model = nn.parallel.DistributedDataParallel(model)
+    train(model, load_digits()[0], Plan(2), rank, workers, lambda _, loss: losses.append(loss))
+    return losses
+
+
+def test_losses_of_fsdp2_are_those_of_ddp(four: World) -> None:
+    """With fix32, which rounds to one in 2^28."""
+    for sharded, replicated in zip(four.run(losses_of, True), four.run(losses_of, False), strict=True):
+        assert sharded == pytest.approx(replicated, rel=1e-4)
 
 
 def use_dtensors() -> list[float]:

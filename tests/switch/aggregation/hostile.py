@@ -29,11 +29,15 @@ def put(data: bytes, name: str, value: int) -> bytes:
 
 
 def valid(rng: np.random.Generator, binding: Binding, blocks: int) -> bytes:
-    """A valid contribution to one of the job's first ``blocks`` blocks, with any codes."""
+    """A valid contribution to one of the job's first ``blocks`` blocks, with any codes; and with an owner, mostly the
+    same for a block, where it can have one."""
     op = Op.SUM if rng.random() < 0.8 else Op.MAX
     encoding, lanes = binding.format.encoding(op), binding.format.lanes_for(op, binding.lanes)
     codes = random_codes(rng, encoding, binding.format, len(binding.children), lanes)
-    return make_contribution(binding, int(rng.integers(blocks)), codes, op)
+    block, owner = int(rng.integers(blocks)), 0
+    if binding.owners and op is Op.SUM:
+        owner = (block + (rng.random() < 0.1)) % (binding.owners + 1)
+    return make_contribution(binding, block, codes, op, owner=owner)
 
 
 def refused(rng: np.random.Generator, bindings: Sequence[Binding], blocks: int) -> Packet:
@@ -44,12 +48,12 @@ def refused(rng: np.random.Generator, bindings: Sequence[Binding], blocks: int) 
     bad_values = {
         "magic": rng.integers(0x494E),
         "version": 2 + rng.integers(254),
-        "kind": rng.choice([0, 2, 3, 4, 255]),
+        "kind": rng.choice([0, 2, 3, 4, 5, 255]),
         "op": rng.choice([0, 3, 255]),
         "format": rng.choice([0, 10, 11, 255]),
         "lanes": rng.integers(1 << 16) // 8 * 8 + rng.integers(1, 8),
         "job": 60_000 + rng.integers(5000),
-        "reason": rng.integers(1, 1 << 16),
+        "owner": rng.integers(33, 1 << 16),
         "token": target.token ^ int(rng.integers(1, 1 << 32)),
         "slot": rng.integers(SLOT_COUNT_MAX, 1 << 32),
         "generation": rng.choice([0, 1 << 31, (1 << 32) - 1]),

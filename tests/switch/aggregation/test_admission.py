@@ -96,7 +96,7 @@ def test_a_new_epoch_gives_the_same_payload_for_the_same_block(pair: Pair) -> No
 
 @pytest.mark.parametrize("why", sorted(NOTICED))
 def test_a_bound_source_is_told_why_it_was_refused(pair: Pair, why: Reason) -> None:
-    binding = make_binding(1, "nat8", n=2)
+    binding = make_binding(1, "nat8", n=2, scatters=True)
     pair.bind(binding)
     wrong = {
         Reason.WRONG_TOKEN: simple_contribution(binding, 0, 0, token=3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,11 +18,12 @@ from inagg_switch.binding import Address, Binding
 from inagg_wire.layout import HEADER_BYTES, Op
 
 from .hostile import put, valid
-from .pair import Pair, feed
+from .pair import Pair, feed, in_order
 from .world import make_binding, make_contribution, simple_contribution
 
 TINY = make_binding(1, "tern", n=2, lanes=32, slots=64)
 """Contributions of 32 bytes, results of 40."""
+SCATTERED = replace(TINY, scatters=True)
 
 
 def traffic(binding: Binding, seed: int, count: int) -> list[tuple[bytes, Address]]:
@@ -58,15 +60,18 @@ def through(aggregator: Aggregator, packets: Sequence[tuple[bytes, Address]], si
     seed=st.integers(0, 1000),
     fmt=st.sampled_from(["nat8", "nat4", "tern", "dith8-exact", "fix32"]),
     n=st.sampled_from([1, 2, 3, 8]),
+    scatters=st.booleans(),
     sizes=st.lists(st.integers(1, 64), min_size=1, max_size=8),
 )
-def test_any_grouping_into_batches_gives_the_same(seed: int, fmt: str, n: int, sizes: list[int]) -> None:
-    binding = make_binding(1, fmt, n, lanes=32, slots=4)
+def test_any_grouping_into_batches_gives_the_same(
+    seed: int, fmt: str, n: int, scatters: bool, sizes: list[int]
+) -> None:
+    binding = make_binding(1, fmt, n, lanes=32, slots=4, scatters=scatters)
     packets = sorted(traffic(binding, seed, 120), key=lambda packet: packet[1])  # long runs of one source
     one, many = Aggregator(8, 32, 2), Aggregator(8, 32, 2)
     for aggregator in (one, many):
         aggregator.bind(binding)
-    assert through(many, packets, sizes) == through(one, packets, [1])
+    assert in_order(through(many, packets, sizes)) == in_order(through(one, packets, [1]))
     assert many.counters() == one.counters()
     for a, b in zip(many._slots, one._slots, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -84,6 +89,21 @@ def test_a_batch_of_more_datagrams_than_one_call_sends_gives_runs_that_one_call_
     assert sends == [(RUN_DATAGRAMS, TINY.children[1:])] * 2
 
 
+def test_results_for_one_rank_are_a_run_and_their_acknowledgements_another() -> None:
+    aggregator = Aggregator(64, 32, 1)
+    binding = make_binding(1, "tern", n=3, lanes=32, slots=64, scatters=True)
+    aggregator.bind(binding)
+    blocks = [simple_contribution(binding, 0, block, owner=1 + block // 30) for block in range(64)]
+    for rank in (0, 1):
+        assert feed(aggregator, blocks, binding.children[rank]) == []
+    data = np.frombuffer(bytearray(b"".join(blocks)), np.uint8)
+    sends = [
+        (s.size, s.data.size // s.size, [binding.children.index(address) for address in s.to])
+        for s in aggregator.receive(data, len(blocks[0]), binding.children[2], 0.0)
+    ]
+    assert sends == [(40, 30, [0]), (24, 30, [1, 2]), (40, 30, [1]), (24, 30, [0, 2]), (40, 4, [2]), (24, 4, [0, 1])]
+
+
 def test_a_run_is_never_longer_than_a_udp_datagram() -> None:
     binding = make_binding(1, "dith8-exact", n=1, lanes=16000, slots=8)  # results of 32 kB, contributions of half that
     aggregator = Aggregator(8, 16000, 1)
@@ -95,17 +115,24 @@ def test_a_run_is_never_longer_than_a_udp_datagram() -> None:
     assert max(sizes) <= RUN_BYTES
 
 
-@pytest.mark.parametrize("runs", [1, 2, 3, 256])
-@pytest.mark.parametrize("room", [40, 41, 79, 80, 100, 1000, 1 << 18])
-def test_an_output_buffer_of_any_size_loses_nothing(monkeypatch: pytest.MonkeyPatch, runs: int, room: int) -> None:
+@pytest.mark.parametrize(
+    ("binding", "runs", "room"),
+    [
+        *((TINY, runs, room) for runs in (1, 2, 3, 256) for room in (40, 41, 79, 80, 100, 1000, 1 << 18)),
+        *((SCATTERED, runs, room) for runs in (2, 3, 4, 256) for room in (64, 65, 88, 127, 128, 1000, 1 << 18)),
+    ],
+)
+def test_an_output_buffer_of_any_size_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, binding: Binding, runs: int, room: int
+) -> None:
     monkeypatch.setattr(module, "OUT_RUNS", runs)
     monkeypatch.setattr(module, "OUT_BYTES", room)
     aggregator, model = Aggregator(64, 32, 1), Model()
-    aggregator.bind(TINY)
-    model.bind(TINY)
-    packets = sorted(traffic(TINY, runs, 400), key=lambda packet: packet[1])
+    aggregator.bind(binding)
+    model.bind(binding)
+    packets = sorted(traffic(binding, runs, 400), key=lambda packet: packet[1])
     want = [output for data, source in packets for output in model.receive(data, source)]
-    assert through(aggregator, packets, [200]) == want
+    assert in_order(through(aggregator, packets, [200])) == in_order(want)
     assert aggregator.counters() == model.counters
     assert sum(len(output.data) for output in want) > 1000
 

@@ -58,18 +58,19 @@ def bindings(draw: st.DrawFn) -> Binding:
     block = draw(st.sampled_from([0, 0, 0, 1, 5, 23, slots * GENERATION_MAX - 3]))
     place = draw(places(fmt, n, lanes))
     job, token, seed = draw(st.integers(1, 4)), draw(TOKENS), draw(SEEDS)
-    return Binding(job, token, fmt, lanes, Lease(base, slots), seed, workers, block, None, place)
+    scatters = place is None and draw(st.booleans())
+    return Binding(job, token, fmt, lanes, Lease(base, slots), seed, workers, block, None, scatters, place)
 
 
 OTHER_HEADERS: dict[str, st.SearchStrategy[int]] = {
     "magic": st.sampled_from([0, 0x494F]),
     "version": st.sampled_from([0, 2]),
-    "kind": st.sampled_from([0, int(Kind.RESULT), int(Kind.NOTICE), 4]),
+    "kind": st.sampled_from([0, *(int(kind) for kind in Kind if kind is not Kind.CONTRIBUTION), 5]),
     "op": st.sampled_from([0, 1, 2, 3]),
     "format": st.integers(0, 11),
     "lanes": st.integers(0, 80),
     "job": st.integers(0, 6),
-    "reason": st.sampled_from([0, 1, 35, 43]),
+    "owner": st.sampled_from([0, 1, 2, 35, 32768, 32769]),
     "token": TOKENS | st.just(0),
     "slot": st.integers(0, SLOTS + 2) | st.sampled_from([1 << 24, 0xFFFFFFFF]),
     "generation": st.integers(0, 5) | st.sampled_from([GENERATION_MAX, GENERATION_MAX + 1]),
@@ -99,6 +100,9 @@ class Equivalence(RuleBasedStateMachine):
     def contribution(self, data: st.DataObject, binding: Binding, block: int, **other: Any) -> bytes:
         op = Op.MAX if (block % 5 == 2) != (data.draw(st.integers(0, 19)) == 19) else Op.SUM  # mostly one for a block
         rng = np.random.default_rng(data.draw(st.integers(0, 255)))
+        if binding.owners and op is Op.SUM:  # mostly one for a block
+            owners = binding.owners + 1
+            other = {"owner": (block + (data.draw(st.integers(0, 19)) == 19)) % owners} | other
         wide = binding.encoding(op) in (Encoding.INT16, Encoding.FIX32)
         if wide and binding.place is not None and binding.place.from_switches:
             codes = partial_sums(rng, binding)

@@ -31,7 +31,9 @@ def binding_of(job: Vector) -> Binding:
     lease = Lease(job["lease"]["base"], job["lease"]["slots"])
     workers = tuple(address(worker) for worker in job["workers"])
     fmt, block = job_format(job["format"]), job["resume_block"]
-    return Binding(job["job"], job["token"], fmt, job["lanes"], lease, job["seed"], workers, block)
+    return Binding(
+        job["job"], job["token"], fmt, job["lanes"], lease, job["seed"], workers, block, scatters=job["scatters"]
+    )
 
 
 class Trace:

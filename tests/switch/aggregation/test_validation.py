@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,12 +29,12 @@ from inagg_wire.layout import (
 EDGES = {
     "magic": [MAGIC] * 20 + [0, MAGIC ^ 1, 0x4E49],
     "version": [VERSION] * 20 + [0, 2, 255],
-    "kind": [*Kind] * 4 + [0, 4, 255],
+    "kind": [*Kind] * 4 + [0, 5, 255],
     "op": [*Op] * 5 + [0, 3, 255],
     "format": [*Encoding] * 3 + [0, 10, 11, 127, 128, 255],
     "lanes": [8] * 20 + [0, 1, 4, 12, 16, 1448, 1449, 65528, 65535],
     "job": [1] * 10 + [0, 65535],
-    "reason": [0] * 15 + [*Reason] + [15, 31, 42, 63, 64, 255, 256, 257, 65535],
+    "owner": [0] * 15 + [*Reason] + [15, 31, 45, 63, 64, 255, 256, 257, 32768, 32769, 65535],
     "token": [1] * 10 + [0, 0x80000000, 0xFFFFFFFF],
     "slot": [0] * 10 + [SLOT_COUNT_MAX - 1, SLOT_COUNT_MAX, 0x80000000, 0xFFFFFFFF],
     "generation": [1] * 10 + [0, GENERATION_MAX, GENERATION_MAX + 1, 0xFFFFFFFF],
@@ -76,11 +78,11 @@ def test_random_bytes_get_the_reason_that_the_parser_gives(data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", range(6))
 @pytest.mark.parametrize("op", range(5))
-def test_every_kind_op_format_and_reason_is_judged_as_the_parser_judges_it(kind: int, op: int) -> None:
+def test_every_kind_op_format_and_owner_is_judged_as_the_parser_judges_it(kind: int, op: int) -> None:
     for encoding in range(16):
-        for lanes, reason in ((8, 0), (0, 0), (0, 1), (0, 15), (0, 41), (0, 42), (8, 1), (8, 41), (8, 300), (0, 65535)):
+        for lanes, owner in itertools.product((8, 0), (0, 1, 15, 41, 44, 45, 300, 32768, 32769, 65535)):
             values = {"magic": MAGIC, "version": VERSION, "kind": kind, "op": op, "format": encoding, "lanes": lanes}
-            values |= {"job": 1, "reason": reason, "token": 1, "slot": 0, "generation": 1}
+            values |= {"job": 1, "owner": owner, "token": 1, "slot": 0, "generation": 1}
             head = wire.STRUCT.pack(*(values[f.name] for f in FIELDS))
             for size in (0, 2, 4, 8, 16, 32):
                 assert kernel_reason_of(head + bytes(size)) == reason_of(head + bytes(size))

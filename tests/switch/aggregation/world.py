@@ -35,10 +35,11 @@ def make_binding(
     seed: int = 0x5EED5EED,
     children: tuple[Address, ...] | None = None,
     resume_block: int = 0,
+    scatters: bool = False,
 ) -> Binding:
     """A binding with a default for everything."""
     everyone = children or addresses(n, job)
-    return Binding(job, token, job_format(fmt), lanes, Lease(base, slots), seed, everyone, resume_block)
+    return Binding(job, token, job_format(fmt), lanes, Lease(base, slots), seed, everyone, resume_block, None, scatters)
 
 
 def make_contribution(binding: Binding, block: int, codes: Codes, op: Op = Op.SUM, **other: Any) -> bytes:

@@ -7,7 +7,18 @@ from typing import Any
 
 from inagg_wire.errors import Reason, WireError
 from inagg_wire.header import Datagram, Header, parse
-from inagg_wire.layout import CARRIED, FIELDS, GENERATION_MAX, SLOT_COUNT_MAX, Encoding, Kind, Op, payload_bytes
+from inagg_wire.layout import (
+    BARE,
+    CARRIED,
+    FIELDS,
+    GENERATION_MAX,
+    OWNER_MAX,
+    SLOT_COUNT_MAX,
+    Encoding,
+    Kind,
+    Op,
+    payload_bytes,
+)
 
 from .common import Vector
 
@@ -34,9 +45,9 @@ def _datagram(kind: Kind, op: Op, encoding: Encoding, lanes: int, **other: Any) 
 def _valid() -> Iterator[tuple[str, Datagram]]:
     for (kind, op), encodings in CARRIED.items():
         for encoding in sorted(encodings):
-            reason, lanes = (Reason.WRONG_FORMAT, 0) if kind is Kind.NOTICE else (None, 8)
+            other: dict[Kind, dict[str, Any]] = {Kind.NOTICE: {"reason": Reason.WRONG_FORMAT}, Kind.ACK: {"owner": 2}}
             what = f"{kind.name.lower()}, {op.name}, {encoding.name.lower()}"
-            yield what, _datagram(kind, op, encoding, lanes, reason=reason)
+            yield what, _datagram(kind, op, encoding, 0 if kind in BARE else 8, **other.get(kind, {}))
     for reason in Reason:
         yield f"error notice: {reason.label}", _datagram(Kind.NOTICE, Op.SUM, Encoding.NAT8, 0, reason=reason)
     contribution = (Kind.CONTRIBUTION, Op.SUM, Encoding.NAT8)
@@ -48,6 +59,10 @@ def _valid() -> Iterator[tuple[str, Datagram]]:
         "generation": GENERATION_MAX,
     }
     yield "the largest of every number", _datagram(*contribution, 8, **largest)
+    for kind in (Kind.CONTRIBUTION, Kind.RESULT, Kind.ACK):
+        lanes = 0 if kind in BARE else 8
+        yield f"{kind.name.lower()} for rank 0", _datagram(kind, Op.SUM, Encoding.NAT8, lanes, owner=1)
+        yield f"{kind.name.lower()} for rank 32767", _datagram(kind, Op.SUM, Encoding.NAT8, lanes, owner=OWNER_MAX)
     yield "an odd number of groups of 8 lanes, 2 bits each", _datagram(Kind.CONTRIBUTION, Op.SUM, Encoding.TERN, 40)
     yield "1448 lanes: a full 1500-byte frame", _datagram(*contribution, 1448)
 
@@ -64,26 +79,33 @@ def _invalid() -> Iterator[tuple[str, bytes, Reason]]:
     sound = _datagram(Kind.CONTRIBUTION, Op.SUM, Encoding.NAT8, 8).pack()
     result = _datagram(Kind.RESULT, Op.SUM, Encoding.NAT8, 8).pack()
     notice = _datagram(Kind.NOTICE, Op.SUM, Encoding.NAT8, 0, reason=Reason.WRONG_TOKEN).pack()
+    ack = _datagram(Kind.ACK, Op.SUM, Encoding.NAT8, 0, owner=2).pack()
+    scales = _datagram(Kind.CONTRIBUTION, Op.MAX, Encoding.SCALE8, 8).pack()
     yield "no bytes at all", b"", Reason.TOO_SHORT
     yield "one byte less than a header", sound[:23], Reason.TOO_SHORT
     yield "magic in little-endian order", _changed(sound, magic=0x4E49), Reason.BAD_MAGIC
     yield "version 0", _changed(sound, version=0), Reason.BAD_VERSION
     yield "version 2", _changed(sound, version=2), Reason.BAD_VERSION
     yield "kind 0", _changed(sound, kind=0), Reason.BAD_KIND
-    yield "kind 4", _changed(sound, kind=4), Reason.BAD_KIND
+    yield "kind 5", _changed(sound, kind=5), Reason.BAD_KIND
     yield "op 0", _changed(sound, op=0), Reason.BAD_OP
     yield "op 3", _changed(sound, op=3), Reason.BAD_OP
     yield "format 0", _changed(sound, format=0), Reason.BAD_FORMAT
     yield "format 10", _changed(sound, format=10), Reason.BAD_FORMAT
-    yield from _not_carried(sound, result, notice)
+    yield from _not_carried(sound, result, notice, ack)
     yield "no lanes in a contribution", _changed(sound, lanes=0)[:24], Reason.BAD_LANES
     yield "lanes no multiple of 8, and as many bytes", _changed(sound, lanes=4)[:28], Reason.BAD_LANES
     yield "lanes of an error notice", _changed(notice, lanes=8) + bytes(8), Reason.BAD_LANES
-    yield "a reason in a contribution", _changed(sound, reason=35), Reason.BAD_REASON
-    yield "a reason in a result", _changed(result, reason=1), Reason.BAD_REASON
-    yield "an error notice without a reason", _changed(notice, reason=0), Reason.BAD_REASON
-    yield "an error notice with an unknown reason", _changed(notice, reason=31), Reason.BAD_REASON
-    yield "an error notice with a reason beyond a byte", _changed(notice, reason=0x0123), Reason.BAD_REASON
+    yield "lanes of an acknowledgement", _changed(ack, lanes=8) + bytes(8), Reason.BAD_LANES
+    yield "an owner beyond the last rank, in a contribution", _changed(sound, owner=OWNER_MAX + 1), Reason.BAD_OWNER
+    yield "an owner beyond the last rank, in a result", _changed(result, owner=0xFFFF), Reason.BAD_OWNER
+    for bit in range(16):
+        yield f"an owner with MAX: 2^{bit}", _changed(scales, owner=1 << bit), Reason.BAD_OWNER
+    yield "an acknowledgement without an owner", _changed(ack, owner=0), Reason.BAD_OWNER
+    yield "an error notice without a reason", _changed(notice, owner=0), Reason.BAD_OWNER
+    for reason in (15, 31, 44, 45, 46, 47):
+        yield f"an error notice with the unknown reason {reason}", _changed(notice, owner=reason), Reason.BAD_OWNER
+    yield "an error notice with a reason beyond a byte", _changed(notice, owner=0x0123), Reason.BAD_OWNER
     yield "job 0", _changed(sound, job=0), Reason.BAD_JOB
     yield "token 0", _changed(sound, token=0), Reason.BAD_TOKEN
     yield "slot 2^24", _changed(sound, slot=SLOT_COUNT_MAX), Reason.BAD_SLOT
@@ -94,10 +116,11 @@ def _invalid() -> Iterator[tuple[str, bytes, Reason]]:
     yield "one payload byte too few", sound[:-1], Reason.TRUNCATED
     yield "one payload byte too many", sound + b"\0", Reason.TRAILING_BYTES
     yield "an error notice with a payload", notice + b"\0", Reason.TRAILING_BYTES
+    yield "an acknowledgement with a payload", ack + b"\0", Reason.TRAILING_BYTES
     yield from _wrong_twice(sound)
 
 
-def _not_carried(sound: bytes, result: bytes, notice: bytes) -> Iterator[tuple[str, bytes, Reason]]:
+def _not_carried(sound: bytes, result: bytes, notice: bytes, ack: bytes) -> Iterator[tuple[str, bytes, Reason]]:
     """Formats that exist, under a kind and op that cannot carry them."""
     yield "a SUM contribution of int4", _changed(sound, format=Encoding.INT4), Reason.BAD_FORMAT
     yield "a SUM contribution of int8", _changed(sound, format=Encoding.INT8), Reason.BAD_FORMAT
@@ -105,6 +128,8 @@ def _not_carried(sound: bytes, result: bytes, notice: bytes) -> Iterator[tuple[s
     yield "a MAX contribution of nat8", _changed(sound, op=Op.MAX), Reason.BAD_FORMAT
     yield "a SUM result of tern", _changed(result, format=Encoding.TERN), Reason.BAD_FORMAT
     yield "a SUM notice of scale8", _changed(notice, format=Encoding.SCALE8), Reason.BAD_FORMAT
+    yield "an acknowledgement of tern", _changed(ack, format=Encoding.TERN), Reason.BAD_FORMAT
+    yield "a MAX acknowledgement", _changed(ack, op=Op.MAX, format=Encoding.SCALE8), Reason.BAD_FORMAT
     yield "a MAX notice of nat8", _changed(notice, op=Op.MAX), Reason.BAD_FORMAT
 
 
@@ -117,7 +142,7 @@ def _wrong_twice(sound: bytes) -> Iterator[tuple[str, bytes, Reason]]:
         "op": (9, Reason.BAD_OP),
         "format": (99, Reason.BAD_FORMAT),
         "lanes": (7, Reason.BAD_LANES),
-        "reason": (1, Reason.BAD_REASON),
+        "owner": (0xFFFF, Reason.BAD_OWNER),
         "job": (0, Reason.BAD_JOB),
         "token": (0, Reason.BAD_TOKEN),
         "slot": (0xFFFFFFFF, Reason.BAD_SLOT),
@@ -142,8 +167,8 @@ def _refused(what: str, data: bytes, reason: Reason) -> Vector:
 def _accepted(what: str, datagram: Datagram) -> Vector:
     header = datagram.header
     assert parse(datagram.pack()) == datagram
-    fields = {f.name: getattr(header, f.name) for f in FIELDS if f.name not in ("magic", "version")}
-    fields = {name: int(value or 0) for name, value in fields.items()}
+    fields = {f.name: int(getattr(header, f.name)) for f in FIELDS if f.name not in ("magic", "version")}
+    fields["owner"] |= header.reason or 0
     return {"what": what, "datagram": datagram.pack().hex(), "fields": fields}
 
 

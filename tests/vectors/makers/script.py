@@ -37,6 +37,7 @@ class Job:
     seed: int
     workers: tuple[Address, ...]
     resume_block: int = 0
+    scatters: bool = False
 
     @property
     def fmt(self) -> JobFormat:
@@ -50,11 +51,14 @@ class Job:
         """A contribution of this job; ``changed`` format, job or token make it a wrong one that is sound in itself."""
         encoding = Encoding(changed.pop("format", self.fmt.encoding(op)))
         job, token = changed.pop("job", self.job), changed.pop("token", self.token)
+        owner = changed.pop("owner", 0)
         assert not changed
-        header = Header(Kind.CONTRIBUTION, op, encoding, len(codes), job, token, slot, generation)
+        header = Header(Kind.CONTRIBUTION, op, encoding, len(codes), job, token, slot, generation, owner=owner)
         return Datagram(header, pack(encoding, np.array(codes, np.uint32))).pack()
 
-    def sum_of(self, slot: int, generation: int, contributed: list[list[int]], op: Op = Op.SUM) -> bytes:
+    def sum_of(
+        self, slot: int, generation: int, contributed: list[list[int]], op: Op = Op.SUM, owner: int = 0
+    ) -> bytes:
         """The result of those contributions."""
         n = len(self.workers)
         assert len(contributed) == n, "a result needs one contribution of each worker"
@@ -64,8 +68,13 @@ class Job:
             total = combine(op, total, part)
         codes = result_codes(op, self.fmt, n, total, switch_words(self.seed, slot, generation, total.size))
         encoding = self.fmt.result_encoding(op, n)
-        header = Header(Kind.RESULT, op, encoding, total.size, self.job, self.token, slot, generation)
+        header = Header(Kind.RESULT, op, encoding, total.size, self.job, self.token, slot, generation, owner=owner)
         return Datagram(header, pack(encoding, codes)).pack()
+
+    def ack(self, slot: int, generation: int, owner: int) -> bytes:
+        """What the others get when the result goes to the rank ``owner`` - 1."""
+        encoding = self.fmt.result_encoding(Op.SUM, len(self.workers))
+        return Header(Kind.ACK, Op.SUM, encoding, 0, self.job, self.token, slot, generation, owner=owner).pack()
 
 
 @dataclass
@@ -81,6 +90,7 @@ class Script:
         lease = {"base": job.lease.base, "slots": job.lease.slots}
         numbers = {"job": job.job, "token": job.token, "format": job.format, "lanes": job.lanes, "seed": job.seed}
         numbers["resume_block"] = job.resume_block
+        numbers["scatters"] = job.scatters
         self.steps.append({"what": what, "bind": {**numbers, "lease": lease, "workers": workers}})
 
     def unbind(self, what: str, job: Job) -> None:
@@ -99,6 +109,14 @@ class Script:
         """The last contribution: the result goes to all workers of the job."""
         outputs = [{"to": [list(w) for w in job.workers], "datagram": result.hex()}]
         self._step(what, job.workers[rank], data, "result", outputs=outputs, invalid_codes=invalid_codes)
+
+    def scattered(self, what: str, job: Job, rank: int, data: bytes, result: bytes, owner: int, ack: bytes) -> None:
+        """The last contribution: the result goes to the rank ``owner`` - 1, acknowledgements to the others."""
+        others = [list(w) for i, w in enumerate(job.workers) if i != owner - 1]
+        outputs = [{"to": [list(job.workers[owner - 1])], "datagram": result.hex()}]
+        if others:
+            outputs.append({"to": others, "datagram": ack.hex()})
+        self._step(what, job.workers[rank], data, "result", outputs=outputs)
 
     def resend(self, what: str, job: Job, rank: int, data: bytes, result: bytes) -> None:
         """A repeated contribution to a complete sum: the result goes to its sender alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 from inagg_wire.errors import Reason
 from inagg_wire.layout import Encoding, Op
@@ -15,7 +16,8 @@ from .script import Address, Job, Script
 
 MEANING = (
     "Each trace starts with a switch that knows nothing. A step is a binding (`bind`, `unbind`) or a datagram "
-    "from `source`, with its `outcome`: absorbed, result (to all workers), resend (to one), or drop, with the "
+    "from `source`, with its `outcome`: absorbed, result (to all workers, or to "
+    "one alone and an acknowledgement to the others), resend (to one), or drop, with the "
     "`reason`. `outputs` are all the datagrams that the switch sends for it; `invalid_codes` lanes of it counted "
     "as zero. An address is [host, UDP port]."
 )
@@ -178,6 +180,49 @@ def _scales() -> Script:
     return s
 
 
+def _scattered() -> Script:
+    job = replace(A, scatters=True)
+    s = Script("results that go to one rank alone: the others get an acknowledgement")
+    s.bind("a job of three, on a switch that can do it", job)
+    result, ack = job.sum_of(8, 1, [X, Y, Z], owner=2), job.ack(8, 1, 2)
+    s.absorbed("worker 0, for rank 1", job, 0, job.send(8, 1, X, owner=2))
+    s.drop("worker 1, for a rank that the job does not have", W1, job.send(8, 1, Y, owner=4), Reason.WRONG_OWNER)
+    s.drop("that, in a generation that is far ahead", W1, job.send(8, 9, Y, owner=32768), Reason.WRONG_OWNER)
+    s.absorbed("worker 1, for rank 1", job, 1, job.send(8, 1, Y, owner=2))
+    s.drop("worker 0 again", W0, job.send(8, 1, X, owner=2), Reason.DUPLICATE)
+    s.scattered("worker 2 completes the sum", job, 2, job.send(8, 1, Z, owner=2), result, 2, ack)
+    s.resend("worker 0 has lost the acknowledgement", job, 0, job.send(8, 1, X, owner=2), ack)
+    s.resend("worker 1 has lost the result", job, 1, job.send(8, 1, Y, owner=2), result)
+    s.resend("who asks for the result of all gets that", job, 0, job.send(8, 1, X), job.sum_of(8, 1, [X, Y, Z]))
+    own = job.sum_of(8, 1, [X, Y, Z], owner=1)
+    s.resend("who asks for it as his own gets it", job, 0, job.send(8, 1, X, owner=1), own)
+    for rank, (who, codes, owner) in enumerate([(2, X, 3), (0, Y, 0)]):
+        s.absorbed(f"the next generation: number {rank}, for another", job, who, job.send(8, 2, codes, owner=owner))
+    s.scattered("the last one says for whom it is", job, 1, job.send(8, 2, Z, owner=1),
+                job.sum_of(8, 2, [X, Y, Z], owner=1), 1, job.ack(8, 2, 1))  # fmt: skip
+    _complete(s, job, 8, 3, [X, Y, Z])
+    return s
+
+
+def _not_scattered() -> Script:
+    s = Script("a switch that cannot send a result to one rank alone refuses what asks for it")
+    s.bind("a job of three", A)
+    s.absorbed("worker 0", A, 0, A.send(8, 1, X))
+    s.drop("worker 1, for rank 0", W1, A.send(8, 1, Y, owner=1), Reason.WRONG_OWNER)
+    s.absorbed("worker 1, for all", A, 1, A.send(8, 1, Y))
+    s.result("worker 2", A, 2, A.send(8, 1, Z), A.sum_of(8, 1, [X, Y, Z]))
+    return s
+
+
+def _scattered_to_one() -> Script:
+    job = Job(3, 5, "fix32", 8, Lease(2, 2), 9, (W2,), scatters=True)
+    codes = [1, 2, 3, 4, 5, 6, 7, 0xFFFFFFFF]
+    s = Script("a job of one whose results go to its only rank: nobody is left to be told")
+    s.bind("a job of one", job)
+    s.scattered("the first", job, 0, job.send(2, 1, codes, owner=1), job.sum_of(2, 1, [codes], owner=1), 1, b"")
+    return s
+
+
 def _wrong_op() -> Script:
     s = Script("workers that disagree on the op of a block")
     s.bind("a job of three", A)
@@ -291,6 +336,9 @@ def _kinds() -> Iterator[Script]:
     yield _malformed()
     yield _scales()
     yield _wrong_op()
+    yield _scattered()
+    yield _not_scattered()
+    yield _scattered_to_one()
     yield _two_jobs()
     yield _new_epoch()
     yield _invalid_codes()

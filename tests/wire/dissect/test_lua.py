@@ -13,7 +13,7 @@ from tests.vectors.load import vectors
 
 from inagg_wire.dissect import lua
 from inagg_wire.errors import Reason
-from inagg_wire.layout import FIELDS, HEADER_BYTES
+from inagg_wire.layout import FIELDS, HEADER_BYTES, Kind
 
 LUAC = next(filter(None, map(shutil.which, ("luac5.4", "luac5.3", "luac5.2", "luac"))), None)
 TSHARK = shutil.which("tshark")
@@ -81,8 +81,12 @@ needs_tshark = pytest.mark.skipif(TSHARK is None, reason="no tshark on PATH; run
 def test_tshark_shows_the_fields_of_valid_datagrams(tmp_path: Path) -> None:
     names = [f.name for f in FIELDS if f.name not in ("magic", "version")]
     valid = vectors("headers", "valid")
-    columns = [f"inagg.{name}" for name in names] + ["inagg.invalid", "_ws.malformed"]
+    columns = [f"inagg.{name}" for name in names] + ["inagg.reason", "inagg.invalid", "_ws.malformed"]
     rows = dissected(tmp_path, [bytes.fromhex(v["datagram"]) for v in valid], *columns)
+    owner, reason = names.index("owner"), len(names)
+    for row in rows:  # which share a place
+        assert (row[owner] == "") is (row[names.index("kind")] == str(int(Kind.NOTICE)))
+        row[owner] += row.pop(reason)
     assert [[int(cell, 0) for cell in row[: len(names)]] for row in rows] == [
         [v["fields"][name] for name in names] for v in valid
     ]

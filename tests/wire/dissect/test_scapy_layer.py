@@ -48,8 +48,8 @@ def test_codes_are_those_of_the_vector() -> None:
 
 
 def test_numbers_are_shown_by_name() -> None:
-    notice = Inagg(kind=Kind.NOTICE, op=2, format=9, reason=Reason.STALE)
-    assert notice.sprintf("%Inagg.kind% %Inagg.op% %Inagg.format% %Inagg.reason%") == "notice max scale8 stale"
+    notice = Inagg(kind=Kind.NOTICE, op=2, format=9, owner=int(Reason.STALE))
+    assert notice.sprintf("%Inagg.kind% %Inagg.op% %Inagg.format% %Inagg.owner%") == "notice max scale8 39"
     assert Inagg(job=7, token=1, slot=9, lanes=8).summary() == (
         "inagg contribution sum nat8 job 7 slot 9 generation 1, 8 lanes"
     )

@@ -94,18 +94,18 @@ class DeviceCodec:
     job: kernels.Job
 
     def __init__(
-        self, values: Tensor, out: Tensor, lanes: int, down: Lane, up: Lane, using: ModuleType | None = None
-    ) -> None:
+        self, values: Tensor, out: Tensor, lanes: int, down: Lane, up: Lane, using: ModuleType | None = None,
+        shares: int = 1,
+    ) -> None:  # fmt: skip
         """``values`` and ``out``: 1-D, contiguous, alike; they may be the same. ``lanes``: of the job. ``using``: the
-        kernels (None: the best for the device)."""
+        kernels (None: the best for the device). ``shares``: of so many ranks, equal ones of whole blocks, one after
+        the other; only this rank's gets sums, if there are several, and the rest of ``out`` may become anything."""
         self._values, self._out, self._lanes, self._down, self._up = values, out, lanes, down, up
         self._kernels = kernels_for(values.device) if using is None else using
         self.elements, self.blocks = values.numel(), -(-values.numel() // lanes)
         self._sent: dict[int, _Piece] = {}
         self._invalid: list[Tensor] = []
-        pieces = -(-self.blocks // PIECE_BLOCKS)
-        self._awaited = np.full(pieces, PIECE_BLOCKS, np.int64)
-        self._awaited[-1] = self.blocks - (pieces - 1) * PIECE_BLOCKS
+        self._shares = shares
 
     def start(self, look: Lane) -> Callable[[], None]:
         """Begin to find the largest magnitudes on ``look``, once the current stream has computed the values. What is
@@ -128,6 +128,10 @@ class DeviceCodec:
         if job.lanes != self._lanes:
             raise ValueError(f"the job has {job.lanes} lanes, not {self._lanes}")
         self.job, self._chunk = job, chunk_blocks
+        own = self.blocks // self._shares
+        first = job.rank * own if self._shares > 1 else 0
+        pieces = -(-self.blocks // PIECE_BLOCKS)
+        self._awaited = np.bincount(np.arange(first, first + own) // PIECE_BLOCKS, minlength=pieces)
         self._magnitudes = _widened(self._found, job)
         self._results = self._up.host(self.blocks, job.for_decode.payload_bytes)
         self._array: Bytes = self._results.numpy()

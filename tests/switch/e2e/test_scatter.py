@@ -1,0 +1,106 @@
+"""A reduce-scatter of real processes' arrays through a switch: each rank has the bits of an all-reduce's part."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.switch.e2e.running import START_S, Array, Switch, gradients, wait_for_slots
+
+from inagg_host.allreduce import AllReduce
+from inagg_link import FaultLink, Faults, Link
+from inagg_wire.layout import HEADER_BYTES
+
+RANKS = 4
+BLOCKS, LANES = 60, 1448
+"""Of a piece: whole blocks, so that they have the numbers, and the noise, that they have in an all-reduce."""
+
+
+@pytest.fixture(scope="module", params=["auto", "off"])
+def switch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switch]:
+    """One that sends to a group, as it does on loopback, and one that sends to each rank."""
+    folder = tmp_path_factory.mktemp("scatter")
+    with Switch(folder, "--multicast", request.param, "--datagram-bytes", "1472") as running:
+        yield running
+
+
+def on_all(
+    work: Callable[[int, AllReduce], Any], wrap: Callable[[Link], Link] | None = None, **options: Any
+) -> list[Any]:
+    """What ``work`` returns on each rank."""
+    found: list[Any] = [None] * RANKS
+
+    def run(rank: int) -> None:
+        try:
+            with AllReduce(rank=rank, workers=RANKS, wrap_link=wrap, **options) as all_reduce:
+                found[rank] = work(rank, all_reduce)
+        except BaseException as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(RANKS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(START_S)
+        assert not thread.is_alive()
+    errors = [error for error in found if isinstance(error, BaseException)]
+    if errors:
+        raise errors[0]
+    return found
+
+
+def inputs() -> list[Array]:
+    return [of_rank[0] for of_rank in gradients(RANKS, [RANKS * BLOCKS * LANES], 3)]
+
+
+def scattered(rank: int, all_reduce: AllReduce) -> tuple[bytes, int]:
+    """The sums of this rank's piece, and the bytes that it got for them."""
+    values = inputs()[rank]
+    out = np.empty(values.size // RANKS, np.float32)
+    all_reduce.submit_scatter(values, out, wait=True).result()
+    return out.tobytes(), all_reduce.counters.bytes_in
+
+
+@pytest.mark.parametrize("fmt", ["nat8", "dith8"])
+def test_each_rank_has_its_part_of_the_sums_and_gets_no_more(switch: Switch, fmt: str) -> None:
+    options = {"switch": switch.address, "job": "scatter", "seed": 5, "format": fmt}
+    whole = on_all(
+        lambda rank, all_reduce: (all_reduce(inputs()[rank]).tobytes(), all_reduce.counters.bytes_in), **options
+    )
+    with switch.client() as client:
+        wait_for_slots(client, 0)
+    parts = on_all(scattered, **options)
+    with switch.client() as client:
+        wait_for_slots(client, 0)
+    assert b"".join(sums for sums, _ in parts) == whole[0][0]
+    for (_, got), (_, all_of_it) in zip(parts, whole, strict=True):
+        assert got >= all_of_it / RANKS
+        assert got < (0.25 + 2 * HEADER_BYTES / 1472) * all_of_it  # headers of all blocks; some are sent again
+
+
+def test_losses_change_no_bit(switch: Switch) -> None:
+    options = {"switch": switch.address, "job": "lossy-scatter", "seed": 6, "format": "nat8"}
+    seeds = iter(range(100))
+    calm = on_all(scattered, **options)
+    with switch.client() as client:
+        wait_for_slots(client, 0)
+    lossy = on_all(scattered, lambda link: FaultLink(link, Faults(drop=0.03), seed=next(seeds)), **options)
+    with switch.client() as client:
+        wait_for_slots(client, 0)
+    assert [sums for sums, _ in lossy] == [sums for sums, _ in calm]
+
+
+def test_what_cannot_be_scattered_is_refused_and_the_job_goes_on(switch: Switch) -> None:
+    def work(rank: int, all_reduce: AllReduce) -> float:
+        values = np.ones(RANKS * 10, np.float32)
+        with pytest.raises(ValueError, match="need 4 times as many"):
+            all_reduce.submit_scatter(values, np.empty(11, np.float32))
+        with pytest.raises(ValueError, match="shares memory with the values"):
+            all_reduce.submit_scatter(values, values[10 * rank + 1 :][:10] if rank < 3 else values[:10])
+        all_reduce.submit_scatter(values, values[10 * rank :][:10]).result()
+        return float(values.sum())
+
+    assert on_all(work, switch=switch.address, job="bad-scatter", format="fix32") == [70.0] * RANKS
