@@ -19,7 +19,6 @@
 #define SLOT_IS(v) (_, _, _, _, _, _, _, _, _, v, _) : refuse(REASON_BAD_SLOT);
 #define GENERATION_IS(v) (_, _, _, _, _, _, _, _, _, _, v) : refuse(REASON_BAD_GENERATION);
 #define BITS_8(M) M(ON(0x80)) M(ON(0x40)) M(ON(0x20)) M(ON(0x10)) M(ON(0x08)) M(ON(0x04)) M(ON(0x02))
-#define OWNED(b) (_, _, KIND_CONTRIBUTION, _, _, _, _, ON(b), _, _, _) : refuse(REASON_WRONG_OWNER);
 #define BARE(kind) LANES_ARE(kind, ON(0x8000)) LANES_ARE(kind, ON(0x4000)) LANES_ARE(kind, ON(0x2000)) \
     LANES_ARE(kind, ON(0x1000)) LANES_ARE(kind, ON(0x0800)) LANES_ARE(kind, ON(0x0400)) LANES_ARE(kind, ON(0x0200)) \
     LANES_ARE(kind, ON(0x0100)) LANES_ARE(kind, ON(0x0080)) LANES_ARE(kind, ON(0x0040)) LANES_ARE(kind, ON(0x0020)) \
@@ -95,10 +94,6 @@ control Check(in inagg_t h, inout bit<8> reason) {
             SLOT_IS(ON(0x80000000)) SLOT_IS(ON(0x40000000)) SLOT_IS(ON(0x20000000)) SLOT_IS(ON(0x10000000))
             SLOT_IS(ON(0x08000000)) SLOT_IS(ON(0x04000000)) SLOT_IS(ON(0x02000000)) SLOT_IS(ON(0x01000000))
             GENERATION_IS(0) GENERATION_IS(ON(0x80000000))
-#ifdef NO_OWNERS
-            // a program that sends no result to one worker alone
-            OWNED(0x8000) BITS_15(OWNED)
-#endif
         }
     }
 

@@ -18,7 +18,6 @@
 #define BINDINGS 1024
 #endif
 #define FORWARD_ENTRIES 1024
-#define NO_OWNERS  // as the control plane says
 #define FLOOD_GROUP 1
 
 #include "../include/layout.p4"
@@ -101,7 +100,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic
         if (meta.to == TO_DATA_PORT) {
             datagrams_in.count(0);
             if (hdr.late.isValid() && hdr.inagg.kind == KIND_CONTRIBUTION && meta.malformed == REASON_NONE &&
-                meta.member == 1 && !meta.bad_checksum) {
+                meta.member == 1 && hdr.inagg.owner == 0 && !meta.bad_checksum) {
                 slot_tag.apply(hdr.inagg, meta.slot_state);
                 slot_members.apply(hdr.inagg.slot, meta.slot_state, meta.others, meta.op, meta.missing);
                 outcome.apply(hdr.inagg, meta);

@@ -59,21 +59,23 @@ control Verdict(inout headers_t hdr, inout metadata_t meta) {
             meta.malformed : ternary;
             meta.beyond : ternary;
             hdr.inagg.kind : ternary;
+            meta.member : ternary;
         }
         actions = { is; is_malformed; is_refused; }
         const default_action = is(REASON_TRAILING_BYTES);
         const entries = {
-            (true, _, _, _, _, _) : is(LINK_IP_CHECKSUM);
-            (_, false, _, _, _, _) : is(LINK_FRAGMENT);
-            (_, _, false, _, _, _) : is(REASON_TOO_SHORT);
-            (_, _, _, 0x08 &&& 0x08, _, _) : is_malformed();
-            (_, _, _, 0x04 &&& 0x04, _, _) : is_malformed();
-            (_, _, _, 0x02 &&& 0x02, _, _) : is_malformed();
-            (_, _, _, 0x01 &&& 0x01, _, _) : is_malformed();
+            (true, _, _, _, _, _, _) : is(LINK_IP_CHECKSUM);
+            (_, false, _, _, _, _, _) : is(LINK_FRAGMENT);
+            (_, _, false, _, _, _, _) : is(REASON_TOO_SHORT);
+            (_, _, _, 0x08 &&& 0x08, _, _, _) : is_malformed();
+            (_, _, _, 0x04 &&& 0x04, _, _, _) : is_malformed();
+            (_, _, _, 0x02 &&& 0x02, _, _, _) : is_malformed();
+            (_, _, _, 0x01 &&& 0x01, _, _, _) : is_malformed();
             // 32 bytes are the headers of UDP and inagg
-            (_, _, _, _, 0 &&& 0xFFE0, _) : is(REASON_TRUNCATED);
-            (_, _, _, _, 32, KIND_CONTRIBUTION) : is_refused();
-            (_, _, _, _, 32, _) : is(REASON_WRONG_KIND);
+            (_, _, _, _, 0 &&& 0xFFE0, _, _) : is(REASON_TRUNCATED);
+            (_, _, _, _, 32, KIND_CONTRIBUTION, 1) : is(REASON_WRONG_OWNER);  // as all else is right
+            (_, _, _, _, 32, KIND_CONTRIBUTION, _) : is_refused();
+            (_, _, _, _, 32, _, _) : is(REASON_WRONG_KIND);
         }
     }
 
