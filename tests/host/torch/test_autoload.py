@@ -27,6 +27,7 @@ BROKEN = """
 import torch.distributed as dist
 def fails(*arguments, **options): raise RuntimeError("not this one")
 dist.Backend.register_backend = fails
+del dist.Backend.INAGG  # as if torch had not called us yet
 from inagg_host.autoload import register
 register()
 print("goes on")
@@ -52,6 +53,11 @@ def test_to_import_torch_loads_nothing_of_ours_that_takes_time() -> None:
 def test_a_script_that_imports_nothing_of_ours_has_the_backend() -> None:
     done = python(A_GROUP, INAGG_SWITCH="127.0.0.1:1")
     assert done.stdout.split() == ["inagg", "InaggGroup", "1.0"], done.stderr
+
+
+def test_to_register_twice_says_nothing() -> None:
+    done = python("from inagg_host.autoload import register; register(); register(); print('goes on')")
+    assert (done.stdout, done.stderr) == ("goes on\n", "")
 
 
 def test_what_goes_wrong_is_said_and_does_not_break_the_import() -> None:
