@@ -139,7 +139,7 @@ class CudaStage:
         """Encode and decode on the device."""
         plain = target.is_contiguous() and not target.is_neg() and not scatter
         values = tensor.contiguous().resolve_neg()
-        shares = tensor.numel() // target.numel()
+        shares = tensor.numel() // target.numel() if scatter else 1
         if scatter:  # as blocks begin anew with each piece
             padded = -(-target.numel() // lanes) * lanes - target.numel()
             values = torch.nn.functional.pad(values.view(shares, -1), (0, padded))

@@ -114,7 +114,7 @@ def _fsdp2(**options: Any) -> Make:
 
         from inagg_host.torch import Options
 
-        ours = {"backend": "inagg", "pg_options": Options(**options)} if options else {}
+        ours: dict[str, Any] = {"backend": "inagg", "pg_options": Options(**options)} if options else {}
         group = dist.new_group(**ours)
         fully_shard(network, mesh=DeviceMesh.from_group(group, "cpu"))
         again = type(optimizer)(network.parameters(), **optimizer.defaults)  # of the shards

@@ -66,7 +66,7 @@ def scattered(rank: int, all_reduce: AllReduce) -> tuple[bytes, int]:
 
 @pytest.mark.parametrize("fmt", ["nat8", "dith8"])
 def test_each_rank_has_its_part_of_the_sums_and_gets_no_more(switch: Switch, fmt: str) -> None:
-    options = {"switch": switch.address, "job": "scatter", "seed": 5, "format": fmt}
+    options: dict[str, Any] = {"switch": switch.address, "job": "scatter", "seed": 5, "format": fmt}
     whole = on_all(
         lambda rank, all_reduce: (all_reduce(inputs()[rank]).tobytes(), all_reduce.counters.bytes_in), **options
     )
@@ -82,7 +82,7 @@ def test_each_rank_has_its_part_of_the_sums_and_gets_no_more(switch: Switch, fmt
 
 
 def test_losses_change_no_bit(switch: Switch) -> None:
-    options = {"switch": switch.address, "job": "lossy-scatter", "seed": 6, "format": "nat8"}
+    options: dict[str, Any] = {"switch": switch.address, "job": "lossy-scatter", "seed": 6, "format": "nat8"}
     seeds = iter(range(100))
     calm = on_all(scattered, **options)
     with switch.client() as client:
