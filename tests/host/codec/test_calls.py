@@ -43,6 +43,7 @@ class Call:
         for name, array in self.arrays.items():
             record[name] = array.ctypes.data
         record["elements"], record["blocks"], record["shards"] = values.size, scales.size, STEP
+        record["piece"], record["piece_blocks"], record["own_piece"] = values.size, scales.size, 0
         record["rows"], record["stride"], record["serial"] = rows, job.datagram_bytes, -2
         record["data_bytes"], record["results"], record["divisor"] = self.arrays["data"].size, COUNT, 3
 
