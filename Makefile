@@ -51,7 +51,7 @@ test-launchers: ## the examples with Lightning, Accelerate, Ray and torchft, in 
 
 test-torch: ## the tests of PyTorch with another one: make test-torch VERSION=2.6.0; in an environment of its own
 	@[ -n "$(VERSION)" ] || { echo "make: say which: make test-torch VERSION=2.6.0" >&2; exit 1; }
-	@sed 's/^torch==.*/torch==$(VERSION)/' constraints.txt > .constraints-torch-$(VERSION).txt
+	@echo "torch==$(VERSION)" > .constraints-torch-$(VERSION).txt  # alone: other releases need other dependencies
 	@$(MAKE) --no-print-directory setup VENV=$(TORCH_VENV) CONSTRAINTS=.constraints-torch-$(VERSION).txt
 	$(TORCH_VENV)/bin/python -m pytest tests/host/torch tests/host/compress $(PYTEST_ARGS)
 

@@ -63,6 +63,8 @@ class Counters:
     bytes_in: int = 0
     resent: int = 0
     """Datagrams sent again, included in ``datagrams_out``."""
+    timeouts: int = 0
+    """How often a retransmission timer ran out (RFC 6298): for what is lost, or for a rank that is late."""
     repeated: int = 0
     """Results received again, or for blocks that are done."""
     foreign: int = 0
@@ -113,7 +115,8 @@ class Counters:
         """A few lines for a person."""
         lines = [
             f"{self.operations} tensors, {self.elements:,} elements summed in the network; {self.failed} failed",
-            f"sent {self.bytes_out:,} bytes in {self.datagrams_out:,} datagrams ({self.resent:,} resent), "
+            f"sent {self.bytes_out:,} bytes in {self.datagrams_out:,} datagrams ({self.resent:,} resent; "
+            f"{self.timeouts:,} timeouts), "
             f"received {self.bytes_in:,} bytes in {self.datagrams_in:,}",
             f"round trip {self.rtt_s * 1e3:.2f} ms (least {self.rtt_least_s * 1e3:.2f} ms); {self.epochs} epoch(s)",
             f"time: encode {self.encode_s:.2f} s, decode {self.decode_s:.2f} s, sockets {self.network_s:.2f} s, "

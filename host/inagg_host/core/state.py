@@ -85,8 +85,9 @@ SHARD: Final = np.dtype(
             # A round trip is over when this block, or a later one, has its result; of the blocks in it, how many have
             # been acknowledged, and overtaken.
             "round_end", "acked", "overtaken",
-            # How many rows are marked as lost, to be sent again at once; how many were sent again so far.
-            "lost", "retransmitted",
+            # How many rows are marked as lost, to be sent again at once; how many were sent again so far, and how often
+            # the timer has run out.
+            "lost", "retransmitted", "timeouts",
             # RFC 6298: how many samples, and how often the timer has expired since the last one.
             "samples", "backoff",
             # When the timer expired last, the first block without a result, and the one that was to be sent next; of

@@ -227,7 +227,7 @@ class Transport:
         link, shards, c = self._link.counters, self.engine.state.shards, self._counters
         c.datagrams_out, c.datagrams_in = link.datagrams_out, link.datagrams_in
         c.bytes_out, c.bytes_in = link.bytes_out, link.bytes_in
-        c.resent = int(shards["retransmitted"].sum())
+        c.resent, c.timeouts = int(shards["retransmitted"].sum()), int(shards["timeouts"].sum())
         c.repeated = int(shards["counts"][:, REPEATED].sum())
         c.foreign = self._strangers + self._loop.strangers + int(shards["counts"][:, FOREIGN].sum())
         c.rtt_s = float(shards["srtt_s"].max())

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -48,16 +48,18 @@ class Progress(NamedTuple):
 
 
 class JobRun(NamedTuple):
-    """What a rank saw: its progress; at each of its times, how many datagrams it had sent again; and the round trip."""
+    """What a rank saw: its progress; at each of its times, how many datagrams it had sent again and how often its timer
+    had run out; and the round trip."""
 
     progress: Progress
-    resent: list[int]
+    again: list[tuple[int, int]]
     rtt_s: float
 
-    def resent_in(self, begin_s: float, end_s: float) -> int:
-        """Datagrams sent again between two times."""
+    def again_in(self, begin_s: float, end_s: float) -> dict[str, int]:
+        """What was sent again between two times, and how often the timer ran out."""
         times = self.progress.times_s
-        return self.resent[bisect_right(times, end_s) - 1] - self.resent[max(0, bisect_right(times, begin_s) - 1)]
+        first, last = self.again[max(0, bisect_right(times, begin_s) - 1)], self.again[bisect_right(times, end_s) - 1]
+        return {"resent": last[0] - first[0], "timeouts": last[1] - first[1]}
 
 
 def _rank(connection: Connection, rank: int, options: dict[str, Any], environment: dict[str, str]) -> None:
@@ -70,7 +72,7 @@ def _rank(connection: Connection, rank: int, options: dict[str, Any], environmen
             values = np.random.default_rng(rank).standard_normal(elements, np.float32)
             free = [np.empty_like(values) for _ in range(IN_FLIGHT)]
             time.sleep(after_s)
-            times, done, resent = [time.monotonic()], [0], [all_reduce.counters.resent]
+            times, done, again = [time.monotonic()], [0], [_again(all_reduce)]
             pending: list[tuple[np.ndarray[Any, Any], Any]] = []
             over = False
             while not over or pending:
@@ -85,10 +87,15 @@ def _rank(connection: Connection, rank: int, options: dict[str, Any], environmen
                 operation.result()
                 times.append(time.monotonic())
                 done.append(done[-1] + elements)
-                resent.append(all_reduce.counters.resent)
+                again.append(_again(all_reduce))
                 over = over or bool(buffer[-1] != 0)
                 free.append(buffer)
-            connection.send((None, JobRun(Progress(times, done), resent, all_reduce.counters.rtt_s)))
+            connection.send((None, JobRun(Progress(times, done), again, all_reduce.counters.rtt_s)))
+
+
+def _again(all_reduce: AllReduce) -> tuple[int, int]:
+    counters = all_reduce.counters
+    return counters.resent, counters.timeouts
 
 
 def _receiver(connection: Connection, host: str) -> None:
@@ -194,8 +201,8 @@ def bench_sharing(link: str, format_: str, size: int, *, seconds: float, **optio
         begin_s, end_s = _common([alone.progress])
         alone_rate = alone.progress.rate(begin_s, end_s)
         yield {
-            **about, "case": "one job", "elements_per_s": alone_rate, "resent": alone.resent_in(begin_s, end_s),
-            "rtt_s": alone.rtt_s,
+            **about, "case": "one job", "elements_per_s": alone_rate, "rtt_s": alone.rtt_s,
+            **alone.again_in(begin_s, end_s),
         }  # fmt: skip
         both, _ = hosts.run(seconds, [0.0, 0.0], None)
         begin_s, end_s = _common([run.progress for run in both])
@@ -203,7 +210,7 @@ def bench_sharing(link: str, format_: str, size: int, *, seconds: float, **optio
         yield {
             **about, "case": "two jobs", "elements_per_s": sum(rates), "shares": [rate / alone_rate for rate in rates],
             "jain": jain(rates), "together": sum(rates) / alone_rate,
-            "resent": sum(run.resent_in(begin_s, end_s) for run in both), "rtt_s": max(run.rtt_s for run in both),
+            "rtt_s": max(run.rtt_s for run in both), **_both(run.again_in(begin_s, end_s) for run in both),
         }  # fmt: skip
         (first, second), _ = hosts.run(seconds, [0.0, seconds / 2], None)
         begin_s, end_s = second.progress.times_s[0], first.progress.times_s[-1]
@@ -211,7 +218,7 @@ def bench_sharing(link: str, format_: str, size: int, *, seconds: float, **optio
         yield {
             **about, "case": "second job in the middle", "elements_per_s": sum(later),
             "shares": [rate / alone_rate for rate in later], "jain": jain(later), "together": sum(later) / alone_rate,
-            "resent": first.resent_in(begin_s, end_s),
+            **first.again_in(begin_s, end_s),
         }  # fmt: skip
         for congestion in congestion_controls():
             _, stream = hosts.run(seconds, [], congestion)
@@ -222,8 +229,14 @@ def bench_sharing(link: str, format_: str, size: int, *, seconds: float, **optio
             yield {
                 **about, "case": f"beside TCP ({congestion})", "elements_per_s": rate,
                 "shares": [rate / alone_rate, tcp / tcp_alone], "tcp_bytes_per_s": tcp,
-                "resent": job.resent_in(begin_s, end_s), "rtt_s": job.rtt_s,
+                "rtt_s": job.rtt_s, **job.again_in(begin_s, end_s),
             }  # fmt: skip
+
+
+def _both(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Their sums, by name."""
+    all_of = list(counts)
+    return {name: sum(each[name] for each in all_of) for name in all_of[0]}
 
 
 def _common(all_of: Sequence[Progress]) -> tuple[float, float]:

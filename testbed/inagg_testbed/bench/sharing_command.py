@@ -22,8 +22,8 @@ def sharing(link: str, format_: str, sizes: list[int], seconds: float, as_json: 
 
     Two hosts, with a link each to the switch; a job has a rank on each. `shares` are rates of the first and the second
     (job, or stream), to what each reaches alone; `jain` is Jain's index of fairness, 1 if both have the same;
-    `together` is the sum of both jobs' rates, to one job alone; `resent` counts datagrams that were sent again (where a
-    second job starts in the middle: of the first one, from then on).
+    `together` is the sum of both jobs' rates, to one job alone; `resent` counts datagrams that were sent again, and
+    `timeouts` how often a timer ran out (where a second job starts in the middle: of the first one, from then on).
     """
     from .sharing import bench_sharing
 
@@ -39,6 +39,7 @@ def sharing(link: str, format_: str, sizes: list[int], seconds: float, as_json: 
         ("jain", lambda r: f"{r['jain']:.3f}" if "jain" in r else ""),
         ("together", lambda r: f"{r['together']:.2f}" if "together" in r else ""),
         ("resent", lambda r: f"{r['resent']:,}"),
+        ("timeouts", lambda r: f"{r['timeouts']:,}"),
         ("rtt ms", lambda r: f"{r['rtt_s'] * 1e3:.2f}" if "rtt_s" in r else ""),
     ]
     show(lines(), columns, as_json, f"jobs of {format_} that share links of {link}")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from tests.host.torch.names import ALL_GATHER, ALL_TO_ALL, all_gather_single
 from tests.host.torch.ranks import LARGE, Counted, equal, world
 from tests.host.torch.world import World
 from torch.distributed import ReduceOp
@@ -32,7 +33,7 @@ def everything_else() -> tuple[dict[str, Any], int, dict[str, int]]:
         dist.all_gather(lists, mine)
         got["all_gather"] = torch.cat(lists).tolist()
         together = torch.zeros(2 * n)
-        dist.all_gather_single(together, mine)
+        all_gather_single(together, mine)
         got["all_gather_single"] = together.tolist()
         gathered = [torch.zeros(2) for _ in range(n)] if rank == 0 else None
         dist.gather(mine, gathered)
@@ -78,8 +79,8 @@ def test_everything_else_goes_to_the_inner_group_and_is_counted(two: World) -> N
     }
     assert carried == 0
     assert inner == {
-        "small": 1, "dtype-int64": 1, "op-max": 1, "broadcast": 1, "allgather": 1, "all_gather_single": 1, "gather": 1,
-        "scatter": 1, "reduce": 1, "reduce_scatter": 1, "all_to_all_single": 1, "alltoall": 1, "send": 1, "barrier": 1,
+        "small": 1, "dtype-int64": 1, "op-max": 1, "broadcast": 1, "allgather": 1, ALL_GATHER: 1, "gather": 1,
+        "scatter": 1, "reduce": 1, "reduce_scatter": 1, ALL_TO_ALL: 1, "alltoall": 1, "send": 1, "barrier": 1,
     }  # fmt: skip
 
 

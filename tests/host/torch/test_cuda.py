@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from tests.host.torch.names import reduce_scatter_single
 from tests.host.torch.ranks import LARGE, digest, equal
 from tests.host.torch.world import World
 from torch._C._distributed_c10d import PrefixStore
@@ -158,7 +159,7 @@ def sum_on_gpu() -> tuple[list[float], str]:
     future = dist.all_reduce(torch.full((LARGE,), 4.0, device=device), async_op=True).get_future()
     chained = future.then(lambda done: done.value()[0] + 1).wait()
     part = torch.zeros(LARGE, device=device)
-    dist.reduce_scatter_single(part, torch.ones(2 * LARGE, device=device))
+    reduce_scatter_single(part, torch.ones(2 * LARGE, device=device))
     after = torch.ones(LARGE)
     dist.all_reduce(after)
     results = [doubled, strided, chained, part, after]

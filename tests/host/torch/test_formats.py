@@ -7,6 +7,7 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
+from tests.host.torch.names import reduce_scatter_single
 from tests.host.torch.ranks import LARGE, digest, equal
 from tests.host.torch.world import World
 
@@ -66,7 +67,7 @@ def scattered(**options: str) -> tuple[float, float]:
     group = dist.new_group(backend="inagg", pg_options=Options(min_bytes=0, window=16, **options))
     wanted = noise(0).double() + noise(1).double()
     whole, part = noise(rank), torch.empty(4 * LARGE // n)
-    dist.reduce_scatter_single(part, whole, group=group)
+    reduce_scatter_single(part, whole, group=group)
     dist.all_reduce(whole, group=group)
     dist.destroy_process_group(group)
     mine = wanted[rank * part.numel() : (rank + 1) * part.numel()]

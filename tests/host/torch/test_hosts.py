@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
+from tests.host.torch.names import reduce_scatter_single
 from tests.host.torch.ranks import LARGE, digest, equal
 from tests.host.torch.world import World
 from torch import nn
@@ -51,7 +52,7 @@ def other_shapes() -> tuple[list[float], str]:
     transposed = torch.ones(30, 50).t()
     dist.all_reduce(transposed, group=group)
     whole, part = torch.cat([torch.full((100,), 2.0**r) for r in range(n)]), torch.zeros(100)
-    dist.reduce_scatter_single(part, whole, group=group)
+    reduce_scatter_single(part, whole, group=group)
     means = [torch.full((LARGE + i,), float(rank)) for i in range(10)]
     works = [dist.all_reduce(mean, op=dist.ReduceOp.AVG, group=group, async_op=True) for mean in means]
     for work in reversed(works):
@@ -76,7 +77,7 @@ def scattered(size: int) -> tuple[str, float, int]:
     assert isinstance(group, InaggGroup)
     values, part = noise(rank, n * size), torch.empty(size)
     wanted = torch.stack([noise(r, n * size).double() for r in range(n)]).sum(0)
-    dist.reduce_scatter_single(part, values, group=group)
+    reduce_scatter_single(part, values, group=group)
     elements = group.counters.elements
     parts = [torch.empty(size) for _ in range(n)]
     dist.all_gather(parts, part)

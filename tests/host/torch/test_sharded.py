@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
+from tests.host.torch.names import ALL_GATHER
 from tests.host.torch.ranks import Counted, digest, equal
 from tests.host.torch.world import World
 from torch import nn
@@ -49,7 +50,7 @@ def test_fsdp2_scatters_gradients_over_the_switch_and_gathers_parameters_exactly
     assert len(set(digests)) == 6
     assert all(losses[1] < losses[0] for _, losses, _, _ in results)
     assert carried >= 2 * 42, "the gradients of two parts of the model in each step"
-    assert inner["all_gather_single"] >= 2 * 42
+    assert inner[ALL_GATHER] >= 2 * 42
 
 
 def bytes_of_gradients(elements: int) -> tuple[int, int]:

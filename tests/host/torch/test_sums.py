@@ -8,6 +8,13 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from tests.host.torch.names import (
+    ALL_GATHER_COALESCED,
+    ALL_TO_ALL,
+    functional_all_gather,
+    functional_reduce_scatter,
+    reduce_scatter_single,
+)
 from tests.host.torch.ranks import LARGE, Counted, digest, equal, world
 from tests.host.torch.world import World
 from torch.distributed import ReduceOp
@@ -187,11 +194,11 @@ def scatter_sums(op_name: str) -> tuple[list[float], float, int, dict[str, int]]
     values = torch.cat([torch.full((LARGE,), 2.0**r) for r in range(n)])
     out, other = torch.zeros(LARGE), torch.zeros(100, 100)
     with Counted() as counted:
-        dist.reduce_scatter_single(out, values, op=getattr(ReduceOp, op_name))
-        work = dist.reduce_scatter_single(out, values, op=getattr(ReduceOp, op_name), async_op=True)
+        reduce_scatter_single(out, values, op=getattr(ReduceOp, op_name))
+        work = reduce_scatter_single(out, values, op=getattr(ReduceOp, op_name), async_op=True)
         assert work.get_future().wait()[0] is out
         with _coalescing_manager():
-            dist.reduce_scatter_single(other, values.view(100 * n, 100), op=getattr(ReduceOp, op_name))
+            reduce_scatter_single(other, values.view(100 * n, 100), op=getattr(ReduceOp, op_name))
     ends = [float(x) / 2**rank for x in (out[0], out[-1], other[0, 0], other[-1, -1])]
     return ends, float(values[-1]), counted.carried, counted.inner
 
@@ -206,8 +213,8 @@ def functional_collectives() -> tuple[list[list[float]], int, dict[str, int]]:
     with Counted() as counted:
         sums = functional.all_reduce(values, "sum", group)
         several = functional.all_reduce_coalesced([values, values[:10]], "avg", group)
-        part = functional.reduce_scatter_single(values, "avg", 0, group)
-        gathered = functional.all_gather_single(values[:10], 0, group)
+        part = functional_reduce_scatter(values, "avg", 0, group)
+        gathered = functional_all_gather(values[:10], 0, group)
         exchanged = functional.all_to_all_single(values, None, None, group)
         sent = functional.broadcast(values, 0, group)
         results = [sums, *several, part / 2 ** dist.get_rank(), gathered, exchanged / 2 ** dist.get_rank(), sent]
@@ -219,4 +226,4 @@ def test_functional_collectives(two: World) -> None:
     ends, carried, inner = equal(two.run(functional_collectives))
     assert ends == [[2, 4], [1, 2], [1, 1], [1, 1], [1, 1], [1, 1], [1, 2]]
     assert carried == 3
-    assert inner == {"small": 1, "all_gather_single_coalesced": 1, "all_to_all_single": 1, "broadcast": 1}
+    assert inner == {"small": 1, ALL_GATHER_COALESCED: 1, ALL_TO_ALL: 1, "broadcast": 1}
