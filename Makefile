@@ -49,8 +49,8 @@ test-launchers: ## the examples with Lightning, Accelerate, Ray and torchft, in 
 	@$(MAKE) --no-print-directory setup VENV=$(LAUNCHERS_VENV) EXTRAS=dev,lightning,accelerate,ray,torchft
 	$(LAUNCHERS_VENV)/bin/python -m pytest -m "lightning or accelerate or ray or torchft"
 
-test-torch: ## the tests of PyTorch with another one: make test-torch VERSION=2.6.0; in an environment of its own
-	@[ -n "$(VERSION)" ] || { echo "make: say which: make test-torch VERSION=2.6.0" >&2; exit 1; }
+test-torch: ## the tests of PyTorch with another one: make test-torch VERSION=2.15.0; in an environment of its own
+	@[ -n "$(VERSION)" ] || { echo "make: say which: make test-torch VERSION=2.15.0" >&2; exit 1; }
 	@echo "torch==$(VERSION)" > .constraints-torch-$(VERSION).txt  # alone: other releases need other dependencies
 	@$(MAKE) --no-print-directory setup VENV=$(TORCH_VENV) CONSTRAINTS=.constraints-torch-$(VERSION).txt
 	$(TORCH_VENV)/bin/python -m pytest tests/host/torch tests/host/compress $(PYTEST_ARGS)

@@ -17,7 +17,7 @@ def register() -> None:
     try:
         import torch.distributed as dist
 
-        if dist.is_available() and not hasattr(dist.Backend, BACKEND.upper()):  # torch 2.6 refuses a second time
+        if dist.is_available():
             dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
     except Exception as error:  # torch makes any error one of `import torch`, which must not fail for us
         logging.getLogger("inagg").warning('the backend "inagg" is not there: %s: %s', type(error).__name__, error)

@@ -71,8 +71,8 @@ def rto_s(job: Any, s: Any) -> float:
     rto_s = job.rto_first_s
     if s.samples != 0:
         # The variation of the shortest round trips says little, so RFC 8985 takes twice the round trip (section 7.2).
-        # Here it is three times, as long as it takes with nothing lost when jobs that begin put their windows, each a round trip
-        # of the link, into the queue before this one's; a process, too, may wait longer for its turn than it varies.
+        # Here it is three times: with nothing lost a result takes so long when a job that begins puts its window, which
+        # is a round trip of the link, into the queue before it. A process, too, may wait longer than four variations.
         rto_s = max(job.rto_min_s, s.srtt_s + max(GRANULARITY_S, 4 * s.rttvar_s), 3 * s.srtt_s)
     return float(min(rto_s * 2.0 ** min(s.backoff, BACKOFF_MOST), job.rto_max_s))
 

@@ -18,7 +18,7 @@ from torch._compile import _disable_dynamo
 from torch.distributed import ProcessGroup
 
 if TYPE_CHECKING:
-    from torch.distributed.distributed_c10d import GroupName  # torch 2.6 does not have it
+    from torch.distributed.distributed_c10d import GroupName  # torch 2.9 does not have it
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -30,5 +30,7 @@ def group_0_word(seed: int, slot: int, generation: int) -> Any:
         crc = CRC_TABLES[3, first & np.uint32(255)] ^ CRC_TABLES[2, second & np.uint32(255)]
         crc ^= CRC_TABLES[1, third & np.uint32(255)] ^ CRC_TABLES[0, last & np.uint32(255)]
     # The group, two bytes of 0.
-    crc = CRC_TABLES[1, crc & np.uint32(255)] ^ CRC_TABLES[0, crc >> np.uint32(8) & np.uint32(255)] ^ crc >> np.uint32(16)
+    crc = (
+        CRC_TABLES[1, crc & np.uint32(255)] ^ CRC_TABLES[0, crc >> np.uint32(8) & np.uint32(255)] ^ crc >> np.uint32(16)
+    )
     return np.int64(crc ^ np.uint32(0xFFFFFFFF))

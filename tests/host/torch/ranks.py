@@ -30,14 +30,19 @@ def digest(*tensors: torch.Tensor) -> str:
 
 
 class Counted:
-    """What a block added to the counters of the default group."""
+    """What a block added to the counters of a group, or of the default one."""
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        group = group or world()
+        assert isinstance(group, InaggGroup)
+        self._group = group
 
     def __enter__(self) -> Counted:
-        self._before = world().counters
+        self._before = self._group.counters
         return self
 
     def __exit__(self, *exception: object) -> None:
-        after = world().counters
+        after = self._group.counters
         self.carried = after.operations - self._before.operations
         inner = {reason: count - self._before.inner.get(reason, 0) for reason, count in after.inner.items()}
         self.inner = {reason: count for reason, count in inner.items() if count}

@@ -27,7 +27,6 @@ BROKEN = """
 import torch.distributed as dist
 def fails(*arguments, **options): raise RuntimeError("not this one")
 dist.Backend.register_backend = fails
-del dist.Backend.INAGG  # as if torch had not called us yet
 from inagg_host.autoload import register
 register()
 print("goes on")
@@ -52,7 +51,7 @@ def test_to_import_torch_loads_nothing_of_ours_that_takes_time() -> None:
 
 def test_a_script_that_imports_nothing_of_ours_has_the_backend() -> None:
     done = python(A_GROUP, INAGG_SWITCH="127.0.0.1:1")
-    assert done.stdout.split() == ["inagg", "InaggGroup", "1.0"], done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["inagg", "InaggGroup", "1.0"], done.stderr
 
 
 def test_to_register_twice_says_nothing() -> None:

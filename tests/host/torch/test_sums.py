@@ -8,13 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from tests.host.torch.names import (
-    ALL_GATHER_COALESCED,
-    ALL_TO_ALL,
-    functional_all_gather,
-    functional_reduce_scatter,
-    reduce_scatter_single,
-)
+from tests.host.torch.names import IS_OLD, new_gloo_only, reduce_scatter_single
 from tests.host.torch.ranks import LARGE, Counted, digest, equal, world
 from tests.host.torch.world import World
 from torch.distributed import ReduceOp
@@ -34,6 +28,8 @@ def sum_of_powers(op_name: str, dtype: torch.dtype) -> tuple[list[float], int, d
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(("op", "expected"), [("SUM", [2.0, -4.0, 0.0, 1.0]), ("AVG", [1.0, -2.0, 0.0, 0.5])])
 def test_sums_and_means_go_to_the_switch(two: World, op: str, expected: list[float], dtype: torch.dtype) -> None:
+    if IS_OLD and op == "AVG" and dtype is torch.float64:
+        pytest.skip("Gloo has no means before torch 2.13")
     where = (0, {"exact-float64": 1}) if dtype is torch.float64 else (1, {})
     assert equal(two.run(sum_of_powers, op, dtype)) == (expected, *where)
 
@@ -213,8 +209,8 @@ def functional_collectives() -> tuple[list[list[float]], int, dict[str, int]]:
     with Counted() as counted:
         sums = functional.all_reduce(values, "sum", group)
         several = functional.all_reduce_coalesced([values, values[:10]], "avg", group)
-        part = functional_reduce_scatter(values, "avg", 0, group)
-        gathered = functional_all_gather(values[:10], 0, group)
+        part = functional.reduce_scatter_single(values, "avg", 0, group)
+        gathered = functional.all_gather_single(values[:10], 0, group)
         exchanged = functional.all_to_all_single(values, None, None, group)
         sent = functional.broadcast(values, 0, group)
         results = [sums, *several, part / 2 ** dist.get_rank(), gathered, exchanged / 2 ** dist.get_rank(), sent]
@@ -222,8 +218,9 @@ def functional_collectives() -> tuple[list[list[float]], int, dict[str, int]]:
     return ends, counted.carried, counted.inner
 
 
+@new_gloo_only
 def test_functional_collectives(two: World) -> None:
     ends, carried, inner = equal(two.run(functional_collectives))
     assert ends == [[2, 4], [1, 2], [1, 1], [1, 1], [1, 1], [1, 1], [1, 2]]
     assert carried == 3
-    assert inner == {"small": 1, ALL_GATHER_COALESCED: 1, ALL_TO_ALL: 1, "broadcast": 1}
+    assert inner == {"small": 1, "all_gather_single_coalesced": 1, "all_to_all_single": 1, "broadcast": 1}

@@ -24,6 +24,13 @@ from .table import FLOATS, Column, State
 TILE = 512
 """Bytes (of four-byte codes, lanes) that one program writes: 1448 lanes are three of them, with few to spare."""
 
+UNFUSED = {"enable_fp_fusion": False}
+"""Option of a launch: no multiplication and addition become one, with one rounding; Triton's default differs between
+its releases."""
+
+LARGEST_TILE = 1024
+"""Lanes that one program looks at in a step to find a block's largest."""
+
 NATURAL, LINEAR, FIXED = 0, 1, 2
 
 COLUMNS = tl.constexpr(len(Column))
@@ -40,24 +47,28 @@ ABOVE_ONE = tl.constexpr((1023 << 52) | (1 << 2))
 
 
 @triton.jit
-def _largest(bits, out, elements, first, lanes, SIZE: tl.constexpr):
+def _largest(bits, out, elements, first, lanes, TILE: tl.constexpr):
     block = tl.program_id(0)
-    lane = tl.arange(0, SIZE)
-    at = (first + block).to(tl.int64) * lanes + lane
-    x = tl.load(bits + at, mask=(lane < lanes) & (at < elements), other=0)
-    if x.dtype == tl.int64:
-        tl.store(out + block, tl.max(x & 0x7FFFFFFFFFFFFFFF, axis=0))
-    else:
-        mask = 0x7FFF if x.dtype == tl.int16 else 0x7FFFFFFF
-        largest = tl.max(x.to(tl.int32) & mask, axis=0)
-        tl.store(out + block, largest.to(x.dtype))
+    begin = (first + block).to(tl.int64) * lanes
+    # As floats' magnitudes are ordered as their bits. Registers for a whole block of 13,072 lanes would be spilled.
+    largest = tl.zeros([TILE], bits.dtype.element_ty)
+    for start in range(0, lanes, TILE):
+        lane = start + tl.arange(0, TILE)
+        x = tl.load(bits + begin + lane, mask=(lane < lanes) & (begin + lane < elements), other=0)
+        if x.dtype == tl.int64:
+            x &= 0x7FFFFFFFFFFFFFFF
+        else:
+            mask = 0x7FFF if x.dtype == tl.int16 else 0x7FFFFFFF
+            x = (x & mask).to(x.dtype)
+        largest = tl.maximum(largest, x)
+    tl.store(out + block, tl.max(largest, axis=0))
 
 
 def largest(values: Tensor, lanes: int, first: int, count: int) -> Tensor:
     """As `ops.largest`."""
     bits = values.view(FLOATS[values.element_size()])
     out = torch.empty(count, dtype=bits.dtype, device=values.device)
-    _largest[(count,)](bits, out, values.numel(), first, lanes, SIZE=triton.next_power_of_2(lanes))
+    _largest[(count,)](bits, out, values.numel(), first, lanes, TILE=LARGEST_TILE, **UNFUSED)
     return out.view(values.dtype)
 
 
@@ -213,7 +224,7 @@ def encode(job: Job, values: Tensor, first: int, table: Tensor) -> tuple[Tensor,
     _encode[(count, triton.cdiv(units, TILE))](
         values.view(FLOATS[values.element_size()]), table, out, flags, values.numel(), first, job.lanes, units,
         TOP=job.for_encode.top, FRACTION_BITS=job.for_encode.fraction_bits, FAMILY=family, BITS=LANE_BITS[up],
-        HALF=values.dtype is torch.float16, TILE=TILE,
+        HALF=values.dtype is torch.float16, TILE=TILE, **UNFUSED,
     )  # fmt: skip
     return payloads, flags.to(torch.uint8)
 
@@ -231,6 +242,18 @@ def _narrow(bits, HALF: tl.constexpr, SIZE: tl.constexpr):
     else:  # never of NaN
         narrow = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(tl.uint16).to(tl.int16, bitcast=True)
     return narrow
+
+
+@triton.jit
+def _swapped(word):
+    """The two low bytes of an int32, in the other order; no others."""
+    return ((word >> 8) & 0xFF) | ((word & 0xFF) << 8)
+
+
+@triton.jit
+def _signed(word):
+    """An int32 of 16 bits, as two's complement."""
+    return (word ^ 0x8000) - 0x8000
 
 
 @triton.jit
@@ -258,13 +281,11 @@ def _decode(
             if not NATURAL_CODE:
                 code = ((code & 0xFF) ^ 0x80) - 0x80
         elif BITS == 16:
-            w = raw.to(tl.int32) & 0xFFFF
-            w = (w >> 8) | ((w & 0xFF) << 8)
-            code = (w ^ 0x8000) - 0x8000
+            code = _signed(_swapped(raw.to(tl.int32)))
         else:
-            w = raw.to(tl.uint32, bitcast=True)
-            w = (w >> 24) | ((w >> 8) & 0xFF00) | ((w << 8) & 0xFF0000) | (w << 24)
-            code = w.to(tl.int32, bitcast=True)
+            # As two halves: for sm_100 Triton 3.9 cannot select the instruction that LLVM makes of all four bytes.
+            first_half, second_half = _swapped(raw), _swapped(raw >> 16)
+            code = (_signed(first_half).to(tl.int64) << 16) + second_half
     if NATURAL_CODE:
         SIGN: tl.constexpr = 1 << (BITS - 1)
         code &= 0xFF
@@ -330,6 +351,6 @@ def decode(job: Job, payloads: Tensor, table: Tensor, values: Tensor, first: int
         source, table, values.view(FLOATS[size]), invalid, values.numel(), first, job.lanes, source.shape[1], divisor,
         NAN_BITS=NAN_BITS[values.dtype], TOP=job.for_decode.top,
         NATURAL_CODE=encoding in (Encoding.NAT8, Encoding.NAT4), BITS=each, SIZE=size,
-        HALF=values.dtype is torch.float16, MEAN=divisor != 1, TILE=TILE,
+        HALF=values.dtype is torch.float16, MEAN=divisor != 1, TILE=TILE, **UNFUSED,
     )  # fmt: skip
     return invalid.to(torch.int64)

@@ -1,0 +1,171 @@
+"""The Triton kernels, compiled for GPUs: that needs Triton, which comes with the CUDA builds of torch, and no GPU.
+
+What is compiled is what a launch would be: the arguments are those that `encode`, `decode` and `largest` give. The
+totals at the end of a run say how many registers a thread takes, and how much of them is spilled.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.host.codec.reference import CONTRIBUTIONS, make_job
+
+from inagg_host.codec import Job
+from inagg_host.torch.gpu.table import Column
+from inagg_wire.layout import HEADER_BYTES
+from inagg_wire.scale import FloatType
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None,
+    reason="triton is not installed: it comes with the CUDA builds of torch; or run: pip install triton",
+)
+
+LANES = 1440
+ARCHITECTURES = (90, 100)
+"""Compute capabilities, times ten: H100 and H200, and B200."""
+REGISTERS_MOST = 128
+"""A thread of four warps may have 255; with 128, four such programs run on a multiprocessor (65,536 registers)."""
+TYPES = {
+    FloatType.FLOAT16: torch.float16,
+    FloatType.BFLOAT16: torch.bfloat16,
+    FloatType.FLOAT32: torch.float32,
+    FloatType.FLOAT64: torch.float64,
+}
+POINTERS = {
+    torch.uint8: "*u8", torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64",
+}  # fmt: skip
+
+every_format = pytest.mark.parametrize("name", CONTRIBUTIONS)
+every_type = pytest.mark.parametrize("float_type", list(FloatType), ids=lambda t: t.name.lower())
+everywhere = pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: f"sm_{a}")
+
+
+class Launch:
+    """Stands in for a kernel: keeps what it was to be launched with."""
+
+    def __init__(self) -> None:
+        self.arguments: tuple[Any, ...] = ()
+        self.constants: dict[str, Any] = {}
+
+    def __getitem__(self, grid: object) -> Callable[..., None]:
+        def launch(*arguments: Any, **constants: Any) -> None:
+            self.arguments, self.constants = arguments, constants
+
+        return launch
+
+
+@contextmanager
+def launched(kernels: Any, name: str) -> Iterator[Launch]:
+    kernel, launch = getattr(kernels, name), Launch()
+    setattr(kernels, name, launch)
+    try:
+        yield launch
+    finally:
+        setattr(kernels, name, kernel)
+
+
+def compiled(kernel: Any, launch: Launch, architecture: int) -> tuple[int, int]:
+    """Registers of a thread and bytes that it spills, as the machine code says."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = [parameter.name for parameter in kernel.params]
+    values = dict(zip(names, launch.arguments, strict=False)) | launch.constants
+    signature, constants = {}, {}
+    for at, name in enumerate(names):
+        if name in launch.constants:
+            signature[name], constants[(at,)] = "constexpr", values[name]
+        else:
+            signature[name] = POINTERS[values[name].dtype] if isinstance(values[name], torch.Tensor) else "i32"
+    options = {name: value for name, value in launch.constants.items() if name not in names}
+    source = ASTSource(kernel, signature, constants)
+    return _resources(triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options).asm["cubin"])
+
+
+def _resources(binary: bytes) -> tuple[int, int]:
+    """What cuobjdump, which is part of Triton, tells of machine code."""
+    import tempfile
+
+    import triton.backends.nvidia
+
+    tool = Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        said = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", said)
+    assert found is not None, said
+    return int(found[1]), int(found[2])
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Any:
+    return importlib.import_module("inagg_host.torch.gpu.triton_kernels")
+
+
+def check(
+    kernels: Any, name: str, call: Callable[[], object], architecture: int, note: Callable[[str, object], None]
+) -> None:
+    with launched(kernels, name) as launch:
+        call()
+    registers, spilled = compiled(getattr(kernels, name), launch, architecture)
+    note("registers", registers)
+    assert spilled == 0
+    assert registers <= REGISTERS_MOST
+
+
+def table_of(blocks: int) -> torch.Tensor:
+    return torch.zeros(blocks, len(Column), dtype=torch.int32)
+
+
+def job_of(name: str, float_type: FloatType) -> Job:
+    return make_job(name, float_type, 4, lanes=LANES)
+
+
+@everywhere
+@every_type
+@every_format
+def test_encoders(
+    kernels: Any, name: str, float_type: FloatType, architecture: int, record_property: Callable[[str, object], None]
+) -> None:
+    job, values = job_of(name, float_type), torch.zeros(2 * LANES, dtype=TYPES[float_type])
+    check(kernels, "_encode", lambda: kernels.encode(job, values, 0, table_of(2)), architecture, record_property)
+
+
+@everywhere
+@every_type
+@every_format
+@pytest.mark.parametrize("divisor", [1, 4], ids=["sum", "mean"])
+def test_decoders(
+    kernels: Any,
+    name: str,
+    float_type: FloatType,
+    divisor: int,
+    architecture: int,
+    record_property: Callable[[str, object], None],
+) -> None:
+    job, values = job_of(name, float_type), torch.zeros(2 * LANES, dtype=TYPES[float_type])
+    payloads = torch.zeros(2, job.result_bytes - HEADER_BYTES, dtype=torch.uint8)
+    check(
+        kernels, "_decode", lambda: kernels.decode(job, payloads, table_of(2), values, 0, divisor), architecture,
+        record_property,
+    )  # fmt: skip
+
+
+@everywhere
+@every_type
+@pytest.mark.parametrize("lanes", [LANES, 13_072])
+def test_the_largest_of_a_block(
+    kernels: Any, float_type: FloatType, lanes: int, architecture: int, record_property: Callable[[str, object], None]
+) -> None:
+    values = torch.zeros(2 * lanes, dtype=TYPES[float_type])
+    check(kernels, "_largest", lambda: kernels.largest(values, lanes, 0, 2), architecture, record_property)
