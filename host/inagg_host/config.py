@@ -50,6 +50,8 @@ class Config:
     """How long to try to reach a switch that went away."""
     heartbeat_limit_s: float | None = None  # INAGG_HEARTBEAT_LIMIT
     """Silence after which the switch gives a rank up; None: the switch's default."""
+    rejoin_limit_s: float | None = None  # INAGG_REJOIN_LIMIT
+    """How long the job waits for ranks that were lost to come back, before it ends; None: the switch's default."""
     host: str | None = None  # INAGG_HOST
     """Literal address to send datagrams from; None: that of the route to the switch."""
     ca: str | None = None  # INAGG_CA
@@ -124,6 +126,7 @@ VARIABLES = {
     "join_timeout_s": "INAGG_JOIN_TIMEOUT",
     "reconnect_s": "INAGG_RECONNECT",
     "heartbeat_limit_s": "INAGG_HEARTBEAT_LIMIT",
+    "rejoin_limit_s": "INAGG_REJOIN_LIMIT",
     "host": "INAGG_HOST",
     "ca": "INAGG_CA",
     "certificate": "INAGG_CERTIFICATE",

@@ -99,12 +99,8 @@ class Session:
         """The literal address from which datagrams to the switch go. Raises `SessionError` if there is no way."""
         if self._config.host:
             return self._config.host
-        host, port = _split(self._address)
         try:
-            family, kind, _, _, address = _resolve(host, port)
-            with socket.socket(family, kind) as probe:
-                probe.connect(address)
-                return str(probe.getsockname()[0])
+            return host_towards(self._address)
         except OSError as error:
             raise SessionError(
                 f"no way to the switch at {self._address}: {error}", grpc.StatusCode.UNAVAILABLE
@@ -117,7 +113,7 @@ class Session:
         c = self._config
         spec = pb.JobSpec(
             name=c.job, workers=c.workers, format=c.format, lanes=self._lanes, window=self._window, seed=c.seed,
-            heartbeat_limit_s=c.heartbeat_limit_s,
+            heartbeat_limit_s=c.heartbeat_limit_s, rejoin_limit_s=c.rejoin_limit_s,
         )  # fmt: skip
         request = pb.JoinRequest(
             spec=spec, rank=c.rank, member=self._member, resume=resume,
@@ -337,6 +333,14 @@ def _channel(config: Config, address: str) -> grpc.Channel:
 
     credentials = grpc.ssl_channel_credentials(read(config.ca), read(config.key), read(config.certificate))
     return grpc.secure_channel(address, credentials, options)
+
+
+def host_towards(switch: str) -> str:
+    """The literal address from which datagrams to ``switch``, host:port, go. Raises OSError if there is no way."""
+    family, kind, _, _, address = _resolve(*_split(switch))
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])
 
 
 def _split(switch: str) -> tuple[str, int]:

@@ -37,21 +37,8 @@ class InaggGroup(ForwardingGroup):
         options: dict[str, Any] | None = None, join: bool = True,
     ) -> None:  # fmt: skip
         """``join`` now, or when the first tensor needs the switch. Raises `ConfigError` or `AllReduceError`."""
-        store = meet(PrefixStore("inagg/", store), rank, workers, timeout)
-        inner = make_inner(store, rank, workers, timeout)
-
-        def make(form: str | None) -> GroupJob:
-            given = {**(options or {}), **({} if form is None else {"format": form})}
-            return GroupJob(given, rank, workers, timeout, label, partial(gather, inner), store, EXACT)
-
-        self.jobs = GroupJobs(make)
+        inner, self.jobs = come_together(store, rank, workers, timeout, label, options or {}, join)
         super().__init__(inner, self.jobs.inner, rank, workers)
-        if join and workers > 1:
-            try:
-                self.jobs.own.join()
-            except BaseException:
-                self.inner.shutdown()
-                raise
 
     # --- sums ---
 
@@ -164,6 +151,29 @@ class InaggGroup(ForwardingGroup):
         self.inner.abort()
 
 
+def come_together(
+    store: Store, rank: int, workers: int, timeout: timedelta, label: str, options: dict[str, Any], join: bool,
+    limit: timedelta | None = None,
+) -> tuple[dist.ProcessGroup, GroupJobs]:  # fmt: skip
+    """The inner group and the jobs of a group's ranks, who all call this within ``limit`` (None: ``timeout``, which is
+    that of operations). Raises as `InaggGroup`."""
+    store = meet(PrefixStore("inagg/", store), rank, workers, limit or timeout)
+    inner = make_inner(store, rank, workers, timeout)
+
+    def make(form: str | None) -> GroupJob:
+        given = {**options, **({} if form is None else {"format": form})}
+        return GroupJob(given, rank, workers, timeout, label, partial(gather, inner), store, EXACT)
+
+    try:
+        jobs = GroupJobs(make)
+        if join and workers > 1:
+            jobs.own.join()
+    except BaseException:
+        inner.shutdown()
+        raise
+    return inner, jobs
+
+
 def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The arguments of a reduction: tensors as named, then the `ReduceOp`, which may come inside of options."""
     values = list(args[: len(names)])
@@ -195,4 +205,8 @@ def create(given: Any, options: object) -> InaggGroup:
     if options is not None and not isinstance(options, Options):
         raise TypeError(f"pg_options is a {type(options).__name__}: give inagg_host.torch.Options")
     said = {} if options is None else options.options
+    if getattr(given, "enable_reconfigure", False):  # from torch 2.15 on
+        from .reconfigurable import ReconfigurableGroup
+
+        return ReconfigurableGroup(given.timeout, said)
     return InaggGroup(given.store, given.group_rank, given.group_size, given.timeout, label, said, join=asked_for)

@@ -14,6 +14,9 @@ from torch.distributed import ProcessGroup
 
 from inagg_host.core.reconcile import Bytes
 
+NUMBERS_GROUPS = not hasattr(dist, "_reconfigure")
+"""Before torch 2.15, which numbers them itself, and warns of whoever asks for it."""
+
 
 def make_inner(store: Store, rank: int, workers: int, timeout: timedelta, cuda: bool = True) -> ProcessGroup:
     """A group made from ``store``, in which no other may have used the same keys; all ranks call it at once.
@@ -23,14 +26,16 @@ def make_inner(store: Store, rank: int, workers: int, timeout: timedelta, cuda: 
     inner = ProcessGroup(store, rank, workers)
     inner._set_default_backend(ProcessGroup.BackendType.GLOO)
     gloo = dist.ProcessGroupGloo(PrefixStore("gloo/", store), rank, workers, timeout)
-    gloo._set_sequence_number_for_group()
+    if NUMBERS_GROUPS:
+        gloo._set_sequence_number_for_group()
     inner._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
     if cuda and torch.cuda.is_available():
         if dist.is_nccl_available():
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = timeout
             nccl = dist.ProcessGroupNCCL(PrefixStore("nccl/", store), rank, workers, options)
-            nccl._set_sequence_number_for_group()
+            if NUMBERS_GROUPS:
+                nccl._set_sequence_number_for_group()
             inner._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, nccl)
         else:
             inner._register_backend(torch.device("cuda"), ProcessGroup.BackendType.GLOO, gloo)

@@ -108,6 +108,18 @@ def test_a_rank_that_is_killed_is_named_on_every_other_rank(switch: SwitchProces
         assert time.monotonic() - killed_s < SOON_S
 
 
+def test_a_job_waits_for_a_killed_rank_no_longer_than_it_asked_for() -> None:
+    with (
+        start_switch("--rejoin-limit", "600") as switch,
+        Ranks([script(switch, "j", FOREVER, rejoin_limit_s=1.0)] * 2) as ranks,
+    ):
+        ranks.in_the_middle()
+        ranks.processes[1].kill()
+        killed_s = time.monotonic()
+        assert "did not come back within 1.0 s" in ranks.hear(0, "error")
+        assert time.monotonic() - killed_s < SOON_S
+
+
 def test_a_rank_that_never_comes_is_an_error_that_names_it(switch: SwitchProcess) -> None:
     with Ranks([script(switch, "j", workers=2, join_timeout_s=1.0)]) as ranks:
         assert "rank 1" in ranks.hear(0, "error")
