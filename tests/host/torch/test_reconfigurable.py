@@ -153,7 +153,7 @@ def after_a_timeout() -> tuple[bool, tuple[float, ...]]:
     """Rank 0 takes no part; the others hear of it, and all go on with new members."""
     group = new_group(SHORT)
     handles, failed = handles_of(group), False
-    reconfigure(group, 1, handles)
+    reconfigure(group, 1, handles, TIMEOUT)
     sums(group)
     if dist.get_rank():
         try:
@@ -161,7 +161,7 @@ def after_a_timeout() -> tuple[bool, tuple[float, ...]]:
         except RuntimeError:
             failed = True
     dist.barrier()
-    reconfigure(group, 2, handles)
+    reconfigure(group, 2, handles, TIMEOUT)
     result = sums(group)
     group.shutdown()
     return failed == (dist.get_rank() != 0), result[1:]
