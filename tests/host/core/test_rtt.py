@@ -51,6 +51,11 @@ def test_later_samples_are_smoothed_by_an_eighth_and_a_quarter() -> None:
     assert timeout_s(rtt) == pytest.approx(0.01059375 + 4 * 0.006)
 
 
+def test_the_timeout_is_no_less_than_three_round_trips() -> None:
+    """However little they vary."""
+    assert timeout_s(estimate(*[0.01] * 100)) == pytest.approx(0.03)
+
+
 def test_the_timeout_has_a_least() -> None:
     assert timeout_s(estimate(1e-6, 1e-6)) == RTO_MIN_S
 

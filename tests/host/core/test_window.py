@@ -207,7 +207,7 @@ def test_the_result_of_what_was_sent_again_ends_the_backing_off() -> None:
     for _ in range(5):
         cluster.now += 1.0
         cluster.send(0)
-    assert window["backoff"] == 5
+    assert window["backoff"] == window["timeouts"] == 5
     cluster.take(cluster.aggregate([first]))
     assert window["backoff"] == 0
 

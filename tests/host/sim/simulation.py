@@ -107,7 +107,7 @@ class Simulation:
         self._rank_at = {address: rank for rank, address in enumerate(self._addresses)}
         self.shape, self._sharers = shape, weather.sharers
         self.lease = world.lease
-        self.watch = Watch(world, scatters=shape == FLAT)
+        self.watch = Watch(world, scatters=shape == FLAT, flips=weather.flipped > 0)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
         self._restarts = deque(self.restarts)

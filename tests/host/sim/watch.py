@@ -41,8 +41,9 @@ class Track:
 class Watch:
     """Follows all ranks through all epochs. Its methods raise AssertionError."""
 
-    def __init__(self, world: World, scatters: bool) -> None:
-        """``scatters``: the switches can send a result to one rank alone."""
+    def __init__(self, world: World, scatters: bool, flips: bool) -> None:
+        """``scatters``: the switches can send a result to one rank alone. ``flips``: bits may flip unnoticed."""
+        self._flips = flips
         self._world, self._lease = world, world.lease
         self._tracks: dict[int, Track] = {}
         self._op = {
@@ -145,6 +146,7 @@ class Watch:
             assert op is self._op[number]
             alone = self._owner.get(number, rank + 1) != rank + 1
             if (kind is Kind.ACK) is not alone:
+                assert self._flips, f"{number} came to another than its owner"
                 continue  # a bit of the owner has flipped on the way to the switch, and back on the way from it
             down = b"" if alone else self._world.expected.down[number]
             assert raw[at + HEADER_BYTES : at + size] == down, f"{number} is not the sum"

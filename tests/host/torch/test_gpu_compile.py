@@ -1,14 +1,16 @@
 """The Triton kernels, compiled for GPUs: that needs Triton, which comes with the CUDA builds of torch, and no GPU.
 
-What is compiled is what a launch would be: the arguments are those that `encode`, `decode` and `largest` give. The
-totals at the end of a run say how many registers a thread takes, and how much of them is spilled.
+What is compiled is what a launch would be: the arguments are those that `encode`, `decode` and `largest` give. With
+`--junitxml FILE` the file says how many registers a thread of each takes.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ from tests.host.codec.reference import CONTRIBUTIONS, make_job
 
 from inagg_host.codec import Job
 from inagg_host.torch.gpu.table import Column
+from inagg_host.torch.tensors import FLOAT_TYPES
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.scale import FloatType
 
@@ -33,12 +36,7 @@ ARCHITECTURES = (90, 100)
 """Compute capabilities, times ten: H100 and H200, and B200."""
 REGISTERS_MOST = 128
 """A thread of four warps may have 255; with 128, four such programs run on a multiprocessor (65,536 registers)."""
-TYPES = {
-    FloatType.FLOAT16: torch.float16,
-    FloatType.BFLOAT16: torch.bfloat16,
-    FloatType.FLOAT32: torch.float32,
-    FloatType.FLOAT64: torch.float64,
-}
+TYPES = {float_type: dtype for dtype, float_type in FLOAT_TYPES.items()}
 POINTERS = {
     torch.uint8: "*u8", torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64",
 }  # fmt: skip
@@ -73,7 +71,7 @@ def launched(kernels: Any, name: str) -> Iterator[Launch]:
 
 
 def compiled(kernel: Any, launch: Launch, architecture: int) -> tuple[int, int]:
-    """Registers of a thread and bytes that it spills, as the machine code says."""
+    """Registers of a thread and bytes of its stack, where spilled ones go, as the machine code says."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -93,8 +91,6 @@ def compiled(kernel: Any, launch: Launch, architecture: int) -> tuple[int, int]:
 
 def _resources(binary: bytes) -> tuple[int, int]:
     """What cuobjdump, which is part of Triton, tells of machine code."""
-    import tempfile
-
     import triton.backends.nvidia
 
     tool = Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
