@@ -1,6 +1,6 @@
 """Hosts of several GPUs: each sums inside first, and sends as many bytes as one GPU. Here two hosts of two, on the CPU.
 
-    INAGG_LOCAL_SIZE=2 inagg testbed --workers 4 -- python examples/many_gpus.py
+    inagg testbed --workers 2 --local-size 2 -- python examples/many_gpus.py
 
 On real hosts: InaggState(local_size="auto"), which is what torchrun started on each.
 """

@@ -32,12 +32,16 @@ class Uplink:
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a switch stands in a tree. ``world``: the workers of the job, wherever they are. ``from_switches``: its
-    children are switches, which send partial sums, a block in ``parts`` datagrams. ``uplink`` None: it is the root."""
+    children are switches, which send partial sums, a block in ``parts`` datagrams. ``uplink`` None: it is the root.
+    ``child_of``: by rank, the number of the child that it is or is behind, -1 if it is not below this switch; empty
+    where results are for all.
+    """
 
     world: int
     from_switches: bool = False
     parts: int = 1
     uplink: Uplink | None = None
+    child_of: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +93,12 @@ class Binding:
 
     @property
     def owners(self) -> int:
-        """The most that `inagg_wire.header.Header.owner` can be. 0 in trees: a root does not know who is where."""
-        alone = self.place is None or not (self.place.from_switches or self.place.uplink)
-        return len(self.children) if self.scatters and alone else 0
+        """The most that `inagg_wire.header.Header.owner` can be."""
+        return self.world if self.scatters else 0
+
+    def child_of(self, owner: int) -> int:
+        """The child to which a result goes that has this `inagg_wire.header.Header.owner` of 1 or more; -1: none."""
+        return owner - 1 if self.place is None else self.place.child_of[owner - 1]
 
     def everyone_but(self, child: int) -> tuple[Address, ...]:
         """Where acknowledgements go of a result that goes to ``child``: with a group, to it, too."""

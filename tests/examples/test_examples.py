@@ -40,9 +40,8 @@ def ran(*command: str, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
-def trained(script: str, ranks: int = 2, **environment: str) -> None:
-    command = (*COMMAND, "testbed", "--workers", str(ranks), "--", sys.executable, str(EXAMPLES / script))
-    check(ran(*command, **environment), ranks)
+def trained(script: str, *options: str, ranks: int = 2) -> None:
+    check(ran(*COMMAND, "testbed", "--workers", "2", *options, "--", sys.executable, str(EXAMPLES / script)), ranks)
 
 
 def check(output: str, ranks: int) -> None:
@@ -69,7 +68,7 @@ def test_an_example_of_pytorch_alone(script: str) -> None:
 
 
 def test_hosts_of_two_ranks() -> None:
-    trained("many_gpus.py", ranks=4, INAGG_LOCAL_SIZE="2")
+    trained("many_gpus.py", "--local-size", "2", ranks=4)
 
 
 @pytest.mark.lightning

@@ -46,6 +46,20 @@ def test_ranks_find_what_torchrun_sets_and_where_the_switch_is(topology: Topolog
         assert environment["GLOO_SOCKET_IFNAME"] == "lo"
 
 
+def test_hosts_of_several_ranks_find_what_torchrun_sets_on_each(topology: Topology) -> None:
+    said: Said = []
+    source = "import json, os; print(json.dumps(dict(os.environ)))"
+    ends = run_script(topology, python(source), {}, lambda *line: said.append(line), local_size=2)
+    assert len(ends) == 6
+    environments = [json.loads(line) for _, _, line in sorted(said)]
+    places = [[e[name] for name in ("RANK", "GROUP_RANK", "LOCAL_RANK")] for e in environments]
+    assert places == [[str(rank), str(rank // 2), str(rank % 2)] for rank in range(6)]
+    for environment in environments:
+        sizes = [environment[name] for name in ("WORLD_SIZE", "GROUP_WORLD_SIZE", "LOCAL_WORLD_SIZE")]
+        assert sizes == ["6", "3", "2"]
+        assert environment["INAGG_LOCAL_SIZE"] == "2"
+
+
 def test_lines_are_passed_on_with_their_rank_and_stream_also_without_an_end(topology: Topology) -> None:
     said: Said = []
     source = "import os, sys; print('a\\nb'); sys.stderr.write('c' + os.environ['RANK'])"

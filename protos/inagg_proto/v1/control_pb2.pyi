@@ -1770,6 +1770,7 @@ class AttachedSwitch(_message.Message):
     LANES_FIELD_NUMBER: _builtins.int
     DATAGRAM_BYTES_FIELD_NUMBER: _builtins.int
     RECEIVE_BYTES_FIELD_NUMBER: _builtins.int
+    SCATTERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name, unique in the tree: as that of a job."""
     lanes: _builtins.int
@@ -1778,6 +1779,8 @@ class AttachedSwitch(_message.Message):
     """The most bytes of UDP payload of a datagram."""
     receive_bytes: _builtins.int
     """What a data plane's socket holds, as its kernel counts; absent: nobody knows."""
+    scatters: _builtins.bool
+    """Whether a result can go to one worker alone."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataPlane]:
         """Its data planes, in order."""
@@ -1795,10 +1798,11 @@ class AttachedSwitch(_message.Message):
         lanes: _builtins.int = ...,
         datagram_bytes: _builtins.int = ...,
         receive_bytes: _builtins.int | None = ...,
+        scatters: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "receive_bytes", b"receive_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "datagram_bytes", b"datagram_bytes", "formats", b"formats", "lanes", b"lanes", "name", b"name", "receive_bytes", b"receive_bytes", "shards", b"shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "datagram_bytes", b"datagram_bytes", "formats", b"formats", "lanes", b"lanes", "name", b"name", "receive_bytes", b"receive_bytes", "scatters", b"scatters", "shards", b"shards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__receive_bytes: _TypeAlias = _typing.Literal["receive_bytes"]  # noqa: Y015
     _WhichOneofArgType__receive_bytes: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes"]  # noqa: Y015
@@ -1943,6 +1947,8 @@ class Binding(_message.Message):
     FROM_SWITCHES_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     UPLINK_FIELD_NUMBER: _builtins.int
+    SCATTERS_FIELD_NUMBER: _builtins.int
+    CHILD_OF_FIELD_NUMBER: _builtins.int
     job: _builtins.int
     """Number of the job."""
     token: _builtins.int
@@ -1965,6 +1971,8 @@ class Binding(_message.Message):
     """Whether the children are switches."""
     parts: _builtins.int
     """Datagrams in which a block comes from each child."""
+    scatters: _builtins.bool
+    """Whether contributions may say that their result goes to one rank alone."""
     @_builtins.property
     def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___Address]:
         """By rank, or those of the switches below."""
@@ -1976,6 +1984,10 @@ class Binding(_message.Message):
     @_builtins.property
     def uplink(self) -> Global___Uplink:
         """Absent at the root."""
+
+    @_builtins.property
+    def child_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """If so: by rank, the number of the child that it is or is behind; -1: it is not below this switch."""
 
     def __init__(
         self,
@@ -1994,10 +2006,12 @@ class Binding(_message.Message):
         from_switches: _builtins.bool = ...,
         parts: _builtins.int = ...,
         uplink: Global___Uplink | None = ...,
+        scatters: _builtins.bool = ...,
+        child_of: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "_uplink", b"_uplink", "group", b"group", "uplink", b"uplink"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "_uplink", b"_uplink", "base", b"base", "children", b"children", "format", b"format", "from_switches", b"from_switches", "group", b"group", "job", b"job", "lanes", b"lanes", "parts", b"parts", "resume_block", b"resume_block", "seed", b"seed", "slots", b"slots", "token", b"token", "uplink", b"uplink", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "_uplink", b"_uplink", "base", b"base", "child_of", b"child_of", "children", b"children", "format", b"format", "from_switches", b"from_switches", "group", b"group", "job", b"job", "lanes", b"lanes", "parts", b"parts", "resume_block", b"resume_block", "scatters", b"scatters", "seed", b"seed", "slots", b"slots", "token", b"token", "uplink", b"uplink", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
     _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015

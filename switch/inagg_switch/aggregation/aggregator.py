@@ -96,6 +96,7 @@ class Aggregator:
         lease, bound, up = binding.lease, self._jobs.table[row], binding.uplink
         bound["token"], bound["seed"], bound["full"] = binding.token, binding.seed, binding.full
         bound["children"], bound["owners"] = len(binding.children), binding.owners
+        self._jobs.child_of[row, : binding.owners] = [binding.child_of(1 + i) for i in range(binding.owners)]
         bound["base"], bound["mask"], bound["part_bits"] = lease.base, lease.slots - 1, log2(binding.parts)
         bound["up_base"], bound["up_mask"] = (up.base, lease.slots * up.parts - 1) if up is not None else (0, 0)
         bound["up_bits"], bound["up_full"] = (log2(up.parts), (1 << up.parts) - 1) if up is not None else (0, 0)
@@ -116,7 +117,8 @@ class Aggregator:
         leased = slice(lease.base, lease.base + lease.slots)
         self._slots.tag[leased] = lease.generation(binding.first_place)
         self._slots.tag[lease.base : lease.slot(binding.first_place)] += 1
-        self._slots.seen[leased] = self._slots.here[leased] = self._slots.asked[leased] = 0
+        self._slots.seen[leased] = self._slots.here[leased] = 0
+        self._slots.bare[leased] = self._slots.asked[leased] = 0
         self._slots.row[leased] = -1
         self._slots.free[leased] = np.arange(lease.base, lease.base + lease.slots)
         bound["free"] = lease.slots
@@ -145,6 +147,10 @@ class Aggregator:
         parts = binding.parts * (binding.uplink.parts if binding.uplink is not None else 1)
         if parts > PARTS_MAX or any(binding.format.lanes_for(op, binding.lanes) % (LANE_MULTIPLE * parts) for op in Op):
             raise DriverError(f"blocks of {binding.lanes} lanes cannot be cut into {parts} parts")
+        if binding.scatters and binding.place is not None:
+            below, least = binding.place.child_of, 0 if binding.uplink is None else -1
+            if len(below) != binding.world or not least <= min(below) <= max(below) < len(binding.children):
+                raise DriverError("the binding does not say which child has each rank, for results for one alone")
         sources = [*binding.children] + ([binding.uplink.parent] if binding.uplink is not None else [])
         if len(set(sources)) != len(sources):
             raise DriverError("two peers of a job have the same address; each needs a socket of its own")

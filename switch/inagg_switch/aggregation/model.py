@@ -37,6 +37,8 @@ class Slot:
     acc: Integers | None = None
     here: dict[int, bytes] = field(default_factory=dict)
     """With a parent: the payload of each part of the result that it has sent."""
+    bare: int = 0
+    """With a parent: bitmap of the parts that it has acknowledged, as their result goes to a rank elsewhere."""
     asked: int = 0
     """With a parent: bitmap of the children who have repeated their contribution since the sum went up last."""
 
@@ -82,7 +84,8 @@ class Model:
             return self._drop(error.reason)
         h = datagram.header
         binding = self.bindings.get(h.job)
-        if binding is not None and h.kind is Kind.RESULT and binding.uplink and source == binding.uplink.parent:
+        from_parent = binding is not None and binding.uplink is not None and source == binding.uplink.parent
+        if from_parent and h.kind in (Kind.RESULT, Kind.ACK):
             return self._take_result(binding, binding.uplink, datagram)
         child, refusal = self._admit(binding, h, source)
         if refusal is not None or binding is None:
@@ -115,18 +118,19 @@ class Model:
         if h.generation > slot.tag:  # lazy reset between generations
             if h.generation != slot.tag + 1 or not self._is_done(binding, slot):
                 return self._drop(Reason.OUTSIDE_WINDOW, h, source)
-            slot.tag, slot.seen, slot.here, slot.asked = h.generation, 0, {}, 0
+            slot.tag, slot.seen, slot.here, slot.bare, slot.asked = h.generation, 0, {}, 0, 0
         before, bit = slot.seen, 1 << child
         if before and h.op is not slot.op:
             return self._drop(Reason.WRONG_OP, h, source)
         if before & bit:
-            if self._is_done(binding, slot):
+            its_own = h.owner == 0 or binding.child_of(h.owner) == child
+            if self._is_done(binding, slot) and not (its_own and slot.bare):
                 counts.resends[child] += 1
-                answer = self._result if h.owner in (0, child + 1) else self._ack
+                answer = self._result if its_own else self._ack
                 return self._send(answer(binding, h.slot, h.owner), (source,))
             counts.duplicates[child] += 1
             self._drop(Reason.DUPLICATE)
-            return self._send_up_again(binding, h.slot, bit) if before == binding.full else []
+            return self._send_up_again(binding, h, bit) if before == binding.full else []
         codes = unpack(h.format, datagram.payload)
         contribution, invalid = integers(h.format, codes, binding.levels(h.op))
         slot.acc = contribution if slot.acc is None or not before else combine(h.op, slot.acc, contribution)
@@ -136,24 +140,32 @@ class Model:
         if slot.seen != binding.full:
             return []
         if binding.uplink is not None:
-            return self._send_up(binding, binding.uplink, h.slot, again=False)
+            return self._send_up(binding, binding.uplink, h, again=False)
         counts.results += 1
-        result = self._result(binding, h.slot, h.owner)
-        if not h.owner:
-            return self._send(result, binding.everyone)
-        owner = h.owner - 1
-        others = binding.everyone_but(owner)
-        acks = self._send(self._ack(binding, h.slot, h.owner), others) if others else []
-        return self._send(result, (binding.children[owner],)) + acks
+        return self._send_down(binding, h.slot, h.owner)
+
+    def _send_down(self, binding: Binding, number: int, owner: int) -> list[Output]:
+        """The result of a slot that is done, to all children; or to that with the ``owner`` alone, if there is one,
+        and acknowledgements to the others, or to all, if the result has gone elsewhere."""
+        if not owner and not self.slots[number].bare:
+            return self._send(self._result(binding, number), binding.everyone)
+        ack = self._ack(binding, number, owner)
+        if self.slots[number].bare:
+            return self._send(ack, binding.everyone)
+        child = binding.child_of(owner)
+        others = binding.everyone_but(child)
+        result = self._send(self._result(binding, number, owner), (binding.children[child],))
+        return result + (self._send(ack, others) if others else [])
 
     def _is_done(self, binding: Binding, slot: Slot) -> bool:
-        """Whether all children can have the result."""
+        """Whether all children can have the result, or its acknowledgement."""
         return slot.seen == binding.full and (binding.uplink is None or len(slot.here) == binding.uplink.parts)
 
     # --- with a parent ---
 
-    def _send_up(self, binding: Binding, up: Uplink, number: int, *, again: bool) -> list[Output]:
-        """The parts of a complete sum that have no answer yet."""
+    def _send_up(self, binding: Binding, up: Uplink, h: wire.Header, *, again: bool) -> list[Output]:
+        """The parts of a complete sum whose result is not here, for the owner that contribution ``h`` has."""
+        number = h.slot
         slot, counts = self.slots[number], self.counters.jobs[binding.job]
         assert slot.acc is not None  # complete, so someone has contributed
         encoding, lanes = binding.format.partial(slot.op, binding.world), binding.lanes_up(slot.op)
@@ -163,12 +175,20 @@ class Model:
         here = above * up.parts
         outputs: list[Output] = []
         for part in range(up.parts):
-            if part in slot.here:
+            if part in slot.here and not slot.bare >> part & 1:
                 continue
             counts.partials += not again
             counts.partials_again += again
             head = wire.Header(
-                Kind.CONTRIBUTION, slot.op, encoding, lanes, binding.job, binding.token, first + part, slot.tag
+                Kind.CONTRIBUTION,
+                slot.op,
+                encoding,
+                lanes,
+                binding.job,
+                binding.token,
+                first + part,
+                slot.tag,
+                owner=h.owner,
             )
             sums, words = slot.acc[part * lanes :][:lanes], noise[(here + part) * lanes :][:lanes]
             codes = partial_codes(slot.op, binding.format, binding.world, sums, words)
@@ -176,29 +196,32 @@ class Model:
             outputs += self._send(data, (up.parent,))
         return outputs
 
-    def _send_up_again(self, binding: Binding, number: int, bit: int) -> list[Output]:
-        """A child has repeated its contribution before the result came. A switch has no timers, those of the workers
-        drive it: the sum goes up again for the first child that asks since it went up last, and for one that asks
-        twice, so once in a round of time-outs, however many children there are."""
-        slot = self.slots[number]
+    def _send_up_again(self, binding: Binding, h: wire.Header, bit: int) -> list[Output]:
+        """A child has repeated its contribution before the result came, or it wants one that has gone elsewhere. A
+        switch has no timers, those of the workers drive it: the sum goes up again for the first child that asks since
+        it went up last, and for one that asks twice, so once in a round of time-outs, however many children there are.
+        """
+        slot = self.slots[h.slot]
         if binding.uplink is None:
             return []
         if slot.asked and not slot.asked & bit:
             slot.asked |= bit
             return []
         slot.asked = bit
-        return self._send_up(binding, binding.uplink, number, again=True)
+        return self._send_up(binding, binding.uplink, h, again=True)
 
     def _take_result(self, binding: Binding, up: Uplink, datagram: wire.Datagram) -> list[Output]:
-        """A part of a result comes from the parent. Nothing that is wrong with it is told to it."""
+        """A part of a result comes from the parent, or its acknowledgement, if its owner is elsewhere. Nothing that is
+        wrong with it is told to the parent."""
         h = datagram.header
+        bare = h.kind is Kind.ACK
         place = h.slot - up.base
         refusals: tuple[tuple[Reason, bool], ...] = (
             (Reason.WRONG_TOKEN, h.token != binding.token),
             (Reason.WRONG_FORMAT, h.format is not binding.result_encoding(h.op)),
-            (Reason.WRONG_LANES, h.lanes != binding.lanes_up(h.op)),
+            (Reason.WRONG_LANES, h.lanes != (0 if bare else binding.lanes_up(h.op))),
             (Reason.SLOT_OUTSIDE_LEASE, not 0 <= place < binding.lease.slots * up.parts),
-            (Reason.WRONG_OWNER, h.owner != 0),
+            (Reason.WRONG_OWNER, h.owner > binding.owners or bare != (h.owner != 0 and binding.child_of(h.owner) < 0)),
         )
         refusal = next((why for why, refused in refusals if refused), None)
         if refusal is not None:
@@ -210,21 +233,23 @@ class Model:
             (Reason.STALE, h.generation < slot.tag),
             (Reason.OUTSIDE_WINDOW, later),
             (Reason.WRONG_OP, h.op is not slot.op),
-            (Reason.DUPLICATE, part in slot.here),
+            (Reason.DUPLICATE, part in slot.here and (bare or not slot.bare >> part & 1)),
         )
         refusal = next((why for why, refused in refusals if refused), None)
         if refusal is not None:
             return self._drop(refusal)
+        before = self._is_done(binding, slot)
         slot.here[part] = datagram.payload
-        if not self._is_done(binding, slot):
+        slot.bare = slot.bare & ~(1 << part) | bare << part
+        if not self._is_done(binding, slot) or (before and slot.bare):
             return []
-        self.counters.jobs[binding.job].results += 1
-        return self._send(self._result(binding, number), binding.everyone)
+        self.counters.jobs[binding.job].results += not before
+        return self._send_down(binding, number, h.owner)
 
     def _result(self, binding: Binding, number: int, owner: int = 0) -> bytes:
-        """The result of a slot that is done, for its ``owner``, if it has one: what the parent has sent, or, at the
-        root, a pure function of its sum, seed, slot and generation. A block that comes in parts has the noise that it
-        has where it comes in one."""
+        """The result of a slot that is done and here, for its ``owner``, if it has one: what the parent has sent, or,
+        at the root, a pure function of its sum, seed, slot and generation. A block that comes in parts has the noise
+        that it has where it comes in one."""
         slot = self.slots[number]
         lanes, encoding = binding.lanes_for(slot.op), binding.result_encoding(slot.op)
         head = wire.Header(

@@ -48,9 +48,10 @@ RUN_DATAGRAMS = 64
 RUN_BYTES = UDP_PAYLOAD_BYTES_MAX
 """Bytes of one run."""
 
-ABSORBED, COMPLETE, RESEND, UP, UP_AGAIN = 0, -1, -2, -3, -4
+ABSORBED, COMPLETE, ELSEWHERE, RESEND, ACK_AGAIN, UP, UP_AGAIN = 0, -1, -2, -3, -4, -5, -6
 """What became of a datagram that is not dropped: it is in the sum, or its part of the result is here; with it, the
-result is there for all children; the child gets the result again; the sum goes up to the parent, or does so again."""
+result is there for all children, or for its owner; or has gone to an owner elsewhere, for all children to know; the
+child gets the result again, or its acknowledgement; the sum goes up to the parent, or does so again."""
 
 
 @inline
@@ -89,14 +90,16 @@ def contribute(d: Array, row: int, child: int, now: float, jobs: Any, slots: Any
         if generation != slots.tag[slot] + 1 or slots.seen[slot] != full or slots.here[slot] != up_full:
             return OUTSIDE_WINDOW
         slots.tag[slot] = generation
-        slots.seen[slot] = slots.here[slot] = slots.asked[slot] = 0
+        slots.seen[slot] = slots.here[slot] = slots.bare[slot] = slots.asked[slot] = 0
     before, bit = np.int64(slots.seen[slot]), 1 << child
     if before != 0 and op != slots.op[slot]:
         return WRONG_OP
     if before & bit:
-        if before == full and slots.here[slot] == up_full:
+        owner = u16(d, OWNER_AT)
+        its_own = owner == 0 or jobs.child_of[row, owner - 1] == child
+        if before == full and slots.here[slot] == up_full and not (its_own and slots.bare[slot] != 0):
             counts.jobs[row].resends[child] += 1
-            return RESEND
+            return RESEND if its_own else ACK_AGAIN
         counts.jobs[row].duplicates[child] += 1
         return UP_AGAIN if before == full and is_asked_for(slot, bit, slots) else DUPLICATE
     if before == 0:
@@ -124,6 +127,21 @@ def contribute(d: Array, row: int, child: int, now: float, jobs: Any, slots: Any
         return UP
     counts.jobs[row].results += 1
     return COMPLETE
+
+
+@inline
+def arrive(d: Array, row: int, jobs: Any, slots: Any, counts: Any) -> int:
+    """Take what the parent has sent, which fits the binding. A `Reason`, or what became of it."""
+    slot, up_full = slot_below(d, row, jobs), jobs.table[row].up_full
+    before = slots.here[slot]
+    why = take_result(d, row, jobs, slots)
+    if why != 0:
+        return why
+    bare = slots.bare[slot] != 0
+    if slots.here[slot] != up_full or (before == up_full and bare):
+        return ABSORBED
+    counts.jobs[row].results += int(before != up_full)
+    return ELSEWHERE if bare else COMPLETE
 
 
 @inline
@@ -176,10 +194,11 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
 
 
 @inline
-def write_ack(to: Array, d: Array) -> None:
-    """What a child gets in place of the result that has the header ``d``, into ``to``, which may be the same."""
+def write_ack(to: Array, d: Array, row: int, jobs: Any) -> None:
+    """What a child gets in place of the result that ``d`` is or asks for."""
     copy(to, d, HEADER_BYTES)
     to[KIND_AT] = ACK
+    to[FORMAT_AT] = jobs.table[row].result_encoding[d[OP_AT]]
     put_u16(to, LANES_AT, 0)
 
 
@@ -207,7 +226,7 @@ def close_run(out: Out, run: int, at: int, jobs: Jobs) -> tuple[int, int]:
     last = out.runs[run]
     start = at - last.count * last.size
     for i in range(last.count):
-        write_ack(out.buffer[at + i * HEADER_BYTES :], out.buffer[start + i * last.size :])
+        write_ack(out.buffer[at + i * HEADER_BYTES :], out.buffer[start + i * last.size :], last.row, jobs)
     begin_run(out, run + 1, last.row, -1, last.to, 0, HEADER_BYTES, last.count)
     return run + 1, at + last.count * HEADER_BYTES
 
@@ -268,11 +287,7 @@ def receive(
             run, at = close_run(out, run, at, jobs)
             return i, run + 1
         if why == 0 and child == PARENT:
-            slot = slot_below(d, row, jobs)
-            why = take_result(d, row, jobs, slots)
-            if why == 0 and slots.here[slot] == jobs.table[row].up_full:
-                counts.jobs[row].results += 1
-                why = COMPLETE
+            why = arrive(d, row, jobs, slots, counts)
         elif why == 0:
             counts.jobs[row].bytes_in[child] += size
             why = contribute(d, row, child, now, jobs, slots, counts)
@@ -283,7 +298,7 @@ def receive(
         if why in (UP, UP_AGAIN):
             slot = u32(d, SLOT_AT)
             for part in range(1 << jobs.table[row].up_bits):
-                if slots.here[slot] >> part & 1:
+                if (slots.here[slot] & ~slots.bare[slot]) >> part & 1:
                     continue
                 if why == UP:
                     counts.jobs[row].partials += 1
@@ -293,16 +308,19 @@ def receive(
                 write_partial(out.buffer[at:], d, part, row, jobs, slots, noise)
                 at += jobs.table[row].up_bytes[op]
             continue
-        result = why == COMPLETE or (why == RESEND and owner in (0, child + 1))
+        result = why in (COMPLETE, RESEND)
         alone = int(why == COMPLETE and owner != 0)
-        to = owner - 1 if why == COMPLETE else child  # -1: to all
+        to = np.int64(-1) if why in (COMPLETE, ELSEWHERE) else child  # -1: to all
+        if alone:
+            to = np.int64(jobs.child_of[row, owner - 1])
         bytes_out = jobs.table[row].result_bytes[op] if result else HEADER_BYTES
         run, at = room_for(out, run, at, row, to, alone, bytes_out, jobs)
         if result:
             write_result(out.buffer[at:], d, row, jobs, slots, counts, noise)
-        elif why == RESEND:
-            write_ack(out.buffer[at:], d)
-            out.buffer[at + FORMAT_AT] = jobs.table[row].result_encoding[op]
+        elif why < 0:
+            write_ack(out.buffer[at:], d, row, jobs)
+            if why == ELSEWHERE:
+                put_u32(out.buffer[at:], SLOT_AT, slot_below(d, row, jobs))
         else:
             counts.drops[NOTICES] += 1
             write_notice(out.buffer[at:], d, why)

@@ -8,7 +8,7 @@ import numpy as np
 
 from inagg_wire.errors import Reason
 from inagg_wire.formats import CHILDREN_MAX
-from inagg_wire.layout import Op
+from inagg_wire.layout import OWNER_MAX, Op
 from inagg_wire.noise import GROUP_LANES, group_table
 
 from .peers import Peers
@@ -34,7 +34,9 @@ class Slots(NamedTuple):
     since: Any
     """float64: when the first of them came, in seconds of the caller's clock; for `inagg why` only."""
     here: Any
-    """uint32: bitmap of the parts of the result that the parent has sent; all of them at once where there is none."""
+    """uint32: bitmap of the parts of the result that the parent has sent or acknowledged."""
+    bare: Any
+    """uint32: bitmap of those that it has acknowledged, as their result goes to a rank elsewhere."""
     asked: Any
     """uint32: bitmap of the children who have repeated their contribution since the partial sum went up last."""
     row: Any
@@ -94,6 +96,8 @@ class Jobs(NamedTuple):
     """int32, by job number: its row, or -1."""
     table: Any
     """`JOB`, by row."""
+    child_of: Any
+    """int16, (rows, `OWNER_MAX`): `Binding.child_of` of owners 1 and on."""
 
 
 class Counts(NamedTuple):
@@ -149,6 +153,7 @@ def make_slots(slots: int, lanes: int) -> Slots:
         op=np.zeros(slots, np.uint8),
         since=np.zeros(slots, np.float64),
         here=np.zeros(slots, np.uint32),
+        bare=np.zeros(slots, np.uint32),
         asked=np.zeros(slots, np.uint32),
         row=np.full(slots, -1, np.int32),
         lowest=np.zeros(slots, np.uint8),
@@ -169,7 +174,7 @@ def make_noise(lanes: int) -> Noise:
 
 def make_jobs(rows: int) -> Jobs:
     """An empty binding table."""
-    return Jobs(np.full(1 << 16, -1, np.int32), np.zeros(rows, JOB))
+    return Jobs(np.full(1 << 16, -1, np.int32), np.zeros(rows, JOB), np.zeros((rows, OWNER_MAX), np.int16))
 
 
 def make_counts(rows: int) -> Counts:

@@ -1,7 +1,8 @@
 """A switch that has a parent: partial sums up, results down. See `model` for the same in plain Python.
 
-A slot whose sum is complete keeps it until all parts of the result have come. The switch has no timers: a child that
-repeats its contribution meanwhile makes it send up again what still lacks an answer.
+A slot whose sum is complete keeps each part of it until that part's result has come; for good, if the parent only
+acknowledges it, since the result goes to a rank elsewhere. The switch has no timers: a child that repeats its
+contribution meanwhile makes it send up again what still lacks an answer.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .kernels import NAT4, U32, Array, emit
 from .noise_word import group_0_word
 from .state import Noise
 from .validation import (
+    ACK,
     CONTRIBUTION,
     DUPLICATE,
     FORMAT_AT,
@@ -57,7 +59,7 @@ def slot_below(d: Array, row: int, jobs: Any) -> Any:
 
 @inline
 def take_result(d: Array, row: int, jobs: Any, slots: Any) -> int:
-    """Take one part of a result, which fits the binding. A `Reason`, or 0."""
+    """Take one part of a result, or its acknowledgement, which fits the binding. A `Reason`, or 0."""
     op, slot, generation = np.int64(d[OP_AT]), slot_below(d, row, jobs), u32(d, GENERATION_AT)
     if generation < slots.tag[slot]:
         return STALE
@@ -66,13 +68,18 @@ def take_result(d: Array, row: int, jobs: Any, slots: Any) -> int:
     if op != slots.op[slot]:
         return WRONG_OP
     part = u32(d, SLOT_AT) & ((1 << jobs.table[row].up_bits) - 1)
-    if slots.here[slot] >> part & 1:
+    bit = 1 << part
+    if slots.here[slot] & bit != 0 and (d[KIND_AT] == ACK or slots.bare[slot] & bit == 0):
         return DUPLICATE
+    slots.here[slot] |= bit
+    if d[KIND_AT] == ACK:
+        slots.bare[slot] |= bit
+        return 0
+    slots.bare[slot] &= ~bit
     # In place of the part of the sum that it answers, which is as large or larger.
     to = slots.acc[slots.row[slot]].view(np.uint8)[part * jobs.table[row].up_lanes[op] * ACC_BYTES :]
     for i in range(len(d) - HEADER_BYTES):
         to[i] = d[HEADER_BYTES + i]
-    slots.here[slot] |= 1 << part
     return 0
 
 

@@ -115,7 +115,7 @@ def malformed(d: Array) -> int:
 def unbound(d: Array, row: int, child: int, jobs: Any) -> int:
     """The `Reason` for which a valid datagram does not fit the binding in ``row``; 0 if it fits. ``child``: its source
     among those of the job, see `Peers.ranks`."""
-    from_parent = child == PARENT and d[KIND_AT] == RESULT
+    from_parent = child == PARENT and d[KIND_AT] in (RESULT, ACK)
     if d[KIND_AT] != CONTRIBUTION and not from_parent:
         return WRONG_KIND
     if row < 0:
@@ -127,13 +127,17 @@ def unbound(d: Array, row: int, child: int, jobs: Any) -> int:
     op = d[OP_AT]
     if d[FORMAT_AT] != (jobs.table[row].result_encoding[op] if from_parent else jobs.table[row].encoding[op]):
         return WRONG_FORMAT
-    if u16(d, LANES_AT) != (jobs.table[row].up_lanes[op] if from_parent else jobs.table[row].lanes[op]):
+    lanes = jobs.table[row].up_lanes[op] if from_parent else jobs.table[row].lanes[op]
+    if u16(d, LANES_AT) != (0 if d[KIND_AT] == ACK else lanes):
         return WRONG_LANES
     mask, base = jobs.table[row].mask, jobs.table[row].base
     if from_parent:
         mask, base = jobs.table[row].up_mask, jobs.table[row].up_base
     if u32(d, SLOT_AT) & ~mask != base:
         return SLOT_OUTSIDE_LEASE
-    if u16(d, OWNER_AT) > (0 if from_parent else jobs.table[row].owners):
+    owner = u16(d, OWNER_AT)
+    if owner > jobs.table[row].owners:
+        return WRONG_OWNER
+    if from_parent and (d[KIND_AT] == ACK) != (owner != 0 and jobs.child_of[row, owner - 1] < 0):
         return WRONG_OWNER
     return 0

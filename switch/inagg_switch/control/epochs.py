@@ -43,6 +43,7 @@ def prepare(
             seed=seed,
             children=tuple(request.addresses[shard] for request in claims),
             resume_block=min(request.next_block(shard) for request in claims),
+            scatters=topology.limits.scatters,
         )
         for shard, lease in enumerate(leases)
     )
@@ -54,12 +55,7 @@ def prepare(
         groups = topology.groups(ROOT, job) if not deaf else (None,) * len(flat)
         bindings = {
             ROOT: tuple(
-                replace(
-                    binding,
-                    seed=seed_for_lease(seed, binding.lease.base),
-                    group=group,
-                    scatters=topology.limits.scatters,
-                )
+                replace(binding, seed=seed_for_lease(seed, binding.lease.base), group=group)
                 for binding, group in zip(flat, groups, strict=True)
             )
         }

@@ -48,6 +48,7 @@ class Topology:
             formats=frozenset.intersection(*(limits.formats for limits in every)),
             lanes=min(limits.lanes for limits in every),
             datagram_bytes=min(limits.datagram_bytes for limits in every),
+            scatters=all(limits.scatters for limits in every),
         )
 
     def attach(self, switch: AttachedSwitch) -> None:

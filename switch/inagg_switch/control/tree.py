@@ -43,9 +43,9 @@ class Branch:
         return 1 + max((branch.depth for branch in self.branches), default=0)
 
     @property
-    def first_rank(self) -> int:
-        """The smallest rank below."""
-        return min((*self.ranks, *(branch.first_rank for branch in self.branches)))
+    def all_ranks(self) -> tuple[int, ...]:
+        """Those below, on whatever level."""
+        return (*self.ranks, *(rank for branch in self.branches for rank in branch.all_ranks))
 
 
 def bindings(flat: Binding, root: Branch, parts: int) -> dict[str, Binding]:
@@ -63,10 +63,13 @@ def bindings(flat: Binding, root: Branch, parts: int) -> dict[str, Binding]:
 def _bindings(flat: Binding, branch: Branch, parts: int, uplink: Uplink | None) -> Iterator[tuple[str, Binding]]:
     mine = 1 if branch.ranks else parts
     for below in branch.branches:
-        key = block_key(flat.seed, below.first_rank, below.depth)
+        key = block_key(flat.seed, min(below.all_ranks), below.depth)
         up = Uplink(branch.address, branch.lease.base, parts if below.ranks else 1, key)
         yield from _bindings(flat, below, parts, up)
     children = [flat.children[rank] for rank in branch.ranks] or [below.address for below in branch.branches]
+    child_of = {rank: i for i, rank in enumerate(branch.ranks)}
+    child_of |= {rank: i for i, below in enumerate(branch.branches) for rank in below.all_ranks}
+    by_rank = tuple(child_of.get(rank, -1) for rank in range(flat.world)) if flat.scatters else ()
     yield (
         branch.switch,
         replace(
@@ -75,6 +78,6 @@ def _bindings(flat: Binding, branch: Branch, parts: int, uplink: Uplink | None) 
             seed=seed_for_lease(flat.seed, branch.lease.base // mine),
             children=tuple(children),
             group=branch.group,
-            place=Place(flat.world, not branch.ranks, mine, uplink),
+            place=Place(flat.world, not branch.ranks, mine, uplink, by_rank),
         ),
     )

@@ -44,6 +44,7 @@ def hello_message(name: str, shards: Sequence[Shard], limits: Limits) -> pb.Atta
         lanes=limits.lanes,
         datagram_bytes=limits.datagram_bytes,
         receive_bytes=limits.receive_bytes,
+        scatters=limits.scatters,
     )
 
 
@@ -60,6 +61,7 @@ def switch_from(message: pb.AttachedSwitch, parent: str, host: str) -> AttachedS
         message.lanes,
         message.datagram_bytes,
         slots,
+        scatters=message.scatters,
         receive_bytes=message.receive_bytes if message.HasField("receive_bytes") else None,
     )
     return AttachedSwitch(message.name, parent, shards, limits)
@@ -86,6 +88,8 @@ def binding_message(binding: Binding) -> pb.Binding:
         from_switches=place is not None and place.from_switches,
         parts=binding.parts,
         uplink=uplink_message(up) if up is not None else None,
+        scatters=binding.scatters,
+        child_of=place.child_of if place is not None else (),
     )
 
 
@@ -110,7 +114,8 @@ def binding_from(message: pb.Binding, parent_host: str) -> Binding:
         children=tuple((child.host, child.port) for child in message.children),
         resume_block=message.resume_block,
         group=(message.group.host, message.group.port) if message.HasField("group") else None,
-        place=Place(message.world, message.from_switches, message.parts, uplink),
+        scatters=message.scatters,
+        place=Place(message.world, message.from_switches, message.parts, uplink, tuple(message.child_of)),
     )
 
 

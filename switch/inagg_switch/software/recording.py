@@ -44,6 +44,7 @@ def binding_fields(binding: Binding) -> dict[str, Any]:
         up = binding.place.uplink
         place = {
             "world": binding.place.world,
+            "child_of": list(binding.place.child_of),
             "from_switches": binding.place.from_switches,
             "parts": binding.place.parts,
             "uplink": None
@@ -88,7 +89,8 @@ def _place_from(fields: Mapping[str, Any]) -> Place:
     if up is not None:
         parent = str(up["parent"][0]), int(up["parent"][1])
         uplink = Uplink(parent, up["base"], up["parts"], BlockKey(*up["key"]))
-    return Place(fields["world"], fields["from_switches"], fields["parts"], uplink)
+    below = tuple(fields.get("child_of", ()))
+    return Place(fields["world"], fields["from_switches"], fields["parts"], uplink, below)
 
 
 class Recorder:

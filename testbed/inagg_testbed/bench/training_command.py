@@ -55,6 +55,8 @@ def training(
     else:
         for task in dict.fromkeys(line["task"] for line in lines):
             show([line for line in lines if line["task"] == task], columns(rates), False, f"{task}, {workers} workers")
+        for system, why in {line["system"]: line["failed"] for line in lines if "failed" in line}.items():
+            click.echo(f"{system} failed: {why}")
     if report is not None:
         from ..report.training import training_report
 
@@ -76,7 +78,7 @@ def columns(links: Sequence[str]) -> list[Column]:
 
     return [
         ("system", lambda r: r["system"]),
-        ("loss", lambda r: f"{r['loss']:.3f}" if "loss" in r else f"failed: {r['failed']}"),
+        ("loss", lambda r: f"{r['loss']:.3f}" if "loss" in r else "failed"),
         ("accuracy", lambda r: _text(r, lambda: f"{r['accuracy']:.1%}")),
         ("bytes a step", lambda r: _text(r, lambda: f"{_bytes(r[links[0]]['steady']):,.0f}")),
         *(column for link in links for column in of_link(link)),

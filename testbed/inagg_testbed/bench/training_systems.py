@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -117,7 +118,9 @@ def _fsdp2(**options: Any) -> Make:
         ours: dict[str, Any] = {"backend": "inagg", "pg_options": Options(**options)} if options else {}
         group = dist.new_group(**ours)
         fully_shard(network, mesh=DeviceMesh.from_group(group, "cpu"))
-        again = type(optimizer)(network.parameters(), **optimizer.defaults)  # of the shards
+        takes = inspect.signature(type(optimizer)).parameters  # AdamW's defaults have more than it takes
+        kept = {name: value for name, value in optimizer.defaults.items() if name in takes}
+        again = type(optimizer)(network.parameters(), **kept)  # of the shards
         return Trainer(network, again, sharded=True, close=[lambda: dist.destroy_process_group(group)])
 
     return make

@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from inagg_switch.control.text import count_text
 from inagg_testbed.signals import undisturbed
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.topology import (
@@ -75,6 +76,12 @@ def testbed() -> None:
 
 @testbed.command(context_settings={"ignore_unknown_options": False})
 @setup_options
+@click.option(
+    "--local-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Make each worker a host of N ranks, as of N GPUs: what LOCAL_RANK and INAGG_LOCAL_SIZE say.",
+)
 @click.option("--in", "inside", metavar="NAME", help="Run in the testbed that `up` made, with its switch.")
 @click.option("--json", "as_json", is_flag=True, help="How it ended as JSON on stdout; what ranks say goes to stderr.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -82,12 +89,16 @@ def testbed() -> None:
 def run(
     ctx: click.Context,
     /,
+    local_size: int | None,
     inside: str | None,
     as_json: bool,
     command: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Run COMMAND on every worker, around a switch, and remove everything at the end.
+
+    With --local-size each worker is a host of several ranks: they sum inside it first, and its link carries each value
+    once.
 
     Each rank finds MASTER_ADDR, RANK, WORLD_SIZE and the rest that torchrun sets, and INAGG_SWITCH. The exit status is
     that of the first rank that failed, else 0.
@@ -101,9 +112,10 @@ def run(
         _tell(f"testbed {inside}: {state.about['setup']}", as_json)
         more = {"INAGG_FORMAT": options["format"]} if "format" in given else {}
         environment = {**state.about["environment"], **more, "INAGG_SWITCH": state.about["control"]}
-        return _run_in(reopen(state), command, environment, state.about.get("leaves", ()), as_json)
+        return _run_in(reopen(state), command, environment, state.about.get("leaves", ()), local_size, as_json)
     setup = Setup.of(**options)
-    _tell(f"testbed: {setup.describe()}", as_json)
+    each = "" if local_size is None else f", {count_text(local_size, 'rank')} on each"
+    _tell(f"testbed: {setup.describe()}{each}", as_json)
     wiring = target_entry(setup.target).wiring
     made_by = shlex.join(command)
     with open_topology(
@@ -111,7 +123,7 @@ def run(
     ) as topology:
         with start_target(setup.target, topology, setup.switch_options()) as switch:
             environment = {**switch.environment, **setup.rank_environment(), "INAGG_SWITCH": switch.control}
-            status = _run_in(topology, command, environment, switch.leaves, as_json)
+            status = _run_in(topology, command, environment, switch.leaves, local_size, as_json)
         if setup.record is not None:
             from inagg_testbed.replay.recording import add_note
 
@@ -121,16 +133,22 @@ def run(
 
 
 def _run_in(
-    topology: Topology, command: Sequence[str], environment: dict[str, str], leaves: Sequence[str], as_json: bool
+    topology: Topology,
+    command: Sequence[str],
+    environment: dict[str, str],
+    leaves: Sequence[str],
+    local_size: int | None,
+    as_json: bool,
 ) -> int:
     """Run a script in a topology with a switch, and ``leaves`` in its racks; its exit status."""
     from .running import run_script
 
     def say(rank: int, kind: str, line: str) -> None:
-        print(f"[w{rank}] {line}", file=sys.stderr if as_json or kind == "err" else sys.stdout, flush=True)
+        name = f"w{rank}" if local_size is None else "w{}.{}".format(*divmod(rank, local_size))
+        print(f"[{name}] {line}", file=sys.stderr if as_json or kind == "err" else sys.stdout, flush=True)
 
     start_s = time.monotonic()
-    ends = run_script(topology, command, environment, say, leaves)
+    ends = run_script(topology, command, environment, say, leaves, local_size)
     seconds = time.monotonic() - start_s
     failed = [end for end in ends if end.exit_code and not end.asked]
     status = failed[0].exit_code if failed else 0

@@ -1,4 +1,4 @@
-"""Run a script once for each worker, as torchrun would, and pass on what the ranks say."""
+"""Run a script once or more for each worker, as torchrun would, and pass on what the ranks say."""
 
 from __future__ import annotations
 
@@ -40,23 +40,26 @@ class Ended:
 
 
 def rank_environment(
-    topology: Topology, rank: int, port: int, more: Mapping[str, str], leaves: Sequence[str] = ()
+    topology: Topology, rank: int, port: int, more: Mapping[str, str], leaves: Sequence[str], local_size: int | None
 ) -> dict[str, str]:
     """What a rank finds in its environment: what torchrun sets there, and how it reaches the switch (``more``), or
-    those of the racks (``leaves``)."""
-    workers = str(len(topology.workers))
+    those of the racks (``leaves``). ``local_size``: each worker is a host of so many ranks; None: all share one."""
+    hosts, per_host = (1, len(topology.workers)) if local_size is None else (len(topology.workers), local_size)
+    host, local_rank = divmod(rank, per_host)
+    worker = rank if local_size is None else host
+    ranks = str(hosts * per_host)
     environment = {
         "MASTER_ADDR": topology.workers[0].management,
         "MASTER_PORT": str(port),
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),  # all share this machine, and its GPUs
-        "GROUP_RANK": "0",
+        "LOCAL_RANK": str(local_rank),
+        "GROUP_RANK": str(host),
         "ROLE_RANK": str(rank),
         "ROLE_NAME": "default",
-        "WORLD_SIZE": workers,
-        "LOCAL_WORLD_SIZE": workers,
-        "GROUP_WORLD_SIZE": "1",
-        "ROLE_WORLD_SIZE": workers,
+        "WORLD_SIZE": ranks,
+        "LOCAL_WORLD_SIZE": str(per_host),
+        "GROUP_WORLD_SIZE": str(hosts),
+        "ROLE_WORLD_SIZE": ranks,
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_RUN_ID": topology.name,
@@ -64,8 +67,9 @@ def rank_environment(
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "PYTHONUNBUFFERED": "1",
     }
-    where = {} if not leaves else {"INAGG_SWITCH": switch_for(topology, rank, "", leaves)}
-    return {**os.environ, **environment, **more, **where, **topology.workers[rank].environment()}
+    inside = {} if local_size is None else {"INAGG_LOCAL_SIZE": str(local_size)}
+    where = {} if not leaves else {"INAGG_SWITCH": switch_for(topology, worker, "", leaves)}
+    return {**os.environ, **environment, **inside, **more, **where, **topology.workers[worker].environment()}
 
 
 def free_port(topology: Topology) -> int:
@@ -79,9 +83,15 @@ def free_port(topology: Topology) -> int:
 
 
 def run_script(
-    topology: Topology, argv: Sequence[str], environment: Mapping[str, str], say: Say, leaves: Sequence[str] = ()
+    topology: Topology,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    say: Say,
+    leaves: Sequence[str] = (),
+    local_size: int | None = None,
 ) -> list[Ended]:
-    """Run ``argv`` on every worker and wait; how each rank ended, by rank. ``leaves``: the switches of the racks.
+    """Run ``argv`` on every worker and wait; how each rank ended, by rank. ``leaves``: the switches of the racks;
+    ``local_size``: ranks on each worker, see `rank_environment`.
 
     When one fails the others are told to end, as torchrun does. Raises `TopologyError` if the program cannot be started
     at all. After an exception, Ctrl-C for example, all ranks have been killed.
@@ -89,11 +99,11 @@ def run_script(
     port = free_port(topology)
     with ExitStack() as stack:
         ranks = []
-        for rank, node in enumerate(topology.workers):
+        for rank, node in enumerate(node for node in topology.workers for _ in range(local_size or 1)):
             try:
                 process = subprocess.Popen(
                     node.command(argv),
-                    env=rank_environment(topology, rank, port, environment, leaves),
+                    env=rank_environment(topology, rank, port, environment, leaves, local_size),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,

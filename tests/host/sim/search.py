@@ -138,6 +138,7 @@ class RealSwitch:
             slots.tag.tobytes(),
             slots.seen.tobytes(),
             slots.here.tobytes(),
+            slots.bare.tobytes(),
             slots.asked.tobytes(),
             slots.op[used].tobytes(),
             *(self._aggregator.contents(JOB, slot).tobytes() for slot in np.flatnonzero(used).tolist()),
@@ -193,7 +194,7 @@ class TwoLevels:
         larger = Lease((lease.slots - lease.base) * self.parts, lease.slots * self.parts)
         root = Branch("root", peers[SWITCH], larger, branches=tuple(branches))
         workers, seed = tuple(peers[rank] for rank in range(world.workers)), seed_for_lease(world.seed, lease.base)
-        flat = Binding(JOB, token, world.format, world.lanes, lease, seed, workers, start)
+        flat = Binding(JOB, token, world.format, world.lanes, lease, seed, workers, start, scatters=True)
         bound = bindings(flat, root, self.parts)
         names = ["root", *map(str, range(len(self.leaves)))]
         return [RealSwitch(bound[name], 2 * lease.slots * self.parts, peers) for name in names]

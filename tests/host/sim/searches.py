@@ -106,6 +106,8 @@ def plans(slow: bool) -> list[Plan]:
         Plan("leaves of 2 and 1, 2 slots, 4 blocks", one_tensor(3), 51_000, tree=TWO_ONE),
         Plan("leaves of 1 and 1, 2 slots, 4 blocks of 2 parts", one_tensor(2), 18_000, tree=TwoLevels((1, 1), 2)),
         Plan("leaves of 1 and 1, 2 slots, 4 blocks, a restart", one_tensor(2), 14_000, restarts=1, tree=ONE_ONE),
+        Plan("leaves of 1 and 1, 2 slots, 3 blocks, scattered", scattered_tensor(2), 1_000, tree=ONE_ONE),
+        Plan("leaves of 2 and 1, 2 slots, 4 blocks, scattered", scattered_tensor(3), 10_000, tree=TWO_ONE),
         Plan("a leaf of 1, 2 slots, 4 blocks, one loss", one_tensor(1), 100_000, False, lost=1, tree=TwoLevels((1,))),
     ]
 

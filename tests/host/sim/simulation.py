@@ -107,7 +107,7 @@ class Simulation:
         self._rank_at = {address: rank for rank, address in enumerate(self._addresses)}
         self.shape, self._sharers = shape, weather.sharers
         self.lease = world.lease
-        self.watch = Watch(world, scatters=shape == FLAT, flips=weather.flipped > 0)
+        self.watch = Watch(world, flips=weather.flipped > 0)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
         self._restarts = deque(self.restarts)
@@ -347,9 +347,8 @@ class Simulation:
         job = rng.randrange(1, 1 << 16) if self._epochs == 1 or rng.random() < 0.5 else self._epoch.job
         token = rng.randrange(1, 1 << 32)
         self.watch.begin(job, token, starts)
-        flat = self.shape == FLAT
         binding = Binding(
-            job, token, world.format, world.lanes, self.lease, world.seed, tuple(self._addresses), scatters=flat
+            job, token, world.format, world.lanes, self.lease, world.seed, tuple(self._addresses), scatters=True
         )
         for tree, start in zip(self.trees, starts, strict=True):
             if self._epochs > 1 and job != self._epoch.job:
@@ -357,7 +356,7 @@ class Simulation:
             tree.bind(replace(binding, resume_block=start))
         shards = tuple(ShardLease(("10.0.0.2", shard), self.lease, start) for shard, start in enumerate(starts))
         return Epoch(
-            self._epochs, job, token, world.format, world.workers, 0, world.lanes, world.seed, shards, None, flat
+            self._epochs, job, token, world.format, world.workers, 0, world.lanes, world.seed, shards, None, True
         )
 
     def _epoch_for(self, rank: int) -> Epoch:

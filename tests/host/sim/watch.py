@@ -41,8 +41,8 @@ class Track:
 class Watch:
     """Follows all ranks through all epochs. Its methods raise AssertionError."""
 
-    def __init__(self, world: World, scatters: bool, flips: bool) -> None:
-        """``scatters``: the switches can send a result to one rank alone. ``flips``: bits may flip unnoticed."""
+    def __init__(self, world: World, flips: bool) -> None:
+        """``flips``: bits may flip unnoticed."""
         self._flips = flips
         self._world, self._lease = world, world.lease
         self._tracks: dict[int, Track] = {}
@@ -56,7 +56,7 @@ class Watch:
         self._owner = {
             tensor.first + item.start + i: 1 + (item.first + i) // (tensor.value_blocks(lanes) // tensor.pieces)
             for tensor in world.tensors
-            if tensor.scatters and scatters
+            if tensor.scatters
             for item in tensor.items
             if item.phase is Phase.VALUES
             for i in range(item.count)

@@ -42,7 +42,10 @@ def places(draw: st.DrawFn, fmt: JobFormat, children: int, lanes: int) -> Place 
     key = BlockKey(draw(SEEDS), draw(SEEDS))
     up = Uplink(draw(st.sampled_from(PARENTS)), 64 * draw(st.integers(0, 3)), 1 if from_switches else parts, key)
     world = min(children * draw(st.sampled_from([1, 2, 16, 1024])), fmt.workers_max)
-    return Place(world, from_switches, parts if from_switches else 1, None if root else up)
+    step = draw(st.sampled_from([1, 5]))
+    below = [step * rank % (children + (not root)) for rank in range(world)]  # the last is none, where there can be
+    child_of = tuple(-1 if child == children else child for child in below)
+    return Place(world, from_switches, parts if from_switches else 1, None if root else up, child_of)
 
 
 @st.composite
@@ -58,7 +61,7 @@ def bindings(draw: st.DrawFn) -> Binding:
     block = draw(st.sampled_from([0, 0, 0, 1, 5, 23, slots * GENERATION_MAX - 3]))
     place = draw(places(fmt, n, lanes))
     job, token, seed = draw(st.integers(1, 4)), draw(TOKENS), draw(SEEDS)
-    scatters = place is None and draw(st.booleans())
+    scatters = draw(st.booleans())
     return Binding(job, token, fmt, lanes, Lease(base, slots), seed, workers, block, None, scatters, place)
 
 
@@ -102,7 +105,7 @@ class Equivalence(RuleBasedStateMachine):
         rng = np.random.default_rng(data.draw(st.integers(0, 255)))
         if binding.owners and op is Op.SUM:  # mostly one for a block
             owners = binding.owners + 1
-            other = {"owner": (block + (data.draw(st.integers(0, 19)) == 19)) % owners} | other
+            other = {"owner": (block + (data.draw(st.integers(0, 9)) == 9)) % owners} | other
         wide = binding.encoding(op) in (Encoding.INT16, Encoding.FIX32)
         if wide and binding.place is not None and binding.place.from_switches:
             codes = partial_sums(rng, binding)
@@ -198,16 +201,21 @@ class Equivalence(RuleBasedStateMachine):
     @precondition(lambda self: any(b.uplink for b in self.pair.bindings.values()))
     @rule(data=st.data(), parts=st.integers(1, 16), wrong=st.sampled_from([None] * 6 + ["format", "lanes", "token"]))
     def answer_from_above(self, data: st.DataObject, parts: int, wrong: str | None) -> None:
-        """Parts of results of the parent's, for a slot that serves them or did, or will; they are any codes."""
+        """Parts of results of the parent's, or their acknowledgements, for a slot that serves them or did, or will;
+        codes are any."""
         binding = data.draw(st.sampled_from([b for b in self.pair.bindings.values() if b.uplink is not None]))
         up, slot = binding.uplink, data.draw(st.integers(0, binding.lease.slots - 1))
         assert up is not None
         model = self.pair.model.slots[binding.lease.base + slot]
         op = model.op if data.draw(st.integers(0, 9)) else Op.MAX
+        owner = data.draw(st.integers(0, min(binding.owners, 6))) if op is Op.SUM else 0
+        elsewhere = owner > 0 and binding.child_of(owner) < 0
+        bare = owner > 0 and elsewhere != (data.draw(st.integers(0, 9)) == 9)  # now and then what no parent sends
         fields = {
-            "kind": Kind.RESULT,
+            "kind": Kind.ACK if bare else Kind.RESULT,
+            "owner": owner,
             "format": binding.result_encoding(op),
-            "lanes": binding.lanes_up(op),
+            "lanes": 0 if bare else binding.lanes_up(op),
             "generation": min(GENERATION_MAX, max(1, model.tag + data.draw(st.sampled_from([0, 0, 0, 0, 1, -1])))),
         }
         if wrong == "format":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.switch.e2e.running import START_S, Array, Switch, gradients, wait_for
 
 from inagg_host.allreduce import AllReduce
 from inagg_link import FaultLink, Faults, Link
+from inagg_testbed.switch_process import SwitchProcess
 from inagg_wire.layout import HEADER_BYTES
 
 RANKS = 4
@@ -28,14 +30,18 @@ def switch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def on_all(
-    work: Callable[[int, AllReduce], Any], wrap: Callable[[Link], Link] | None = None, **options: Any
+    work: Callable[[int, AllReduce], Any],
+    wrap: Callable[[Link], Link] | None = None,
+    at: Callable[[int], str] | None = None,
+    **options: Any,
 ) -> list[Any]:
-    """What ``work`` returns on each rank."""
+    """What ``work`` returns on each rank. ``at``: the switch of a rank, if they have not all the same."""
     found: list[Any] = [None] * RANKS
 
     def run(rank: int) -> None:
         try:
-            with AllReduce(rank=rank, workers=RANKS, wrap_link=wrap, **options) as all_reduce:
+            mine = options if at is None else options | {"switch": at(rank)}
+            with AllReduce(rank=rank, workers=RANKS, wrap_link=wrap, **mine) as all_reduce:
                 found[rank] = work(rank, all_reduce)
         except BaseException as error:
             found[rank] = error
@@ -91,6 +97,30 @@ def test_losses_change_no_bit(switch: Switch) -> None:
     with switch.client() as client:
         wait_for_slots(client, 0)
     assert [sums for sums, _ in lossy] == [sums for sums, _ in calm]
+
+
+@pytest.mark.parametrize("fmt", ["nat8", "fix32"])
+def test_through_a_tree_too_each_rank_gets_its_part_alone(switch: Switch, fmt: str) -> None:
+    """Three leaves with ranks 0 and 3, 1, and 2; some datagrams are lost on the way."""
+    options: dict[str, Any] = {"seed": 5, "format": fmt, "lanes": LANES, "window": 64}
+    seeds = iter(range(100))
+    whole = on_all(
+        lambda rank, all_reduce: all_reduce(inputs()[rank]).tobytes(), switch=switch.address, job="whole", **options
+    )
+    with ExitStack() as stack:
+        root = stack.enter_context(SwitchProcess())
+        leaves = [stack.enter_context(SwitchProcess("--parent", root.control, "--name", f"r{i}")) for i in range(3)]
+        at = [leaves[i].control for i in (0, 1, 2, 0)]
+        calm = on_all(scattered, at=at.__getitem__, job="calm", **options)
+        lossy = on_all(
+            scattered, lambda link: FaultLink(link, Faults(drop=0.03), seed=next(seeds)), at.__getitem__, job="lossy",
+            **options,
+        )
+    assert b"".join(sums for sums, _ in calm) == whole[0]
+    assert [sums for sums, _ in lossy] == [sums for sums, _ in calm]
+    payload = len(whole[0]) // (4 if fmt == "nat8" else 1)
+    for _, got in calm:
+        assert got < 0.35 * payload  # headers of all blocks; some are sent again
 
 
 def test_what_cannot_be_scattered_is_refused_and_the_job_goes_on(switch: Switch) -> None:
