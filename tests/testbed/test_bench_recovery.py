@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from inagg_testbed.bench.recovery import RANKS, SWITCH_RESTART, TORCHFT_CRASH, TORCHRUN_RESTART
+from inagg_testbed.bench.recovery import RANKS, SWITCH_RESTART, TORCHFT_CRASH, TORCHRUN_RESIZE, TORCHRUN_RESTART
 from inagg_testbed.bench.recovery_command import recovery
 
 
@@ -40,3 +40,9 @@ def test_torchrun_needs_one_restart_every_time() -> None:
 def test_what_cannot_be_measured_says_what_to_install() -> None:
     (line,) = measured("--case", TORCHFT_CRASH)
     assert line["skipped"] == "no torchft: pip install 'inagg[torchft]'"
+
+
+@pytest.mark.slow
+def test_two_nodes_go_on_without_the_third() -> None:
+    (line,) = measured("--case", TORCHRUN_RESIZE, "--repeats", "1")
+    assert "failed" not in line

@@ -36,8 +36,8 @@ class Natural(Compressor):
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """nat8 has the exponents of 31 octaves, nat4 of 7."""
-        return "nat8", "nat4", "nat4-nat8"
+        """nat8, which has the exponents of 31 octaves. (nat4 has 7: natural dithering, and another bound.)"""
+        return ("nat8",)
 
     def bound(self, d: int) -> Bound:
         """B(1/8)."""

@@ -21,6 +21,10 @@ DEFAULT_FORMAT = "nat8"
 
 REDUCE_SCATTER_FORMAT = "INAGG_REDUCE_SCATTER_FORMAT"
 
+REJOIN_LIMIT_S = 10.0
+"""Unless it is said otherwise. A process that has ended cannot come back into its process group, and whoever starts it
+again (torchrun on another node) waits for the error of the others. For one whose network has failed this is long."""
+
 _configured: dict[str, Any] = {}
 
 
@@ -98,6 +102,8 @@ def settle(
         raise ConfigError(f"min_bytes is {min_bytes}: give a number of bytes, 0 for all tensors")
     if asked("format", given) is None:
         options["format"] = default_format
+    if asked("rejoin_limit_s", given) is None:
+        options["rejoin_limit_s"] = REJOIN_LIMIT_S
     scattered = options.pop("reduce_scatter_format", None) or os.environ.get(REDUCE_SCATTER_FORMAT)
     local_size = _local_size(options.pop("local_size", None), workers)
     for mine in ("rank", "workers"):

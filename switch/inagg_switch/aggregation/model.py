@@ -84,8 +84,8 @@ class Model:
             return self._drop(error.reason)
         h = datagram.header
         binding = self.bindings.get(h.job)
-        from_parent = binding is not None and binding.uplink is not None and source == binding.uplink.parent
-        if from_parent and h.kind in (Kind.RESULT, Kind.ACK):
+        down = h.kind in (Kind.RESULT, Kind.ACK)
+        if binding is not None and down and binding.uplink is not None and source == binding.uplink.parent:
             return self._take_result(binding, binding.uplink, datagram)
         child, refusal = self._admit(binding, h, source)
         if refusal is not None or binding is None:

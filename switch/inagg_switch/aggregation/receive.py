@@ -310,7 +310,7 @@ def receive(
             continue
         result = why in (COMPLETE, RESEND)
         alone = int(why == COMPLETE and owner != 0)
-        to = np.int64(-1) if why in (COMPLETE, ELSEWHERE) else child  # -1: to all
+        to: Any = np.int64(-1) if why in (COMPLETE, ELSEWHERE) else child  # -1: to all
         if alone:
             to = np.int64(jobs.child_of[row, owner - 1])
         bytes_out = jobs.table[row].result_bytes[op] if result else HEADER_BYTES

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,9 +31,11 @@ RESTARTS = 9
 """How often torchrun may start the ranks again: Gloo alone sometimes meets nobody, and needs several."""
 END_S = 10.0
 RANKS = "inagg_testbed.bench.recovery_ranks"
-SWITCH_RESTART, TORCHRUN_RESTART, TORCHFT_CRASH, TORCHFT_JOIN = CASES = (
-    "switch restart", "torchrun restart", "torchft crash", "torchft late join",
+SWITCH_RESTART, TORCHRUN_RESTART, TORCHRUN_RESIZE, TORCHFT_CRASH, TORCHFT_JOIN = CASES = (
+    "switch restart", "torchrun restart", "torchrun resize", "torchft crash", "torchft late join",
 )  # fmt: skip
+LAST_CALL_S = 1
+"""How long torchrun waits for more nodes when it has the least; its own default is 30."""
 
 Line = dict[str, Any]
 
@@ -163,6 +166,43 @@ def torchrun_restart(system: str) -> dict[str, float]:
         return {"recovery_s": taken_s, "of_which_start_s": begun_s - killed_s, "restarts": last}
 
 
+def torchrun_resize(system: str) -> dict[str, float]:
+    """Of three nodes of a job of one to four, one is killed, agent and rank; the others go on as two."""
+    with ExitStack() as stack:
+        training = stack.enter_context(_training("resize"))
+        switch = stack.enter_context(SwitchProcess())
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            endpoint = f"127.0.0.1:{probe.getsockname()[1]}"
+
+        def agent(node: int) -> subprocess.Popen[bytes]:
+            settings = f"is_host={int(node == 0)},last_call_timeout={LAST_CALL_S}"
+            return training.start(
+                ["-m", "torch.distributed.run", "--nnodes", "1:4", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
+                 "--rdzv-endpoint", endpoint, "--rdzv-id", "resize", "--rdzv-conf", settings,
+                 "--local-addr", "127.0.0.1", "--max-restarts", str(RESTARTS),
+                 "-m", RANKS, "torchrun", system, str(training.path)],
+                INAGG_SWITCH=switch.control,
+            )  # fmt: skip
+
+        agents = [agent(node) for node in range(3)]
+        training.until(_settled(3), "first steps of three")
+        killed_s = time.monotonic()
+        lost = agents[2]
+        for pid in _children(lost.pid):
+            os.kill(pid, signal.SIGKILL)
+        lost.kill()
+        taken_s = _after(training, 2, killed_s, "step of two", workers=2)
+        begun_s = max(line["begun_s"] for line in training.lines() if line["workers"] == 2)
+        return {"recovery_s": taken_s, "of_which_start_s": begun_s - killed_s}
+
+
+def _children(pid: int) -> list[int]:
+    """Of a process, those that it has started itself (proc(5))."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
 @contextmanager
 def _replicas(system: str) -> Iterator[tuple[Training, Callable[[int], subprocess.Popen[bytes]], list[int]]]:
     from torchft.coordination import LighthouseServer
@@ -209,6 +249,7 @@ def torchft_late_join(system: str) -> dict[str, float]:
 MEASURES: dict[str, Callable[[str], dict[str, float]]] = {
     SWITCH_RESTART: switch_restart,
     TORCHRUN_RESTART: torchrun_restart,
+    TORCHRUN_RESIZE: torchrun_resize,
     TORCHFT_CRASH: torchft_crash,
     TORCHFT_JOIN: torchft_late_join,
 }

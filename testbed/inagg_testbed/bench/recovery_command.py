@@ -19,9 +19,10 @@ def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json:
     """Measure how long training stands still when a process is killed.
 
     From SIGKILL to the first step that all ranks have done: of the switch, which is started again; of a rank under
-    torchrun, which starts all of them again; of a torchft replica, without which the others go on; and, from the start
-    of a replica, until it takes part (late join). `start` is what it takes of that to start processes, `restarts` how
-    often torchrun started all, and `lost` counts the runs in which training did not go on. Medians of the others.
+    torchrun, which starts all of them again; of one of three nodes under torchrun, without which the others begin
+    again; of a torchft replica, without which the others go on; and, from the start of a replica, until it takes part
+    (late join). `start` is what it takes of that to start processes, `restarts` how often torchrun started all, and
+    `lost` counts the runs in which training did not go on. Medians of the others.
     """
     from .recovery import bench_recovery
 

@@ -22,6 +22,17 @@ class Relation(Enum):
     AT_LEAST = ">="
 
 
+class Source(Enum):
+    """Where a reference comes from."""
+
+    PAPER = "paper"
+    """It stands in the paper that the experiment names."""
+    DERIVED = "derived"
+    """It follows from the paper's definitions or from ours; the figure's ``why`` says how."""
+    OURS = "ours"
+    """Our own measurement, or what we set out to reach: it says that nothing has changed, and not more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One number that was measured, beside what it should be.
@@ -34,8 +45,9 @@ class Figure:
     reference: Number
     tolerance: Number
     """Absolute, in the unit of the figure. It widens ``AT_MOST`` and ``AT_LEAST`` too."""
+    source: Source
     why: str
-    """Where the reference comes from, and why the tolerance is what it is."""
+    """How the reference was come by, and why the tolerance is what it is."""
     relation: Relation = Relation.NEAR
     unit: str = ""
     timed: bool = False
@@ -60,6 +72,7 @@ class Figure:
             "relation": self.relation.value,
             "reference": plain(self.reference),
             "tolerance": plain(self.tolerance),
+            "source": self.source.value,
             "unit": self.unit,
             "within_tolerance": self.within_tolerance,
             "timed": self.timed,
@@ -74,12 +87,15 @@ def plain(number: Number) -> int | float:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curve: ``y`` over ``x``, joined (``style`` as in matplotlib) or as points only."""
+    """A curve: ``y`` over ``x``, joined (``style`` as in matplotlib) or as points only. ``low`` and ``high``: between
+    which it lies with other seeds."""
 
     label: str
     x: Sequence[float]
     y: Sequence[float]
     style: str = "-"
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +111,8 @@ class Plot:
     log_x: bool = False
     log_y: bool = False
     y_limits: tuple[float, float] | None = None
+    names: Sequence[str] = ()
+    """Of x = 1, 2, ..., where these are cases and not numbers."""
 
 
 @dataclass(slots=True)
@@ -112,13 +130,14 @@ class Outcome:
         measured: Number,
         reference: Number,
         tolerance: Number,
+        source: Source,
         why: str,
         relation: Relation = Relation.NEAR,
         unit: str = "",
         timed: bool = False,
     ) -> None:
         """Add a figure: see `Figure`."""
-        self.figures.append(Figure(name, measured, reference, tolerance, why, relation, unit, timed))
+        self.figures.append(Figure(name, measured, reference, tolerance, source, why, relation, unit, timed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +148,12 @@ class Run:
     """Of everything that is drawn."""
     tiny: bool = False
     """In seconds, for tests: the same code on less of everything. Its figures need not be within tolerance."""
+    workers: tuple[int, ...] = ()
+    """Instead of the experiment's own, if it `Experiment.takes` them; several where it compares several."""
+    seeds: int | None = None
+    """How many runs, likewise, from ``seed`` on."""
+    dim: int | None = None
+    """Elements of vectors, likewise."""
     progress: Callable[[float, str], None] = lambda share, doing: None
     """Told now and then the share that is done, 0 to 1, and what is being done."""
 
@@ -150,3 +175,5 @@ class Experiment:
     run: Callable[[Run], Outcome]
     row: int | None = None
     """Its number among the ten claims that the project set out to show."""
+    takes: tuple[str, ...] = ()
+    """Which of ``workers``, ``seeds`` and ``dim`` of a `Run` it heeds."""

@@ -9,11 +9,30 @@ import numpy as np
 from inagg_wire import reencode
 from inagg_wire.formats import job_format
 
+from .dithering_variance import natural_variances
 from .enumeration import WIDTH, composed, encoder_integers, natural_dithering, unit_for
-from .model import Experiment, Line, Outcome, Plot, Run
+from .model import Experiment, Line, Outcome, Plot, Run, Source
+from .rounding import Rounding, encoded
 
 LEVELS = 7
 """Of nat4."""
+
+
+def shipped(outcome: Outcome, settings: Run) -> None:
+    """The compiled encoder of nat4, on values over all of its levels and below them."""
+    blocks, lanes = (40, 512) if settings.tiny else (3000, 1440)
+    rng = settings.generator("shipped")
+    values = np.exp2(-rng.uniform(0, 9, lanes)) * rng.choice([-1.0, 1.0], lanes)
+    values[0] = 1.0  # the norm
+    inputs = np.tile(values.astype(np.float32), (blocks, 1))
+    x = inputs.astype(np.float64).reshape(-1)
+    rounded = encoded("nat4", inputs, settings.seed).reshape(-1)
+    gap = np.maximum(np.exp2(np.floor(np.log2(np.abs(x)))), 2.0 ** (1 - LEVELS))  # between the levels around x
+    errors, variances = np.sign(x) * (rounded - x) / gap, natural_variances(x, 1.0, LEVELS) / gap**2
+    rounding = Rounding(errors, variances, lanes)
+    rounding.add_to(
+        outcome, "the encoder that ships, nat4", "magnitudes from the norm to an eighth of the lowest level"
+    )
 
 
 def run(settings: Run) -> Outcome:
@@ -25,10 +44,11 @@ def run(settings: Run) -> Outcome:
         differ += sum(natural_dithering(y, s) != composed(y, s) for y in grid)
         points += len(grid)
     outcome.add(
-        "points where the two distributions differ, in fractions",
+        "definitions: points where the two distributions differ, in fractions",
         differ,
         0,
         0,
+        Source.DERIVED,
         f"exact: {points} points of [0, 1], s = 2 to {4 if settings.tiny else 8}",
     )
 
@@ -51,12 +71,15 @@ def run(settings: Run) -> Outcome:
         differ += not np.array_equal(after, before * top)
         means.append(float(direct[:, column].mean()) / top)
     outcome.add(
-        "inputs where nat4's encoder and the switch's C_nat of dithered integers differ",
+        "reference codec: inputs where nat4's encoder and the switch's C_nat of dithered integers differ",
         differ,
         0,
         0,
+        Source.DERIVED,
         f"exact: {len(inputs)} inputs, all noise of encoder and switch, as counts",
     )
+    settings.progress(0.8, "the encoder that ships")
+    shipped(outcome, settings)
     variance = [float((direct[:, i] / top - means[i]).var()) for i in range(len(inputs))]
     outcome.plots.append(
         Plot(

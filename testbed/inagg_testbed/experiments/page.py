@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from . import coverage
 from .model import Experiment, Number, Outcome, Relation
 
 HEADING = """# Results of the experiments
 
 Written by `make experiments` (`inagg experiment all --out testbed/results`); do not edit. Each claim of the papers that
-this project carries out has an experiment, at the scale of one machine. *Reference* is what the paper, or our
-derivation from it, says; *measured* is what the run gave; the *tolerance* is how far off it may be, and beside it
-stands why. What is not within tolerance is marked **no**: it has not been reproduced here.
+this project carries out has an experiment, at the scale of one machine, which runs the code that ships. *Reference* is
+what should come out, and *from* tells who says so: the **paper**; or it is **derived** from its definitions or from our
+own; or it is **ours**, a measurement or an aim of our own, and says that nothing has changed, and not more. *Measured*
+is what the run gave; the *tolerance* is how far off it may be, and beside it stands why. What is not within tolerance
+is marked **no**: it has not been reproduced here.
 
 Everything follows from the seed ({seeds}), to the bit, but the figures marked *timed*, which depend on the clock and
 the scheduler of the machine. The same for machines: [results.json](results.json).
@@ -67,6 +70,8 @@ def page(records: Sequence[Record]) -> str:
         parts.append(f"- {r['title']}: {figure['figure']}: {shown(figure['measured'])}, not {expected(figure)}.")
     if not missed:
         parts.append("Every figure is within its tolerance.")
+    parts.append("\n## What the papers show, and we\n")
+    parts.append(coverage.table())
     parts += [section(r) for r in records]
     return "\n".join(parts) + "\n"
 
@@ -76,12 +81,12 @@ def section(r: Record) -> str:
     parts = [f'\n<a id="{r["experiment"]}"></a>\n## {r["title"]}\n']
     parts.append(f"`inagg experiment {r['experiment']}`. {r['paper']}.\n")
     parts.append(f"**Claim.** {r['claim']}\n")
-    parts.append("| figure | reference | measured | tolerance | within | why |\n|---|---|---|---|---|---|")
+    parts.append("| figure | reference | from | measured | tolerance | within | why |\n|---|---|---|---|---|---|---|")
     for figure in r["figures"]:
         name = figure["figure"] + (f" ({figure['unit']})" if figure["unit"] else "")
         name += " *timed*" if figure["timed"] else ""
         within = "yes" if figure["within_tolerance"] else "**no**"
-        numbers = expected(figure), shown(figure["measured"]), shown(figure["tolerance"])
+        numbers = expected(figure), figure["source"], shown(figure["measured"]), shown(figure["tolerance"])
         parts.append(
             "| " + " | ".join(cell.replace("|", "\\|") for cell in (name, *numbers, within, figure["why"])) + " |"
         )

@@ -8,6 +8,10 @@ from typing import Any
 from .model import Plot
 
 WIDTH_IN, HEIGHT_IN = 6.4, 4.0
+NAMES_IN = 1.4
+"""More height for names of cases."""
+COLOURS = 10
+"""Of matplotlib's usual ones; with more lines two would be alike."""
 LINES_INSIDE = 6
 """With more lines than these the legend stands beside the picture."""
 LEGEND_IN = 2.4
@@ -30,9 +34,16 @@ def draw(plot: Plot, path: Path) -> None:
     with matplotlib.rc_context(settings):
         beside = len(plot.lines) > LINES_INSIDE
         width = WIDTH_IN + LEGEND_IN * beside
-        figure, axes = pyplot.subplots(figsize=(width, HEIGHT_IN), layout="constrained")
+        height = HEIGHT_IN + NAMES_IN * bool(plot.names)
+        figure, axes = pyplot.subplots(figsize=(width, height), layout="constrained")
+        if len(plot.lines) > COLOURS:
+            axes.set_prop_cycle(color=pyplot.get_cmap("tab20").colors)  # type: ignore[attr-defined]
         for line in plot.lines:
-            axes.plot(line.x, line.y, line.style, label=line.label, markersize=4, linewidth=1.4)
+            (drawn,) = axes.plot(line.x, line.y, line.style, label=line.label, markersize=4, linewidth=1.4)
+            if line.low:
+                axes.fill_between(line.x, line.low, line.high, color=drawn.get_color(), alpha=0.15, linewidth=0)
+        if plot.names:
+            axes.set_xticks(range(1, len(plot.names) + 1), plot.names, rotation=45, ha="right", fontsize=7)
         axes.set_title(plot.title, fontsize=10)
         axes.set_xlabel(plot.x_axis)
         axes.set_ylabel(plot.y_axis)

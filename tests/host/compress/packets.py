@@ -18,7 +18,6 @@ from inagg_switch.software.software_driver import SoftwareDriver
 
 WAYS = [
     ("natural", "nat8"),
-    ("natural", "nat4"),
     ("dithering:p=inf,s=127,shared=true", "dith8"),
     ("dithering:p=inf,s=127,shared=true", "dith8-exact"),
     ("natural_dithering:p=inf,s=7,shared=true", "nat4"),
@@ -27,7 +26,7 @@ WAYS = [
     ("randk:k=0.01", "fix32"),
     ("ultrasparse:k=0.5", "nat8"),
     ("blocktopk:k=0.01", "nat8"),
-    ("natural+randk:k=0.01", "nat4"),
+    ("natural+randk:k=0.01", "nat8"),
     ("topk:k=0.01", "nat8"),
     ("qsgd:s=7", "nat8"),
     ("natural_dithering:s=7", "nat8"),

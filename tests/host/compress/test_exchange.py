@@ -24,7 +24,7 @@ WORKERS = 3
 
 SUMMED = [
     ("natural", "nat8"),
-    ("natural", "nat4"),
+    ("natural_dithering:p=inf,s=7,shared=true", "nat4"),
     ("natural_dithering:p=inf,s=7,shared=true", "nat4-nat8"),
     ("dithering:p=inf,s=127,shared=true", "dith8"),
     ("dithering:p=inf,s=127,shared=true", "dith8-exact"),
@@ -33,7 +33,7 @@ SUMMED = [
     ("randk:k=0.1", "nat8"),
     ("ultrasparse:k=0.5", "fix32"),
     ("blocktopk:k=0.3,block=64", "nat8"),
-    ("natural+randk:k=0.1", "nat4"),
+    ("natural_dithering:p=inf,s=7,shared=true+randk:k=0.1", "nat4"),
     ("natural+blocktopk:k=2,block=128", "nat8"),
     ("natural+qsgd:s=4", "nat8"),
     ("terngrad:clip=0+randk:k=0.2", "tern"),
@@ -115,7 +115,11 @@ def test_terngrads_sums_have_2n_plus_1_levels_of_one_scaler_a_layer(switch: str)
 # --- loss ---
 
 
-LOSSY = [("ef:damping=0.25+terngrad", "tern"), ("ef+natural", "nat4"), ("ef+randk:k=0.25", "nat8")]
+LOSSY = [
+    ("ef:damping=0.25+terngrad", "tern"),
+    ("ef+natural_dithering:p=inf,s=7,shared=true", "nat4"),
+    ("ef+randk:k=0.25", "nat8"),
+]
 
 
 @contextmanager
@@ -162,12 +166,12 @@ ELEMENTS = 400_000
 
 BYTES_UP = [
     ("natural", "nat8", 1.0),
-    ("natural", "nat4", 0.5),
+    ("natural_dithering:p=inf,s=7,shared=true", "nat4", 0.5),
     ("terngrad", "tern", 0.25),
     ("dithering:p=inf,s=127,shared=true", "dith8", 1.0),
     ("dithering:p=inf,s=127,shared=true", "dith8-exact", 1.0),
     ("randk:k=0.1", "nat8", 0.1),
-    ("natural+randk:k=0.01", "nat4", 0.005),
+    ("natural_dithering:p=inf,s=7,shared=true+randk:k=0.01", "nat4", 0.005),
     ("randk:k=0.1", "tern", 0.025),
 ]
 

@@ -24,7 +24,7 @@ from inagg_testbed.training import make_model
 
 EVERY: list[tuple[str, str | None, set[str]]] = [
     ("natural", "nat8", set()),
-    ("ef+natural", "nat4", set()),
+    ("ef+natural_dithering:p=inf,s=7,shared=true", "nat4", set()),
     ("natural_dithering:p=inf,s=7,shared=true", "nat4", set()),
     ("dithering:p=inf,s=127,shared=true", "dith8", set()),
     ("terngrad", "tern", set()),
@@ -33,7 +33,7 @@ EVERY: list[tuple[str, str | None, set[str]]] = [
     ("ef+randk:k=0.1", "fix32", set()),
     ("ultrasparse:k=0.5", "fix32", set()),
     ("ef+blocktopk:k=0.1,block=64", "nat8", set()),
-    ("natural+randk:k=0.1", "nat4-nat8", set()),
+    ("natural_dithering:p=inf,s=7,shared=true+randk:k=0.1", "nat4-nat8", set()),
     ("qsgd:s=4", None, {"gather"}),
     ("natural_dithering:p=2,s=8", None, {"gather"}),
     ("ef+topk:k=0.01", None, {"gather"}),
@@ -145,7 +145,7 @@ def switching() -> tuple[list[str], list[dict[str, int]], list[bool]]:
         go()
         state.use("ef:damping=0.5+terngrad", format="tern")
         go()
-        state.use("natural", format="nat4")
+        state.use("natural_dithering:p=inf,s=7,shared=true", format="nat4")
         go()
         state.use("ef+natural", format="nat8")
         go()

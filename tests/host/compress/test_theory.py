@@ -48,6 +48,8 @@ def test_the_terms_are_those_of_the_paper() -> None:
     terms = noise_terms(up=0.5, down=0.25, workers=4, variance=8.0, dissimilarity=2.0)
     assert terms.alpha == 1.25 * 1.5 * 8.0 / 4 + 1.25 * 0.5 * 2.0 / 4
     assert terms.beta == 1 + 0.25 + 1.25 * 0.5 / 4
+    shared = noise_terms(up=0.5, down=0.25, workers=4, variance=8.0, dissimilarity=2.0, shared=1.0)
+    assert (shared.alpha, shared.beta) == (2 * terms.alpha, 2 * terms.beta)
     assert noise_terms(0, 0, 4, 8.0).alpha == 2.0, "no compression: the variance of a mean"
     with pytest.raises(ValueError, match="at least one worker"):
         noise_terms(0, 0, 0, 1.0)
@@ -59,3 +61,14 @@ def test_without_noise_of_gradients_one_worker_has_the_moments_of_both_roundings
     up = Natural()(x, Key(1))
     assert np.square(up).mean() / (4 / 3) ** 2 == pytest.approx(9 / 8, rel=0.01)
     assert (Natural()(up, Key(2)) == up).all()
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_where_workers_share_coordinates_errors_do_not_cancel(workers: int) -> None:
+    """rand-k of equal gradients: the mean of all is rand-k of one."""
+    randk, gradient = parse("randk:k=0.125"), np.random.default_rng(1).standard_normal(64)
+    draws = [np.mean([randk(gradient, Key(7, rank, step)) for rank in range(workers)], axis=0) for step in range(4000)]
+    second, square = float(np.mean([(g**2).sum() for g in draws])), float((gradient**2).sum())
+    assert second / noise_terms(0, 0, workers, 0.0, shared=7.0).second_moment(square) == pytest.approx(1, abs=0.05)
+    if workers > 1:
+        assert second > 2 * noise_terms(7.0, 0, workers, 0.0).second_moment(square)

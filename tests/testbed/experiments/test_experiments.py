@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 from inagg_testbed.experiments import registry
 from inagg_testbed.experiments.cli import ALL, experiment
-from inagg_testbed.experiments.model import Experiment, Figure, Outcome, Relation, Run
+from inagg_testbed.experiments.model import Experiment, Figure, Outcome, Relation, Run, Source
 from inagg_testbed.experiments.page import Record, page, record, write
 
 EXACT = ("second-moment", "re-encoding", "natural-dithering")
 ROWS = range(1, 11)
-ON_A_SWITCH = ("terngrad", "end-to-end", "noise", "smoothness", "compressors", "digits")
+ON_A_SWITCH = ("re-encoding", "terngrad", "end-to-end", "noise", "smoothness", "compressors", "digits")
 """They start a switch, which takes seconds: the first one is in the default tier, the others are slow."""
 NOT_REPEATABLE = ("parallel-mem-sgd",)
 UNIT = re.compile(r"\(.+\)$")
@@ -83,7 +83,7 @@ def test_the_ten_rows_are_all_there() -> None:
     ],
 )
 def test_a_figure_is_within_its_tolerance_or_not(relation: Relation, measured: float, within: bool) -> None:
-    assert Figure("f", measured, 1.0, 0.2, "why", relation).within_tolerance is within
+    assert Figure("f", measured, 1.0, 0.2, Source.OURS, "why", relation).within_tolerance is within
 
 
 # --- the command ---
@@ -108,6 +108,26 @@ def test_json_has_a_line_for_each_figure_and_out_has_page_data_and_plots(tmp_pat
     assert (again / "re-encoding.svg").read_text() == picture
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["diana", "--workers", "3"], "--workers is not for diana: it is for terngrad"),
+        (["all", "--seeds", "3"], "--seeds is not for all"),
+        (["digits", "--workers", "2", "--workers", "4"], "digits has one number of workers, not 2"),
+    ],
+)
+def test_options_that_an_experiment_would_not_heed_are_refused(arguments: list[str], words: str) -> None:
+    done = CliRunner().invoke(experiment, arguments)
+    assert done.exit_code == 2
+    assert words in done.output
+
+
+@pytest.mark.slow
+def test_a_dimension_of_ones_own() -> None:
+    outcome = registry.load("compressors").run(Run(tiny=True, dim=24))
+    assert any("d = 24" in figure.why for figure in outcome.figures)
+
+
 def test_help_names_every_experiment() -> None:
     shown = CliRunner().invoke(experiment, ["--help"]).output
     for name in (*registry.MODULES, ALL):
@@ -119,17 +139,18 @@ def test_help_names_every_experiment() -> None:
 
 def made(name: str, measured: float) -> Record:
     outcome = Outcome(notes=[f"note of {name}"])
-    outcome.add("a figure | with a bar", measured, 1.0, 0.1, "because")
+    outcome.add("a figure | with a bar", measured, 1.0, 0.1, Source.OURS, "because")
     found = Experiment(name, f"Title of {name}", "Some paper", "It is so.", lambda run: outcome)
     return record(found, outcome, seed=7, cpu_s=2.0)
 
 
 def test_page_lists_what_was_not_reproduced() -> None:
     shown = page([made("first", 1.05), made("second", 3.0)])
+    assert "| not shown |" in shown
     assert "1 of 2 figures are within tolerance" in shown
     assert "- Title of second: a figure | with a bar: 3, not 1." in shown
-    assert "| a figure \\| with a bar | 1 | 3 | 0.1 | **no** | because |" in shown
-    assert "| a figure \\| with a bar | 1 | 1.05 | 0.1 | yes | because |" in shown
+    assert "| a figure \\| with a bar | 1 | ours | 3 | 0.1 | **no** | because |" in shown
+    assert "| a figure \\| with a bar | 1 | ours | 1.05 | 0.1 | yes | because |" in shown
     assert "note of first" in shown
 
 

@@ -27,10 +27,11 @@ class MemSGD(torch.optim.Optimizer):
 
         optimizer = MemSGD(model.parameters(), lr=InverseTime(2, l2, d), compressor=TopK(1), seed=7)
 
-    ``lr``: a number or a function of the step. ``compressor``: any, best a contraction; each parameter is compressed as
-    one vector. ``weight``: if given, `average` holds the mean of the iterates x_0, x_1, ... with the weights
-    ``weight(t)``; theorem 2.4 asks for `rates.SquaredTime`. ``exchange``: with several workers, in the
-    place of the compressor; the memory then keeps what this worker has not contributed.
+    ``lr``: a number or a function of the step. ``compressor``: best a contraction; of what has such a form that is
+    taken, so rand-k does not scale. Each parameter is compressed as one vector. ``weight``: if given, `average` holds
+    the mean of the iterates x_0, x_1, ... with the weights ``weight(t)``; theorem 2.4 asks for `rates.SquaredTime`.
+    ``exchange``: with several workers, in the place of the compressor; the memory then keeps what this worker has not
+    contributed.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class MemSGD(torch.optim.Optimizer):
             raise ValueError(f"lr = {lr}: give a number above 0, or a function of the step")
         if (compressor is None) == (exchange is None):
             raise ValueError("give a compressor, or an exchange that has one")
-        self.compressor, self.seed = compressor, seed
+        self.compressor, self.seed = compressor.contractive() if compressor is not None else None, seed
         self._weight, self._exchange = weight, exchange
         super().__init__(params, {"lr": lr})
 

@@ -135,3 +135,13 @@ def test_a_step_size_of_zero_is_refused() -> None:
 def test_compressor_and_exchange_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="give a compressor, or an exchange"):
         MemSGD([torch.zeros(1)], 0.1)
+
+
+def test_rand_k_is_taken_unscaled() -> None:
+    """Scaled by d/k what is left in the memory would be -(d/k - 1) of what was sent, and grow without end."""
+    x = torch.ones(64)
+    optimizer = MemSGD([x], 0.1, RandK(8), seed=3)
+    for _ in range(300):
+        x.grad = x.clone()
+        optimizer.step()
+    assert float(x.norm()) < 1e-3
