@@ -34,6 +34,8 @@ class Plan:
     decay: bool = False
     """The learning rate falls along a line, to zero at the end."""
     seed: int = 0
+    adam: bool = False
+    """In the place of SGD with momentum."""
 
 
 def float_sum(vectors: Sequence[Sequence[Floats]]) -> list[Floats]:
@@ -57,7 +59,11 @@ def train(
         raise ValueError(f"{plan.workers} workers cannot share a batch of {plan.batch} equally")
     parameters = list(model.parameters())
     torch.set_num_threads(1)  # as for BLAS: see the package
-    optimizer = torch.optim.SGD(parameters, lr=plan.learning_rate, momentum=plan.momentum)
+    optimizer: torch.optim.Optimizer
+    if plan.adam:
+        optimizer = torch.optim.Adam(parameters, lr=plan.learning_rate)
+    else:
+        optimizer = torch.optim.SGD(parameters, lr=plan.learning_rate, momentum=plan.momentum)
     steps = plan.epochs * (len(digits) // plan.batch)
     step, model = 0, model.train()
     for epoch in range(plan.epochs):
