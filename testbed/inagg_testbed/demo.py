@@ -19,6 +19,7 @@ from inagg_wire.formats import FORMATS
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from .demo_training import WORKERS_MAX, Outcome, run_training
+from .option_types import NewFile
 from .report.demo import demo_report, measure_throughput, why_no_report
 from .testbed.options import check_place, place_options, places
 from .topology import open_topology, start_target
@@ -50,7 +51,7 @@ NAMES: Final = {"soft": "switch", "tree": "tree", "bmv2": "bmv2", "gloo": "Gloo"
 )
 @click.option(
     "--record",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=NewFile(),
     help="Keep what the software switch takes in and gives out, for `inagg replay FILE`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")

@@ -21,12 +21,16 @@ COMMAND = (sys.executable, "-c", "import sys; from inagg_testbed.cli import main
 """`inagg`, by the Python that runs this, whatever is on the PATH."""
 
 
+class SwitchStartError(click.ClickException, RuntimeError):
+    """A switch did not start; what it said is in the message."""
+
+
 class SwitchProcess(LoggedProcess):
     """`inagg switch` with the given options, from the constructor to `stop`, jobs or not; a context manager.
 
     ``control`` and ``data`` are its addresses, host:port (``data`` None: ``options`` say where it is).
     ``node``: where it runs, if not here. It is killed when the thread that made it ends; its shards end when they find
-    that it is gone. Raises RuntimeError, with what it printed, if it does not start.
+    that it is gone. Raises `SwitchStartError`, with what it printed, if it does not start.
     """
 
     stop_signals = (signal.SIGINT, signal.SIGINT)  # the second signal ends what the first one waits for
@@ -54,10 +58,10 @@ class SwitchProcess(LoggedProcess):
         deadline_s, heard = time.monotonic() + START_LIMIT_S, 0
         while not ready.exists():
             if self.process.poll() is not None:
-                raise RuntimeError(f"the switch did not start:\n{self.printed()}")
+                raise SwitchStartError(f"the switch did not start:\n{self.printed()}")
             if time.monotonic() > deadline_s:
                 words = self.printed() or "(nothing)"
-                raise RuntimeError(f"the switch has said nothing new for {START_LIMIT_S:.0f} s. It said:\n{words}")
+                raise SwitchStartError(f"the switch has said nothing new for {START_LIMIT_S:.0f} s. It said:\n{words}")
             if len(words := self.printed()) != heard:
                 for line in words[heard:].splitlines():
                     if "compiling" in line:

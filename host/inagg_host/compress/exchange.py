@@ -197,7 +197,8 @@ class Exchange:
             raise ValueError(f"{compressor} cannot be summed in the switch, and there is no group to gather in")
         if compressor not in self._said:
             self._said.add(compressor)
-            log.info("%s cannot be summed in the switch: its vectors are gathered by the inner group", compressor)
+            if self._rank == 0:  # it is the same everywhere
+                log.warning("%s cannot be summed in the switch: its vectors are gathered by the inner group", compressor)
         message = b"".join(self._frame(compressor, vector) for vector in vectors)
         self.counts["gathers"] += 1
         self.counts["gathered-bytes"] += len(message)

@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from inagg_wire.formats import CHILDREN_MAX, FORMATS, job_format
+from inagg_wire.slots import WINDOW_MAX
 
 from ..bmv2 import program_for
+from ..option_types import POSITIVE, PROBABILITY
 from ..report.option import report_option
 from ..topology import TARGETS, target_entry
 from ..topology.link import UNSHAPED
@@ -89,7 +91,7 @@ format_option = click.option(
 @click.option("--lanes", type=int, help="Elements per datagram. [default: what a 1500-byte frame takes]")
 @click.option("--shards", default="1", show_default=True, type=WorkerList(), help="Data-plane processes; a list.")
 @click.option("--window", default=8, show_default=True, help="Batches that a worker keeps in flight.")
-@click.option("--seconds", default=2.0, show_default=True, help="Length of one run.")
+@click.option("--seconds", default=2.0, show_default=True, type=POSITIVE, help="Length of one run.")
 @click.option("--runs", default=5, show_default=True, type=click.IntRange(1), help="Runs; the median counts.")
 @json_option
 def switch(
@@ -131,9 +133,15 @@ def switch(
 @format_option
 @click.option("--against", type=click.Choice(["gloo"]), help="Measure this too, in the same processes, in turns.")
 @click.option("--shards", default=1, show_default=True, type=click.IntRange(1), help="Data-plane processes.")
-@click.option("--window", type=int, help="Blocks in flight. [default: that of the library]")
-@click.option("--seconds", default=2.0, show_default=True, help="Time for each system and size, roughly.")
-@click.option("--loss", default=0.0, show_default=True, help="Fraction of datagrams to drop, each way, at the workers.")
+@click.option("--window", type=click.IntRange(1, WINDOW_MAX), help="Blocks in flight. [default: that of the library]")
+@click.option("--seconds", default=2.0, show_default=True, type=POSITIVE, help="For each system and size, roughly.")
+@click.option(
+    "--loss",
+    default=0.0,
+    show_default=True,
+    type=PROBABILITY,
+    help="Fraction of datagrams to drop, each way, at the workers.",
+)
 @click.option(
     "--way",
     "ways",

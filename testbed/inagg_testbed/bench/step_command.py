@@ -15,6 +15,7 @@ from rich.table import Table
 
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
+from ..option_types import POSITIVE
 from ..profiles import NAMES, profile
 from ..report.option import report_option
 
@@ -42,8 +43,8 @@ class LinkRate(click.ParamType[str]):
 def compute_options(command: F) -> F:
     """The options that say how long computation takes: --batch, --compute-ms, --compute-rate."""
     for option in (
-        click.option("--compute-rate", type=float, help="Assume a worker that computes so many TFLOP/s."),
-        click.option("--compute-ms", type=float, help="Assume so many ms for forward and backward."),
+        click.option("--compute-rate", type=POSITIVE, help="Assume a worker that computes so many TFLOP/s."),
+        click.option("--compute-ms", type=POSITIVE, help="Assume so many ms for forward and backward."),
         click.option("--batch", type=click.IntRange(1), help="Examples per worker and step. [default: by model]"),
     ):
         command = option(command)

@@ -159,7 +159,8 @@ def _run_in(
         others = f"; the other {len(ends) - len(failed)} were told to end" if len(failed) < len(ends) else ""
         _tell(f"rank {failed[0].rank} failed with exit status {status}{others}", as_json)
     else:
-        _tell(f"all {len(ends)} ranks ended well after {seconds:.1f} s", as_json)
+        who = "the rank" if len(ends) == 1 else f"all {len(ends)} ranks"
+        _tell(f"{who} ended well after {seconds:.1f} s", as_json)
     return status
 
 

@@ -10,14 +10,13 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from inagg_testbed.option_types import PROBABILITY, NewFile
 from inagg_testbed.topology import TARGETS, target_entry
 from inagg_testbed.topology.link import UNSHAPED
 from inagg_testbed.topology.opening import RACKS_MAX, WORKERS_MAX
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-PROBABILITY = click.FloatRange(0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +205,7 @@ def setup_options(command: Command) -> Command:
             ),
             click.option(
                 "--record",
-                type=click.Path(dir_okay=False, writable=True, path_type=Path),
+                type=NewFile(),
                 metavar="FILE",
                 help="Keep what the switch took in and gave out, and all seeds, for `inagg replay FILE`.",
             ),

@@ -51,7 +51,10 @@ class LinkSpec:
         match = _RATE.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"{text!r} is no rate of a link: give 100mbit, 1gbit, 2.5gbit, ..., or none")
-        return cls(float(match[1]) * UNITS[match[2].lower()])
+        rate = float(match[1]) * UNITS[match[2].lower()]
+        if not rate:
+            raise ValueError(f"{text!r}: a link without a rate is none; over one of rate 0 nothing passes")
+        return cls(rate)
 
     def __str__(self) -> str:
         """As `parse` reads it."""

@@ -58,7 +58,7 @@ def target_entry(name: str) -> TargetEntry:
 def start_target(name: str, topology: Topology, options: Sequence[str] = ()) -> AbstractContextManager[Running]:
     """Run a switch in the middle of ``topology`` while the context lasts; ``options`` are its own.
 
-    Raises `TopologyError`; RuntimeError, with what it printed, if it does not start.
+    Raises `TopologyError`; `SwitchStartError`, with what it printed, if it does not start.
     """
     entry = target_entry(name)
     if topology.wiring != entry.wiring or (entry.needs_link and topology.link is None):

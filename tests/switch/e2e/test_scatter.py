@@ -113,7 +113,10 @@ def test_through_a_tree_too_each_rank_gets_its_part_alone(switch: Switch, fmt: s
         at = [leaves[i].control for i in (0, 1, 2, 0)]
         calm = on_all(scattered, at=at.__getitem__, job="calm", **options)
         lossy = on_all(
-            scattered, lambda link: FaultLink(link, Faults(drop=0.03), seed=next(seeds)), at.__getitem__, job="lossy",
+            scattered,
+            lambda link: FaultLink(link, Faults(drop=0.03), seed=next(seeds)),
+            at.__getitem__,
+            job="lossy",
             **options,
         )
     assert b"".join(sums for sums, _ in calm) == whole[0]

@@ -1,0 +1,42 @@
+"""What is wrong with an option is said in a line, before any work begins."""
+
+from __future__ import annotations
+
+import time
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from inagg_testbed.cli import COMMANDS, make_root
+from inagg_testbed.switch_process import SwitchProcess
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("testbed --loss nan -- true", "'--loss': nan is no number"),
+        ("testbed --loss 2 -- true", "'--loss': 2.0 is not in the range"),
+        ("testbed --record /nosuch/x -- true", "'--record': /nosuch/x: there is no folder /nosuch to write into"),
+        ("demo --record /nosuch/x", "'--record': /nosuch/x: there is no folder /nosuch to write into"),
+        ("bench allreduce --window -1", "'--window': -1 is not in the range"),
+        ("bench allreduce --window 999999", "'--window': 999999 is not in the range"),
+        ("bench allreduce --loss 2", "'--loss': 2.0 is not in the range"),
+        ("bench allreduce --seconds -1", "'--seconds': -1.0 is not in the range"),
+        ("bench switch --seconds nan", "'--seconds': nan is no number"),
+        ("advise --link 0gbit", "'0gbit': a link without a rate is none"),
+        ("advise --compute-ms -5", "'--compute-ms': -5.0 is not in the range"),
+        ("advise --compute-ms nan", "'--compute-ms': nan is no number"),
+    ],
+)
+def test_a_wrong_value_is_refused_at_once(arguments: str, words: str) -> None:
+    start_s = time.monotonic()
+    done = CliRunner().invoke(make_root(COMMANDS), arguments.split())
+    assert done.exit_code == 2, done.output
+    assert words in " ".join(done.output.split())
+    assert time.monotonic() - start_s < 10
+
+
+def test_a_switch_that_does_not_start_is_an_error_that_says_why() -> None:
+    with pytest.raises(click.ClickException, match=r"(?s)the switch did not start:.*--slots"):
+        SwitchProcess("--slots", "3")
