@@ -198,7 +198,7 @@ class Exchange:
         if compressor not in self._said:
             self._said.add(compressor)
             if self._rank == 0:  # it is the same everywhere
-                log.warning("%s cannot be summed in the switch: its vectors are gathered by the inner group", compressor)
+                log.warning("%s cannot be summed in the switch: vectors are gathered by the inner group", compressor)
         message = b"".join(self._frame(compressor, vector) for vector in vectors)
         self.counts["gathers"] += 1
         self.counts["gathered-bytes"] += len(message)

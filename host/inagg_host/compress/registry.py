@@ -94,7 +94,8 @@ def _call(name: str, make: Callable[..., Compressor], options: dict[str, Any]) -
     try:
         return make(**options)
     except TypeError:  # the signature says no; those of ours check values with ValueError
-        raise ValueError(f"{name} does not take {options or 'no options'}: it takes {_takes(name)}") from None
+        wrong = f"does not take {options}" if options else "cannot do without options"
+        raise ValueError(f"{name} {wrong}: it takes {_takes(name)}") from None
 
 
 def _takes(name: str) -> str:

@@ -343,6 +343,6 @@ def test_mistakes_are_told_before_anything_is_joined(beside: World) -> None:
     unknown, *others = equal(beside.run(refused))
     assert unknown.startswith("no compressor is called 'best': there are ef, blocktopk, ")
     assert others == [
-        "topk does not take no options: it takes k (needed)",
+        "topk cannot do without options: it takes k (needed)",
         "format 'nat8': TernGrad(clip=2.5, scaler='layer') can be summed in tern",
     ]
