@@ -146,11 +146,13 @@ class Model:
 
     def _send_down(self, binding: Binding, number: int, owner: int) -> list[Output]:
         """The result of a slot that is done, to all children; or to that with the ``owner`` alone, if there is one,
-        and acknowledgements to the others, or to all, if the result has gone elsewhere."""
-        if not owner and not self.slots[number].bare:
-            return self._send(self._result(binding, number), binding.everyone)
+        and acknowledgements to the others, or to all, if the result has gone elsewhere. (If its parts have come for
+        different owners, one of them damaged on its way, children will ask again.)"""
+        bare = self.slots[number].bare
+        if not owner:
+            return [] if bare else self._send(self._result(binding, number), binding.everyone)
         ack = self._ack(binding, number, owner)
-        if self.slots[number].bare:
+        if bare:
             return self._send(ack, binding.everyone)
         child = binding.child_of(owner)
         others = binding.everyone_but(child)

@@ -141,7 +141,9 @@ def arrive(d: Array, row: int, jobs: Any, slots: Any, counts: Any) -> int:
     if slots.here[slot] != up_full or (before == up_full and bare):
         return ABSORBED
     counts.jobs[row].results += int(before != up_full)
-    return ELSEWHERE if bare else COMPLETE
+    if not bare:
+        return COMPLETE
+    return ELSEWHERE if u16(d, OWNER_AT) != 0 else ABSORBED
 
 
 @inline

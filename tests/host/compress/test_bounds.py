@@ -175,3 +175,9 @@ def test_after_a_sparsifier_the_bound_is_that_of_the_values_it_keeps() -> None:
     inner = TopK(4)
     bound = Composed(parse("qsgd:s=4"), inner).bound(10_000)
     assert bound == Contraction(4 / 10_000 * (1 - 0.25))
+
+
+def test_natural_is_not_summed_in_formats_of_which_its_promise_does_not_hold() -> None:
+    """The lowest level of nat4 is 2^-6 of the largest magnitude: below it a rounding adds more than 1/8."""
+    assert parse("natural").formats == ("nat8",)
+    assert parse("natural_dithering:p=inf,s=7,shared=true").formats == ("nat4", "nat4-nat8")

@@ -133,6 +133,32 @@ def test_an_owner_that_was_damaged_on_its_way_costs_a_repetition(tree: Tree, wro
     assert tree.payloads[RANKS[0]][-1] == whole.payloads[RANKS[0]][0]
 
 
+def test_parts_that_came_for_different_owners_make_no_result_until_they_are_asked_for() -> None:
+    tree = Tree("nat8", 2)
+    pair, binding = tree.switches[LEFT], tree.binding[LEFT]
+    up, lanes = binding.uplink, binding.lanes_up(Op.SUM)
+    assert up is not None
+    for rank in (0, 1):
+        pair.receive(simple_contribution(binding, rank, 0), binding.children[rank])
+
+    def answer(part: int, owner: int) -> bytes:
+        kind = Kind.ACK if owner == 2 else Kind.RESULT
+        head = wire.Header(
+            kind, Op.SUM, binding.result_encoding(Op.SUM), lanes if kind is Kind.RESULT else 0, binding.job,
+            binding.token, up.base + part, 1, owner=owner,
+        )  # fmt: skip
+        return wire.Datagram(head, bytes(lanes if kind is Kind.RESULT else 0)).pack()
+
+    assert pair.receive(answer(0, 2), ROOT) == []
+    assert pair.receive(answer(1, 0), ROOT) == []
+    (again,) = pair.receive(simple_contribution(binding, 0, 0), binding.children[0])
+    assert wire.parse(again.data).header.slot == up.base
+    (result,) = pair.receive(answer(0, 0), ROOT)
+    assert wire.parse(result.data).header.kind is Kind.RESULT
+    assert result.to == binding.children
+    pair.check()
+
+
 def test_the_next_generation_begins_where_only_acknowledgements_came(tree: Tree) -> None:
     for block in (0, 4, 8):  # of the same slot
         for rank in range(3):

@@ -9,13 +9,18 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from inagg_testbed.experiments import registry
 from inagg_testbed.experiments.cli import ALL, experiment
+from inagg_testbed.experiments.coverage import NO, SHOWN, table
+from inagg_testbed.experiments.logistic import parity_of_digits
 from inagg_testbed.experiments.model import Experiment, Figure, Outcome, Relation, Run, Source
+from inagg_testbed.experiments.noise import parts_of
 from inagg_testbed.experiments.page import Record, page, record, write
+from inagg_testbed.experiments.rounding import Rounding
 
 EXACT = ("second-moment", "re-encoding", "natural-dithering")
 ROWS = range(1, 11)
@@ -160,3 +165,33 @@ def test_results_of_other_experiments_stay_and_keep_their_order(tmp_path: Path) 
     stored = json.loads((tmp_path / "results.json").read_text())
     assert [(r["experiment"], r["figures"][0]["measured"]) for r in stored] == [("first", 1.0), ("second", 1.0)]
     assert "2 of 2 figures" in (tmp_path / "README.md").read_text()
+
+
+# --- what the experiments are made of ---
+
+
+def test_workers_have_the_same_digits_whatever_the_processor() -> None:
+    """Many digits tie in what they are sorted by, and sorts of other vector instructions put ties in other orders."""
+    samples, labels = parity_of_digits()
+    keys = (samples[:, :32].sum(axis=1) - samples[:, 32:].sum(axis=1)).tolist()
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    assert len(set(keys)) < len(keys)
+    parts = parts_of(4)
+    assert np.array_equal(np.concatenate([part.samples for part in parts]), samples[order])
+    assert np.array_equal(np.concatenate([part.labels for part in parts]), labels[order])
+
+
+def test_a_mean_error_is_told_in_its_standard_errors() -> None:
+    rng = np.random.default_rng(1)
+    fair = Rounding(rng.standard_normal(100_000), np.ones(100_000), 100)
+    assert abs(fair.z) < 4.5
+    assert abs(Rounding(fair.errors + 0.05, fair.variances, 100).z) > 10
+    ratio, error = fair.variance_ratio
+    assert abs(ratio - 1) < 4.5 * error < 0.05
+
+
+def test_a_table_says_what_papers_show_and_the_experiments_do_not() -> None:
+    shown = table()
+    assert all(f"`{name}`" in shown for name in registry.MODULES)
+    assert any(each.verdict == NO for each in SHOWN)
+    assert all(each.ours for each in SHOWN)
