@@ -60,9 +60,9 @@ def vectors(d: int, rng: np.random.Generator) -> dict[str, Floats]:
     }
 
 
-def drawn(compressor: Compressor, d: int, draws: int, settings: Run) -> Rounding:
+def drawn(compressor: Compressor, d: int, draws: int, dtype: npt.DTypeLike, settings: Run) -> Rounding:
     """Errors on a Gaussian vector, in units of its root mean square; the theory's variances are not asked for."""
-    x = settings.generator("mean", d).standard_normal(d)
+    x = settings.generator("mean", d).standard_normal(d).astype(dtype)
     errors = [np.sign(x) * (compressor(x, Key(settings.seed, step=step)) - x) for step in range(draws)]
     return Rounding(np.concatenate(errors), np.ones(d * draws), d // 8)
 
@@ -115,15 +115,16 @@ def run(settings: Run) -> Outcome:
             names.append(spec)
             if isinstance(bound, Unbiased):
                 d = dimensions[-1]
-                outcome.add(
-                    f"{spec}: mean error",
-                    drawn(compressor, d, 5 * draws, settings).z,
-                    0,
-                    Z_MAX,
-                    Source.DERIVED,
-                    f"unbiased; {5 * draws} draws of a Gaussian vector, d = {d}",
-                    unit="standard errors",
-                )
+                for dtype in ("float64", "float32"):
+                    outcome.add(
+                        f"{spec}: mean error, {dtype}",
+                        drawn(compressor, d, 5 * draws, dtype, settings).z,
+                        0,
+                        Z_MAX,
+                        Source.DERIVED,
+                        f"unbiased; {5 * draws} draws of a Gaussian vector, d = {d}",
+                        unit="standard errors",
+                    )
     outcome.plots.append(
         Plot(
             "compressors",

@@ -27,15 +27,15 @@ SHOWN = 256
 LANES = 1448
 
 
-def shipped(outcome: Outcome, switch: str, settings: Run) -> tuple[list[float], list[float]]:
+def shipped(outcome: Outcome, switch: str, workers: int, settings: Run) -> tuple[list[float], list[float]]:
     """The switch that runs, on sums of powers of two, which the workers' encoders do not round; the second moment of
     its results, by sum."""
-    blocks, workers = (40 if settings.tiny else 2500), 4
-    rng = settings.generator("shipped")
+    blocks = 40 if settings.tiny else 2500
+    rng = settings.generator("shipped", workers)
     rows = rng.choice([-8, -4, -2, -1, 0, 1, 2, 4, 8, 16], (workers, blocks * LANES)).astype(np.float32)
     sums = rows.sum(axis=0, dtype=np.float64)
-    got = switched(switch, "nat8", list(rows), LANES, settings.seed, "re-encoding")
-    natural(got, sums, LANES).add_to(outcome, "the switch that runs, nat8", f"sums of {workers} workers")
+    got = switched(switch, "nat8", list(rows), LANES, settings.seed, f"re-encoding-{workers}")
+    natural(got, sums, LANES).add_to(outcome, f"the switch that runs, nat8, {workers} workers", "sums of powers of two")
     magnitudes = np.abs(sums)
     shown = [v for v in range(1, SHOWN) if (magnitudes == v).sum() > 1000]
     return [float(v) for v in shown], [float((got[magnitudes == v] ** 2).mean()) / v**2 for v in shown]
@@ -133,7 +133,8 @@ def run(settings: Run) -> Outcome:
     )
     settings.progress(0.8, "the switch that runs")
     with SwitchProcess() as switch:
-        at, drawn = shipped(outcome, switch.control, settings)
+        at, drawn = shipped(outcome, switch.control, 4, settings)
+        shipped(outcome, switch.control, 6, settings)  # of more than four it adds codes up as they come
     neighbours(outcome, settings)
     outcome.plots.append(
         Plot(

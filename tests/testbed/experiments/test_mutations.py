@@ -39,11 +39,11 @@ class Mutation:
 
 MUTATIONS = [
     Mutation(
-        "the encoder rounds up 1 % too often",
+        "the encoder rounds up 1 % too often, where there are no drafts",
         "host/inagg_host/codec/encoder_loops.py",
         "        code = U32(floor + U32(1)) if p > complement else floor\n",  # the first is that of float32
         "        code = U32(floor + U32(1)) if I64(p) > I64(complement) - I64(42949673) else floor\n",
-        "second-moment",
+        "natural-dithering",
         compiled=True,
     ),
     Mutation(
@@ -52,6 +52,14 @@ MUTATIONS = [
         "    s0, s1 = b0 + (noise >> U32(9)), b1 + (rotated_8(noise) >> U32(9))\n",
         "    s0 = b0 + (noise >> U32(9)) + U32(83886)\n    s1 = b1 + (rotated_8(noise) >> U32(9)) + U32(83886)\n",
         "end-to-end",
+        compiled=True,
+    ),
+    Mutation(
+        "drafts round up 1 % too often, in the encoder",
+        "host/inagg_host/codec/drafts.py",
+        "    s0, s1 = b0 + (noise >> U32(9)), b1 + (rotated_8(noise) >> U32(9))\n",
+        "    s0 = b0 + (noise >> U32(9)) + U32(83886)\n    s1 = b1 + (rotated_8(noise) >> U32(9)) + U32(83886)\n",
+        "second-moment",
         compiled=True,
     ),
     Mutation(
