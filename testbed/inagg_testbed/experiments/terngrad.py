@@ -98,10 +98,10 @@ class Ablation:
 
 CLIPPED = TernGrad(clip=2.5, scaler="layer")
 ABLATIONS = (
-    Ablation("without clipping", TernGrad(clip=0, scaler="layer"), 3.0),
-    Ablation("one scaler for all layers", CLIPPED, 3.0, flat=True),
+    Ablation("without clipping", TernGrad(clip=0, scaler="layer"), 1.0),
+    Ablation("one scaler for all layers", CLIPPED, 1.0, flat=True),
     Ablation("each worker's own scaler", TernGrad(clip=2.5, scaler="own"), 1.0),
-    Ablation("Adam", CLIPPED, 1.0, plan=Plan(4, EPOCHS, BATCH, 2e-3, decay=True, adam=True)),
+    Ablation("Adam", CLIPPED, 2.5, plan=Plan(4, EPOCHS, BATCH, 2e-3, decay=True, adam=True)),
     Ablation("a CNN", CLIPPED, 1.0, DigitsCNN, Plan(4, EPOCHS // 2, BATCH, LEARNING_RATE / 2, decay=True)),
 )
 
@@ -136,7 +136,7 @@ def ablate(outcome: Outcome, switch: str, settings: Run) -> None:
             0.0,
             ablation.behind,
             Source.OURS,
-            f"from five seeds; {100 / len(testing):.2f} points are one digit",
+            f"of three seeds the worst, and half a point; {100 / len(testing):.2f} points are one digit",
             Relation.AT_LEAST,
             unit="points",
         )
