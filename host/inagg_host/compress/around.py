@@ -30,6 +30,10 @@ class Around(Compressor):
         """The inner's."""
         return self.inner.bound(d)
 
+    def remark(self, d: int) -> str | None:
+        """The inner's."""
+        return self.inner.remark(d)
+
     def compress(self, x: Floats, key: Key) -> bytes:
         """The inner's. It is the caller who has called `enter`."""
         return self.inner.compress(x, key)

@@ -135,6 +135,10 @@ class Compressor(ABC):
         """The values that ``sums`` stand for: sums of what `to_sum` made, of one worker or of all. Linear in them."""
         return sums
 
+    def remark(self, d: int) -> str | None:
+        """What whoever trains with it should know first, of vectors of ``d`` elements; None: nothing."""
+        return None
+
     # --- with a memory around it ---
 
     def contractive(self) -> Compressor:

@@ -90,6 +90,10 @@ class Composed(Compressor):
             return d
         return _kept_of(self.inner, d)
 
+    def remark(self, d: int) -> str | None:
+        """The inner's."""
+        return self.inner.remark(d)
+
     def contractive(self) -> Compressor:
         """The inner's, with the same outer."""
         return Composed(self.outer, self.inner.contractive())

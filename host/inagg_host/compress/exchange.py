@@ -87,6 +87,7 @@ class Exchange:
         self.counts: Counter[str] = Counter()
         """Gathers, the bytes of this rank that went through them, and MAX rounds."""
         self._said: set[Compressor] = set()
+        self._remarked: set[Compressor] = set()
 
     def reduce(self, compressor: Compressor, vectors: Mapping[int, Floats], memories: Memories) -> dict[int, Floats]:
         """The sums over all ranks of ``vectors``, by number; waits for them. See `begin`."""
@@ -104,10 +105,18 @@ class Exchange:
         types = sorted({str(x.dtype) for x in vectors.values()})
         if len(types) != 1:
             raise ValueError(f"vectors of types {types}: give at least one, and all of one type")
+        self._remark(compressor, max(x.size for x in vectors.values()))
         prepared = [self._enter(compressor, number, check(x), memories) for number, x in vectors.items()]
         if compressor.aggregation is Aggregation.GATHER:
             return self._begin_gather(compressor, prepared)
         return self._begin_sum(compressor, prepared)
+
+    def _remark(self, compressor: Compressor, d: int) -> None:
+        """Say once, on the first rank, what is to be known of ``compressor`` for vectors of ``d`` elements."""
+        if self._rank == 0 and compressor not in self._remarked:
+            self._remarked.add(compressor)
+            if (remark := compressor.remark(d)) is not None:
+                log.warning("%s %s", compressor, remark)
 
     def _enter(self, compressor: Compressor, number: int, x: Floats, memories: Memories) -> _Vector:
         memory = memory_of(memories, number, x.size, x.dtype)

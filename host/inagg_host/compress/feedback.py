@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from .around import Around
 from .base import Bound, Compressor, Contraction, Floats, Indices, NoBound, State, Unbiased
+from .sparse import THEORY_ONLY
 
 MEMORY = "memory"
 
@@ -48,6 +49,15 @@ class ErrorFeedback(Around):
         if isinstance(bound, Unbiased) and bound.w >= 1:
             return 2.0 ** -math.ceil(math.log2(1 + bound.w))
         return 1.0
+
+    def remark(self, d: int) -> str | None:
+        """Damped by much, it is for theory."""
+        if self.damping is not None or (factor := self.factor(d)) > 1 / THEORY_ONLY:
+            return None
+        return (
+            f"is damped to {factor:.3g} for the worst case of {d:,} elements, and steps are as much smaller: that is "
+            "for theory. To train, give a larger damping (ef:damping=0.25+...), or finer levels"
+        )
 
     def bound(self, d: int) -> Bound:
         """Of one compression, without the memory. Unbiased: E|x - f C(x)|^2 <= (1 - 2 f + f^2 (1 + w)) |x|^2."""

@@ -17,6 +17,10 @@ SWITCH_FORMATS = ("nat8", "nat4", "nat4-nat8", "dith8", "dith8-exact", "fix32", 
 """Coordinates that are dense on the wire can go in any format; the job's rounding comes on top. fix32 hardly rounds."""
 
 
+THEORY_ONLY = 8.0
+"""From here on a factor of the noise, or of a step that becomes smaller, is too much to train with."""
+
+
 def count_of(k: float, d: int) -> int:
     """How many of ``d`` coordinates ``k`` means: an int is a number, a float a share, rounded up. At most d."""
     return min(d, k if isinstance(k, int) else math.ceil(k * d))
@@ -226,6 +230,15 @@ class RandK(SharedSparsifier):
         """B(d/k - 1), with equality; unscaled k/d, with equality."""
         share = count_of(self.k, d) / d
         return Unbiased(1 / share - 1) if self.scaled else Contraction(share)
+
+    def remark(self, d: int) -> str | None:
+        """Scaled by much, it is for theory."""
+        if self.factor(d) < THEORY_ONLY:
+            return None
+        return (
+            f"multiplies what it keeps by {self.factor(d):.3g}, so a step's noise is as many times its signal: that is "
+            f"for theory. To train, put a memory around it (ef+{self.name}:k={self.k})"
+        )
 
     def factor(self, d: int) -> float:
         """d/k, if scaled."""

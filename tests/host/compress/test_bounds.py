@@ -177,6 +177,24 @@ def test_after_a_sparsifier_the_bound_is_that_of_the_values_it_keeps() -> None:
     assert bound == Contraction(4 / 10_000 * (1 - 0.25))
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("randk:k=0.05", "multiplies what it keeps by 20"),
+        ("natural+randk:k=0.01", "multiplies what it keeps by 100"),
+        ("ef+qsgd:s=1", "is damped to 0.00781"),
+        ("randk:k=0.5", None),
+        ("ef+randk:k=0.01", None),
+        ("ef:damping=0.01+qsgd:s=1", None),
+        ("terngrad", None),
+        ("natural", None),
+    ],
+)
+def test_what_is_for_theory_says_so(text: str, words: str | None) -> None:
+    remark = parse(text).remark(10_000)
+    assert remark is None if words is None else words in str(remark)
+
+
 def test_natural_is_not_summed_in_formats_of_which_its_promise_does_not_hold() -> None:
     """The lowest level of nat4 is 2^-6 of the largest magnitude: below it a rounding adds more than 1/8."""
     assert parse("natural").formats == ("nat8",)
