@@ -21,7 +21,7 @@ class Number(click.FloatRange):
 
 
 PROBABILITY = Number(0.0, 1.0)
-POSITIVE = Number(min=0.0, min_open=True)
+POSITIVE, NOT_NEGATIVE = Number(min=0.0, min_open=True), Number(min=0.0)
 
 
 class NewFile(click.Path):

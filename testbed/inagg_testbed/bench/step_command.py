@@ -15,7 +15,7 @@ from rich.table import Table
 
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
-from ..option_types import POSITIVE
+from ..option_types import NOT_NEGATIVE, POSITIVE
 from ..profiles import NAMES, profile
 from ..report.option import report_option
 
@@ -44,7 +44,7 @@ def compute_options(command: F) -> F:
     """The options that say how long computation takes: --batch, --compute-ms, --compute-rate."""
     for option in (
         click.option("--compute-rate", type=POSITIVE, help="Assume a worker that computes so many TFLOP/s."),
-        click.option("--compute-ms", type=POSITIVE, help="Assume so many ms for forward and backward."),
+        click.option("--compute-ms", type=NOT_NEGATIVE, help="Assume so many ms for forward and backward."),
         click.option("--batch", type=click.IntRange(1), help="Examples per worker and step. [default: by model]"),
     ):
         command = option(command)
@@ -61,8 +61,6 @@ def compute_of(model: str, batch: int | None, compute_ms: float | None, compute_
 
     if compute_ms is not None and compute_rate is not None:
         raise click.UsageError("--compute-ms and --compute-rate both say how long computation takes: give one of them")
-    if (compute_ms is not None and compute_ms < 0) or (compute_rate is not None and compute_rate <= 0):
-        raise click.UsageError("--compute-ms must not be negative, and --compute-rate must be above 0")
     examples = batch or profile(model).batch
     if compute_ms is not None:
         return assumed(profile(model), compute_ms / 1e3, f"{compute_ms:g} ms")

@@ -95,7 +95,7 @@ def test_racks_have_lines_for_one_switch_and_for_a_tree() -> None:
     ("arguments", "message"),
     [
         (["--compute-ms", "1", "--compute-rate", "1"], "give one of them"),
-        (["--compute-rate", "0"], "above 0"),
+        (["--compute-rate", "0"], "0.0 is not in the range x>0.0"),
         (["--link", "fast"], "100mbit"),
         (["--report", "x.html", "--compute-ms", "1"], "--report goes with --check"),
         (["--racks", "2", "--check"], "--racks is for predictions, not for --check"),
