@@ -136,7 +136,7 @@ def ablate(outcome: Outcome, switch: str, settings: Run) -> None:
             0.0,
             ablation.behind,
             Source.OURS,
-            f"of three seeds the worst, and half a point; {100 / len(testing):.2f} points are one digit",
+            f"three seeds stayed half a point or more within it; {100 / len(testing):.2f} points are one digit",
             Relation.AT_LEAST,
             unit="points",
         )
