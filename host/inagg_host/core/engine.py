@@ -261,6 +261,12 @@ class Engine:
         when_s: float = deadline(self.state)
         return None if when_s == np.inf else when_s
 
+    @property
+    def round_trip_s(self) -> float | None:
+        """The smoothed round-trip time (RFC 6298), the longest of the shards'; None: none has been measured."""
+        longest_s = float(self.state.shards["srtt_s"].max())
+        return longest_s or None
+
     def check(self) -> None:
         """Raise what went wrong, if something has: `Refused`, `RanksDisagree` or RuntimeError."""
         job = self._job

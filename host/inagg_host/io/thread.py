@@ -230,6 +230,6 @@ class Transport:
         c.resent, c.timeouts = int(shards["retransmitted"].sum()), int(shards["timeouts"].sum())
         c.repeated = int(shards["counts"][:, REPEATED].sum())
         c.foreign = self._strangers + self._loop.strangers + int(shards["counts"][:, FOREIGN].sum())
-        c.rtt_s = float(shards["srtt_s"].max())
+        c.rtt_s = self.engine.round_trip_s or 0.0
         least_s = float(shards["rtt_min_s"].min())
         c.rtt_least_s = least_s if least_s < float("inf") else 0.0

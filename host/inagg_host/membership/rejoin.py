@@ -64,7 +64,7 @@ class Network:
         self._in_vain = 0
         self._closed = threading.Event()
         self._started = threading.Event()  # there is a transport, or there will be none
-        self._session = Session(config, self._on_loss, self._on_credit, stop)
+        self._session = Session(config, self._on_loss, self._on_credit, stop, self._round_trip_s)
         self._groups: GroupLink | None = None
         self._listens = False  # whether this rank can take results from a group, as far as it knows
         link: Link | None = None
@@ -133,6 +133,10 @@ class Network:
         """The switch has room for so many blocks of this rank. On the session's thread."""
         if self._started.is_set() and not self._over:  # else the epoch that begins says it
             self.engine.limit(blocks)
+
+    def _round_trip_s(self) -> float | None:
+        """For heartbeats. On the session's thread."""
+        return self.engine.round_trip_s if self._started.is_set() and not self._over else None
 
     def submit(self, task: Task) -> None:
         """Begin a task. For any thread; tasks begin in the order of the calls."""
@@ -211,7 +215,7 @@ class Network:
         task.work.counters = OperationCounters(
             operation.values.size,
             time.monotonic() - operation.submitted_s,
-            float(self.engine.state.shards["srtt_s"].max()),
+            self.engine.round_trip_s or 0.0,
             self._transport.totals().since(self._begun.pop(operation)),
         )
         self._finished(task, None)

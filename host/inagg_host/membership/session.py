@@ -69,13 +69,15 @@ class Session:
         lost: Callable[[Loss], None],
         credited: Callable[[int], None],
         stop: threading.Event | None = None,
+        round_trip_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         """``credited`` is called with the blocks that the switch has room for, now and then; ``stop``: when it is set,
-        `join` fails."""
+        `join` fails; ``round_trip_s`` says what heartbeats tell the switch, None: nothing is measured yet."""
         self._config = config
         self._lost = lost
         self._credited = credited
         self._stop = stop or threading.Event()
+        self._round_trip_s = round_trip_s
         self._member = secrets.randbits(63) + 1
         self._address = config.switches[0]
         """The one of the switches that this rank talks to."""
@@ -209,9 +211,11 @@ class Session:
 
     def _beat(self) -> None:
         missed = 0
-        request = pb.HeartbeatRequest(name=self._config.job, rank=self._config.rank, member=self._member)
         while not self._closed.wait(self._interval_s):
             epoch, stub = self._epoch, self._stub
+            request = pb.HeartbeatRequest(
+                name=self._config.job, rank=self._config.rank, member=self._member, round_trip_s=self._round_trip_s()
+            )
             try:
                 reply = stub.Heartbeat(request, timeout=CALL_S, metadata=self._metadata)
             except ValueError:

@@ -672,24 +672,32 @@ class HeartbeatRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     MEMBER_FIELD_NUMBER: _builtins.int
+    ROUND_TRIP_S_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the job."""
     rank: _builtins.int
     """The rank."""
     member: _builtins.int
     """The number that this process joined with."""
+    round_trip_s: _builtins.float
+    """Its smoothed round-trip time (RFC 6298), from a contribution to the result, in seconds; for operators to see. Absent:
+    it has measured none.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         rank: _builtins.int = ...,
         member: _builtins.int = ...,
+        round_trip_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_round_trip_s", b"_round_trip_s", "round_trip_s", b"round_trip_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["member", b"member", "name", b"name", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_trip_s", b"_round_trip_s", "member", b"member", "name", b"name", "rank", b"rank", "round_trip_s", b"round_trip_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__round_trip_s: _TypeAlias = _typing.Literal["round_trip_s"]  # noqa: Y015
+    _WhichOneofArgType__round_trip_s: _TypeAlias = _typing.Literal["_round_trip_s", b"_round_trip_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_trip_s) -> _WhichOneofReturnType__round_trip_s | None: ...
 
 Global___HeartbeatRequest: _TypeAlias = HeartbeatRequest  # noqa: Y015
 
@@ -1219,6 +1227,9 @@ class EndedJob(_message.Message):
     AGO_S_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
+    AGE_S_FIELD_NUMBER: _builtins.int
+    TOTALS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     job: _builtins.int
@@ -1231,6 +1242,16 @@ class EndedJob(_message.Message):
     """Why."""
     text: _builtins.str
     """The same in a sentence."""
+    age_s: _builtins.float
+    """Seconds from its creation to its end."""
+    @_builtins.property
+    def spec(self) -> Global___JobSpec:
+        """What it was."""
+
+    @_builtins.property
+    def totals(self) -> Global___JobTotals:
+        """What it had done at its end; absent if it never ran, and until the switch has said."""
+
     def __init__(
         self,
         *,
@@ -1240,14 +1261,61 @@ class EndedJob(_message.Message):
         ago_s: _builtins.float = ...,
         cause: Global___Cause.ValueType = ...,
         text: _builtins.str = ...,
+        spec: Global___JobSpec | None = ...,
+        age_s: _builtins.float = ...,
+        totals: Global___JobTotals | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_totals", b"_totals", "spec", b"spec", "totals", b"totals"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_totals", b"_totals", "age_s", b"age_s", "ago_s", b"ago_s", "cause", b"cause", "epoch", b"epoch", "job", b"job", "name", b"name", "spec", b"spec", "text", b"text", "totals", b"totals"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__totals: _TypeAlias = _typing.Literal["totals"]  # noqa: Y015
+    _WhichOneofArgType__totals: _TypeAlias = _typing.Literal["_totals", b"_totals"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__totals) -> _WhichOneofReturnType__totals | None: ...
+
+Global___EndedJob: _TypeAlias = EndedJob  # noqa: Y015
+
+@_typing.final
+class JobTotals(_message.Message):
+    """What a job did, over all shards and ranks. See `JobStats` and `WorkerStats`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    CONTRIBUTIONS_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
+    RESENDS_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
+    BYTES_IN_FIELD_NUMBER: _builtins.int
+    results: _builtins.int
+    """Sums completed."""
+    contributions: _builtins.int
+    """Contributions that went into one."""
+    duplicates: _builtins.int
+    """Contributions that came twice."""
+    resends: _builtins.int
+    """Results sent again."""
+    stale: _builtins.int
+    """Contributions that came too late."""
+    bytes_in: _builtins.int
+    """Bytes (UDP payload) received."""
+    def __init__(
+        self,
+        *,
+        results: _builtins.int = ...,
+        contributions: _builtins.int = ...,
+        duplicates: _builtins.int = ...,
+        resends: _builtins.int = ...,
+        stale: _builtins.int = ...,
+        bytes_in: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ago_s", b"ago_s", "cause", b"cause", "epoch", b"epoch", "job", b"job", "name", b"name", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_in", b"bytes_in", "contributions", b"contributions", "duplicates", b"duplicates", "resends", b"resends", "results", b"results", "stale", b"stale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___EndedJob: _TypeAlias = EndedJob  # noqa: Y015
+Global___JobTotals: _TypeAlias = JobTotals  # noqa: Y015
 
 @_typing.final
 class StatsRequest(_message.Message):
@@ -1278,6 +1346,7 @@ class StatsResponse(_message.Message):
     DRIVER_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
+    TREE_FIELD_NUMBER: _builtins.int
     at_s: _builtins.float
     """When the snapshot was taken, on the switch's monotonic clock."""
     uptime_s: _builtins.float
@@ -1292,6 +1361,10 @@ class StatsResponse(_message.Message):
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobStats]:
         """The jobs that were asked for, oldest first."""
 
+    @_builtins.property
+    def tree(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeSwitch]:
+        """The switches below this one."""
+
     def __init__(
         self,
         *,
@@ -1300,14 +1373,41 @@ class StatsResponse(_message.Message):
         driver: _builtins.str = ...,
         shards: _abc.Iterable[Global___ShardStats] | None = ...,
         jobs: _abc.Iterable[Global___JobStats] | None = ...,
+        tree: _abc.Iterable[Global___TreeSwitch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_s", b"at_s", "driver", b"driver", "jobs", b"jobs", "shards", b"shards", "uptime_s", b"uptime_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_s", b"at_s", "driver", b"driver", "jobs", b"jobs", "shards", b"shards", "tree", b"tree", "uptime_s", b"uptime_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatsResponse: _TypeAlias = StatsResponse  # noqa: Y015
+
+@_typing.final
+class TreeSwitch(_message.Message):
+    """A switch of the tree."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    parent: _builtins.str
+    """That of the switch above it; empty: the one with the registry."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        parent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TreeSwitch: _TypeAlias = TreeSwitch  # noqa: Y015
 
 @_typing.final
 class ShardStats(_message.Message):
@@ -1531,6 +1631,7 @@ class WorkerStats(_message.Message):
     RESENDS_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     BYTES_IN_FIELD_NUMBER: _builtins.int
+    ROUND_TRIP_S_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """The rank."""
     contributions: _builtins.int
@@ -1543,6 +1644,8 @@ class WorkerStats(_message.Message):
     """Contributions dropped because their slot serves a later generation."""
     bytes_in: _builtins.int
     """Bytes (UDP payload) received from this worker."""
+    round_trip_s: _builtins.float
+    """As its last heartbeat said, see `HeartbeatRequest`. It includes the wait for the slowest rank."""
     def __init__(
         self,
         *,
@@ -1552,12 +1655,15 @@ class WorkerStats(_message.Message):
         resends: _builtins.int = ...,
         stale: _builtins.int = ...,
         bytes_in: _builtins.int = ...,
+        round_trip_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_round_trip_s", b"_round_trip_s", "round_trip_s", b"round_trip_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_in", b"bytes_in", "contributions", b"contributions", "duplicates", b"duplicates", "rank", b"rank", "resends", b"resends", "stale", b"stale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_trip_s", b"_round_trip_s", "bytes_in", b"bytes_in", "contributions", b"contributions", "duplicates", b"duplicates", "rank", b"rank", "resends", b"resends", "round_trip_s", b"round_trip_s", "stale", b"stale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__round_trip_s: _TypeAlias = _typing.Literal["round_trip_s"]  # noqa: Y015
+    _WhichOneofArgType__round_trip_s: _TypeAlias = _typing.Literal["_round_trip_s", b"_round_trip_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_trip_s) -> _WhichOneofReturnType__round_trip_s | None: ...
 
 Global___WorkerStats: _TypeAlias = WorkerStats  # noqa: Y015
 

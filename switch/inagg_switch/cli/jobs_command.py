@@ -10,7 +10,7 @@ from rich.console import Console
 from inagg_proto.v1 import control_pb2 as pb
 
 from ..service.control_client import ControlClient
-from .plain import plain
+from ..service.plain import plain
 from .terminal_tables import console, table
 from .words import age_text, cause_text, members_text, state_text
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from ..service.control_client import ControlCallError, ControlClient
-from .plain import plain
-from .rates import JobRates, Rates, ShardRates, TrunkRates, WorkerRates, rates
+from ..service.rates import Rates, as_plain, rates
 from .terminal_tables import console
 from .top_tables import tables
 from .words import rate_text
@@ -106,27 +103,3 @@ def line(look: Rates) -> str:
         "slots_waiting": sum(job.now.slots_waiting for job in jobs),
     }
     return " ".join(f"{name}={value}" for name, value in values.items())
-
-
-def as_plain(look: Rates) -> dict[str, Any]:
-    """Everything, for JSON: the counters as they are, and ``rates`` per second beside them."""
-    return {
-        "at_s": look.now.at_s,
-        "uptime_s": look.now.uptime_s,
-        "interval_s": look.interval_s,
-        "driver": look.now.driver,
-        "shards": [_with_rates(shard) for shard in look.shards],
-        "jobs": [
-            {
-                **_with_rates(job),
-                "workers": [_with_rates(worker) for worker in job.workers],
-                "trunks": [_with_rates(trunk) for trunk in job.trunks],
-            }
-            for job in look.jobs
-        ],
-    }
-
-
-def _with_rates(part: ShardRates | JobRates | WorkerRates | TrunkRates) -> dict[str, Any]:
-    names = [field.name for field in fields(part) if field.name not in ("now", "member", "workers", "trunks")]
-    return {**plain(part.now), "rates": {name: getattr(part, name) for name in names}}

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..control.text import count_text
 from ..p4 import TARGETS
-from .rates import JobRates, Rates, ShardRates
+from ..service.rates import JobRates, Rates, ShardRates
 from .terminal_tables import table
 from .words import age_text, member_text, rate_text, state_text
 

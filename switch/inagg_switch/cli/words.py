@@ -9,7 +9,7 @@ import humanize
 from inagg_proto.v1 import control_pb2 as pb
 
 from ..control.text import ranks_text, seconds_text
-from .plain import enum_label
+from ..service.plain import enum_label
 
 
 def state_text(state: int) -> str:

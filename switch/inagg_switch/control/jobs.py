@@ -245,7 +245,7 @@ class Job:
 
     # ---------------------------------------------------------------------------------- membership
 
-    def heartbeat(self, now: float, rank: int, identity: int) -> None:
+    def heartbeat(self, now: float, rank: int, identity: int, round_trip_s: float | None = None) -> None:
         """A sign of life. Raises `ControlError` if the member is not, or no longer, part of the job."""
         member = self.member(rank, identity)
         if not member.alive:
@@ -254,6 +254,7 @@ class Job:
                 Code.FAILED_PRECONDITION, given_up_text(self.name, rank, None if left else self.heartbeat_limit_s)
             )
         member.heard(now)
+        member.round_trip_s = round_trip_s
 
     def break_off(self, now: float, rank: int, identity: int) -> None:
         """The connection of a member, by which it watched, broke off. No error if it is none any more."""

@@ -76,6 +76,8 @@ class Member:
     ticket: Ticket | None = None
     broke_off_at: float | None = None
     """When the connection by which it watched the job broke off, unless it has been heard since."""
+    round_trip_s: float | None = None
+    """Its own measure (RFC 6298), as its last heartbeat said; None: it has none."""
     was_in_epoch: bool = False
     """Whether it has ever been in an epoch of this job on this switch."""
 

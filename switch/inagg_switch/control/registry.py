@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..binding import Address
-from ..driver import Limits, Shard
+from ..driver import JobCounters, Limits, Shard
 from . import events as ev
 from .admission import JobSpec, no_room
 from .credit import Credit
@@ -33,16 +33,20 @@ UNBIND_BACKOFF_MAX = 64
 """The wait between attempts to unbind grows to this many times the first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ended:
     """What is remembered of a job that ended."""
 
     name: str
     number: int
     epoch: int
+    created_at: float
     at: float
     cause: Cause
     text: str
+    spec: JobSpec
+    totals: JobCounters | None = None
+    """What it had done at its end; None: it never ran, or the switch has not said it."""
 
 
 @dataclass(slots=True)
@@ -174,11 +178,12 @@ class Registry:
             with self._one_job(now, job):
                 job.give_up(now, ticket)
 
-    def heartbeat(self, now: float, name: str, rank: int, member: int) -> Job:
-        """A sign of life; the result is the job. Raises `ControlError`."""
+    def heartbeat(self, now: float, name: str, rank: int, member: int, round_trip_s: float | None = None) -> Job:
+        """A sign of life; the result is the job. ``round_trip_s`` is what the member measures. Raises
+        `ControlError`."""
         job = self.find(now, name)
         with self._one_job(now, job, called=True):
-            job.heartbeat(now, rank, member)
+            job.heartbeat(now, rank, member, round_trip_s)
         return job
 
     def break_off(self, now: float, job: Job, rank: int, member: int) -> None:
@@ -274,6 +279,12 @@ class Registry:
             sentence = f"job {job.name!r} ended, as the switch could not be set up for it: {text}"
             with self._one_job(now, job):
                 job.end(now, Cause.SWITCH_ERROR, None, sentence, Code.INTERNAL)
+
+    def count_last(self, number: int, totals: JobCounters) -> None:
+        """What a job had done at its end, as the switch said before it dropped it."""
+        ended = next((ended for ended in reversed(self.ended) if ended.number == number), None)
+        if ended is not None:
+            ended.totals = totals
 
     def unbound(self, number: int) -> None:
         """The switch has done `Unbind`: the slots are free."""
@@ -395,7 +406,8 @@ class Registry:
         if job.ended is None or self.by_name.get(job.name) is not job:
             return
         epoch = job.epoch if job.ran else 0
-        self.ended.append(Ended(job.name, job.number, epoch, now, job.ended.cause, job.ended.text))
+        cause, text = job.ended.cause, job.ended.text
+        self.ended.append(Ended(job.name, job.number, epoch, job.created_at, now, cause, text, job.full_spec))
         self.ended_by_cause[job.ended.cause] += 1
         del self.by_name[job.name]
         if job.ever_bound:

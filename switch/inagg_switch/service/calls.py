@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import Any, TypeVar, cast
 
 import grpc
@@ -21,30 +21,28 @@ from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
 from ..control.events import ROOT
-from ..control.explain import explain
-from ..control.jobs import Job
 from ..control.policy import HEARTBEATS_PER_LIMIT
 from ..control.refusals import Code, ControlError
 from ..control.stall_detector import WAITS_POLLED
 from ..control.text import bounded
 from ..driver import DriverError
+from .answers import job_now, list_answer, stats_answer, why_answer
 from .coalesced import Coalesced
 from .controller import Controller
 from .conversion import (
     ended_message,
     epoch_message,
-    job_message,
     join_request_from,
     reason_from,
+    round_trip_from,
     spec_from,
 )
-from .driver_threads import SwitchSnapshot
 from .messages import Malformed, check_message
 from .peers import peer_host
 from .refusal_throttle import RefusalThrottle
 from .remote_switch import RemoteSwitch
 from .security import Secrets, Security, caller_of, principal_of
-from .tree_messages import PEER_METADATA, SWITCH_METADATA, shard_stats, switch_from
+from .tree_messages import PEER_METADATA, SWITCH_METADATA, switch_from
 
 SLOTS_LISTED: int = 16
 SLOTS_LISTED_MAX: int = 1024
@@ -139,9 +137,6 @@ class ControlService(control_pb2_grpc.ControlServicer):
     def _shards(self) -> int:
         return len(self.controller.registry.shards)
 
-    def _job(self, job: Job) -> pb.Job:
-        return job_message(job, self.controller.now(), self.controller.registry.shards)
-
     @answered
     async def Create(self, request: pb.CreateRequest, context: Context) -> pb.CreateResponse:  # noqa: N802
         registry = self.controller.registry
@@ -150,7 +145,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         spec = spec_from(request.spec, registry.limits_for(tree=tree), tree=tree)
         job, created = await self.controller.create(spec, principal_of(context, self._secrets))
         self.controller.pump()
-        return pb.CreateResponse(job=self._job(job), created=created)
+        return pb.CreateResponse(job=job_now(self.controller, job), created=created)
 
     @answered
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:  # noqa: N802
@@ -214,7 +209,8 @@ class ControlService(control_pb2_grpc.ControlServicer):
     @answered
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.HeartbeatResponse:  # noqa: N802
         registry = self.controller.registry
-        job = registry.heartbeat(self.controller.now(), request.name, request.rank, request.member)
+        round_trip_s = round_trip_from(request)
+        job = registry.heartbeat(self.controller.now(), request.name, request.rank, request.member, round_trip_s)
         state, epoch = pb.JobState.ValueType(job.state), job.epoch if job.ran else 0
         return pb.HeartbeatResponse(state=state, epoch=epoch, credit=registry.credit(job))
 
@@ -250,7 +246,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
             subscriber = self.controller.subscribers.add(job.number, job.name, principal_of(context, self._secrets))
             by_us = False
             try:
-                yield pb.Event(at_s=self.controller.now(), state=self._job(job))
+                yield pb.Event(at_s=self.controller.now(), state=job_now(self.controller, job))
                 async for event in subscriber.events():
                     yield event
                 by_us = True
@@ -268,9 +264,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         return await self._shared(context, "List", self._list)
 
     async def _list(self) -> pb.ListResponse:
-        registry = self.controller.registry
-        ended = [ended_message(ended, self.controller.now()) for ended in reversed(registry.ended)]
-        return pb.ListResponse(jobs=[self._job(job) for job in registry.jobs()], ended=ended)
+        return list_answer(self.controller)
 
     @answered
     async def Stats(self, request: pb.StatsRequest, context: Context) -> pb.StatsResponse:  # noqa: N802
@@ -281,65 +275,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         if request.name:
             registry.find(controller.now(), request.name)
         snapshot = await controller.snapshot()
-        jobs = [job for job in registry.jobs() if request.name in ("", job.name)]
-        return pb.StatsResponse(
-            at_s=snapshot.at,
-            uptime_s=snapshot.at - controller.started_at,
-            driver=controller.driver.name,
-            shards=[
-                *(self._shard_stats(snapshot, index) for index in range(self._shards)),
-                *self._stats_below(snapshot),
-            ],
-            jobs=[self._job_stats(snapshot, job) for job in jobs],
-        )
-
-    def _shard_stats(self, snapshot: SwitchSnapshot, index: int) -> pb.ShardStats:
-        registry = self.controller.registry
-        stats = shard_stats(registry.shards[index], snapshot.shards[index])
-        stats.slots_leased = registry.pool.shards[index].slots_leased
-        stats.slots_quarantined = registry.slots_quarantined()
-        return stats
-
-    def _stats_below(self, snapshot: SwitchSnapshot) -> Iterator[pb.ShardStats]:
-        topology = self.controller.registry.topology
-        for name, counted in snapshot.below.items():
-            if name in topology.switches:
-                leases = self.controller.registry.pool.shards
-                for shard, counts, leased in zip(topology.shards(name), counted, leases, strict=True):
-                    stats = shard_stats(shard, counts)
-                    stats.switch, stats.slots_leased = name, leased.slots_leased
-                    yield stats
-
-    def _job_stats(self, snapshot: SwitchSnapshot, job: Job) -> pb.JobStats:
-        counts = snapshot.job(job.number, job.spec.workers)
-        by_rank = zip(
-            counts.contributions,
-            counts.duplicates,
-            counts.resends,
-            counts.stale,
-            counts.bytes_in,
-            strict=True,
-        )
-        workers = [
-            pb.WorkerStats(
-                rank=rank, contributions=taken, duplicates=duplicates, resends=resends, stale=stale, bytes_in=bytes_in
-            )
-            for rank, (taken, duplicates, resends, stale, bytes_in) in enumerate(by_rank)
-        ]
-        waits = snapshot.waits.get(job.number)
-        return pb.JobStats(
-            job=self._job(job),
-            workers=workers,
-            results=counts.results,
-            invalid_codes=counts.invalid_codes,
-            partials=counts.partials,
-            partials_again=counts.partials_again,
-            trunks=[
-                pb.TrunkStats(switch=trunk.switch, partials=trunk.partials, partials_again=trunk.partials_again)
-                for trunk in snapshot.trunks(job.number)
-            ],
-            slots_waiting=waits.count if waits is not None else 0,
-        )
+        return stats_answer(controller, snapshot, [job for job in registry.jobs() if request.name in ("", job.name)])
 
     @answered
     async def Why(self, request: pb.WhyRequest, context: Context) -> pb.WhyResponse:  # noqa: N802
@@ -357,37 +293,6 @@ class ControlService(control_pb2_grpc.ControlServicer):
                 )
         job = registry.find(controller.now(), request.name)
         snapshot = await controller.look([job] if job.ran else [], max(request.slots, WAITS_POLLED))
-        now = controller.now()
-        registry.observe(now, job.number, snapshot.observation(job.number, job.spec.workers))
-        waits = snapshot.waits.get(job.number)
-        longest = waits.longest if waits is not None else ()
-        count = waits.count if waits is not None else None if job.ran else 0
+        registry.observe(controller.now(), job.number, snapshot.observation(job.number, job.spec.workers))
         controller.pump()
-        why = explain(job, now, count, longest, snapshot.unanswered.get(job.number, {}))
-        return pb.WhyResponse(
-            job=self._job(job),
-            text=why.text,
-            missing=job.roster.missing() if job.epoch_started_at is None else (),
-            slots_waiting=count or 0,
-            slots=[
-                pb.SlotWait(
-                    shard=shard,
-                    slot=wait.slot,
-                    generation=wait.generation,
-                    missing=wait.missing,
-                    waiting_s=wait.waiting_s,
-                )
-                for shard, wait in longest[: request.slots or SLOTS_LISTED]
-            ],
-            ranks=[
-                pb.RankWait(
-                    rank=wait.rank,
-                    slots=wait.slots,
-                    longest_s=wait.longest_s,
-                    silent_s=wait.silent_s,
-                    contributions=wait.contributions,
-                    last_contribution_s=wait.last_contribution_s,
-                )
-                for wait in why.ranks
-            ],
-        )
+        return why_answer(controller, snapshot, job, request.slots or SLOTS_LISTED)

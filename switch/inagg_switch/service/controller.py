@@ -25,6 +25,7 @@ from ..driver import Driver, DriverError
 from .coalesced import Coalesced
 from .conversion import event_message
 from .driver_threads import DriverThreads, SwitchSnapshot
+from .event_log import EventLog
 from .remote_switch import RemoteSwitch
 from .subscribers import Subscribers
 from .switch_tree import SwitchTree
@@ -62,6 +63,9 @@ class Controller:
         self.started_at = clock()
         self.registry = Registry(driver.shards, driver.limits, policy, admit=driver.admit)
         self.subscribers = Subscribers(policy)
+        self.events = EventLog()
+        self.on_poll: list[Callable[[SwitchSnapshot], None]] = []
+        """Called with what each poll saw, on the event loop."""
         self.call_seconds = Histogram(
             "inagg_control_call_seconds",
             "How long calls of the control service took; Join includes the wait for the other ranks.",
@@ -210,6 +214,7 @@ class Controller:
             match output:
                 case ev.Emit():
                     self._log(output)
+                    self.events.add(output)
                     self.subscribers.put(output.job, event_message(output.at, output.event))
                 case ev.Admitted(ticket, epoch):
                     waiting = self._waiting.get(ticket)
@@ -262,6 +267,7 @@ class Controller:
                 await self.tree.bind(order)
                 self.registry.bound(self.now(), order.job, order.serial)
             else:
+                await self._count_last(order.job)
                 await self.tree.unbind(order)
                 self.registry.unbound(order.job)
                 self._freed.set()
@@ -279,6 +285,18 @@ class Controller:
             # A bug. Orders for other jobs go on.
             log.exception("order_failed", order=type(order).__name__.lower(), job_number=order.job)
         self.pump()
+
+    async def _count_last(self, number: int) -> None:
+        """Ask what an ended job has done, before the switch forgets it."""
+        job = self.registry.ending.get(number)
+        if job is None or not job.ran:
+            return
+        try:
+            snapshot = await self.look([job], 0)
+        except DriverError as error:  # if it is more than slow, the order will say so
+            log.warning("totals_unknown", job_number=number, why=str(error))
+        else:
+            self.registry.count_last(number, snapshot.job(number, job.spec.workers))
 
     def attach(self, switch: AttachedSwitch) -> RemoteSwitch:
         """A switch has opened its stream, and is below this one now. Raises `ControlError`."""
@@ -315,13 +333,15 @@ class Controller:
 
     async def _poll(self) -> None:
         try:
-            await self.snapshot()
+            snapshot = await self.snapshot()
         except DriverError as error:
             if self.healthy:
                 log.error("driver_unhealthy", exc_info=error)
             await self._set_health(False)
         else:
             await self._set_health(True)
+            for told in self.on_poll:
+                told(snapshot)
 
     async def _set_health(self, healthy: bool) -> None:
         if healthy != self.healthy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.errors import AdmissionError
@@ -18,7 +19,7 @@ from ..control.refusals import Code, ControlError
 from ..control.registry import Ended
 from ..control.states import MemberState
 from ..control.text import printable
-from ..driver import Limits, Shard
+from ..driver import JobCounters, Limits, Shard
 from .peers import peer_host
 
 # ------------------------------------------------------------------------------------------ from messages
@@ -64,6 +65,15 @@ def reason_from(text: str) -> str:
     if len(text) > REASON_CHARS_MAX:
         raise ControlError(Code.INVALID_ARGUMENT, f"a reason of {len(text)} characters: use at most {REASON_CHARS_MAX}")
     return printable(text)
+
+
+def round_trip_from(message: pb.HeartbeatRequest) -> float | None:
+    """The round-trip time that a member has measured, None if it has none. Raises `ControlError`."""
+    if not message.HasField("round_trip_s"):
+        return None
+    if not 0 <= message.round_trip_s < math.inf:
+        raise ControlError(Code.INVALID_ARGUMENT, f"{message.round_trip_s} s is no round-trip time: give one, or none")
+    return message.round_trip_s
 
 
 def _resume_from(message: pb.Resume) -> Resume:
@@ -170,6 +180,21 @@ def ended_message(ended: Ended, now: float) -> pb.EndedJob:
         ago_s=now - ended.at,
         cause=pb.Cause.ValueType(ended.cause),
         text=ended.text,
+        spec=spec_message(ended.spec),
+        age_s=ended.at - ended.created_at,
+        totals=totals_message(ended.totals) if ended.totals is not None else None,
+    )
+
+
+def totals_message(counts: JobCounters) -> pb.JobTotals:
+    """What a job did, over all its ranks."""
+    return pb.JobTotals(
+        results=counts.results,
+        contributions=sum(counts.contributions),
+        duplicates=sum(counts.duplicates),
+        resends=sum(counts.resends),
+        stale=sum(counts.stale),
+        bytes_in=sum(counts.bytes_in),
     )
 
 

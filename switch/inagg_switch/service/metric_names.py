@@ -70,6 +70,12 @@ JOB_METRICS: Final[Help] = {
     ),
     "inagg_job_stale": ("counter", "Contributions dropped since their slot serves a later block.", ("job", "rank")),
     "inagg_job_received_bytes": ("counter", "Bytes received from a worker, of UDP payload.", ("job", "rank")),
+    "inagg_job_round_trip_seconds": (
+        "gauge",
+        "Smoothed round-trip time (RFC 6298) as the rank measures it, from a contribution to its result; it includes "
+        "the wait for the slowest rank.",
+        ("job", "rank"),
+    ),
     "inagg_job_results": ("counter", "Sums completed and sent to all workers.", ("job",)),
     "inagg_job_partials": (
         "counter",

@@ -28,14 +28,14 @@ SNAPSHOT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """What a scrape needs of one job. ``members`` are (rank, state, seconds since it was heard)."""
+    """What a scrape needs of one job. ``members`` are (rank, state, seconds since it was heard, round trip)."""
 
     name: str
     state: JobState
     workers: int
     epoch: int
     slots: int
-    members: tuple[tuple[int, MemberState, float], ...]
+    members: tuple[tuple[int, MemberState, float, float | None], ...]
     counters: JobCounters | None
     trunks: tuple[Trunk, ...]
     waits: Waits | None
@@ -71,7 +71,9 @@ def take(controller: Controller) -> Snapshot:
             workers=job.spec.workers,
             epoch=job.epoch if job.ran else 0,
             slots=sum(lease.slots for lease in job.leases),
-            members=tuple((member.rank, member.state, member.silent_s(now)) for member in job.roster),
+            members=tuple(
+                (member.rank, member.state, member.silent_s(now), member.round_trip_s) for member in job.roster
+            ),
             counters=snapshot.job(job.number, job.spec.workers) if snapshot is not None and job.ran else None,
             trunks=tuple(snapshot.trunks(job.number)) if snapshot is not None else (),
             waits=snapshot.waits.get(job.number, None if job.ran else Waits(0, ())) if snapshot is not None else None,
@@ -168,11 +170,13 @@ def _add_job(out: _Families, job: JobSnapshot) -> None:
         out.add("inagg_job_longest_wait_seconds", longest, job.name)
     out.add("inagg_job_epoch", job.epoch, job.name)
     for state in MemberState:
-        count = sum(member_state is state for _, member_state, _ in job.members)
+        count = sum(member_state is state for _, member_state, _, _ in job.members)
         out.add("inagg_job_members", count, job.name, state.name.lower())
     out.add("inagg_job_members", job.workers - len(job.members), job.name, "missing")
-    for rank, _, silent_s in job.members:
+    for rank, _, silent_s, round_trip_s in job.members:
         out.add("inagg_job_heartbeat_age_seconds", silent_s, job.name, rank)
+        if round_trip_s is not None:
+            out.add("inagg_job_round_trip_seconds", round_trip_s, job.name, rank)
     for trunk in job.trunks:
         out.add("inagg_job_partials", trunk.partials, job.name, trunk.switch)
         out.add("inagg_job_partials_again", trunk.partials_again, job.name, trunk.switch)

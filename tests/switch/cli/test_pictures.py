@@ -13,10 +13,11 @@ from tests.switch.cli.messages import ACTIVE, FAILED, JOINING, MISSING, WAITING,
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.cli import terminal_tables as tables_module
 from inagg_switch.cli.jobs_command import print_jobs
-from inagg_switch.cli.rates import Rates, rates
 from inagg_switch.cli.top import line
 from inagg_switch.cli.top_tables import tables
-from inagg_switch.cli.why import print_why, silent_ranks, verdict
+from inagg_switch.cli.why import EXITS, print_why
+from inagg_switch.service.rates import Rates, rates
+from inagg_switch.service.verdict import silent_ranks, verdict
 
 LONG = "experiment/of-last-tuesday/with-a-name-of-64-characters-in-all-x"
 assert len(LONG) == 64
@@ -204,7 +205,7 @@ ENDED = pb.EndedJob(name="train", ago_s=5, text="all ranks have left job 'train'
     ],
 )
 def test_the_exit_status_says_whether_something_waits(answer: pb.WhyResponse, status: int) -> None:
-    assert verdict(answer, 1.0) == status
+    assert EXITS[verdict(answer, 1.0)] == status
 
 
 def test_a_rank_is_silent_when_it_misses_more_than_one_heartbeat() -> None:

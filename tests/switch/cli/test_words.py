@@ -8,9 +8,9 @@ import pytest
 from tests.switch.cli.messages import ACTIVE, FAILED, MISSING, job, stats
 
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.cli.plain import plain
 from inagg_switch.cli.terminal_tables import console, table
 from inagg_switch.cli.words import age_text, bytes_text, cause_text, member_text, members_text, rate_text, state_text
+from inagg_switch.service.plain import plain
 
 
 @pytest.mark.parametrize(

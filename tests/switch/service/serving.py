@@ -90,10 +90,14 @@ class Serving:
         """A Join in a thread of its own."""
         return Call(partial(self.client.join, join_request(rank, spec, **rest)))
 
-    def beat(self, rank: int, name: str = "job", member: int | None = None) -> pb.HeartbeatResponse:
+    def beat(
+        self, rank: int, name: str = "job", member: int | None = None, round_trip_s: float | None = None
+    ) -> pb.HeartbeatResponse:
         """A heartbeat."""
         number = 100 + rank if member is None else member
-        return self.client.heartbeat(pb.HeartbeatRequest(name=name, rank=rank, member=number))
+        return self.client.heartbeat(
+            pb.HeartbeatRequest(name=name, rank=rank, member=number, round_trip_s=round_trip_s)
+        )
 
     def leave(self, rank: int, name: str = "job", **rest: object) -> pb.LeaveResponse:
         """A rank leaves."""

@@ -10,7 +10,9 @@ from tests.switch.control.world import RecordingDriver
 from tests.switch.service.serving import Call, Serving, job_spec, join_request
 
 from inagg_proto.v1 import control_pb2 as pb
+from inagg_switch.control.events import ROOT, EpochStarted
 from inagg_switch.control.policy import Policy
+from inagg_switch.control.topology import AttachedSwitch
 from inagg_switch.driver import JobCounters, SlotWait
 from inagg_switch.service.control_client import ControlCallError
 from inagg_wire.errors import Reason
@@ -108,3 +110,66 @@ def test_why_of_a_job_that_ended_says_how(switch: Serving) -> None:
     why = switch.client.why("job")
     assert not why.HasField("job")
     assert why.text == ["The job is over: rank 1 ended job 'job': out of data."]
+
+
+def test_stats_has_the_round_trips_that_heartbeats_tell(switch: Serving) -> None:
+    switch.join_all()
+    switch.beat(1, round_trip_s=0.002)
+    (job,) = switch.client.stats().jobs
+    assert [worker.HasField("round_trip_s") for worker in job.workers] == [False, True]
+    assert job.workers[1].round_trip_s == 0.002
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_a_round_trip_that_cannot_be_is_refused(switch: Serving, seconds: float) -> None:
+    switch.join_all()
+    with pytest.raises(ControlCallError, match="no round-trip time"):
+        switch.beat(1, round_trip_s=seconds)
+
+
+def test_a_job_that_ended_leaves_what_it_was_and_did(serve: Callable[..., Serving]) -> None:
+    serving = serve(policy=Policy(poll_interval_s=100))
+    serving.join_all()
+    serving.driver.job_counters[1] = JobCounters([1, 2], [3, 4], [5, 6], [7, 8], [9, 10], results=11)
+    serving.leave(1, end=True)
+    (ended,) = serving.client.list().ended
+    assert ended.spec.workers == 2
+    assert ended.age_s >= 0
+    assert ended.totals == pb.JobTotals(results=11, contributions=3, duplicates=7, resends=11, stale=15, bytes_in=19), (
+        "counted when it ended, not when the switch was looked at last"
+    )
+
+
+def test_a_job_of_which_the_switch_does_not_tell_ends_without_totals(serve: Callable[..., Serving]) -> None:
+    serving = serve(policy=Policy(poll_interval_s=100))
+    serving.join_all()
+    serving.driver.look_error = "no reply"
+    serving.leave(1, end=True)
+    serving.until(lambda: "unbind 0 1" in serving.driver.calls)
+    (ended,) = serving.client.list().ended
+    assert not ended.HasField("totals")
+
+
+def test_stats_has_the_tree(switch: Serving) -> None:
+    controller = switch.server.controller
+    assert controller is not None
+
+    async def attach() -> None:
+        registry = controller.registry
+        registry.attach(AttachedSwitch("rack0", ROOT, registry.shards, registry.topology.limits))
+        registry.attach(AttachedSwitch("row0", "rack0", registry.shards, registry.topology.limits))
+
+    switch.loop.run(attach(), 5)
+    tree = [(one.name, one.parent) for one in switch.client.stats().tree]
+    assert tree == [("rack0", ""), ("row0", "rack0")]
+
+
+def test_events_of_all_jobs_are_kept_in_one_row(switch: Serving) -> None:
+    switch.join_all(job_spec("a"))
+    switch.join_all(job_spec("b"))
+    controller = switch.server.controller
+    assert controller is not None
+    entries = controller.events.after(0)
+    assert [entry.number for entry in entries] == list(range(1, len(entries) + 1))
+    assert [entry.job for entry in entries if isinstance(entry.event, EpochStarted)] == ["a", "b"]
+    assert controller.events.after(entries[-2].number) == entries[-1:]

@@ -76,6 +76,7 @@ def busy(serve: Callable[..., Serving]) -> Serving:
     number = serving.join_all(job_spec("train"))[0].job
     serving.driver.job_counters[number] = JobCounters([5, 6], [1, 0], [0, 2], [3, 0], [100, 200], 5, 9)
     serving.driver.waits[number] = [SlotWait(3, 1, (1,), 2.5)]
+    serving.beat(1, "train", round_trip_s=0.002)
     snapshot(serving)
     return serving
 
@@ -88,6 +89,8 @@ def test_a_scrape_has_the_counters_of_a_job(busy: Serving) -> None:
     assert found["inagg_job_resends_total", ("train", "1")] == 2
     assert found["inagg_job_stale_total", ("train", "0")] == 3
     assert found["inagg_job_received_bytes_total", ("train", "1")] == 200
+    assert found["inagg_job_round_trip_seconds", ("train", "1")] == 0.002
+    assert ("inagg_job_round_trip_seconds", ("train", "0")) not in found, "its heartbeats have not said"
     assert found["inagg_job_results_total", ("train",)] == 5
     assert found["inagg_job_invalid_codes_total", ("train",)] == 9
     assert found["inagg_job_slots_waiting", ("train",)] == 1

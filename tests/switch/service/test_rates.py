@@ -6,7 +6,7 @@ import pytest
 from tests.switch.cli.messages import job_stats, shard_stats, stats
 
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.cli.rates import rates
+from inagg_switch.service.rates import rates
 
 
 def test_a_shard_has_rates_per_second() -> None:

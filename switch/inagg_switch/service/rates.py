@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from inagg_proto.v1 import control_pb2 as pb
+
+from .plain import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +194,28 @@ def _worker(before: pb.WorkerStats, now: pb.WorkerStats, member: pb.Member, inte
         stale=rate("stale"),
         bits_in=8 * rate("bytes_in"),
     )
+
+
+def as_plain(look: Rates) -> dict[str, Any]:
+    """Everything, for JSON: the counters as they are, and ``rates`` per second beside them."""
+    return {
+        "at_s": look.now.at_s,
+        "uptime_s": look.now.uptime_s,
+        "interval_s": look.interval_s,
+        "driver": look.now.driver,
+        "shards": [_with_rates(shard) for shard in look.shards],
+        "jobs": [
+            {
+                **_with_rates(job),
+                "workers": [_with_rates(worker) for worker in job.workers],
+                "trunks": [_with_rates(trunk) for trunk in job.trunks],
+            }
+            for job in look.jobs
+        ],
+        "tree": [plain(switch) for switch in look.now.tree],
+    }
+
+
+def _with_rates(part: ShardRates | JobRates | WorkerRates | TrunkRates) -> dict[str, Any]:
+    names = [field.name for field in fields(part) if field.name not in ("now", "member", "workers", "trunks")]
+    return {**plain(part.now), "rates": {name: getattr(part, name) for name in names}}

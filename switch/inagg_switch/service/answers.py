@@ -1,0 +1,133 @@
+"""What there is to say of a switch and its jobs, as messages of `inagg.v1`: for the calls of the control service, and
+for whoever else shows it.
+
+On the controller's event loop. None of it asks the switch: a snapshot comes from `Controller`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from inagg_proto.v1 import control_pb2 as pb
+
+from ..control.explain import explain
+from ..control.jobs import Job
+from ..driver import JobCounters
+from .controller import Controller
+from .conversion import ended_message, job_message
+from .driver_threads import SwitchSnapshot
+from .tree_messages import shard_stats
+
+
+def job_now(controller: Controller, job: Job) -> pb.Job:
+    """A job as it is now."""
+    return job_message(job, controller.now(), controller.registry.shards)
+
+
+def list_answer(controller: Controller) -> pb.ListResponse:
+    """The jobs, and those that ended lately."""
+    registry, now = controller.registry, controller.now()
+    ended = [ended_message(ended, now) for ended in reversed(registry.ended)]
+    return pb.ListResponse(jobs=[job_now(controller, job) for job in registry.jobs()], ended=ended)
+
+
+def stats_answer(controller: Controller, snapshot: SwitchSnapshot, jobs: Iterable[Job]) -> pb.StatsResponse:
+    """The counters of the switch and of ``jobs``."""
+    shards = controller.registry.shards
+    return pb.StatsResponse(
+        at_s=snapshot.at,
+        uptime_s=snapshot.at - controller.started_at,
+        driver=controller.driver.name,
+        shards=[
+            *(_shard_stats(controller, snapshot, index) for index in range(len(shards))),
+            *_stats_below(controller, snapshot),
+        ],
+        jobs=[_job_stats(controller, snapshot, job) for job in jobs],
+        tree=[
+            pb.TreeSwitch(name=switch.name, parent=switch.parent)
+            for switch in controller.registry.topology.switches.values()
+        ],
+    )
+
+
+def _shard_stats(controller: Controller, snapshot: SwitchSnapshot, index: int) -> pb.ShardStats:
+    registry = controller.registry
+    stats = shard_stats(registry.shards[index], snapshot.shards[index])
+    stats.slots_leased = registry.pool.shards[index].slots_leased
+    stats.slots_quarantined = registry.slots_quarantined()
+    return stats
+
+
+def _stats_below(controller: Controller, snapshot: SwitchSnapshot) -> Iterator[pb.ShardStats]:
+    topology, leases = controller.registry.topology, controller.registry.pool.shards
+    for name, counted in snapshot.below.items():
+        if name in topology.switches:
+            for shard, counts, leased in zip(topology.shards(name), counted, leases, strict=True):
+                stats = shard_stats(shard, counts)
+                stats.switch, stats.slots_leased = name, leased.slots_leased
+                yield stats
+
+
+def _job_stats(controller: Controller, snapshot: SwitchSnapshot, job: Job) -> pb.JobStats:
+    counts = snapshot.job(job.number, job.spec.workers)
+    waits = snapshot.waits.get(job.number)
+    return pb.JobStats(
+        job=job_now(controller, job),
+        workers=_workers(counts, job),
+        results=counts.results,
+        invalid_codes=counts.invalid_codes,
+        partials=counts.partials,
+        partials_again=counts.partials_again,
+        trunks=[
+            pb.TrunkStats(switch=trunk.switch, partials=trunk.partials, partials_again=trunk.partials_again)
+            for trunk in snapshot.trunks(job.number)
+        ],
+        slots_waiting=waits.count if waits is not None else 0,
+    )
+
+
+def _workers(counts: JobCounters, job: Job) -> Iterator[pb.WorkerStats]:
+    by_rank = zip(
+        counts.contributions, counts.duplicates, counts.resends, counts.stale, counts.bytes_in, strict=True
+    )  # fmt: skip
+    for rank, (taken, duplicates, resends, stale, bytes_in) in enumerate(by_rank):
+        member = job.roster.by_rank.get(rank)
+        yield pb.WorkerStats(
+            rank=rank, contributions=taken, duplicates=duplicates, resends=resends, stale=stale, bytes_in=bytes_in,
+            round_trip_s=member.round_trip_s if member is not None else None,
+        )  # fmt: skip
+
+
+def why_answer(controller: Controller, snapshot: SwitchSnapshot, job: Job, slots: int) -> pb.WhyResponse:
+    """What ``job`` waits for, with the ``slots`` that wait longest."""
+    now, waits = controller.now(), snapshot.waits.get(job.number)
+    longest = waits.longest if waits is not None else ()
+    count = waits.count if waits is not None else None if job.ran else 0
+    why = explain(job, now, count, longest, snapshot.unanswered.get(job.number, {}))
+    return pb.WhyResponse(
+        job=job_now(controller, job),
+        text=why.text,
+        missing=job.roster.missing() if job.epoch_started_at is None else (),
+        slots_waiting=count or 0,
+        slots=[
+            pb.SlotWait(
+                shard=shard,
+                slot=wait.slot,
+                generation=wait.generation,
+                missing=wait.missing,
+                waiting_s=wait.waiting_s,
+            )
+            for shard, wait in longest[:slots]
+        ],
+        ranks=[
+            pb.RankWait(
+                rank=wait.rank,
+                slots=wait.slots,
+                longest_s=wait.longest_s,
+                silent_s=wait.silent_s,
+                contributions=wait.contributions,
+                last_contribution_s=wait.last_contribution_s,
+            )
+            for wait in why.ranks
+        ],
+    )
