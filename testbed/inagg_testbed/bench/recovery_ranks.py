@@ -101,5 +101,8 @@ KINDS: dict[str, Callable[[str, Notes], None]] = {
 
 if __name__ == "__main__":
     kind, system, path = sys.argv[1:]
-    die_with_parent(os.getppid())  # torchrun gives each rank a session of its own, and may be killed itself
+    # torchrun gives each rank a session of its own, and may be killed itself, even before this line
+    if (parent := os.getppid()) == 1:
+        sys.exit("whoever started this rank is gone")
+    die_with_parent(parent)
     KINDS[kind](system, Notes(path))
