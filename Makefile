@@ -26,7 +26,7 @@ DEMO_ARGS   ?=
 SOAK_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-p4 test-launchers test-torch soak test-install lint types format bench experiments proto vectors p4 clean distclean
+.PHONY: help setup demo test test-slow test-p4 test-launchers test-torch soak test-install lint types format bench experiments docs proto vectors p4 clean distclean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,10 @@ bench: $(STAMP) ## measure throughput on this machine
 
 experiments: $(STAMP) ## carry out the papers' claims (10 min); writes testbed/results/
 	$(BIN)/inagg experiment all --out testbed/results
+
+docs: $(STAMP) ## build the documentation into build/site; what is wrong with a link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 proto: $(STAMP) ## generate the gRPC code anew from protos/inagg_proto
 	$(BIN)/python -m inagg_proto.generate
