@@ -45,6 +45,8 @@ class Limits:
     """Whether switches can be below it, or above."""
     scatters: bool = False
     """Whether a result can go to one worker alone."""
+    window: int | None = None
+    """The most blocks of a window that nobody asked for; None: that does not depend on this switch."""
     receive_bytes: int | None = None
     """Of datagrams that a shard holds until it takes them, as its kernel counts (a full batch is charged 1.01 times its
     bytes); None: it takes them as they come, or nobody knows."""

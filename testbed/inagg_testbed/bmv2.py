@@ -27,11 +27,6 @@ P4RUNTIME = f"127.0.0.1:{P4RUNTIME_PORT}"
 THRIFT_PORT = 9090
 LANES = 128
 PROGRAM = f"nat8-{LANES}"
-WINDOW = 16
-"""Blocks that a worker may have on their way: the ring of libpcap, through which bmv2 reads an interface, holds about
-32 packets, and a burst that it does not hold is lost."""
-ENVIRONMENT = {"INAGG_WINDOW": str(WINDOW)}
-"""What ranks must be told, since what the switch would choose is for a faster one."""
 
 
 class Bmv2Process(LoggedProcess):
@@ -111,4 +106,4 @@ def start(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
         except RuntimeError as error:
             bmv2.check()
             raise TopologyError(str(error)) from None
-        yield Running(switch.control, switch.data, switch.process.pid, ENVIRONMENT)
+        yield Running(switch.control, switch.data, switch.process.pid)

@@ -97,10 +97,12 @@ def demo(
     system, middle = ("tree", f"a tree of {1 + racks} switches") if racks else ("soft", "a switch")
     with Progress(*columns, console=console, disable=as_json) as progress:
         if target == "bmv2":
+            from inagg_switch.p4.program import BMV2_WINDOW
+
             from . import bmv2
 
             # The noise of a switch depends on slots, so the same numbers for both switches, seed and all.
-            options |= {"lanes": bmv2.LANES, "window": bmv2.WINDOW, "seed": SEED}
+            options |= {"lanes": bmv2.LANES, "window": BMV2_WINDOW, "seed": SEED}
             with (
                 open_topology(workers, link or "none", wiring="ports", made_by="inagg demo") as topology,
                 start_target(target, topology, ["--program", bmv2.program_for(format_)]) as running,

@@ -39,10 +39,11 @@ class Serving:
     server: ControlServer
     loop: LoopThread
 
-    def contribute(self, rank: int, block: int) -> None:
+    def contribute(self, rank: int, block: int, trailing: bytes = b"") -> None:
         (job,) = self.driver._jobs.values()
         host = self.driver.network.hosts[rank]
-        frame = to_switch(self.driver.network, host, WORKERS[rank], simple_contribution(job.binding, rank, block))
+        data = simple_contribution(job.binding, rank, block) + trailing
+        frame = to_switch(self.driver.network, host, WORKERS[rank], data)
         self.switch.exchange(host.port, frame, 0)
 
     def command(self, name: str, *arguments: str) -> int:
@@ -89,6 +90,20 @@ def test_why_does_not_claim_that_nothing_waits_where_it_cannot_look(
     assert "Nothing waits" not in said
     assert "whether any wait, and for whom, is not known" in said
     assert "rank 0 1" in said
+
+
+def test_why_names_the_refusals_that_grow(serving: Serving, capsys: pytest.CaptureFixture[str]) -> None:
+    controller = serving.server.controller
+    assert controller is not None
+    serving.contribute(0, 0)
+    serving.loop.run(controller.snapshot(), 5)
+    for _ in range(3):
+        serving.contribute(1, 0, trailing=bytes(40))  # as a train of segments that nobody has cut
+    serving.loop.run(controller.snapshot(), 5)
+    serving.command("why", "train", "--over", "0")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the switch refused 3 datagrams as trailing_bytes" in said
+    assert "gso_max_segs 1" in said
 
 
 def test_top_shows_the_traffic_and_leaves_out_what_it_cannot_know(

@@ -77,7 +77,7 @@ def sums(script: Path, disturb: Callable[[Middle], None] | None = None) -> list[
         topology = stack.enter_context(open_topology(2, "none", name=f"restart-{os.getpid()}", wiring="ports"))
         middle = Middle(topology, script.parent)
         stack.callback(lambda: middle.stop())
-        environment = bmv2.ENVIRONMENT | {"INAGG_SWITCH": middle.ruler.control}
+        environment = {"INAGG_SWITCH": middle.ruler.control}
         said: dict[tuple[int, str], list[str]] = {(rank, kind): [] for rank in range(2) for kind in ("out", "err")}
         command = [sys.executable, str(script), str(STEPS)]
         # A process is killed when the thread ends that has started it: so the ranks' is another one.

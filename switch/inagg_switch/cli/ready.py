@@ -15,7 +15,7 @@ from ..p4.p4_driver import P4Driver
 from ..service.metrics_server import MetricsServer
 from ..service.security import Security
 from ..software.software_driver import SoftwareDriver
-from .settings import Bmv2Settings, ParentSettings, Settings, TofinoSettings, join_address, split_address
+from .settings import ParentSettings, Settings, TofinoSettings, join_address, split_address
 from .words import bytes_text
 
 BUFFER_GOOD_BYTES: Final = 8 << 20
@@ -77,7 +77,7 @@ def announcement(
     if metrics is not None:
         lines.append(f"  metrics on {metrics.url}")
     lines.append(f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below")
-    if needs := [*_needs(security), *_job_needs(settings)]:
+    if needs := _needs(security):
         lines.append(f"         with {', '.join(needs)}")
     lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
     lines.append(f"  stop:  Ctrl-C: running jobs get {settings.drain_s:g} s to end; a second one stops at once")
@@ -201,11 +201,6 @@ def _offload_text(driver: SoftwareDriver) -> str:
         return "on"
     asked = driver.config.offload is False
     return "off, as asked for" if asked else "off, as this kernel has none: a system call for each datagram, so slow"
-
-
-def _job_needs(settings: Settings) -> list[str]:
-    """What workers must be told: bmv2 loses bursts, so less than the window that the switch would choose."""
-    return ["INAGG_WINDOW=16"] if isinstance(settings.p4, Bmv2Settings) else []
 
 
 def _needs(security: Security) -> list[str]:

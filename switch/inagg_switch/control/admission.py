@@ -120,7 +120,8 @@ def check(
             fits = fmt.tree_lanes(workers, lanes, limits.datagram_bytes)
             raise AdmissionError(f"{lanes} lanes cannot be cut into parts for the way between switches; {fits} can")
         most_slots = limits.slots // (parts or 1)
-        slots = slots_for_window(usual_window(fmt, workers, lanes, most_slots) if window is None else window)
+        usual = min(usual_window(fmt, workers, lanes, most_slots), limits.window or WINDOW_MAX)
+        slots = slots_for_window(usual if window is None else window)
     except AdmissionError as error:
         raise ControlError(Code.INVALID_ARGUMENT, f"job {name!r} cannot run here: {error}") from None
     _check_limit(name, "heartbeat_limit_s", heartbeat_limit_s, HEARTBEAT_LIMIT_MIN_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..driver import SlotWait
@@ -39,14 +39,22 @@ def explain(
     slots_waiting: int | None,
     waits: Sequence[tuple[int, SlotWait]],
     unanswered: Mapping[str, int] | None = None,
+    *,
+    window: int | None = None,
+    refusals: Iterable[str] = (),
 ) -> Explanation:
     """Why ``job`` waits. ``waits`` are (shard, slot): of ``slots_waiting`` slots those that wait longest; None: the
-    switch does not tell. ``unanswered``: by switch of a tree, slots whose sum has gone up and has no answer."""
+    switch does not tell. ``unanswered``: by switch of a tree, slots whose sum has gone up and has no answer.
+    ``window``: what the switch takes at once, in blocks, if that is little; ``refusals``: what is known of datagrams
+    that it refuses (`drops`)."""
     ranks = rank_waits(job, now, waits)
     text: list[str] = []
     if job.state is JobState.RUNNING:
         text += _unanswered(job, unanswered or {}) if not ranks else []
         text += _running(job, now, slots_waiting, ranks) if ranks or not text else []
+        if slots_waiting != 0:
+            text += refusals
+            text += _bursts(job, window)
     elif job.state is JobState.BINDING:
         text.append(f"All {count_text(job.spec.workers, 'rank')} have joined; the data planes are being set up.")
     else:
@@ -93,6 +101,16 @@ def _running(job: Job, now: float, slots_waiting: int | None, ranks: Sequence[Ra
             f"{seconds_text(wait.longest_s)}; {took}. {_whereabouts(job, job.roster.by_rank.get(wait.rank), now)}"
         )
     return text
+
+
+def _bursts(job: Job, window: int | None) -> list[str]:
+    if window is None or job.spec.window <= window:
+        return []
+    return [
+        f"This switch takes bursts of some {2 * window} datagrams a port (bmv2 reads interfaces through the ring of "
+        f"libpcap) and loses the rest without a word. This job has a window of {job.spec.window} blocks, so what is "
+        f"lost comes again only after time-outs: leave the window to the switch, or take INAGG_WINDOW={window}."
+    ]
 
 
 def _behind(member: Member | None) -> str:

@@ -73,6 +73,7 @@ class P4Driver:
             build.jobs,
             program.all_lanes,
             scatters=program.scatters,
+            window=program.window,
         )
         self._plane = plane
         self._program = program

@@ -28,6 +28,8 @@ class Program:
     """Whether a job must have as many lanes as the program, not fewer."""
     scatters: bool
     """Whether a result can go to one worker alone."""
+    window: int | None
+    """See `Limits.window`."""
     pipe_ports: int | None
     """How many ports share a pipe, where pipes have registers of their own, and a job so must lie in one."""
     base_entries: Callable[[Network], Iterator[Entry | Group]]
@@ -39,10 +41,15 @@ class Program:
     switch_counters: Callable[[Read], Counters]
 
 
+BMV2_WINDOW: Final = 16
+"""libpcap's ring, through which bmv2 reads an interface, holds about 32 packets, and a burst that it does not hold is
+lost. And a window of 512 takes all slots, so that there is no room for a second job."""
+
 BMV2: Final = Program(
     CHILDREN_MAX,
     False,
     True,
+    BMV2_WINDOW,
     None,
     entries.base_entries,
     entries.job_entries,
@@ -56,6 +63,7 @@ TOFINO: Final = Program(
     tofino.WORKERS,
     True,
     False,
+    None,
     tofino.PIPE_PORTS,
     tofino.base_entries,
     tofino.job_entries,

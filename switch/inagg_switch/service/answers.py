@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from inagg_proto.v1 import control_pb2 as pb
 
+from ..control.drops import drop_sentences
 from ..control.explain import explain
 from ..control.jobs import Job
 from ..driver import JobCounters
@@ -103,7 +104,15 @@ def why_answer(controller: Controller, snapshot: SwitchSnapshot, job: Job, slots
     now, waits = controller.now(), snapshot.waits.get(job.number)
     longest = waits.longest if waits is not None else ()
     count = waits.count if waits is not None else None if job.ran else 0
-    why = explain(job, now, count, longest, snapshot.unanswered.get(job.number, {}))
+    why = explain(
+        job,
+        now,
+        count,
+        longest,
+        snapshot.unanswered.get(job.number, {}),
+        window=controller.registry.limits.window,
+        refusals=drop_sentences(*controller.drops.grown()),
+    )
     return pb.WhyResponse(
         job=job_now(controller, job),
         text=why.text,

@@ -14,6 +14,7 @@ from prometheus_client import Histogram
 
 from ..control import events as ev
 from ..control.admission import JobSpec
+from ..control.drops import DropWatch
 from ..control.jobs import Job
 from ..control.members import JoinRequest
 from ..control.policy import Policy
@@ -77,6 +78,7 @@ class Controller:
         """This switch, and those below it."""
         self.healthy = True
         self.last_snapshot: SwitchSnapshot | None = None
+        self.drops = DropWatch()
         """What the switch showed last; None if it has not been looked at."""
         self._reads: Coalesced[SwitchSnapshot] = Coalesced(policy.read_interval_s)
         self._restarted = asyncio.Event()
@@ -358,6 +360,7 @@ class Controller:
         jobs = [job for job in self.registry.jobs() if job.ran]
         snapshot = self.last_snapshot = await self.look(jobs, WAITS_POLLED)
         now = self.now()
+        self.drops.observe(now, snapshot.drops)
         for job in jobs:
             self.registry.observe(now, job.number, snapshot.observation(job.number, job.spec.workers))
         self.pump()

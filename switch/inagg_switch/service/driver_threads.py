@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -60,6 +61,14 @@ class SwitchSnapshot:
     below: Mapping[str, tuple[Counters, ...]] = field(default_factory=dict)
     placed: Mapping[int, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     unanswered: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def drops(self) -> dict[str, int]:
+        """Datagrams that were dropped, by `Reason.label`, by all shards of all switches."""
+        total: Counter[str] = Counter()
+        for shard in itertools.chain(self.shards, *self.below.values()):
+            total.update({reason.label: count for reason, count in shard.drops.items()})
+        return dict(total)
 
     def job(self, number: int, workers: int) -> JobCounters:
         """The counters of a job, summed over the shards; by rank, from the switch where each is."""

@@ -61,11 +61,10 @@ def _worker(
     ways: Sequence[str],
     switch6: str,
     leaf: str,
-    environment: dict[str, str],
     barrier: Barrier,
 ) -> None:
     """A rank: joins both systems, then does the runs that it is told and reports their seconds and bytes."""
-    os.environ.update(environment, OMP_NUM_THREADS="1")
+    os.environ["OMP_NUM_THREADS"] = "1"
     with ExitStack() as stack:
         systems: dict[str, Callable[[np.ndarray[Any, Any]], object]] = {}
         if against:
@@ -187,11 +186,9 @@ class Ranks:
             barrier = common_barrier(workers)
             for rank in range(workers):
                 node = self.topology.workers[rank]
-                store, environment = f"{directory}/store", switch.environment
+                store = f"{directory}/store"
                 leaf = switch.leaves[self.topology.rack_of(rank)] if racks else ""
-                arguments = (
-                    node, rank, workers, options, against, store, loss, ways, switch6, leaf, environment, barrier
-                )  # fmt: skip
+                arguments = node, rank, workers, options, against, store, loss, ways, switch6, leaf, barrier
                 self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
             receive_all(self._children, START_LIMIT_S)
         except BaseException:

@@ -97,7 +97,7 @@ def bench_hosts(
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bench-"))
         children = stack.enter_context(crew())
         barrier = common_barrier(ranks)
-        environment = {**switch.environment, "INAGG_SWITCH": switch.control}
+        environment = {"INAGG_SWITCH": switch.control}
         for rank in range(ranks):
             node = topology.workers[rank // local]
             arguments = node, rank, ranks, local, format_, f"{directory}/store", environment, barrier

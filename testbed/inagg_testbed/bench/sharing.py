@@ -7,7 +7,6 @@ flight all the time, and rates are those of the time in which all that is compar
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from bisect import bisect_right
@@ -62,9 +61,8 @@ class JobRun(NamedTuple):
         return {"resent": last[0] - first[0], "timeouts": last[1] - first[1]}
 
 
-def _rank(connection: Connection, rank: int, options: dict[str, Any], environment: dict[str, str]) -> None:
+def _rank(connection: Connection, rank: int, options: dict[str, Any]) -> None:
     """A rank of a job: joins, then keeps tensors in flight as long as it is told to."""
-    os.environ.update(environment)
     with AllReduce(rank=rank, workers=HOSTS, **options) as all_reduce:
         connection.send((None, None))
         while True:
@@ -143,11 +141,10 @@ class Hosts:
                 children.append(Child(name, inside, node, main, *arguments))
                 return children[-1]
 
-            environment = dict(switch.environment)
             options = {"switch": switch.control, "format": format_, **options}
             self._jobs = [
                 [
-                    start(f"rank {k} of {job}", node, _rank, k, {**options, "job": job}, environment)
+                    start(f"rank {k} of {job}", node, _rank, k, {**options, "job": job})
                     for k, node in enumerate(topology.workers)
                 ]
                 for job in ("first", "second")

@@ -69,7 +69,7 @@ def bench_training(
         with ExitStack() as stack:
             topology = stack.enter_context(open_topology(workers, link))
             switch = stack.enter_context(start_target("soft", topology, []))
-            environment = {**switch.environment, "INAGG_SWITCH": switch.control}
+            environment = {"INAGG_SWITCH": switch.control}
             for system in systems:
                 mine = [found[task, system] for task in tasks if found[task, system].failed is None]
                 progress(f"{system}, {'to the end' if link == UNSHAPED else f'steps over {link}'}")

@@ -122,7 +122,7 @@ def run(
         setup.workers, setup.link, wiring=wiring, racks=setup.racks, trunk=setup.trunk, made_by=made_by
     ) as topology:
         with start_target(setup.target, topology, setup.switch_options()) as switch:
-            environment = {**switch.environment, **setup.rank_environment(), "INAGG_SWITCH": switch.control}
+            environment = {**setup.rank_environment(), "INAGG_SWITCH": switch.control}
             status = _run_in(topology, command, environment, switch.leaves, local_size, as_json)
         if setup.record is not None:
             from inagg_testbed.replay.recording import add_note

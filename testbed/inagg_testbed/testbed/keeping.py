@@ -37,7 +37,7 @@ def keep(name: str, setup: Setup) -> None:
             control=running.control,
             data=running.data,
             leaves=list(running.leaves),
-            environment={**running.environment, **setup.rank_environment()},
+            environment=setup.rank_environment(),
             target=setup.target,
             setup=setup.describe(),
         ).save()

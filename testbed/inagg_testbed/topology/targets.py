@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .base import Topology, TopologyError, Wiring
@@ -21,8 +21,6 @@ class Running:
     data: str
     pid: int | None = None
     """Of its process, to look whether it lives; None: it has none of its own."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """What ranks need in their environment beside INAGG_SWITCH: what the target asks of a job."""
     leaves: tuple[str, ...] = ()
     """Control addresses of the switches in the racks, by rack."""
 

@@ -65,6 +65,12 @@ def test_lanes_and_window_that_are_left_to_the_switch_are_as_many_as_do_no_harm(
     assert (found.lanes, found.window) == (lanes, window)
 
 
+def test_a_chosen_window_is_no_larger_than_what_the_switch_takes_at_once() -> None:
+    limits = dataclasses.replace(LIMITS, window=16)
+    assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=None).window == 16
+    assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=64).window == 64
+
+
 def test_a_chosen_window_is_one_that_the_switch_has_room_for() -> None:
     limits = dataclasses.replace(LIMITS, slots=64)
     assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=None).window == 32

@@ -57,6 +57,27 @@ def test_slots_that_wait_name_the_rank_that_computes() -> None:
     ]
 
 
+def test_slots_that_wait_have_the_refusals_that_grow_beside_them() -> None:
+    world = World()
+    world.join_all()
+    refusals = ["In the last 9.0 s the switch refused 40 datagrams."]
+    waiting = explain(world.job(), world.now, 1, [(0, SlotWait(7, 2, (1,), 5.5))], refusals=refusals)
+    assert waiting.text[-1:] == tuple(refusals)
+    unknown = explain(world.job(), world.now, None, [], refusals=refusals)
+    assert unknown.text[-1:] == tuple(refusals)
+    assert refusals[0] not in explain(world.job(), world.now, 0, [], refusals=refusals).text
+
+
+def test_a_window_that_the_switch_cannot_take_at_once_is_named() -> None:
+    world = World()
+    world.join_all(spec(window=64))
+    waits = [(0, SlotWait(7, 2, (1,), 5.5))]
+    (*_, told) = explain(world.job(), world.now, 1, waits, window=16).text
+    assert "has a window of 64 blocks" in told
+    assert "INAGG_WINDOW=16" in told
+    assert "INAGG_WINDOW" not in " ".join(explain(world.job(), world.now, 1, waits, window=64).text)
+
+
 def test_slots_that_wait_for_a_silent_rank_say_that_it_is_gone_before_the_limit_has_passed() -> None:
     world = World()
     world.join_all()
