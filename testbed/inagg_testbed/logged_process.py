@@ -31,8 +31,8 @@ class LoggedProcess:
         self.folder = Path(self._folder.name)
         self._log = self.folder / "log"
 
-    def _start(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-        """``environment``: what it needs besides ours."""
+    def _start(self, argv: Sequence[str], environment: Mapping[str, str], pass_fds: Sequence[int] = ()) -> None:
+        """``environment``: what it needs besides ours; ``pass_fds``: descriptors that it inherits."""
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 argv,
@@ -43,6 +43,7 @@ class LoggedProcess:
                 cwd=self.directory,
                 # A session of its own: Ctrl-C in a terminal goes to us, and we stop it when its work is done.
                 start_new_session=True,
+                pass_fds=pass_fds,
             )
 
     @property

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from inagg_switch.service.http_server import OPENED
+
 from .logged_process import LoggedProcess
 from .topology.base import Node
 from .topology.launch import launcher
@@ -44,7 +46,8 @@ class SwitchProcess(LoggedProcess):
         command = [*COMMAND, "switch", "--listen", control, "--ready-file", str(ready), *options]
         command += [] if data is None else ["--data", data]
         command = launcher(None, command) if node is None else node.command(command)
-        self._start(command, {} if node is None else node.environment())
+        opened = [int(word.removeprefix(OPENED)) for word in options if word.startswith(OPENED)]
+        self._start(command, {} if node is None else node.environment(), opened)
         try:
             self._await(ready)
         except BaseException:

@@ -19,6 +19,7 @@ from inagg_switch.binding import Address
 from inagg_switch.p4.builds import build
 from inagg_switch.p4.p4_driver import P4Driver
 from inagg_switch.service.control_client import ControlClient
+from inagg_switch.service.http_server import Listener
 from inagg_switch.service.metrics_server import MetricsServer
 from inagg_switch.service.security import Security
 from inagg_switch.service.server import ControlServer
@@ -136,7 +137,7 @@ def test_metrics_have_the_counters_of_the_program_and_none_of_a_process_that_is_
 
     async def start() -> MetricsServer:
         await controller.snapshot()
-        return MetricsServer("127.0.0.1:0", controller, Security(), Security().secrets())
+        return MetricsServer(Listener("127.0.0.1:0"), controller, Security(), Security().secrets())
 
     server = serving.loop.run(start(), 5)
     try:

@@ -13,7 +13,7 @@ from ..service.server import LeafServer, ServerError
 from ..service.uplink_agent import UplinkAgent
 from ..software.software_driver import SoftwareDriver
 from .priority import yield_to_shards
-from .ready import facts, leaf_announcement, notify, write_ready_file
+from .ready import Urls, facts, leaf_announcement, notify, write_ready_file
 from .settings import ParentSettings, Settings
 from .shard_keeper import ShardKeeper
 
@@ -72,7 +72,7 @@ class Leaf:
             log.info("switch_stopped", name=parent.name)
 
     def _tell(self, server: LeafServer) -> None:
-        known = {**facts(server.address, self._driver, self._settings, None), "name": self._parent.name}
+        known = {**facts(server.address, self._driver, self._settings, Urls()), "name": self._parent.name}
         known["parent"] = self._parent.address
         if self._settings.announce:
             print(leaf_announcement(server.address, self._driver, self._settings, self._parent), flush=True)

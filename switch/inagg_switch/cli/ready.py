@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from inagg_wire.formats import job_format
 
 from ..control.text import count_text
 from ..p4.p4_driver import P4Driver
-from ..service.metrics_server import MetricsServer
+from ..service.http_server import WILDCARDS
 from ..service.security import Security
 from ..software.software_driver import SoftwareDriver
 from .settings import ParentSettings, Settings, TofinoSettings, join_address, split_address
@@ -22,19 +23,24 @@ BUFFER_GOOD_BYTES: Final = 8 << 20
 """A receive buffer, as the kernel counts, that can be called large: 32 workers with the usual window (128 datagrams of
 1472 bytes, in batches that are charged 1.01 times their bytes) have 6 MiB on their way at most."""
 
-WILDCARDS: Final = frozenset(("0.0.0.0", "::"))
+
+@dataclass(frozen=True, slots=True)
+class Urls:
+    """Where HTTP is served besides; None: nowhere."""
+
+    metrics: str | None = None
+    web: str | None = None
 
 
-def facts(
-    control: str, driver: SoftwareDriver | P4Driver, settings: Settings, metrics: MetricsServer | None
-) -> dict[str, Any]:
+def facts(control: str, driver: SoftwareDriver | P4Driver, settings: Settings, urls: Urls) -> dict[str, Any]:
     """What there is to know of a switch that serves, for the log and the ready file."""
     return {
         "pid": os.getpid(),
         "target": driver.name,
         "control": control,
         "tls": settings.security.tls,
-        "metrics": metrics.url if metrics is not None else None,
+        "metrics": urls.metrics,
+        "web": urls.web,
         **(_p4_facts(driver) if isinstance(driver, P4Driver) else _software_facts(driver, settings)),
     }
 
@@ -67,19 +73,19 @@ def _software_facts(driver: SoftwareDriver, settings: Settings) -> dict[str, Any
     }
 
 
-def announcement(
-    control: str, driver: SoftwareDriver | P4Driver, settings: Settings, metrics: MetricsServer | None
-) -> str:
+def announcement(control: str, driver: SoftwareDriver | P4Driver, settings: Settings, urls: Urls) -> str:
     """The same for a person, in a few lines: what runs where, how to join, how to look, how to stop."""
     security = settings.security
     about = _p4_lines(driver, settings) if isinstance(driver, P4Driver) else _software_lines(driver, settings)
     lines = [f"inagg switch: control on {control} ({_guards(security)}), {about[0]}", *about[1:]]
-    if metrics is not None:
-        lines.append(f"  metrics on {metrics.url}")
+    if urls.metrics is not None:
+        lines.append(f"  metrics on {urls.metrics}")
     lines.append(f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below")
-    if needs := _needs(security):
+    if needs := join_needs(security):
         lines.append(f"         with {', '.join(needs)}")
     lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
+    if urls.web is not None:
+        lines.append(f"         {urls.web} in a browser")
     lines.append(f"  stop:  Ctrl-C: running jobs get {settings.drain_s:g} s to end; a second one stops at once")
     return "\n".join(lines)
 
@@ -203,8 +209,8 @@ def _offload_text(driver: SoftwareDriver) -> str:
     return "off, as asked for" if asked else "off, as this kernel has none: a system call for each datagram, so slow"
 
 
-def _needs(security: Security) -> list[str]:
-    """The variables that workers need besides."""
+def join_needs(security: Security) -> list[str]:
+    """The variables that workers need besides INAGG_SWITCH."""
     names = ["INAGG_CA"] if security.tls else []
     names += ["INAGG_CERTIFICATE", "INAGG_KEY"] if security.client_ca is not None else []
     return [*names, "INAGG_SECRET"] if security.secret is not None else names

@@ -10,9 +10,10 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import click
 import structlog
@@ -21,6 +22,8 @@ from ..control.text import count_text, seconds_text
 from ..driver import DriverError
 from ..service.controller import Controller
 from ..service.descriptors import raise_limit, shortage
+from ..service.http_server import Listener
+from ..service.live.server import LiveServer
 from ..service.metrics_server import MetricsServer
 from ..service.security import SecurityError, is_local
 from ..service.server import STOP_GRACE_S, ControlServer, ServerError
@@ -28,7 +31,7 @@ from ..service.uplink_agent import UplinkError
 from ..software.software_driver import SoftwareDriver
 from .leaf import Leaf
 from .priority import yield_to_shards
-from .ready import announcement, buffer_hint, facts, notify, write_ready_file
+from .ready import Urls, announcement, buffer_hint, facts, join_needs, notify, reachable, write_ready_file
 from .settings import Settings, TofinoSettings, join_address
 from .shard_keeper import ShardKeeper, SwitchDriver
 
@@ -64,12 +67,13 @@ def serve(settings: Settings) -> int:
         settings.ready_file.unlink(missing_ok=True)  # of an earlier run that was killed
     raise_limit()
     driver: SwitchDriver | None = None
-    with signals_raise():
+    with signals_raise(), ExitStack() as stack:
         try:
+            http = listen_http(settings, stack)  # before what takes time: an address that cannot be is told at once
             driver = open_driver(settings)
             if settings.parent is not None and isinstance(driver, SoftwareDriver):
                 return asyncio.run(Leaf(settings, settings.parent, driver).run())
-            return asyncio.run(_Switch(settings, driver).run())
+            return asyncio.run(_Switch(settings, driver, http).run())
         except Stopped:
             log.info("switch_stopped", before="it served")
             return EXIT_STOPPED
@@ -83,6 +87,30 @@ def serve(settings: Settings) -> int:
                 driver.close()
             if settings.ready_file is not None:
                 settings.ready_file.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Where HTTP is to be served besides; None: nowhere."""
+
+    metrics: Listener | None
+    web: Listener | None
+
+
+def listen_http(settings: Settings, stack: ExitStack) -> Listeners:
+    """Take the addresses; ``stack`` closes them. Raises `ServerError`."""
+
+    def bound(address: str | None, what: str, option: str) -> Listener | None:
+        if address is None:
+            return None
+        try:
+            return stack.enter_context(Listener(address))
+        except OSError as error:
+            raise ServerError(
+                f"cannot serve {what} on {address}: {error.strerror}; choose another address with {option}"
+            ) from None
+
+    return Listeners(bound(settings.metrics, "metrics", "--metrics"), bound(settings.web, "the live view", "--web"))
 
 
 def open_driver(settings: Settings) -> SwitchDriver:
@@ -120,9 +148,10 @@ def signals_raise() -> Iterator[None]:
 class _Switch:
     """One run, on an event loop."""
 
-    def __init__(self, settings: Settings, driver: SwitchDriver) -> None:
+    def __init__(self, settings: Settings, driver: SwitchDriver, http: Listeners) -> None:
         self._settings = settings
         self._driver = driver
+        self._http = http
         self._signals = 0
         self._changed = asyncio.Event()
         """Set when a signal has come, or a shard has died for good."""
@@ -140,6 +169,7 @@ class _Switch:
         keeper = ShardKeeper(self._driver, self._settings.shard_restarts, self._restart, self._jobs, self._lose)
         watching = asyncio.create_task(self._warn_of_descriptors())
         metrics: MetricsServer | None = None
+        web: LiveServer | None = None
         why: str | None = None
         grace_s = STOP_GRACE_S
         try:
@@ -148,8 +178,16 @@ class _Switch:
             controller = self._server.controller
             assert controller is not None
             await controller.snapshot()  # so that nobody finds a switch without counters
-            metrics = self._start_metrics(controller)
-            self._tell(metrics)
+            guards = self._settings.security, self._server.secrets
+            if self._http.metrics is not None:
+                metrics = MetricsServer(self._http.metrics, controller, *guards)
+            if self._http.web is not None:
+                about: dict[str, Any] = {
+                    "control": reachable(self._server.address),
+                    "needs": join_needs(self._settings.security),
+                }
+                web = LiveServer(self._http.web, controller, *guards, **about)
+            self._tell(Urls(metrics.url if metrics is not None else None, web.url if web is not None else None))
             await self._changed.wait()
             if self._lost is None:
                 await self._drain(controller)
@@ -163,8 +201,9 @@ class _Switch:
             if self._signals > 1:
                 grace_s = AT_ONCE_GRACE_S
             await self._server.stop(grace_s, why)
-            if metrics is not None:
-                metrics.close()
+            for server in (metrics, web):
+                if server is not None:
+                    server.close()
             keeper.close()
             loop.remove_signal_handler(signal.SIGHUP)
             for number in STOP_SIGNALS:
@@ -172,23 +211,11 @@ class _Switch:
                 signal.signal(number, signal.SIG_IGN)  # the rest is quick
             log.info("switch_stopped", signals=self._signals)
 
-    def _start_metrics(self, controller: Controller) -> MetricsServer | None:
-        if self._settings.metrics is None:
-            return None
-        try:
-            security = self._settings.security
-            return MetricsServer(self._settings.metrics, controller, security, self._server.secrets)
-        except OSError as error:
-            raise ServerError(
-                f"cannot serve metrics on {self._settings.metrics}: {error.strerror}; choose another address with "
-                "--metrics"
-            ) from None
-
-    def _tell(self, metrics: MetricsServer | None) -> None:
+    def _tell(self, urls: Urls) -> None:
         settings, driver, control = self._settings, self._driver, self._server.address
-        known = facts(control, driver, settings, metrics)
+        known = facts(control, driver, settings, urls)
         if settings.announce:
-            print(announcement(control, driver, settings, metrics), flush=True)
+            print(announcement(control, driver, settings, urls), flush=True)
         else:
             log.info("switch_serving", **known)
         hint = buffer_hint(driver) if isinstance(driver, SoftwareDriver) else None

@@ -20,7 +20,9 @@ from ..p4 import BFRUNTIME_PORT, P4RUNTIME_PORT
 from ..p4.builds import Build, build
 from ..p4.network import Network, read_network
 from ..service.access import Access
-from ..service.metrics_server import METRICS_PORT, check_metrics_address
+from ..service.http_server import check_http_address
+from ..service.live.server import WEB_PORT
+from ..service.metrics_server import METRICS_PORT
 from ..service.security import OPERATOR, Security
 from ..software.process import SoftwareConfig
 
@@ -81,6 +83,8 @@ class Settings:
     security: Security
     metrics: str | None
     """host:port, None: no metrics."""
+    web: str | None
+    """Of the live view: host:port, None: there is none."""
     drain_s: float
     shard_restarts: int
     """How often in a minute shards that died are started again."""
@@ -101,9 +105,10 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         listen = join_address(*split_address(listen, DEFAULT_PORT))
     host, port = data_address(listen, options["data"])
     check_ports(port, options["shards"])
-    metrics = options["metrics"]
-    if metrics is not None:
-        metrics = join_address(*split_address(metrics, METRICS_PORT))
+    metrics, web = (
+        join_address(*split_address(options[name], port)) if options[name] is not None else None
+        for name, port in (("metrics", METRICS_PORT), ("web", WEB_PORT))
+    )
     try:
         secret_file = options["secret_file"]
         security = Security(
@@ -117,8 +122,9 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         )
         security.check_address(listen)
         security.check_files()
-        if metrics is not None:
-            check_metrics_address(metrics, security)
+        for address, what in ((metrics, "the metrics"), (web, "the live view")):
+            if address is not None:
+                check_http_address(address, security, what)
         p4 = p4_from(options)
         policy = Policy(**{field: options[name] for field, name in POLICY_OPTIONS.items() if options[name] is not None})
     except ValueError as error:  # SecurityError is one
@@ -148,6 +154,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         policy=policy,
         security=security,
         metrics=metrics,
+        web=web,
         drain_s=options["drain"],
         shard_restarts=options["shard_restarts"],
         ready_file=options["ready_file"],
@@ -162,7 +169,7 @@ def parent_from(options: Mapping[str, Any], secret: str | None) -> ParentSetting
         if options["name"] is not None or options["parent_ca"] is not None:
             raise SettingsError("--name and --parent-ca say nothing without --parent")
         return None
-    for name in ("metrics", *POLICY_OPTIONS.values()):
+    for name in ("metrics", "web", *POLICY_OPTIONS.values()):
         if options[name] is not None:
             raise SettingsError(f"--{name.replace('_', '-')} is for the root of the tree, which has the registry")
     if options["target"] != "software":

@@ -32,6 +32,7 @@ def power_of_two(_context: click.Context, _parameter: click.Parameter, value: in
     epilog="""\b
 Examples:
   inagg switch                            for this machine, no questions asked
+  inagg switch --web                      the same, with a page that shows it
   inagg switch --shards 4 --metrics       four cores, and metrics on loopback
   inagg switch --listen 10.0.0.1:47100 \\
       --tls-cert switch.pem --tls-key switch.key --secret-file secret
@@ -87,6 +88,15 @@ Standard output has the lines for people, standard error the log.
     flag_value="127.0.0.1:47099",
     metavar="[HOST:PORT]",
     help="Serve metrics for Prometheus; without a value on 127.0.0.1:47099. Default: no metrics.",
+)
+@in_section(
+    "Addresses",
+    "--web",
+    is_flag=False,
+    flag_value="127.0.0.1:47098",
+    metavar="[HOST:PORT]",
+    help="Serve the live view, a page for a browser; without a value on 127.0.0.1:47098. It asks for the switch's "
+    "secret, if there is one.  [default: no live view]",
 )
 @in_section(
     "Addresses",
@@ -378,7 +388,7 @@ def switch(**options: Any) -> int:
     """Run an aggregating switch: workers send it their gradients, it sends back the sums.
 
     It serves any number of jobs at a time, each with slots of its own. What it says about them: `inagg jobs`, `inagg
-    top`, `inagg why JOB`.
+    top`, `inagg why JOB`, and the page of --web.
     """
     # gRPC's core prints its own account of a port in use before we can say what to do about it.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

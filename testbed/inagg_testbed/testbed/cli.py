@@ -36,6 +36,7 @@ from inagg_testbed.topology.processes import processes_of
 
 from .keeping import DEFAULT_NAME, UP, end_owner, keep, log_of, start_keeper
 from .options import Setup, setup_options
+from .web import live_view
 
 name_option = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Of the testbed.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -59,6 +60,8 @@ Examples:
                                   a switch, four ranks, over loopback
   sudo inagg testbed --link 1gbit --loss 0.01 -- python train.py
                                   each rank behind a link of 1 Gbit/s
+  inagg testbed --web -- python train.py
+                                  the same, with a page that shows it
   inagg testbed --record run.pcap -- python train.py
   inagg replay run.pcap           the same packets again, the same bits?
   sudo inagg testbed up --link 1gbit
@@ -118,10 +121,15 @@ def run(
     _tell(f"testbed: {setup.describe()}{each}", as_json)
     wiring = target_entry(setup.target).wiring
     made_by = shlex.join(command)
-    with open_topology(
-        setup.workers, setup.link, wiring=wiring, racks=setup.racks, trunk=setup.trunk, made_by=made_by
-    ) as topology:
-        with start_target(setup.target, topology, setup.switch_options()) as switch:
+    with (
+        live_view(setup.web) as web,
+        open_topology(
+            setup.workers, setup.link, wiring=wiring, racks=setup.racks, trunk=setup.trunk, made_by=made_by
+        ) as topology,
+    ):
+        if web.url is not None:
+            _tell(f"live view: {web.url} in a browser, while this runs", as_json)
+        with start_target(setup.target, topology, [*setup.switch_options(), *web.options]) as switch:
             environment = {**setup.rank_environment(), "INAGG_SWITCH": switch.control}
             status = _run_in(topology, command, environment, switch.leaves, local_size, as_json)
         if setup.record is not None:
@@ -180,6 +188,8 @@ def up(name: str, as_json: bool, **options: Any) -> None:
         return
     click.echo(f"testbed {name} is up: {setup.describe()}")
     click.echo(f"  its switch: {state.about['control']}")
+    if state.about["web"] is not None:
+        click.echo(f"  its live view: {state.about['web']} in a browser")
     click.echo(f"  a script on every worker: inagg testbed run --in {name} -- python train.py")
     if state.namespaces:
         click.echo(f"  a command on one: inagg testbed exec --name {name} w0 -- ip -s link")
@@ -236,6 +246,7 @@ def _line(state: State) -> dict[str, Any]:
         "workers": state.about["workers"],
         "link": state.about["link"] or "loopback",
         "control": state.about.get("control", ""),
+        "web": state.about.get("web"),
         "setup": state.about.get("setup", ""),
         "processes": len(running),
         "namespaces": list(state.namespaces),

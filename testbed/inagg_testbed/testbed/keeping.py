@@ -13,6 +13,7 @@ from inagg_testbed.topology.processes import Process
 from inagg_testbed.topology.state import check_name, folder
 
 from .options import Setup
+from .web import live_view
 
 DEFAULT_NAME = "default"
 UP = "up"
@@ -26,16 +27,18 @@ def keep(name: str, setup: Setup) -> None:
     """Make a testbed and keep it until a signal comes. Raises what goes wrong with it."""
     wiring = target_entry(setup.target).wiring
     with (
+        live_view(setup.web) as web,
         open_topology(
             setup.workers, setup.link, name=name, wiring=wiring, racks=setup.racks, trunk=setup.trunk, made_by=UP
         ) as topology,
-        start_target(setup.target, topology, setup.switch_options()) as running,
+        start_target(setup.target, topology, [*setup.switch_options(), *web.options]) as running,
     ):
         state = load(name)
         assert state is not None and state.mark == topology.switch.mark
         state.telling(
             control=running.control,
             data=running.data,
+            web=web.url,
             leaves=list(running.leaves),
             environment=setup.rank_environment(),
             target=setup.target,

@@ -16,6 +16,8 @@ from inagg_testbed.topology.link import UNSHAPED
 from inagg_testbed.topology.opening import RACKS_MAX, WORKERS_MAX
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
+from .web import web_option
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -36,6 +38,8 @@ class Setup:
     racks: int = 0
     trunk: str | None = None
     """The rate of each rack's way to the switch; None: that of a worker's link."""
+    web: str | None = None
+    """Of the live view, host:port."""
 
     @classmethod
     def of(
@@ -48,6 +52,7 @@ class Setup:
         format: str | None,
         racks: int = 0,
         trunk: str | None = None,
+        web: str | None = None,
         **faults: float,
     ) -> Setup:
         """From options. Draws a seed for the faults if there are some and none is given."""
@@ -67,7 +72,7 @@ class Setup:
         if link is None and target_entry(target).needs_link:
             link = UNSHAPED
         path = None if record is None else record.absolute()
-        return cls(workers, link, target, wanted, fault_seed, path, format, racks, trunk)
+        return cls(workers, link, target, wanted, fault_seed, path, format, racks, trunk, web)
 
     def switch_options(self) -> list[str]:
         """For the target: as `inagg switch` spells them."""
@@ -93,6 +98,7 @@ class Setup:
         numbers = [] if self.format is None else ["--format", self.format]
         racks = [] if not self.racks else ["--racks", str(self.racks)]
         racks += [] if self.trunk is None else ["--trunk", self.trunk]
+        web = [] if self.web is None else ["--web", self.web]
         return [
             "--workers",
             str(self.workers),
@@ -101,6 +107,7 @@ class Setup:
             "--target",
             self.target,
             *numbers,
+            *web,
             *self._of_our_switch(),
         ]
 
@@ -209,6 +216,7 @@ def setup_options(command: Command) -> Command:
                 metavar="FILE",
                 help="Keep what the switch took in and gave out, and all seeds, for `inagg replay FILE`.",
             ),
+            web_option,
         )
     ):
         command = option(command)

@@ -95,11 +95,12 @@ def soft(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
 
 
 def _for_a_leaf(options: Sequence[str]) -> list[str]:
-    """A recording is the root's: a file has room for one."""
+    """A recording is the root's, as a file has room for one, and so is the live view."""
     words = list(options)
-    if "--record" in words:
-        at = words.index("--record")
-        del words[at : at + 2]
+    for name in ("--record", "--web"):
+        if name in words:
+            at = words.index(name)
+            del words[at : at + 2]
     return words
 
 

@@ -10,6 +10,7 @@ import pytest
 from inagg_switch.cli.settings import POLICY_OPTIONS
 from inagg_switch.control.policy import Policy
 from inagg_switch.logs import FORMATS, LEVELS
+from inagg_switch.service.live.server import DEFAULT_WEB_ADDRESS
 from inagg_switch.service.metrics_server import DEFAULT_METRICS_ADDRESS
 from inagg_testbed.cli import COMMANDS, make_root, run
 from inagg_wire.layout import DATA_PORT
@@ -65,6 +66,7 @@ def test_asking_a_switch_imports_no_compiler() -> None:
 def test_the_defaults_that_help_tells_are_those_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(help_of("switch", capsys).split())
     assert DEFAULT_METRICS_ADDRESS in text
+    assert DEFAULT_WEB_ADDRESS in text
     assert f"port {DATA_PORT}" in text
     assert all(name in text for name in (*FORMATS, *LEVELS))
     policy = Policy()

@@ -20,6 +20,7 @@ from inagg_switch.cli.settings import (
     split_address,
 )
 from inagg_switch.control.policy import Policy
+from inagg_switch.service.live.server import DEFAULT_WEB_ADDRESS
 
 
 def settings(*arguments: str, secret: str | None = None) -> Settings:
@@ -156,6 +157,18 @@ def test_metrics_without_a_value_are_on_loopback() -> None:
     assert settings("--metrics", "127.0.0.1:9").metrics == "127.0.0.1:9"
 
 
+def test_the_live_view_without_a_value_is_on_loopback() -> None:
+    assert settings().web is None
+    assert settings("--web").web == DEFAULT_WEB_ADDRESS
+    assert settings("--web", "localhost").web == "localhost:47098"
+    assert settings("--web", "fd:7").web == "fd:7"
+
+
+def test_a_leaf_has_no_live_view() -> None:
+    with pytest.raises(SettingsError, match="--web is for the root"):
+        settings("--parent", "root", "--web")
+
+
 def test_limits_are_those_of_the_policy() -> None:
     found = settings("--heartbeat-limit", "3", "--rejoin-limit", "0", "--jobs-max", "5")
     assert found.policy == Policy(heartbeat_limit_s=3, rejoin_limit_s=0, jobs_max=5)
@@ -193,6 +206,7 @@ def test_operators_are_those_that_are_named_or_the_operator() -> None:
     [
         (("--listen", "0.0.0.0:1"), "--insecure"),
         (("--metrics", "0.0.0.0:1"), "--insecure"),
+        (("--web", "0.0.0.0:1"), "read the live view at 0.0.0.0:1"),
         (("--fault-seed", "1"), "nothing to seed"),
         (("--heartbeat-limit", "0.1"), "choose 0.2 or more"),
         (("--listen", "here:99999"), "0 to 65535"),

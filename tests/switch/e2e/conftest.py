@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,8 +33,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Switch]]:
     """Starts switches of the test's own, and ends them."""
     started: list[Switch] = []
 
-    def start(*options: str) -> Switch:
-        switch = Switch(tmp_path / f"switch{len(started)}", *options)
+    def start(*options: str, pass_fds: Sequence[int] = ()) -> Switch:
+        switch = Switch(tmp_path / f"switch{len(started)}", *options, pass_fds=pass_fds)
         started.append(switch)
         switch.wait_ready()
         return switch

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.switch.e2e.running import Run, Switch, gradients, inagg, until
 
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlClient
+from inagg_switch.service.http_server import Listener
 from inagg_wire.dissect.scapy_layer import Inagg, bind, unbind
 from inagg_wire.layout import Kind
 
@@ -30,6 +32,7 @@ def test_a_port_in_use_is_named_with_what_to_do(good: Switch) -> None:
         "--listen": ("--listen", good.address, "--data", "127.0.0.1:0"),
         "--data": (*FREE, "--data", f"127.0.0.1:{shard['port']}"),
         "--metrics": (*FREE, "--metrics", good.ready["metrics"].split("/")[2]),
+        "--web": (*FREE, "--web", good.ready["metrics"].split("/")[2]),
     }
     with ThreadPoolExecutor() as pool:
         ends = {hint: pool.submit(inagg, "switch", *options) for hint, options in hints.items()}
@@ -57,6 +60,34 @@ def test_the_first_lines_say_what_runs_and_how_to_join(start: Callable[..., Swit
     warning = next(line for line in switch.log_file.read_text().splitlines() if "faults_injected" in line)
     assert "--fault-seed 9" in warning
     assert "ON PURPOSE" in warning
+
+
+def test_a_web_address_that_cannot_be_is_told_before_anything_starts() -> None:
+    ended = inagg("switch", *FREE, "--web", "127.0.0.1:1x")
+    assert (ended.returncode, "is no port" in ended.stderr) == (2, True)
+    ended = inagg("switch", *FREE, "--web", "192.0.2.1:0", "--insecure")  # of nobody: RFC 5737
+    assert ended.returncode == 1
+    assert "cannot serve the live view on 192.0.2.1:0" in ended.stderr
+    assert "choose another address with --web" in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_the_live_view_is_announced_and_served(start: Callable[..., Switch]) -> None:
+    switch = start("--web", "127.0.0.1:0", "--log-format", "human")
+    assert f"{switch.ready['web']} in a browser" in switch.out_file.read_text()
+    with urllib.request.urlopen(switch.ready["web"], timeout=5) as reply:
+        assert b"<title>inagg</title>" in reply.read()
+    with urllib.request.urlopen(f"{switch.ready['web']}api/live", timeout=5) as reply:
+        assert json.load(reply)["control"] == switch.address
+
+
+def test_the_live_view_can_have_a_socket_that_another_has_opened(start: Callable[..., Switch]) -> None:
+    with Listener("127.0.0.1:0") as listener:
+        os.set_inheritable(listener.socket.fileno(), True)
+        switch = start("--web", f"fd:{listener.socket.fileno()}", pass_fds=(listener.socket.fileno(),))
+        assert switch.ready["web"] == f"http://{listener.place}/"
+        with urllib.request.urlopen(switch.ready["web"], timeout=5) as reply:
+            assert reply.status == 200
 
 
 def test_without_offload_the_sums_are_the_same(
@@ -97,7 +128,9 @@ def test_a_capture_can_be_read_with_scapy(start: Callable[..., Switch], tmp_path
     assert all(port in (packet[UDP].sport, packet[UDP].dport) for packet in packets)
 
 
-@pytest.mark.parametrize("options", [("--listen", "0.0.0.0:0"), ("--metrics", "0.0.0.0:0", *FREE)])
+@pytest.mark.parametrize(
+    "options", [("--listen", "0.0.0.0:0"), ("--metrics", "0.0.0.0:0", *FREE), ("--web", "0.0.0.0:0", *FREE)]
+)
 def test_other_machines_are_served_without_tls_only_if_asked_for(options: tuple[str, ...]) -> None:
     ended = inagg("switch", *options)
     assert ended.returncode == 2

@@ -21,7 +21,8 @@ from tests.switch.service.serving import Serving, job_spec
 from inagg_switch.control.events import ROOT
 from inagg_switch.control.topology import AttachedSwitch
 from inagg_switch.driver import JobCounters, SlotWait
-from inagg_switch.service import metrics_server
+from inagg_switch.service import http_server
+from inagg_switch.service.http_server import Listener, check_http_address
 from inagg_switch.service.metric_names import METRICS
 from inagg_switch.service.metrics import families, take
 from inagg_switch.service.metrics_server import MetricsServer
@@ -37,7 +38,8 @@ def metrics(serving: Serving, address: str = "127.0.0.1:0", security: Security |
 
     async def start() -> MetricsServer:
         guard = security or Security()
-        return MetricsServer(address, controller, guard, guard.secrets())
+        check_http_address(address, guard, "the metrics")
+        return MetricsServer(Listener(address), controller, guard, guard.secrets())
 
     server = serving.loop.run(start(), 5)
     try:
@@ -247,18 +249,18 @@ def test_build_process_and_calls_are_told(busy: Serving) -> None:
 
 
 def test_slow_connections_hold_no_thread_each_and_are_cut(busy: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server, "REQUEST_S", 0.1)
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.1)
     with ExitStack() as stack:
         url = stack.enter_context(metrics(busy))
         before = threading.active_count()
         host, port = url.removeprefix("http://").removesuffix("/metrics").split(":")
         slow = [
             stack.enter_context(socket.create_connection((host, int(port)), 5))
-            for _ in range(metrics_server.CONNECTIONS_MAX)
+            for _ in range(http_server.CONNECTIONS_MAX)
         ]
         for connection in slow:
             connection.sendall(b"GET /met")
-        assert threading.active_count() - before <= 2 * metrics_server.THREADS  # each has its alarm clock
+        assert threading.active_count() - before <= 2 * http_server.THREADS  # each has its alarm clock
         assert all(connection.recv(1) == b"" for connection in slow)
         assert status_of(url)[0] == 200
 

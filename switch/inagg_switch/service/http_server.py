@@ -1,0 +1,219 @@
+"""A small HTTP server, for monitoring systems and browsers: a few threads, and nobody holds one of them for long."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from email.message import Message
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, Final, Self
+from urllib.parse import parse_qs
+
+import structlog
+
+from .security import Secrets, Security, SecurityError, is_local
+
+THREADS: Final = 4
+CONNECTIONS_MAX: Final = 64
+"""Connections that are served or wait for it; further ones are closed at once."""
+OPENED: Final = "fd:"
+"""Begins the address of a socket that whoever started us has opened: so it can lie in another network namespace."""
+WILDCARDS: Final = frozenset(("0.0.0.0", "::"))
+REQUEST_S: Final = 10.0
+"""How long a request may take, from the connection to the last byte of its answer."""
+
+log = structlog.get_logger("inagg.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A GET."""
+
+    path: str
+    """Without the query."""
+    query: Mapping[str, list[str]]
+    headers: Message[str, str]
+    """Their names in any case."""
+    may: bool
+    """Whether who asks knows a secret of the switch, sent as a bearer token, or it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What it gets."""
+
+    body: bytes
+    kind: str
+    """The MIME type."""
+    status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def text(cls, status: HTTPStatus, text: str, **headers: str) -> Reply:
+        """A line for people."""
+        return cls(f"{text}\n".encode(), "text/plain; charset=utf-8", status, headers)
+
+
+def check_http_address(address: str, security: Security, what: str) -> None:
+    """Raises `SecurityError` if it is not safe to serve ``what`` on ``address`` and nobody asked for that by name. What
+    whoever started us has opened is his matter."""
+    if not (address.startswith(OPENED) or security.tls or security.insecure_anywhere or is_local(address)):
+        raise SecurityError(
+            f"other machines could read {what} at {address}: give --tls-cert and --tls-key, or serve it on 127.0.0.1, "
+            "or ask for it by name with --insecure"
+        )
+
+
+class Listener:
+    """An address that is taken and not served yet; a context manager that gives it back."""
+
+    def __init__(self, address: str) -> None:
+        """``address``: host:port, port 0 for any free one; or fd:N, the descriptor of a socket that is bound already.
+        Raises OSError."""
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        if address.startswith(OPENED):
+            self.socket = socket.socket(fileno=int(port))
+            host = self.socket.getsockname()[0]
+        else:
+            self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+            try:
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self.socket.bind((host, int(port)))
+            except BaseException:
+                self.close()
+                raise
+        host = socket.gethostname() if host in WILDCARDS else host
+        self.place = f"[{host}]" if ":" in host else host
+        self.place += f":{self.socket.getsockname()[1]}"
+        """Where others find it, host:port."""
+
+    def close(self) -> None:
+        """Give the address back. No error if called twice."""
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class HttpServer:
+    """Answers each GET with what ``answer`` makes of it, on threads of its own. Guarded like the control service: with
+    its certificate, if it has one, and mutual TLS; who knows no secret can be told apart by `Request.may`."""
+
+    def __init__(
+        self, listener: Listener, name: str, answer: Callable[[Request], Reply], security: Security, secrets: Secrets
+    ) -> None:
+        """``listener`` is closed with this. ``name``: of the threads and in the log."""
+        self._server = _Server(listener.socket, name, answer, security, secrets)
+        self._thread = threading.Thread(target=self._server.serve_forever, name=f"inagg-{name}", daemon=True)
+        self._thread.start()
+        self.url = f"{'https' if security.tls else 'http'}://{listener.place}"
+        """Of its root, without a slash at the end."""
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(HTTPServer):
+    """A pool of threads in the place of one for each connection."""
+
+    request_queue_size = CONNECTIONS_MAX
+    daemon_threads = True
+
+    def __init__(
+        self, bound: socket.socket, name: str, answer: Callable[[Request], Reply], security: Security, secrets: Secrets
+    ) -> None:
+        self.answer, self.secrets = answer, secrets
+        self._name = name
+        self._tls = _context(security)
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"inagg-{name}")
+        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        super().__init__(bound.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = bound
+        self.server_activate()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Called for each connection."""
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        self._pool.submit(self._serve, request, client_address)
+
+    def _serve(self, connection: socket.socket, client: Any) -> None:
+        late = threading.Timer(REQUEST_S, _cut, (connection,))
+        late.daemon = True
+        late.start()
+        try:
+            connection.settimeout(REQUEST_S)
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            self.finish_request(connection, client)
+        except OSError as error:  # it hung up, was too slow, or speaks no TLS
+            log.debug("http_connection_lost", server=self._name, peer=client[0], why=str(error))
+        finally:
+            late.cancel()
+            self.shutdown_request(connection)
+            self._room.release()
+
+    def server_close(self) -> None:
+        """Stop, when the requests in progress are done."""
+        super().server_close()
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _cut(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        log.debug("http_connection_gone", why=str(error))
+
+
+def _context(security: Security) -> ssl.SSLContext | None:
+    if security.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(security.certificate, security.key)
+    if security.client_ca is not None:
+        context.load_verify_locations(security.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection, one GET."""
+
+    server: _Server
+    server_version, sys_version = "inagg", ""
+
+    def do_GET(self) -> None:
+        """Called by http.server."""
+        path, _, query = self.path.partition("?")
+        reply = self.server.answer(Request(path, parse_qs(query), self.headers, self._may()))
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.kind)
+        self.send_header("Content-Length", str(len(reply.body)))
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        if reply.status is HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    def _may(self) -> bool:
+        secrets = self.server.secrets
+        return not secrets.by_name or secrets.who(self.headers.get("Authorization", "").encode()) is not None
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Not each request: those are many."""
