@@ -70,7 +70,6 @@ def drawn(colours: Colours) -> bytes:
 
     matplotlib.use("svg")
     from matplotlib import pyplot
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     rules: Any = {
         "svg.fonttype": "none",
@@ -83,16 +82,17 @@ def drawn(colours: Colours) -> bytes:
     }
     with pyplot.rc_context(rules):
         shown = panels()
+        heights = [len(panel.bars) + 1 for panel in shown]  # a bar is as high in one panel as in the other
         figure, all_axes = pyplot.subplots(
-            1, len(shown), figsize=(10.5, 2.6), layout=ConstrainedLayoutEngine(wspace=0.08)
+            len(shown), figsize=(7, 0.36 * sum(heights)), height_ratios=heights, layout="constrained"
         )
         for axes, panel in zip(all_axes, shown, strict=True):
             names, values = list(panel.bars), list(panel.bars.values())
             fill = [colours.ours if name.startswith("inagg") else colours.others for name in names]
-            axes.barh(names, values, color=fill, height=0.7)
+            axes.barh(names, values, color=fill, height=0.75)
             axes.invert_yaxis()
-            axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold")
-            axes.set_xlim(0, max(values) * 1.45)
+            axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold", pad=9)
+            axes.set_xlim(0, max(values) * 1.3)
             axes.xaxis.set_visible(False)
             axes.tick_params(axis="y", length=0)
             axes.spines[:].set_visible(False)

@@ -141,6 +141,12 @@ def test_a_block_says_what_it_is() -> None:
             assert (ROOT / block.run_by).exists(), f"{block.place}: {block.run_by}"
 
 
+def test_blocks_fit_a_terminal_of_80_columns() -> None:
+    for block in BLOCKS:
+        for number, line in enumerate(block.text.splitlines(), block.line + 1):
+            assert len(line) <= 80, f"{block.file}:{number}: {line}"
+
+
 def test_commands_stand_in_blocks_that_are_checked() -> None:
     for file, text in TEXTS.items():
         for line in text.splitlines():
