@@ -26,7 +26,7 @@ DEMO_ARGS   ?=
 SOAK_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-p4 test-launchers test-torch soak test-install lint types format bench experiments docs proto vectors p4 clean distclean
+.PHONY: help setup demo test test-slow test-p4 test-browser test-launchers test-torch soak test-install lint types format bench experiments docs proto vectors p4 clean distclean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-slow: $(STAMP) ## all tests, the slow ones as well
 
 test-p4: $(STAMP) ## the tests on a real bmv2 switch; needs simple_switch_grpc on PATH, and root
 	$(BIN)/python -m pytest -m p4 $(PYTEST_ARGS)
+
+test-browser: $(STAMP) ## the live view in a real browser; needs Chromium on PATH
+	$(BIN)/python -m pytest --slow -m browser $(PYTEST_ARGS)
 
 test-launchers: ## the examples with Lightning, Accelerate, Ray and torchft, in an environment of their own
 	@$(MAKE) --no-print-directory setup VENV=$(LAUNCHERS_VENV) EXTRAS=dev,lightning,accelerate,ray,torchft

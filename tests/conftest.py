@@ -108,11 +108,20 @@ def why_not_installed(extra: str, *modules: str) -> Callable[[], str | None]:
     return why_not
 
 
+def why_not_browser() -> str | None:
+    if importlib.util.find_spec("playwright") is None:
+        return "no playwright; run: pip install 'inagg[dev]'"
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        return "no chromium on PATH; run: apt-get install chromium"
+    return None
+
+
 # Tier (a marker in pyproject.toml) -> why it cannot run here, None if it can. `slow` is asked for by option.
 TIERS: dict[str, Callable[[], str | None]] = {
     "root": why_not_root,
     "gpu": why_not_gpu,
     "p4": why_not_p4,
+    "browser": why_not_browser,
     "lightning": why_not_installed("lightning", "lightning"),
     "accelerate": why_not_installed("accelerate", "accelerate", "transformers"),
     "ray": why_not_installed("ray", "ray"),

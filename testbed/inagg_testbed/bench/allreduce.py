@@ -26,9 +26,11 @@ from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from ..switch_process import SwitchProcess
+from ..testbed.web import live_view
 from ..topology import Node, inside, open_topology, start_target, target_entry
 from .links import share_of_link, worker_bytes
 from .load import Child, common_barrier, crew, receive_all
+from .reader import Reader
 
 START_LIMIT_S = 120.0
 RUN_LIMIT_S = 600.0
@@ -43,9 +45,9 @@ TREE, REENCODE = "inagg-tree", "inagg-tree-reencode"
 """What the systems are called that go through a leaf in each rack, where the other goes to the switch behind them: the
 leaves send exact partial sums, or round them again (in a format of the same name with this end)."""
 ROUNDING = "-reencode"
-WAYS = ("contributed", "ipv6", "profiler", "scattered")
+WAYS = ("contributed", "ipv6", "profiler", "scattered", "watched")
 """Other ways to do the same: each rank is told what it has contributed; over IPv6; while torch's profiler records; as a
-reduce-scatter, which gives each rank its part of the sums alone."""
+reduce-scatter, which gives each rank its part of the sums alone; while a page of the live view asks, twice a second."""
 GLOO_SCATTERED = "gloo scattered"
 
 
@@ -93,8 +95,7 @@ def _worker(
         own = part = np.zeros(0, np.float32)
         if "contributed" in ways:
             systems[_name("contributed")] = lambda x: all_reduce.submit(x, contributed=own, wait=True).result()
-        if "profiler" in ways:
-            systems[_name("profiler")] = all_reduce
+        systems.update({_name(way): all_reduce for way in ("profiler", "watched")})
         if "scattered" in ways:
             systems[_name("scattered")] = lambda x: all_reduce.submit_scatter(
                 x[: part.size * workers], part, wait=True
@@ -174,7 +175,9 @@ class Ranks:
                 open_topology(workers, link, wiring=wiring, racks=racks, trunk=trunk)
             )
             shard_options = ["--shards", str(shards)] if shards > 1 else []
-            started = start_target(target, self.topology, [*shard_options, *switch_options])
+            web = self._stack.enter_context(live_view("127.0.0.1:0" if "watched" in ways else None))
+            self._page = web.url
+            started = start_target(target, self.topology, [*shard_options, *switch_options, *web.options])
             switch = self._stack.enter_context(started)
             switch6 = ""
             if "ipv6" in ways:
@@ -197,9 +200,11 @@ class Ranks:
 
     def run(self, system: str, elements: int, runs: int) -> tuple[list[float], float, float]:
         """Seconds of each run, and bytes that a worker sends and receives in one."""
-        for child in self._children:
-            child.send((system, elements, runs))
-        answers = receive_all(self._children, RUN_LIMIT_S)
+        page = self._page if system == _name("watched") else None
+        with Reader(page) if page is not None else nullcontext():
+            for child in self._children:
+                child.send((system, elements, runs))
+            answers = receive_all(self._children, RUN_LIMIT_S)
         seconds = [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
         return seconds, statistics.mean(a[1] for a in answers), statistics.mean(a[2] for a in answers)
 

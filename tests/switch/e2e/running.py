@@ -53,7 +53,8 @@ def until(condition: Callable[[], object], timeout_s: float = START_S, what: str
 class Switch:
     """`inagg switch` on free ports. A context manager that waits until it serves, and kills what is left of it."""
 
-    def __init__(self, folder: Path, *options: str, pass_fds: Sequence[int] = ()) -> None:
+    def __init__(self, folder: Path, *options: str, pass_fds: Sequence[int] = (), **more: str) -> None:
+        """``more``: variables of its environment."""
         folder.mkdir(exist_ok=True)
         self.ready_file, self.log_file, self.out_file = (folder / name for name in ("ready.json", "log", "out"))
         command = [*INAGG, "switch", "--listen", "127.0.0.1:0", "--ready-file", str(self.ready_file)]
@@ -62,7 +63,7 @@ class Switch:
                 [*command, "--log-format", "json", *options],
                 stdout=out,
                 stderr=log,
-                env=environment(),
+                env=environment(**more),
                 start_new_session=True,
                 pass_fds=pass_fds,
             )

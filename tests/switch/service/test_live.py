@@ -315,3 +315,38 @@ def test_the_page_has_words_for_every_state() -> None:
         for name in enumeration.keys():  # noqa: SIM118  # no mapping
             if name != "JOB_STATE_UNSPECIFIED":
                 assert f"  {name.removeprefix(prefix).lower()}: [" in words
+
+
+# --- how it looks ---
+
+
+def contrast(a: str, b: str) -> float:
+    """Of two colours, #rgb or #rrggbb (WCAG 2.2, "contrast ratio")."""
+
+    def luminance(colour: str) -> float:
+        digits = colour.removeprefix("#")
+        digits = "".join(2 * d for d in digits) if len(digits) == 3 else digits
+        parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return sum(weight * p for weight, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_words_can_be_read_in_both_schemes(scheme: int) -> None:
+    blocks = re.findall(r":root \{(.*?)\}", (FOLDER / "live.css").read_text(), re.S)
+    assert len(blocks) == 2
+    colours = dict(re.findall(r"--([\w-]+): (#\w+);", blocks[scheme]))
+    for on, words in {
+        "page": ("ink", "quiet"),
+        "panel": ("ink", "quiet", "a", "b", "warn", "bad", "good"),
+        "soft": ("ink",),
+        "warn-soft": ("ink", "warn"),
+        "bad-soft": ("ink",),
+        "a": ("panel",),
+        "ink": ("page",),
+    }.items():
+        for word in words:
+            assert contrast(colours[word], colours[on]) >= 4.5, f"{word} on {on}"

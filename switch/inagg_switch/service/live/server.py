@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ...control.drops import MEANINGS
 from ..controller import Controller
 from ..http_server import HttpServer, Listener, Reply, Request
 from ..metrics_server import version_text
@@ -61,7 +62,7 @@ class LiveServer:
         need besides; for the page to say. On the controller's event loop."""
         self._recorder = Recorder(controller)
         self._loop = asyncio.get_running_loop()
-        self._about = {"control": control, "needs": list(needs), "version": version_text()}
+        self._about = {"control": control, "needs": list(needs), "version": version_text(), "meanings": MEANINGS}
         self._files = {
             "/" if path.name == "index.html" else f"/{path.name}": Reply(
                 path.read_bytes(), KINDS[path.suffix], headers=HEADERS

@@ -222,17 +222,10 @@ function box(say, name, shards, here) {
 
 // --- lost and repeated ---
 
-const MEANINGS = {
-  stale: "came too late: the job had left the block behind",
+// Of what is no refusal; the switch says what the others mean.
+const USUAL = {
   duplicate: "came twice before the sum was complete",
-  wrong_token: "of an epoch that is over, or of a stranger",
-  unknown_job: "of a job that this switch does not have",
-  unknown_source: "from an address that is no worker's",
-  outside_window: "before its turn",
-  wrong_op: "the ranks disagree: a sum here, a maximum there",
-  wrong_format: "not the format that the job was admitted with",
-  wrong_lanes: "not the lanes that the job was admitted with",
-  slot_outside_lease: "for a slot that the job does not have",
+  stale: "came too late: the job had left the block behind",
 };
 
 export function lost(say) {
@@ -242,7 +235,7 @@ export function lost(say) {
     reasons.set(name, { count: was.count + count, rate: was.rate + rate, words });
   };
   for (const shard of say.now.shards) {
-    for (const [name, count] of Object.entries(shard.drops)) add(name, count, shard.rates.drops[name] ?? 0, MEANINGS[name] ?? "damaged, or no datagram of ours");
+    for (const [name, count] of Object.entries(shard.drops)) add(name, count, shard.rates.drops[name] ?? 0, USUAL[name] ?? say.meanings[name] ?? "damaged on its way, or no datagram of ours");
     if (shard.kernel_drops) add("kernel", shard.kernel_drops, shard.rates.kernel_drops, "the socket's receive buffer was full");
     if (shard.send_refused) add("send refused", shard.send_refused, shard.rates.send_refused, "the kernel did not take what the switch sent");
     for (const [name, count] of Object.entries(shard.faults)) {
