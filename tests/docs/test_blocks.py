@@ -52,6 +52,9 @@ def folder(tmp_path: Path) -> Path:
     for name, text in commands.items():
         (shims / name).write_text(f"#!/bin/sh\n{text}\n")
         (shims / name).chmod(stat.S_IRWXU)
+    activate = tmp_path / ".venv" / "bin" / "activate"
+    activate.parent.mkdir(parents=True)
+    activate.touch()
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "train.py").write_text(TRAIN.text)
     return tmp_path
@@ -84,7 +87,7 @@ def test_commands(block: Block, folder: Path, switch: str) -> None:
     printed = run(block, folder, switch)
     if block.file == "README.md":
         norms = re.findall(r"rank (\d): ([\d.]+)", printed)
-        assert [rank for rank, _ in sorted(norms)] == ["0", "1", "2", "3"]
+        assert [rank for rank, _ in sorted(norms)] == ["0", "1"]
         assert len({norm for _, norm in norms}) == 1
         assert float(norms[0][1]) > 0
 
