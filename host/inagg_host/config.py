@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 from inagg_wire.formats import WORKERS_MAX, admit, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_MAX
+from inagg_wire.variables import misspelt
+
+log = logging.getLogger("inagg")
 
 POLICIES = ("raise", "fallback")
 
@@ -96,6 +101,8 @@ class Config:
 
         Raises `ConfigError` if switch, rank or number of workers are in neither, or a value cannot be read.
         """
+        if environ is os.environ:
+            _warn_of_misspelt()
         values: dict[str, Any] = {}
         for field in fields(cls):
             variable = VARIABLES[field.name]
@@ -135,6 +142,13 @@ VARIABLES = {
 }
 """The environment variable of each field of `Config`."""
 assert list(VARIABLES) == [field.name for field in fields(Config)]
+
+
+@cache
+def _warn_of_misspelt() -> None:
+    """Once a process."""
+    for sentence in misspelt(os.environ):
+        log.warning(sentence)
 
 
 def _read(variable: str, text: str, kind: str) -> Any:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import numba
 from numba.core import event
@@ -99,13 +99,20 @@ def compile_all(units: Sequence[Unit], turn: int = 0) -> None:
 def _compile(unit: Unit) -> bool:
     """Whether that could be, since nobody else is compiling it."""
     with Path(unit.source).open("rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _take(lock):
             return False
-        except OSError:
-            pass
         unit.compile()
+    return True
+
+
+def _take(lock: IO[bytes]) -> bool:
+    """Whether no other process has locked the file; then it is locked until it is closed."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # such a file cannot be locked
     return True
 
 
@@ -169,6 +176,23 @@ class Progress:
             self._said_s = now_s
             what = f"{done} functions so far" if done else "another process does"
             self._say(f"compiling {self._what}: {what}")
+
+
+@contextmanager
+def saying(say: Callable[[str], None], what: str) -> Iterator[None]:
+    """`Progress` meanwhile. Of processes that start together, such as the ranks of a machine, one at a time speaks: so
+    that people read it once."""
+    progress, speaks = Progress(say, what), False
+    with Path(__file__).open("rb") as voice:  # a file that is there, as that of a `Unit`
+
+        def tell(count: int) -> None:
+            nonlocal speaks
+            speaks = speaks or _take(voice)
+            if speaks:
+                progress(count)
+
+        with telling(tell):
+            yield
 
 
 find_cache()

@@ -9,13 +9,21 @@ or the integer that the subcommand returned.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.metadata
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import os
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
+from inagg_wire.variables import misspelt
+
+from .extras import EXTRA_OF_MODULE, MissingExtra
 from .signals import terminated_like_ctrl_c
 
 
@@ -33,6 +41,7 @@ COMMANDS = {
     "evict": Entry("inagg_switch.cli.commands:evict", "End a job of a switch, whoever runs it."),
     "drain": Entry("inagg_switch.cli.commands:drain", "Have a switch take no new jobs."),
     "why": Entry("inagg_switch.cli.commands:why", "Say why a job waits: for which ranks, and for how long."),
+    "doctor": Entry("inagg_testbed.doctor.command:doctor", "Say what is wrong with this machine, and what to do."),
     "advise": Entry("inagg_testbed.advise.command:advise", "Predict whether in-network aggregation helps a training."),
     "bench": Entry("inagg_testbed.bench.cli:bench", "Measure throughput on this machine."),
     "demo": Entry("inagg_testbed.demo:demo", "Train a model with in-network aggregation on this machine."),
@@ -46,18 +55,27 @@ COMMANDS = {
     "experiment": Entry("inagg_testbed.experiments.cli:experiment", "Carry out the claims of the papers."),
 }
 
-# Optional imports, by top-level module: the extra that brings them.
-EXTRA_OF_MODULE = {
-    "torch": "torch",
-    "matplotlib": "report",
-    "scapy": "capture",
-    "pyroute2": "testbed",
-    "sklearn": "testbed",
-}
+EPILOG = """\b
+Exit status: 0; 1 for a failure; 2 for wrong usage; from 3 on as a command says.
+The shell completes commands, options and names of jobs after this line in
+~/.bashrc (zsh: zsh_source; fish: fish_source):
+  eval "$(_INAGG_COMPLETE=bash_source inagg)"
+"""
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 128 + 2  # as a shell reports a process that SIGINT (2) ended
+
+
+TYPED: Final = "inagg.typed"
+"""In click's `Context.meta`: the words after `inagg`."""
+
+
+def typed() -> str | None:
+    """The command that runs, as it was typed; None outside of one."""
+    context = click.get_current_context(silent=True)
+    words = None if context is None else context.meta.get(TYPED)
+    return None if words is None else shlex.join(["inagg", *words])
 
 
 class LazyGroup(click.Group):
@@ -66,6 +84,12 @@ class LazyGroup(click.Group):
     def __init__(self, *, entries: dict[str, Entry], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.entries = entries
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Called by click; keeps what was typed, for reports."""
+        if ctx.parent is None:
+            ctx.meta[TYPED] = list(args)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.entries)
@@ -85,10 +109,42 @@ class LazyGroup(click.Group):
             raise TypeError(f"{entry.target} is not a click command but {type(command).__name__}")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Called by click."""
+        name = args[0]
+        if name not in self.entries and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command {name!r}.{did_you_mean(name, self.entries)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Called by click, which would import every subcommand to read its help."""
+        options = super(click.Group, self).shell_complete(ctx, incomplete)
+        names = ((name, entry) for name, entry in self.entries.items() if name.startswith(incomplete))
+        return [CompletionItem(name, help=entry.help) for name, entry in names] + options
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # click would import every subcommand to read its help
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question to append, if ``word`` is nearly one of those that are ``known``; else nothing."""
+    near = difflib.get_close_matches(word, list(known), 1) or [name for name in known if name.startswith(word)][:1]
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def with_hint(error: click.ClickException) -> click.ClickException:
+    """Of a value that is none of a few: the error with the nearest of them."""
+    if not isinstance(error, click.BadParameter) or error.param is None:
+        return error
+    kind = error.param.type
+    if isinstance(kind, click.Choice) and (said := re.match(r"'(.*)' is not one of ", error.message)):
+        message = error.message + did_you_mean(said[1], map(str, kind.choices))
+        return click.BadParameter(message, error.ctx, error.param, error.param_hint)
+    return error
 
 
 def print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -114,6 +170,7 @@ def make_root(entries: dict[str, Entry]) -> LazyGroup:
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
         help="In-network aggregation of gradients: the switch, its control, and a testbed for one machine.",
+        epilog=EPILOG,
     )
 
 
@@ -126,7 +183,7 @@ def run(root: click.Command, arguments: Sequence[str] | None = None) -> int:
         # standalone_mode would end the process here, and with status 1 after Ctrl-C
         status = root.main(args=arguments, prog_name="inagg", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        with_hint(error).show()
         return error.exit_code
     except click.Abort as abort:
         if isinstance(abort.__context__, KeyboardInterrupt):
@@ -137,18 +194,16 @@ def run(root: click.Command, arguments: Sequence[str] | None = None) -> int:
         return getattr(interrupt, "exit_code", EXIT_INTERRUPTED)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        extra = EXTRA_OF_MODULE.get(missing)
-        if extra is None:
+        if missing not in EXTRA_OF_MODULE:
             raise  # not an extra: the installation or the code is broken, and the traceback says where
-        click.echo(
-            f"Error: this needs {missing}, which is not installed. Install it: pip install 'inagg[{extra}]'",
-            err=True,
-        )
-        return EXIT_USAGE
+        MissingExtra([missing]).show()
+        return MissingExtra.exit_code
     return status if isinstance(status, int) else 0
 
 
 def main() -> int:
     """Entry point of the console script `inagg`."""
+    for sentence in misspelt(os.environ):
+        click.echo(f"Warning: {sentence}", err=True)
     with terminated_like_ctrl_c():
         return run(make_root(COMMANDS))

@@ -1,4 +1,6 @@
-"""The trainings of `inagg demo`: the same small CNN in as many processes, whoever sums their gradients."""
+"""The trainings of `inagg demo`: the same small CNN in as many processes, whoever sums their gradients, over several
+seeds. A seed says everything that is drawn: initial weights, the order of the data and the noise of rounding.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,15 @@ import statistics
 import tempfile
 import time
 import zlib
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from rich.progress import Progress
-
 from .bench.links import worker_bytes
-from .bench.load import Child, crew
+from .bench.load import Child, crew, messages
+from .progress import Steps
 from .report.history import History
 from .topology import Node, Running, Topology, inside, switch_for
 
@@ -29,47 +31,151 @@ WORKERS_MAX: Final = TRAINING_DIGITS // BATCH
 
 
 @dataclass(frozen=True, slots=True)
+class Training:
+    """What sums the gradients: the system that is at ``switch``, told ``options``; Gloo if there is no switch."""
+
+    system: str
+    options: dict[str, Any] = field(default_factory=dict)
+    switch: Running | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """One training. Times and bytes are medians and means over the steps of all workers."""
+    """The trainings of one system, one for each seed. Times and bytes are medians and means over all their steps."""
 
     system: str
     format: str
-    accuracy: float
-    loss: float
+    seeds: list[int]
+    accuracies: list[float]
+    """At the end, on the test data, by seed; 0 to 1."""
+    losses: list[float]
+    """Of the last step, in the mean of the workers, by seed."""
+    parameters: list[int]
+    """CRC-32 of rank 0's parameters at the end, by seed, to compare trainings by."""
     step_ms: float
     bytes_up_per_step: float
     """Sent by one worker: the payload of our datagrams, or all that its network carried for Gloo."""
     steps: int
+    """Of one training."""
     same_parameters: bool
-    """All workers ended with the same parameters, bit for bit."""
-    parameters: int
-    """CRC-32 of rank 0's parameters, to compare trainings by."""
+    """All workers ended with the same parameters, bit for bit, whatever the seed."""
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over the seeds."""
+        return statistics.mean(self.accuracies)
+
+
+def run_trainings(
+    trainings: Sequence[Training], topology: Topology, epochs: int, seeds: Sequence[int], progress: Steps
+) -> list[tuple[Outcome, History]]:
+    """Train in a process on each worker's node of ``topology``, and wait for it: for each seed all ``trainings``, one
+    after another in the same processes. Histories are those of the first seed.
+
+    Raises RuntimeError, with its traceback, if one fails.
+    """
+    workers = len(topology.workers)
+    steps = epochs * steps_of_epoch(workers)
+    with tempfile.TemporaryDirectory(prefix="inagg-demo-") as folder, crew() as ranks:
+        for rank, node in enumerate(topology.workers):
+            mine = [_of_rank(training, topology, rank) for training in trainings]
+            ranks.append(Child(f"rank {rank}", inside, node, _worker, node, rank, workers, mine, epochs, list(seeds),
+                               f"{folder}/store"))  # fmt: skip
+        tasks = [progress.task(training.system, steps * len(seeds)) for training in trainings]
+        found: dict[Child, list[list[dict[str, Any]]]] = {}  # by seed and training
+        left = list(ranks)
+        for child, message in messages(left, START_LIMIT_S + STEP_LIMIT_S):
+            if message[0] == "end":
+                found[child] = message[1]
+                left.remove(child)
+            else:
+                _, at, seed, loss = message
+                tasks[at].step(f"seed {seed}, loss {loss:.2f}" if len(seeds) > 1 else f"loss {loss:.2f}")
+        for task in tasks:
+            task.end()
+        ends = [found[child] for child in ranks]
+    return [
+        _outcome(training, seeds, [[of_seed[at] for of_seed in of_rank] for of_rank in ends])
+        for at, training in enumerate(trainings)
+    ]
+
+
+def _of_rank(training: Training, topology: Topology, rank: int) -> tuple[str, dict[str, Any]]:
+    """What a rank is told of it."""
+    switch = training.switch
+    where = {} if switch is None else {"switch": switch_for(topology, rank, switch.control, switch.leaves)}
+    return training.system, training.options | where
+
+
+def _outcome(training: Training, seeds: Sequence[int], ends: list[list[dict[str, Any]]]) -> tuple[Outcome, History]:
+    """From what ranks said at the end of each seed."""
+    ours, by_seed = ends[0], list(zip(*ends, strict=True))
+    outcome = Outcome(
+        system=training.system,
+        format=training.options.get("format", "float32"),
+        seeds=list(seeds),
+        accuracies=[end["accuracy"] for end in ours],
+        losses=[statistics.mean(end["loss"] for end in of_seed) for of_seed in by_seed],
+        parameters=[end["parameters"] for end in ours],
+        step_ms=statistics.median(end["step_s"] for of_rank in ends for end in of_rank) * 1e3,
+        bytes_up_per_step=statistics.mean(end["bytes_up"] for end in ours),
+        steps=ours[0]["steps"],
+        same_parameters=all(len({end["parameters"] for end in of_seed}) == 1 for of_seed in by_seed),
+    )
+    return outcome, ours[0]["history"]
+
+
+def steps_of_epoch(workers: int) -> int:
+    """Steps in a pass over the training data, of which a worker takes `BATCH` digits at a time."""
+    return TRAINING_DIGITS // (BATCH * workers)
 
 
 def _worker(
-    connection: Connection, node: Node, rank: int, workers: int, system: str, options: dict[str, Any], epochs: int,
-    store: str,
+    connection: Connection, node: Node, rank: int, workers: int, trainings: list[tuple[str, dict[str, Any]]],
+    epochs: int, seeds: list[int], store: str,
 ) -> None:  # fmt: skip
-    """One rank of one training: sends (step, loss) after each step and a summary at the end."""
+    """One rank of all trainings: rank 0 sends ("step", training, seed, loss) after each step; all send at the end what
+    `_train` gave, by seed and training."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
+
+    def tell(at: int, seed: int) -> Callable[[float], None]:
+        return lambda loss: connection.send((None, ("step", at, seed, loss))) if rank == 0 else None
+
+    found = [
+        [
+            _train(node, rank, workers, system, options, epochs, seed, tell(at, seed))
+            for at, (system, options) in enumerate(trainings)
+        ]
+        for seed in seeds
+    ]
+    connection.send((None, ("end", found)))
+    dist.destroy_process_group()
+
+
+def _train(
+    node: Node, rank: int, workers: int, system: str, options: dict[str, Any], epochs: int, seed: int,
+    after: Callable[[float], None],
+) -> dict[str, Any]:  # fmt: skip
+    """One training, from its own seed on, and what it came to."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     from .training import Plan, accuracy, load_digits, make_model, train
     from .training.watch import Watch
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
     training, testing = load_digits()
-    model = DistributedDataParallel(make_model(seed=0))
+    model = DistributedDataParallel(make_model(seed))
     with ExitStack() as stack:
-        stack.callback(dist.destroy_process_group)
         state: Any = None
         if system != "gloo":
             from inagg_host.torch import InaggState, inagg_hook
 
-            state = stack.enter_context(InaggState(job="demo", **options))
+            state = stack.enter_context(InaggState(job=f"demo-{seed}", seed=seed, **options))
         watch = Watch(system, options.get("format", "float32"), workers, state)
         if state is not None:
             model.register_comm_hook(state, watch.hook(inagg_hook) if rank == 0 else inagg_hook)
@@ -83,79 +189,27 @@ def _worker(
             times.append(now_s - last[0])
             last[:] = now_s, loss
             if rank == 0:
-                connection.send((None, ("step", step, loss)))
+                after(loss)
                 watch.after_step(loss)
                 if (step + 1) % steps_of_epoch(workers) == 0:
                     watch.after_epoch(accuracy(model.module, testing))
                     last[0] = time.perf_counter()
 
-        train(model, training, Plan(epochs=epochs, batch=BATCH * workers), rank, workers, after_step)
+        train(model, training, Plan(epochs=epochs, batch=BATCH * workers, seed=seed), rank, workers, after_step)
         dist.barrier()
         if state is not None:
             bytes_up = state.counters.bytes_out / len(times)
         else:
             bytes_up = (worker_bytes(node, workers)[0] - sent) / len(times)
         watch.time_computing(model.module, *next(training.batches(BATCH, rank, workers, seed=0)))
+        dist.barrier()  # nobody leaves while others still compute
         parameters = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
-        connection.send(
-            (
-                None,
-                (
-                    "end",
-                    {
-                        "accuracy": accuracy(model, testing),
-                        "loss": last[1],
-                        "step_s": statistics.median(times[1:]),
-                        "bytes_up": bytes_up,
-                        "steps": len(times),
-                        "parameters": zlib.crc32(parameters),
-                        "history": watch.finish(),
-                    },
-                ),
-            )
-        )
-
-
-def run_training(
-    system: str,
-    topology: Topology,
-    epochs: int,
-    options: dict[str, Any],
-    progress: Progress | None = None,
-    switch: Running | None = None,
-) -> tuple[Outcome, History]:
-    """Train in a process on each worker's node of ``topology``, and wait for it; with Gloo if there is no ``switch``.
-
-    Raises RuntimeError, with its traceback, if one fails.
-    """
-    workers = len(topology.workers)
-    steps = epochs * steps_of_epoch(workers)
-    task = progress.add_task(f"{system:>5}", total=steps) if progress is not None else None
-    with tempfile.TemporaryDirectory(prefix="inagg-demo-") as folder, crew() as ranks:
-        for rank, node in enumerate(topology.workers):
-            where = {} if switch is None else {"switch": switch_for(topology, rank, switch.control, switch.leaves)}
-            arguments = (node, rank, workers, system, options | where, epochs, f"{folder}/store")
-            ranks.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
-        ends: list[dict[str, Any]] = []
-        for child in ranks:
-            while (message := child.receive(START_LIMIT_S + STEP_LIMIT_S))[0] != "end":
-                if progress is not None and task is not None:
-                    progress.update(task, completed=message[1] + 1, description=f"{system:>5}  loss {message[2]:.3f}")
-            ends.append(message[1])
-    outcome = Outcome(
-        system=system,
-        format=options.get("format", "float32"),
-        accuracy=ends[0]["accuracy"],
-        loss=statistics.mean(end["loss"] for end in ends),
-        step_ms=statistics.median(end["step_s"] for end in ends) * 1e3,
-        bytes_up_per_step=ends[0]["bytes_up"],
-        steps=ends[0]["steps"],
-        same_parameters=len({end["parameters"] for end in ends}) == 1,
-        parameters=ends[0]["parameters"],
-    )
-    return outcome, ends[0]["history"]
-
-
-def steps_of_epoch(workers: int) -> int:
-    """Steps in a pass over the training data, of which a worker takes `BATCH` digits at a time."""
-    return TRAINING_DIGITS // (BATCH * workers)
+        return {
+            "accuracy": accuracy(model, testing),
+            "loss": last[1],
+            "step_s": statistics.median(times[1:]),
+            "bytes_up": bytes_up,
+            "steps": len(times),
+            "parameters": zlib.crc32(parameters),
+            "history": watch.finish(),
+        }

@@ -68,6 +68,6 @@ class SwitchProcess(LoggedProcess):
             if len(words := self.printed()) != heard:
                 for line in words[heard:].splitlines():
                     if "compiling" in line:
-                        click.echo(line, err=True)
+                        click.echo(line.partition("] ")[2] or line, err=True)  # without time and level
                 deadline_s, heard = time.monotonic() + START_LIMIT_S, len(words)
             time.sleep(0.01)

@@ -193,3 +193,17 @@ def test_who_only_waits_says_so_if_it_takes_long(monkeypatch: pytest.MonkeyPatch
         now_s[0] = 100.0 + second
         progress(progress._first)
     assert said == ["compiling rank 3's loops: another process does"]
+
+
+def test_of_processes_that_compile_together_one_speaks() -> None:
+    """Else people read the same as often as there are ranks. When it is done, the next one may."""
+    said: list[str] = []
+    with compiling.saying(said.append, "rank 0's loops"):
+        compile_something()
+        with compiling.saying(said.append, "rank 1's loops"):
+            compile_something()
+    assert len(said) == 1
+    assert "rank 0's" in said[0]
+    with compiling.saying(said.append, "rank 1's loops"):
+        compile_something()
+    assert "rank 1's" in said[1]

@@ -17,7 +17,7 @@ def test_a_training_over_bmv2_ends_with_the_bits_of_one_over_the_software_switch
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     bmv2, soft = map(json.loads, done.stdout.splitlines())
-    assert (bmv2["system"], soft["system"]) == ("bmv2", "soft")
+    assert (bmv2["system"], soft["system"]) == ("bmv2", "software")
     assert bmv2["same_parameters"]
     assert bmv2["parameters"] == soft["parameters"]
     assert bmv2["accuracy"] == soft["accuracy"] > 0.3  # ten classes, one epoch

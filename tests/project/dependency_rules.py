@@ -52,6 +52,7 @@ EXTRA_MODULES = {
     "scapy": {"scapy"},
     "pyroute2": {"pyroute2"},
     "scikit-learn": {"sklearn"},
+    "scipy": {"scipy"},
     "lightning": {"lightning"},
     "accelerate": {"accelerate"},
     "transformers": {"transformers"},

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import json
 import subprocess
+from typing import Any
 
 import pytest
 
 from inagg_testbed.switch_process import COMMAND
 
 
-@pytest.mark.parametrize(("places", "system"), [((), "soft"), (("--racks", "2"), "tree")])
-def test_the_demo_trains_and_leaves_the_same_parameters_on_all_workers(places: tuple[str, ...], system: str) -> None:
-    command = [*COMMAND, "demo", "--workers", "2", "--epochs", "2", "--no-gloo", "--json", *places]
+def trained(*options: str) -> dict[str, Any]:
+    command = [*COMMAND, "demo", "--workers", "2", "--epochs", "2", "--no-gloo", "--json", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     (outcome,) = map(json.loads, done.stdout.splitlines())
-    assert outcome["system"] == system
     assert outcome["same_parameters"]
     assert outcome["accuracy"] > 0.5  # ten classes
     assert outcome["bytes_up_per_step"] < 4 * 71_754 / 3  # a third of float32, headers included
+    return dict(outcome)
+
+
+def test_the_demo_trains_and_a_seed_gives_the_same_bits_whatever_sums() -> None:
+    """On all workers, and each time: over a tree too."""
+    flat, tree = trained("--seeds", "2"), trained("--racks", "2", "--seed", "2", "--seeds", "1")
+    assert (flat["system"], flat["seeds"]) == ("software", [1, 2])
+    assert (tree["system"], tree["seeds"]) == ("tree", [2])
+    assert flat["parameters"][1] == tree["parameters"][0]
+    assert flat["accuracies"][1] == tree["accuracies"][0]
+    assert flat["parameters"][0] != flat["parameters"][1]
 
 
 @pytest.mark.root
@@ -27,7 +37,7 @@ def test_the_demo_trains_and_leaves_the_same_parameters_on_all_workers(places: t
 def test_the_demo_trains_in_racks_behind_links() -> None:
     """And what Gloo sends is counted on a worker's own link."""
     place = ("--workers", "2", "--racks", "2", "--link", "200mbit", "--trunk", "100mbit")
-    command = [*COMMAND, "demo", *place, "--epochs", "1", "--json"]
+    command = [*COMMAND, "demo", *place, "--epochs", "1", "--seeds", "1", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     tree, gloo = map(json.loads, done.stdout.splitlines())

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from inagg_testbed import demo as module
-from inagg_testbed.demo_training import WORKERS_MAX, Outcome, steps_of_epoch
+from inagg_testbed.cli import COMMANDS
+from inagg_testbed.demo_training import WORKERS_MAX, Outcome, Training, steps_of_epoch
+from inagg_testbed.demo_words import accuracy_text, conclusions, go_on, table
 from inagg_testbed.report.history import History
 from inagg_testbed.topology import Topology
 from inagg_testbed.training import load_digits
@@ -25,19 +30,26 @@ def no_switch(*_: Any) -> Iterator[SimpleNamespace]:
     yield SimpleNamespace(control="127.0.0.1:1")
 
 
-def training(
-    system: str, _topology: Topology, _epochs: int, options: dict[str, Any], *_: Any
-) -> tuple[Outcome, History]:
-    format_ = options.get("format", "float32")
-    outcome = Outcome(system, format_, 0.95, 0.1, 10.0, 430e3 if system == "gloo" else 75e3, 5, True, 7)
-    return outcome, History(system, format_, [1.0, 0.5], [0.9])
+def outcome(system: str, accuracies: Sequence[float] = (0.95,), seeds: Sequence[int] = (1,)) -> Outcome:
+    gloo = system == "gloo"
+    return Outcome(
+        system, "float32" if gloo else "nat8", list(seeds), list(accuracies), [0.1] * len(seeds), [7] * len(seeds),
+        step_ms=15.0 if gloo else 10.0, bytes_up_per_step=430e3 if gloo else 75e3, steps=5, same_parameters=True,
+    )  # fmt: skip
+
+
+def trained(
+    trainings: Sequence[Training], _topology: Topology, _epochs: int, seeds: Sequence[int], _progress: Any
+) -> list[tuple[Outcome, History]]:
+    ones = [outcome(training.system, [0.95] * len(seeds), seeds) for training in trainings]
+    return [(one, History(one.system, one.format, [1.0, 0.5], [0.9])) for one in ones]
 
 
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "start_target", no_switch)
-    monkeypatch.setattr(module, "run_training", training)
+    monkeypatch.setattr(module, "run_trainings", trained)
     monkeypatch.setattr(module, "measure_throughput", lambda *_: [])
 
 
@@ -52,11 +64,11 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
 
 
-def test_the_last_line_says_where_the_report_is(tmp_path: Path) -> None:
+def test_a_line_says_where_the_report_is(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install "inagg[report]"')
     result = run()
-    assert result.stdout.splitlines()[-1] == f"report: {tmp_path / 'inagg-demo.html'}"
-    assert "95.00%" in (tmp_path / "inagg-demo.html").read_text()
+    assert f"report: {tmp_path / 'inagg-demo.html'}" in result.stdout.splitlines()
+    assert "95.0±0.0%" in (tmp_path / "inagg-demo.html").read_text()
 
 
 def test_without_matplotlib_the_demo_works_and_says_what_to_install(
@@ -64,14 +76,14 @@ def test_without_matplotlib_the_demo_works_and_says_what_to_install(
 ) -> None:
     without_matplotlib(monkeypatch)
     result = run()
-    assert "95.00%" in result.stdout
+    assert "95.0±0.0%" in result.stdout
     assert "no report: its pictures need matplotlib; install it: pip install 'inagg[report]'" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_for_programs_there_is_no_report_unless_they_ask(tmp_path: Path) -> None:
     result = run("--json")
-    assert [json.loads(line)["system"] for line in result.stdout.splitlines()] == ["soft", "gloo"]
+    assert [json.loads(line)["system"] for line in result.stdout.splitlines()] == ["software", "gloo"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,3 +121,77 @@ def test_places_that_cannot_be_are_refused_before_anything_begins(options: tuple
     result = CliRunner().invoke(module.demo, options)
     assert result.exit_code == 2
     assert words in result.output
+
+
+# --- what is said at the end ---
+
+
+def test_all_that_is_printed_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is cut, whatever the format and however large the numbers."""
+    console = Console(width=80, file=io.StringIO())
+    wide = replace(outcome("tree", [0.951, 0.964], [1, 2]), format="dith8-exact", step_ms=1234.5)
+    console.print(table([wide, outcome("gloo", [1.0, 0.9], [1, 2])], "32 workers in 8 racks"))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in shown
+    assert "dith8-exact" in shown
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line for line in run().stdout.splitlines() if not line.startswith("report: ")]
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_headline_says_how_much_faster_and_how_many_bytes_less(tmp_path: Path) -> None:
+    result = run()
+    said = "A step over the switch: 1.5 times as fast as with Gloo, 83% fewer bytes."
+    assert said in result.stdout
+    if (tmp_path / "inagg-demo.html").exists():
+        page = (tmp_path / "inagg-demo.html").read_text()
+        assert f'<p class="headline">{said}</p>' in page
+        assert "seeds 1 to 5" in page
+
+
+def test_accuracies_that_differ_less_than_seeds_do_are_no_difference() -> None:
+    """95.1 against 96.4 % of one seed each looks like a loss, and is none."""
+    ours = outcome("software", [0.951, 0.964, 0.958, 0.962, 0.955], range(1, 6))
+    theirs = outcome("gloo", [0.964, 0.955, 0.960, 0.957, 0.958], range(1, 6))
+    assert "Accuracy: no difference that 5 seeds can show" in conclusions([ours, theirs])[1]
+    worse = outcome("software", [0.901, 0.892, 0.896, 0.895, 0.893], range(1, 6))
+    assert "Accuracy: lower than with Gloo over 5 seeds, by -6." in conclusions([worse, theirs])[1]
+
+
+def test_one_seed_claims_nothing_about_accuracy() -> None:
+    assert "one seed cannot tell" in conclusions([outcome("software"), outcome("gloo")])[1]
+
+
+def test_accuracies_of_seeds_are_told_with_their_spread() -> None:
+    assert accuracy_text([0.95]) == "95.0%"
+    assert accuracy_text([0.94, 0.96]) == "95.0±1.4%"
+
+
+def test_without_gloo_there_is_nothing_to_compare() -> None:
+    assert conclusions([outcome("software")]) == []
+
+
+def test_it_says_how_to_go_on_with_commands_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `inagg` is not on PATH, as after `make demo`, commands say where it is."""
+    for name in ("inagg", "python", "activate"):
+        (tmp_path / ".venv/bin").mkdir(parents=True, exist_ok=True)
+        (tmp_path / ".venv/bin" / name).touch(mode=0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / ".venv/bin/python"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    lines = go_on()
+    assert any(line.startswith("  .venv/bin/inagg doctor ") for line in lines)
+    assert lines[-1] == "To type just `inagg`: . .venv/bin/activate"
+    monkeypatch.setenv("PATH", str(tmp_path / ".venv/bin"))
+    assert any(line.startswith("  inagg doctor ") for line in go_on())
+    for line in lines[1:-1]:
+        assert line.split()[1] in COMMANDS
+
+
+def test_without_torch_it_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("torch", "sklearn") else find(name))
+    result = CliRunner().invoke(module.demo)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "Error: this needs torch and sklearn, which are not installed. Install: pip install 'inagg[testbed,torch]'\n"
+    )

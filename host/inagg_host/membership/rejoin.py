@@ -16,7 +16,7 @@ from inagg_host.io.thread import Transport
 from inagg_host.stats import Counters, OperationCounters, Totals
 from inagg_host.task import Task
 from inagg_link import Group, GroupLink, Link, UdpLink
-from inagg_link.first_start import Progress, compile_all, telling
+from inagg_link.first_start import compile_all, saying
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 
@@ -77,7 +77,7 @@ class Network:
                 link = wrap_link(link)
             self._address = link.address
             # Before the others can wait for this rank: on a new machine it compiles.
-            with telling(Progress(log.warning, f"rank {config.rank}'s loops")):
+            with saying(log.warning, f"rank {config.rank}'s loops"):
                 compile_all(warmup.units(job_format(config.format)), config.rank)
             epoch = self._join()
         except BaseException as error:

@@ -6,7 +6,6 @@ import atexit
 import json
 import os
 import re
-import secrets
 import sys
 import threading
 import zlib
@@ -22,6 +21,7 @@ from torch.distributed import ReduceOp
 
 from inagg_host.allreduce import AllReduceError
 from inagg_host.config import ConfigError
+from inagg_host.nickname import nickname
 from inagg_host.stats import Counters
 
 from .formats import EXACT
@@ -33,6 +33,9 @@ from .work import TensorWork, failed
 
 NAME_CHARS_MAX = 64
 """Of a job's name: `inagg.v1.JobSpec`."""
+
+ONLY_LABELS = ("world", "ddp")
+"""Of groups that a process has one of."""
 
 PLACE_CHARS_MAX = len(".999")
 """Of what is added for the jobs of a host's ranks."""
@@ -137,7 +140,7 @@ class GroupJob:
             if self._sums is None:
                 if self._closed:
                     raise RuntimeError("the process group was destroyed")
-                # Two trainings may have groups of one name, and so may one that was started again: hence a number.
+                # Two trainings may have groups of one name, and so may one that was started again: hence a nickname.
                 job = self._gather(_job_name(self._settings.job, self._label).encode())[0].decode()
                 self._sums = self._join(job)
                 atexit.register(self._abandon)
@@ -209,11 +212,12 @@ class GroupJob:
 
 
 def _job_name(base: str, label: str) -> str:
-    """A name that no other job has; what people need to recognise it comes first."""
-    unique = secrets.token_hex(8)
-    most = NAME_CHARS_MAX - PLACE_CHARS_MAX - len(unique) - 1
-    text = re.sub(r"[^A-Za-z0-9._:/-]", "_", f"{base}/{label}")
-    return f"{text[:most]}/{unique}"
+    """A name that no other job has; what people need to recognise it comes first. The group is named where there may
+    be several."""
+    nick = nickname()
+    name = f"{base[: NAME_CHARS_MAX - PLACE_CHARS_MAX - len(nick) - 1]}-{nick}"
+    text = name if label in ONLY_LABELS else f"{name}/{label}"
+    return re.sub(r"[^A-Za-z0-9._:/-]", "_", text)[: NAME_CHARS_MAX - PLACE_CHARS_MAX]
 
 
 def _name(op: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from torch._C._distributed_c10d import Backend
 
 from inagg_host.config import VARIABLES, Config, ConfigError
+from inagg_host.nickname import script_name
 from inagg_wire.formats import job_format
 
 DEFAULT_MIN_BYTES = 16384
@@ -81,7 +82,7 @@ class Settings:
     reduce_scatter_format: str
     """Of reduce-scatters."""
     job: str
-    """What the job's name begins with. Environment: INAGG_JOB; "torch" if not given."""
+    """What the job's name begins with. Environment: INAGG_JOB; the script's name if not given."""
     common: dict[str, Any]
     """What must be the same on all ranks, by name."""
 
@@ -113,7 +114,7 @@ def settle(
     config = Config.from_environment(**{**options, "rank": host, "workers": hosts})
     limit_s = timeout.total_seconds()
     limited = asked("timeout_s", options) is not None
-    job = options.pop("job", None) or os.environ.get("INAGG_JOB", "torch")
+    job = options.pop("job", None) or os.environ.get("INAGG_JOB") or script_name("torch")
     options |= {
         "rank": host,
         "workers": hosts,

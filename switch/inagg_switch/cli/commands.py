@@ -3,17 +3,17 @@
 What they do stands in files of their own and is imported when a command runs, so that help is quick.
 
 Standard output has what was asked for; the log and errors go to standard error. Exit status of `switch`: 0 when it was
-told to stop, 1 if it could not start or lost a shard, 2 for wrong usage. Of the others: 0, or 2 if the switch cannot be
-asked (wrong usage, not reachable, refused); `why` has 1 and 3 besides.
+told to stop, 1 if it could not start or lost a shard. Of the others: 0, or 1 if the switch cannot be asked (not
+reachable, refused, no such job); `why` has 3 and 4 besides. Of all: 2 for wrong usage.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from .sections import FILE, LOOPBACK, Number, SectionedCommand, in_section
 from .switch_options import switch
@@ -36,7 +36,8 @@ def client_options(command: Command) -> Command:
                 show_default=True,
                 show_envvar=True,
                 metavar="HOST:PORT",
-                help="Control address of the switch, as `inagg switch` prints it.",
+                help="Control address of the switch, as `inagg switch` prints it; of several, with commas, the first "
+                "that answers.",
             ),
             in_section(
                 section,
@@ -84,10 +85,11 @@ def client_options(command: Command) -> Command:
     return command
 
 
-def complete(reach: dict[str, Any]) -> dict[str, Any]:
-    """The options of `client_options`, with the secret of the environment. Keeps gRPC's core from printing."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    return {**reach, "secret": os.environ.get("INAGG_SECRET") or None}
+def complete_job(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Called by click for a shell; see `job_names.complete_job`."""
+    from .job_names import complete_job
+
+    return complete_job(ctx, parameter, incomplete)
 
 
 # ---------------------------------------------------------------------------------------------- jobs
@@ -105,7 +107,7 @@ Examples:
 @client_options
 def jobs(as_json: bool, **reach: Any) -> None:
     """List the jobs of a switch: what they are, what they do, who takes part, and which have ended lately."""
-    from .connect import connected
+    from .connect import complete, connected
     from .jobs_command import show_jobs
 
     with connected(**complete(reach)) as client:
@@ -132,7 +134,7 @@ RESENT     results sent again to one worker, which had lost one
 STALE      contributions for a block that the job has left behind
 """,
 )
-@click.argument("job", default="")
+@click.argument("job", default="", shell_complete=complete_job)
 @click.option("--once", is_flag=True, help="Measure over one interval, print tables (or JSON), and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line: counters, and rates per second.")
 @click.option(
@@ -146,15 +148,17 @@ STALE      contributions for a block that the job has left behind
 @click.option("--count", type=click.IntRange(0), default=0, metavar="N", help="End after N looks.  [default: never]")
 @client_options
 def top(job: str, once: bool, as_json: bool, interval: float, count: int, **reach: Any) -> None:
-    """Watch the traffic of a switch and of its jobs, or of JOB alone: throughput, packets, what was lost, and each
-    worker.
+    """Watch the traffic of a switch and of its jobs, or of JOB alone (as much of its name as is unique): throughput,
+    packets, what was lost, and each worker.
 
     On a terminal the picture is redrawn in place; elsewhere it is a line per interval.
     """
-    from .connect import connected
+    from .connect import complete, connected
+    from .job_names import resolve
     from .top import show_top
 
     with connected(**complete(reach)) as client:
+        job = resolve(client, job) if job else job
         show_top(client, job=job, as_json=as_json, once=once, interval_s=interval, count=count)
 
 
@@ -165,20 +169,22 @@ def top(job: str, once: bool, as_json: bool, interval: float, count: int, **reac
     cls=SectionedCommand,
     epilog="""\b
 Examples:
-  inagg why train
+  inagg why                 all jobs of the switch: those that wait
+  inagg why train           one, by its name or what it alone begins with
   inagg why train --watch
-  inagg why train || echo "it waits, or cannot be asked"
+  inagg why train || echo "it waits, is over, or cannot be asked"
 
 \b
 Exit status:
   0  the job runs, and nothing waits for longer than --over that is known (a
      Tofino, and bmv2 without --thrift, do not tell what their slots hold)
-  1  it waits: for ranks to join, for contributions, or a rank is silent
-  2  the switch cannot be asked: wrong usage, no such job, not reachable
+  1  the switch cannot be asked: not reachable, no such job
+  2  wrong usage
   3  the job is over
+  4  it waits: for ranks to join, for contributions, or a rank is silent
 """,
 )
-@click.argument("job")
+@click.argument("job", default="", shell_complete=complete_job)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, with the verdict and the exit status.")
 @click.option(
     "--slots",
@@ -207,12 +213,14 @@ Exit status:
 )
 @client_options
 def why(job: str, as_json: bool, slots: int, over: float, watch: bool, interval: float, **reach: Any) -> int:
-    """Say why JOB waits: which slots wait for which ranks and for how long, which ranks are missing or silent, and what
-    is the likeliest cause."""
-    from .connect import connected
+    """Say why JOB waits, or each job that does: which slots wait for which ranks and for how long, which ranks are
+    missing or silent, and what is the likeliest cause. As much of the name of JOB will do as is unique."""
+    from .connect import complete, connected
+    from .job_names import resolve
     from .why import show_why
 
     with connected(**complete(reach)) as client:
+        job = resolve(client, job, ended=True) if job else job
         return show_why(client, job, as_json=as_json, slots=slots, over_s=over, watch=watch, interval_s=interval)
 
 
@@ -226,14 +234,17 @@ Example:
   inagg evict train --reason "the machine is needed"
 """,
 )
-@click.argument("job")
+@click.argument("job", shell_complete=complete_job)
 @click.option("--reason", default="", metavar="TEXT", help="Why: its ranks are told.")
 @client_options
 def evict(job: str, reason: str, **reach: Any) -> None:
-    """End JOB, whoever runs it: its ranks get an error that says so, and its slots are free. For operators."""
-    from .connect import connected
+    """End JOB (as much of its name as is unique), whoever runs it: its ranks get an error that says so, and its slots
+    are free. For operators."""
+    from .connect import complete, connected
+    from .job_names import resolve
 
     with connected(**complete(reach)) as client:
+        job = resolve(client, job)
         client.evict(job, reason)
     click.echo(f"job {job} has ended")
 
@@ -250,7 +261,7 @@ Examples:
 @client_options
 def drain(off: bool, **reach: Any) -> None:
     """Have a switch take no new jobs; those that run go on. For operators."""
-    from .connect import connected
+    from .connect import complete, connected
 
     with connected(**complete(reach)) as client:
         left = client.drain(off=off)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from ..service.access import Access
 from ..service.control_client import ControlCallError, ControlClient
 from ..service.security import SecurityError, read_secrets
 
-EXIT_UNREACHABLE = 2
-"""Exit status if the switch cannot be asked: wrong usage, not reachable, or it refuses."""
+TRY_S: Final = 3.0
+"""How long to wait for the answer of a switch where there is another to ask."""
 
 
 class AskError(click.ClickException):
     """The switch could not be asked; the text says why and what to do."""
 
-    exit_code = EXIT_UNREACHABLE
+
+def complete(reach: dict[str, Any]) -> dict[str, Any]:
+    """The options of `commands.client_options`, with the secret of the environment. Keeps gRPC's core from printing."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    return {**reach, "secret": os.environ.get("INAGG_SECRET") or None}
 
 
 @contextmanager
@@ -33,7 +40,8 @@ def connected(
     tls_key: Path | None = None,
     tls_name: str | None = None,
 ) -> Iterator[ControlClient]:
-    """A client of ``switch``. Whatever goes wrong inside becomes an `AskError`."""
+    """A client of ``switch``; of several, with commas, as workers take them: of the first that answers. Whatever goes
+    wrong inside becomes an `AskError`, but click.UsageError what cannot be sent or read."""
     try:
         access = Access(
             tls=tls or any((tls_ca, tls_cert, tls_key, tls_name)),
@@ -43,10 +51,37 @@ def connected(
             server_name=tls_name,
             secret=read_secret(secret_file) if secret_file is not None else secret,
         )
-        with ControlClient(switch, access) as client:
+        with ControlClient(_first(switch, access), access) as client:
             yield client
-    except (ControlCallError, SecurityError) as error:
-        raise AskError(str(error)) from None
+    except SecurityError as error:
+        raise click.UsageError(str(error)) from None
+    except ControlCallError as error:
+        raise AskError(f"{error}{_if_default(error)}") from None
+
+
+def _first(switch: str, access: Access) -> str:
+    """The address of the first of several that answers; the last, if none does."""
+    *others, last = [address.strip() for address in switch.split(",")]
+    for address in others:
+        with ControlClient(address, access) as client:
+            try:
+                client.healthy(TRY_S)
+            except ControlCallError as error:
+                if not error.unreachable:
+                    return address
+            else:
+                return address
+    return last
+
+
+def _if_default(error: ControlCallError) -> str:
+    """What to do where nobody has said which switch."""
+    context = click.get_current_context(silent=True)
+    if context is None or not error.unreachable:
+        return ""
+    if context.get_parameter_source("switch") is not ParameterSource.DEFAULT:
+        return ""
+    return ". That is the default address: name another with --switch, or in INAGG_SWITCH as for workers"
 
 
 def read_secret(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
@@ -17,28 +18,30 @@ from ..service.verdict import Verdict, oldest_s, verdict
 from .terminal_tables import console, table
 from .words import age_text, members_text, state_text
 
-EXITS: Final = {Verdict.MOVES: 0, Verdict.WAITS: 1, Verdict.OVER: 3}
-"""Exit status: the job runs and nothing waits; something waits; the job is over. 2: the switch cannot be asked."""
+EXITS: Final = {Verdict.MOVES: 0, Verdict.OVER: 3, Verdict.WAITS: 4}
+"""Exit status: the job runs and nothing waits; the job is over; something waits. 1: the switch cannot be asked."""
 
 
 def show_why(
     client: ControlClient, job: str, *, as_json: bool, slots: int, over_s: float, watch: bool, interval_s: float
 ) -> int:
-    """Print what ``job`` waits for; the exit status. ``watch``: again and again, until the job is over or Ctrl-C."""
+    """Print what ``job`` waits for, "": each job that waits (as JSON, each job); the exit status, that of the worst.
+    ``watch``: again and again, until the job is over or Ctrl-C."""
     out = console()
     status = EXITS[Verdict.MOVES]
     try:
         while True:
-            reply = client.why(job, slots)
-            found = verdict(reply, over_s)
-            status = EXITS[found]
+            replies = [client.why(name, slots) for name in ([job] if job else _names(client))]
+            found = [(reply, verdict(reply, over_s)) for reply in replies]
+            status = max((EXITS[of_job] for _, of_job in found), default=EXITS[Verdict.MOVES])
             if as_json:
-                print(json.dumps({**plain(reply), "status": status, "verdict": found.value}), flush=True)
+                for reply, of_job in found:
+                    print(json.dumps({**plain(reply), "status": EXITS[of_job], "verdict": of_job.value}), flush=True)
             else:
                 if watch and out.is_terminal:
                     out.clear()
-                print_why(out, reply, over_s)
-            if not watch or found is Verdict.OVER:
+                print_all(out, found, client.address, over_s)
+            if not watch or (job and status == EXITS[Verdict.OVER]):
                 return status
             time.sleep(interval_s)
             if not as_json and not out.is_terminal:
@@ -47,6 +50,26 @@ def show_why(
         if watch:
             return status
         raise
+
+
+def _names(client: ControlClient) -> list[str]:
+    return sorted(job.spec.name for job in client.list().jobs)
+
+
+def print_all(out: Console, found: Sequence[tuple[pb.WhyResponse, Verdict]], address: str, over_s: float) -> None:
+    """The answers of several jobs: only those that wait, but the only one whatever it does."""
+    if not found:
+        out.print(f"No jobs on the switch at {address}.")
+    shown = [reply for reply, of_job in found if of_job is not Verdict.MOVES or len(found) == 1]
+    for number, reply in enumerate(shown):
+        if number:
+            out.print()
+        print_why(out, reply, over_s)
+    if (well := len(found) - len(shown)) > 0:
+        out.print(
+            f"{'Nothing waits: ' if not shown else 'In '}{count_text(well, 'job')} "
+            f"{'run.' if not shown else 'nothing waits.'}"
+        )
 
 
 def print_why(out: Console, reply: pb.WhyResponse, over_s: float) -> None:

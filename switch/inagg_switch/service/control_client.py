@@ -45,6 +45,11 @@ class ControlCallError(Exception):
         self.code = code
         self.text = text
 
+    @property
+    def unreachable(self) -> bool:
+        """Whether nobody answered, or what did cannot now."""
+        return self.code is grpc.StatusCode.UNAVAILABLE
+
 
 class ControlClient:
     """Calls to one switch. A context manager; `close` otherwise. All calls raise `ControlCallError`."""

@@ -76,7 +76,7 @@ def advise(
     """
     if report is not None and not as_check:
         raise click.UsageError("--report goes with --check")
-    check_place(workers, link, racks, trunk, "soft")
+    check_place(workers, link, racks, trunk, "software")
     if racks and as_check:
         raise click.UsageError("--racks is for predictions, not for --check")
     if not racks and (again := next(filter(for_trees_only, formats), None)):

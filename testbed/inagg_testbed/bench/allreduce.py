@@ -158,7 +158,7 @@ class Ranks:
         shards: int = 1,
         loss: float = 0.0,
         link: str | None = None,
-        target: str = "soft",
+        target: str = "software",
         switch_options: Sequence[str] = (),
         ways: Sequence[str] = (),
         racks: int = 0,

@@ -163,7 +163,7 @@ def switch(
 @click.option("--trunk", metavar="RATE", help="Of each rack's way to the switch.  [default: as --link]")
 @click.option(
     "--target",
-    default="soft",
+    default="software",
     show_default=True,
     type=click.Choice(list(TARGETS)),
     help="The switch. bmv2 needs simple_switch_grpc and root, and sums some 100,000 elements a second: take 64K.",
@@ -184,10 +184,10 @@ def allreduce(
     from .allreduce import bench_allreduce
 
     entry = target_entry(target)
-    if "ipv6" in ways and (link is not None or target != "soft"):
-        raise click.UsageError("--way ipv6 is over loopback, and for --target soft")
-    if racks and (loss or ways or target != "soft"):
-        raise click.UsageError("--racks is for --target soft, without --loss and --way")
+    if "ipv6" in ways and (link is not None or target != "software"):
+        raise click.UsageError("--way ipv6 is over loopback, and for --target software")
+    if racks and (loss or ways or target != "software"):
+        raise click.UsageError("--racks is for --target software, without --loss and --way")
     if trunk is not None and (not racks or link is None):
         raise click.UsageError("--trunk is for --racks with --link")
     if shards > 1 and not entry.ours:

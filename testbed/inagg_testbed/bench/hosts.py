@@ -93,7 +93,7 @@ def bench_hosts(
     ranks = hosts * local
     with ExitStack() as stack:
         topology = stack.enter_context(open_topology(hosts, link))
-        switch = stack.enter_context(start_target("soft", topology, []))
+        switch = stack.enter_context(start_target("software", topology, []))
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bench-"))
         children = stack.enter_context(crew())
         barrier = common_barrier(ranks)

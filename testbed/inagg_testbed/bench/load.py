@@ -121,6 +121,8 @@ class Sign(Enum):
 
 COMPILING = Sign.COMPILING
 """It lives, and compiles: whoever waits is to be patient."""
+COMPILING_S = 2.0
+"""Between two of them: a pipe holds some hundred, and whoever writes to a full one stands still."""
 
 
 class Child:
@@ -204,6 +206,20 @@ def receive_all(children: Sequence[Child], limit_s: float) -> list[Any]:
     return messages
 
 
+def messages(children: list[Child], limit_s: float) -> Iterator[tuple[Child, Any]]:
+    """What they say, as it comes, and who says it. All are heard, so that none waits until its pipe has room, however
+    much it has to say. Whoever iterates takes those off the list that have said all; it ends when the list is empty.
+    Raises as `Child.receive`; TimeoutError if all are silent."""
+    while children:
+        by_pipe = {child.fileno(): child for child in children}
+        heard = wait(list(by_pipe), limit_s)
+        if not heard:
+            raise TimeoutError(f"{', '.join(child.name for child in children)} said nothing within {limit_s} s")
+        for child in (child for pipe, child in by_pipe.items() if pipe in heard):
+            if (message := child._hear(0)) is not COMPILING:
+                yield child, message
+
+
 @contextmanager
 def crew() -> Iterator[list[Child]]:
     """A list for children: at the end they are told to end and waited for; after an exception they are killed."""
@@ -233,8 +249,16 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 def _run_child(main: Callable[..., None], connection: Connection, *args: object) -> None:
     die_with_parent(os.getppid())  # else one that computes would find out much later
+    said_s = float("-inf")
+
+    def compiling(_: int) -> None:
+        nonlocal said_s
+        if (now_s := time.monotonic()) - said_s >= COMPILING_S:
+            said_s = now_s
+            connection.send((None, COMPILING))
+
     try:
-        with telling(lambda _: connection.send((None, COMPILING))):
+        with telling(compiling):
             main(connection, *args)
     except (EOFError, BrokenPipeError):
         return  # the parent is gone, or wants us gone

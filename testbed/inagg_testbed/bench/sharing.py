@@ -134,7 +134,7 @@ class Hosts:
         self._elements = elements
         with ExitStack() as stack:
             topology = stack.enter_context(open_topology(HOSTS, link))
-            switch = stack.enter_context(start_target("soft", topology, switch_options))
+            switch = stack.enter_context(start_target("software", topology, switch_options))
             children = stack.enter_context(crew())
 
             def start(name: str, node: Node, main: Any, *arguments: Any) -> Child:

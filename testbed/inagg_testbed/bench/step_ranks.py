@@ -225,7 +225,7 @@ class StepRanks:
         self._stack = ExitStack()
         try:
             topology = self._stack.enter_context(open_topology(workers, link, made_by="inagg bench step"))
-            switch = self._stack.enter_context(start_target("soft", topology))
+            switch = self._stack.enter_context(start_target("software", topology))
             self._switch_pid = switch.pid
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-step-"))
             self._children = self._stack.enter_context(crew())

@@ -68,7 +68,7 @@ def bench_training(
     for link in (UNSHAPED, *links):
         with ExitStack() as stack:
             topology = stack.enter_context(open_topology(workers, link))
-            switch = stack.enter_context(start_target("soft", topology, []))
+            switch = stack.enter_context(start_target("software", topology, []))
             environment = {"INAGG_SWITCH": switch.control}
             for system in systems:
                 mine = [found[task, system] for task in tasks if found[task, system].failed is None]

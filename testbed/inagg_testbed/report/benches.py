@@ -95,11 +95,34 @@ def allreduce_section(lines: Sequence[dict[str, Any]], text: str) -> Section:
                 ]
             )
     grid = Grid(("workers", "numbers", "tensor", "ms", "M elements/s", "times as fast as Gloo"), rows)
-    caption = "Elements that an all-reduce sums in a second, by size of the tensor and number of workers."
+    caption = (
+        "Elements that an all-reduce sums in a second, by size of the tensor and number of workers; both axes are "
+        "logarithmic. Tensors are the same in each run (rank r draws with seed r); times are medians and vary from run "
+        "to run."
+    )
     return Section("Throughput", text, grid, [Picture(figures.throughput(points), caption)])
 
 
 def allreduce_report(path: Path, lines: Sequence[dict[str, Any]], text: str) -> Path:
     """Of `inagg bench allreduce`; returns where it is."""
-    section = allreduce_section(lines, text)
-    return write(path, "All-reduce", about_here("inagg bench allreduce"), [section], {"lines": list(lines)})
+    section, about = allreduce_section(lines, text), about_here("inagg bench allreduce")
+    return write(path, "All-reduce", about, [section], {"lines": list(lines)}, allreduce_headline(lines))
+
+
+def allreduce_headline(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """The largest tensor, through the switch and with Gloo, as a sentence; none where Gloo was not measured."""
+    from .figures import size_text
+
+    compared = [line for line in lines if "ratio_to_gloo" in line]
+    if not compared:
+        return []
+    best = max(compared, key=lambda line: (line["elements"], line["workers"]))
+    same = [r for r in lines if (r["workers"], r["elements"]) == (best["workers"], best["elements"])]
+    ours = next((r for r in same if (r.get("system"), r["format"]) == ("inagg", best["format"])), None)
+    theirs = next((r for r in same if r.get("system") == "gloo"), None)
+    ratio, what = best["ratio_to_gloo"], f"{size_text(4 * best['elements'])} on {best['workers']} workers"
+    speed = f"{ratio:.1f} times as fast" if ratio >= 1 else f"{1 / ratio:.1f} times as slow"
+    fewer = ""
+    if ours is not None and theirs is not None and theirs.get("wire_bytes_up"):
+        fewer = f", with {1 - ours['wire_bytes_up'] / theirs['wire_bytes_up']:.0%} fewer bytes sent"
+    return [f"{speed} as Gloo{fewer}: {best['format']}, {what}."]

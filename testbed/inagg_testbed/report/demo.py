@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from inagg_wire.formats import CHILDREN_MAX
 
+from ..demo_training import Outcome
+from ..demo_words import accuracy_text, conclusions
 from .benches import allreduce_section
-from .history import History, StepBar
+from .history import NAMES, History, StepBar
 from .page import Grid, Picture, Section, about_here, write
 
 THROUGHPUT_BYTES = (64 << 10, 1 << 20, 16 << 20)
@@ -22,25 +25,26 @@ COLUMNS = ("sums by", "numbers", "accuracy", "loss", "ms a step", "bytes up, a s
 
 
 def demo_report(
-    path: Path, outcomes: Sequence[Mapping[str, Any]], histories: Sequence[History], workers: str,
-    throughput: Sequence[dict[str, Any]] = (),
-) -> Path:  # fmt: skip
-    """Write it and return where it is. ``outcomes``: the fields of `inagg_testbed.demo.Outcome`, one for each of
-    ``histories``; ``workers``: how many, and where, in words; ``throughput``: lines of `inagg bench allreduce --json`.
+    path: Path, trainings: Sequence[tuple[Outcome, History]], workers: str, throughput: Sequence[dict[str, Any]] = ()
+) -> Path:
+    """Write it and return where it is. ``workers``: how many, and where, in words; ``throughput``: lines of `inagg
+    bench allreduce --json`.
 
     Raises ModuleNotFoundError without matplotlib, OSError if the file cannot be written.
     """
     from . import figures
 
+    outcomes, histories = [outcome for outcome, _ in trainings], [history for _, history in trainings]
     switched = [history for history in histories if history.round_trips_s]
-    rows = [_row(outcome, figures.NAMES[outcome["system"]]) for outcome in outcomes]
     sections = [
         Section(
             "The trainings",
-            f"A small CNN on the handwritten digits of scikit-learn, {workers}. The order of the data and the "
-            f"initial weights are the same; only who sums the gradients differs.{_tree(outcomes)}",
-            Grid(COLUMNS, rows),
-            [Picture(figures.curves(histories), "Loss of rank 0 by step, and accuracy on test data after each epoch.")],
+            f"A small CNN on the handwritten digits of scikit-learn, {workers}. For each seed, the order of the data "
+            f"and the initial weights are the same; only who sums the gradients differs.{_tree(outcomes)} "
+            f"{_about_seeds(outcomes[0].seeds)}",
+            Grid(COLUMNS, [_row(outcome) for outcome in outcomes]),
+            [Picture(figures.curves(histories), f"Loss of rank 0 by step, and accuracy on test data after each epoch; "
+                     f"seed {outcomes[0].seeds[0]}.")],
         ),
         Section(
             "Where the time of a step goes",
@@ -48,14 +52,12 @@ def demo_report(
             f"a step (median) is communication that computing does not hide.{_transport(switched)}",
             pictures=[
                 Picture(
-                    figures.breakdown(
-                        [_bar(o, h, figures.NAMES[h.system]) for o, h in zip(outcomes, histories, strict=True)]
-                    ),
+                    figures.breakdown([_bar(outcome, history) for outcome, history in trainings]),
                     "The time of a step on rank 0, and what part of it communication adds.",
                 )
             ],
         ),
-    ]
+    ]  # fmt: skip
     if switched:
         caption = "Smoothed round-trip time of a datagram, and datagrams that were sent again, as rank 0 saw them."
         sections.append(Section("The network", pictures=[Picture(figures.round_trips(switched), caption)]))
@@ -71,8 +73,13 @@ def demo_report(
         over = "over loopback" if all("link" not in line for line in throughput) else "over links like those above"
         text = f"All-reduces of random tensors {over}, all processes on this machine."
         sections.append(allreduce_section(throughput, text))
-    data = {"outcomes": list(outcomes), "histories": [asdict(h) for h in histories], "throughput": list(throughput)}
-    return write(path, "Gradients summed in the network", about_here("inagg demo"), sections, data)
+    data = {
+        "outcomes": [asdict(outcome) for outcome in outcomes],
+        "histories": [asdict(history) for history in histories],
+        "throughput": list(throughput),
+    }
+    about = about_here("inagg demo")
+    return write(path, "Gradients summed in the network", about, sections, data, conclusions(outcomes))
 
 
 def why_no_report(path: Path | None) -> str | None:
@@ -99,18 +106,23 @@ def measure_throughput(
 
     if racks and workers > CHILDREN_MAX:
         return []
-    counts = [workers] if racks else sorted({2, workers})
     place: dict[str, Any] = {"link": link, "racks": racks, "trunk": trunk}
-    return [
-        line
-        for count in counts
-        for line in bench_allreduce(count, format_, THROUGHPUT_BYTES, against="gloo", seconds=THROUGHPUT_S, **place)
-    ]
+    return list(bench_allreduce(workers, format_, THROUGHPUT_BYTES, against="gloo", seconds=THROUGHPUT_S, **place))
 
 
-def _tree(outcomes: Sequence[Mapping[str, Any]]) -> str:
+def _about_seeds(seeds: Sequence[int]) -> str:
+    """What the numbers are of, as a sentence."""
+    if len(seeds) == 1:
+        return f"All is of seed {seeds[0]} alone: with another, accuracies differ by about a point."
+    return (
+        f"Accuracy and loss are means and standard deviations of seeds {seeds[0]} to {seeds[-1]}; a seed says initial "
+        "weights, order of the data and rounding, and gives the same bits each time. Times are of this run."
+    )
+
+
+def _tree(outcomes: Sequence[Outcome]) -> str:
     """What is to be known of a tree of switches, as sentences."""
-    if all(outcome["system"] != "tree" for outcome in outcomes):
+    if all(outcome.system != "tree" for outcome in outcomes):
         return ""
     return (
         " The workers of each rack send to a switch of their own, a leaf. The switch in the middle adds up the exact "
@@ -118,23 +130,23 @@ def _tree(outcomes: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _row(outcome: Mapping[str, Any], name: str) -> list[str]:
+def _row(outcome: Outcome) -> list[str]:
     return [
-        name,
-        outcome["format"],
-        f"{outcome['accuracy']:.2%}",
-        f"{outcome['loss']:.3f}",
-        f"{outcome['step_ms']:.1f}",
-        f"{outcome['bytes_up_per_step']:,.0f}",
-        str(outcome["steps"]),
-        "yes" if outcome["same_parameters"] else "NO",
+        NAMES[outcome.system],
+        outcome.format,
+        accuracy_text(outcome.accuracies),
+        f"{statistics.mean(outcome.losses):.3f}",
+        f"{outcome.step_ms:.1f}",
+        f"{outcome.bytes_up_per_step:,.0f}",
+        str(outcome.steps),
+        "yes" if outcome.same_parameters else "NO",
     ]
 
 
-def _bar(outcome: Mapping[str, Any], history: History, name: str) -> StepBar:
-    computing_ms = min(history.computing_ms, outcome["step_ms"])
-    parts = {"computing": computing_ms, "communication not hidden": outcome["step_ms"] - computing_ms}
-    return StepBar(f"{name}, {history.format}", parts)
+def _bar(outcome: Outcome, history: History) -> StepBar:
+    computing_ms = min(history.computing_ms, outcome.step_ms)
+    parts = {"computing": computing_ms, "communication not hidden": outcome.step_ms - computing_ms}
+    return StepBar(f"{NAMES[outcome.system]}, {history.format}", parts)
 
 
 def _transport(histories: Sequence[History]) -> str:

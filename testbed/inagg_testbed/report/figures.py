@@ -10,11 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from .history import Exponents, History, StepBar, Throughput
+from .history import NAMES, Exponents, History, StepBar, Throughput
 
-COLORS = {"soft": "#0b6fb8", "tree": "#8a4fb0", "gloo": "#c8641a", "bmv2": "#1d8a5a"}
-NAMES = {"soft": "switch", "tree": "tree", "gloo": "Gloo", "bmv2": "bmv2"}
-LINES = {"soft": "-", "tree": "-", "gloo": "--", "bmv2": ":"}
+COLORS = {"software": "#0b6fb8", "tree": "#8a4fb0", "gloo": "#c8641a", "bmv2": "#1d8a5a"}
+LINES = {"software": "-", "tree": "-", "gloo": "--", "bmv2": ":"}
 """Where two lines lie on one another, both can be seen."""
 THROUGH = {"inagg-tree": "tree"}
 """Of `inagg bench allreduce`, what is not one switch; of the color of its format, with another line."""
@@ -74,13 +73,12 @@ def curves(histories: Sequence[History]) -> bytes:
 
 
 def throughput(points: Sequence[Throughput]) -> bytes:
-    """Elements per second by tensor size, one panel for each number of workers."""
+    """Elements per second by tensor size, both logarithmic, one panel for each number of workers."""
     counts = sorted({p.workers for p in points})
     figure, axes = _figure(len(counts))
     # one color for each format, whatever the number of workers
     formats = sorted({p.format for p in points if p.system != "gloo"})
     color_of = {name: MORE_COLORS[k % len(MORE_COLORS)] for k, name in enumerate(formats)}
-    top = max(p.elements_per_s for p in points) / 1e6
     for ax, workers in zip(axes, counts, strict=True):
         here = [p for p in points if p.workers == workers]
         for system, format_ in sorted({(p.system, p.format) for p in here}, reverse=True):
@@ -93,8 +91,12 @@ def throughput(points: Sequence[Throughput]) -> bytes:
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(value)))
         ax.set(xlabel="tensor (float32)", title=f"{workers} workers")
-        ax.set_ylim(0, 1.1 * top)
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.tick_params(axis="x", labelrotation=0)
+    rates = [p.elements_per_s / 1e6 for p in points]
+    for ax in axes:
+        ax.set_ylim(min(rates) / 1.5, max(rates) * 1.5)
     axes[0].set_ylabel("million elements/s")
     axes[0].legend(frameon=False, loc="upper left")
     return _png(figure)
@@ -151,16 +153,16 @@ def exponents(found: Exponents) -> bytes:
     figure, (ax,) = _figure(1)
     octaves = sorted(found.counts)
     shares = [100 * found.counts[o] / found.elements for o in octaves]
-    colors = [COLORS["soft"] if -o < found.octaves else "#b0b0b0" for o in octaves]
+    colors = [COLORS["software"] if -o < found.octaves else "#b0b0b0" for o in octaves]
     lowest = min([*octaves, 1 - found.octaves])
     ax.axvspan(0.5 - found.octaves, 0.5, color="#e8f1f8", zorder=0)
     for edge in (0.5 - found.octaves, 0.5):
-        ax.axvline(edge, color=COLORS["soft"], linewidth=1.2, linestyle="--")
+        ax.axvline(edge, color=COLORS["software"], linewidth=1.2, linestyle="--")
     ax.bar(octaves, shares, color=colors, width=0.85)
     ax.set_xlim(lowest - 1.5, 1.5)
     ax.text(
         0.8 - found.octaves, 0.97, f"window of {found.format}: {found.octaves} octaves",
-        transform=ax.get_xaxis_transform(), va="top", ha="left", color=COLORS["soft"],
+        transform=ax.get_xaxis_transform(), va="top", ha="left", color=COLORS["software"],
     )  # fmt: skip
     ax.set_ylim(0, 1.15 * max(shares))
     ax.set(xlabel="octaves below the scale of the block", ylabel="% of gradients", title=_exponents_title(found))
@@ -177,7 +179,7 @@ def errors(names: Sequence[str], values: Sequence[float], band: float = 0.15) ->
     """A bar for each relative error, beside a band that is good enough."""
     figure, (ax,) = _figure(1, height=1.2 + 0.24 * len(names))
     ax.axvspan(-100 * band, 100 * band, color="#e8f1f8", zorder=0)
-    colors = [COLORS["soft"] if abs(value) <= band else COLORS["gloo"] for value in values]
+    colors = [COLORS["software"] if abs(value) <= band else COLORS["gloo"] for value in values]
     ax.barh(range(len(names)), [100 * value for value in values], height=0.7, color=colors)
     ax.axvline(0, color="#555555", linewidth=0.8)
     ax.set_yticks(range(len(names)), names, fontsize=8)

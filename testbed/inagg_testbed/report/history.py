@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+NAMES: Final = {"software": "switch", "tree": "tree", "bmv2": "bmv2", "gloo": "Gloo"}
+"""What systems are called."""
 
 
 @dataclass(slots=True)
@@ -14,7 +18,7 @@ class History:
     """A training as rank 0 saw it, step by step."""
 
     system: str
-    """soft, bmv2 or gloo."""
+    """software, tree, bmv2 or gloo."""
     format: str
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)

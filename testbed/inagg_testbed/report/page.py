@@ -12,15 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..cli import typed
+
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 60rem; margin: 2rem auto;
-  padding: 0 1rem; }
+:root { color-scheme: light dark; --text: #1a1a1a; --page: #fff; --quiet: #555; --line: #ddd; --lines: #888; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6e6e6; --page: #191919; --quiet: #a8a8a8; --line: #3a3a3a; --lines: #777; }
+  img { filter: invert(.9) hue-rotate(180deg); } /* white becomes the color of the page, and colors keep their hue */
+}
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); max-width: 60rem;
+  margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-.about { color: #555; margin-top: 0; } figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
-figcaption, .note { color: #555; font-size: .9rem; }
+.headline { font-size: 1.2rem; margin: .6rem 0; }
+.about { color: var(--quiet); margin-top: 0; overflow-wrap: anywhere; }
+figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
+figcaption, .note { color: var(--quiet); font-size: .9rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
-th { border-bottom: 2px solid #888; } th:first-child, td:first-child { text-align: left; }
+th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { border-bottom: 2px solid var(--lines); } th:first-child, td:first-child { text-align: left; }
 """
 
 
@@ -74,11 +83,15 @@ def _section(section: Section) -> str:
     return "\n".join(parts + [_picture(picture) for picture in section.pictures])
 
 
-def render(title: str, about: str, sections: Sequence[Section], data: Mapping[str, Any]) -> str:
-    """The page. ``data`` is kept in it as JSON (in the element "data"), so that a report can be read by programs."""
+def render(
+    title: str, about: str, sections: Sequence[Section], data: Mapping[str, Any], headline: Sequence[str] = ()
+) -> str:
+    """The page. ``headline``: sentences with what the report shows. ``data`` is kept in it as JSON (in the element
+    "data"), so that a report can be read by programs."""
     # "<" cannot end the script element, nor begin a comment in it
     kept = json.dumps(data, default=str).replace("<", "\\u003c")
     body = "\n".join(map(_section, sections))
+    head = "\n".join(f'<p class="headline">{html.escape(sentence)}</p>' for sentence in headline)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -89,6 +102,7 @@ def render(title: str, about: str, sections: Sequence[Section], data: Mapping[st
 </head>
 <body>
 <h1>{html.escape(title)}</h1>
+{head}
 <p class="about">{html.escape(about)}</p>
 {body}
 <script id="data" type="application/json">{kept}</script>
@@ -97,13 +111,16 @@ def render(title: str, about: str, sections: Sequence[Section], data: Mapping[st
 """
 
 
-def write(path: Path, title: str, about: str, sections: Sequence[Section], data: Mapping[str, Any]) -> Path:
+def write(
+    path: Path, title: str, about: str, sections: Sequence[Section], data: Mapping[str, Any],
+    headline: Sequence[str] = (),
+) -> Path:  # fmt: skip
     """Write the page, whole or not at all, and return where it is. Raises OSError if it cannot."""
     path = path.expanduser().absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(render(title, about, sections, data), encoding="utf-8")
+        partial.write_text(render(title, about, sections, data, headline), encoding="utf-8")
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -111,9 +128,10 @@ def write(path: Path, title: str, about: str, sections: Sequence[Section], data:
 
 
 def about_here(command: str) -> str:
-    """The line below a title: the command, this machine and the date."""
+    """The line below a title: the command as it was typed (else ``command``), this machine and the date."""
     from ..cache import machine
 
+    command = typed() or command
     here = machine()
     date = time.strftime("%Y-%m-%d %H:%M")
     return f"{command} · {date} · inagg {here['inagg']} · {here['cores']} cores, {here['processor']}"

@@ -155,7 +155,7 @@ def place_options(command: Command) -> Command:
 
 def check_place(workers: int, link: str | None, racks: int, trunk: str | None, target: str) -> None:
     """Raises click.UsageError for options that do not fit together."""
-    if racks and target != "soft":
+    if racks and target != "software":
         raise click.UsageError(f"--racks is not for --target {target}: its leaves are software switches")
     if workers > CHILDREN_MAX * max(1, racks):
         raise click.UsageError(f"{workers} workers: one switch serves 1 to {CHILDREN_MAX}; put them into --racks")
@@ -189,7 +189,7 @@ def setup_options(command: Command) -> Command:
             *PLACE_OPTIONS,
             click.option(
                 "--target",
-                default="soft",
+                default="software",
                 show_default=True,
                 type=click.Choice(list(TARGETS)),
                 help="What stands in the middle.",

@@ -116,7 +116,7 @@ def _add_management(topology: Topology, rank: int) -> None:
 def require_root(wiring: Wiring) -> None:
     """See `namespaces.require_root`."""
     if wiring == "ports":
-        namespaces.require_root("take the software switch, which needs none (--target soft)")
+        namespaces.require_root("take the software switch, which needs none (--target software)")
     else:
         namespaces.require_root()
 

@@ -40,7 +40,7 @@ class TargetEntry(NamedTuple):
 
 
 TARGETS: dict[str, TargetEntry] = {
-    "soft": TargetEntry("inagg_testbed.topology.targets:soft", "bridge"),
+    "software": TargetEntry("inagg_testbed.topology.targets:software", "bridge"),
     "bmv2": TargetEntry("inagg_testbed.bmv2:start", "ports", needs_link=True, ours=False),
 }
 
@@ -68,7 +68,7 @@ def start_target(name: str, topology: Topology, options: Sequence[str] = ()) -> 
 
 
 @contextmanager
-def soft(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
+def software(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
     """`inagg switch` with ``options``. On loopback it takes free ports, in a namespace the usual ones."""
     from inagg_testbed.switch_process import SwitchProcess
 

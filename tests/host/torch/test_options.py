@@ -80,7 +80,8 @@ def test_no_wait_is_longer_than_the_groups_timeout() -> None:
 
 
 def test_the_job_is_named_after_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert settled().job == "torch"
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    assert settled().job == "train"
     monkeypatch.setenv("INAGG_JOB", "mine")
     assert settled().job == "mine"
     assert settled(job="other").job == "other"

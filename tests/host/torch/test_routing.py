@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch._C._distributed_c10d import HashStore
 from torch.distributed import ReduceOp
 
+from inagg_host.nickname import script_name
 from inagg_host.torch.job import NAME_CHARS_MAX, GroupJob, _job_name
 
 
@@ -76,7 +78,23 @@ def test_a_jobs_name_is_one_that_a_switch_takes(label: str) -> None:
 
 
 def test_no_two_jobs_have_one_name() -> None:
-    assert len({_job_name("torch", "world") for _ in range(100)}) == 100
+    """By far: see `inagg_host.nickname.NUMBERS`."""
+    assert len({_job_name("torch", "world") for _ in range(100)}) >= 98
+
+
+def test_a_jobs_name_can_be_said_and_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/somewhere/train gpt.py"])
+    assert script_name("torch") == "train-gpt"
+    assert re.fullmatch(r"train-gpt-[a-z]{2,6}-[a-z]{2,6}-\d{1,3}", _job_name("train-gpt", "world"))
+    assert re.fullmatch(r"train-[a-z]{2,6}-[a-z]{2,6}-\d{1,3}/0-2", _job_name("train", "0-2"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"), [("-c", "torch"), ("/x/my_package/__main__.py", "my_package"), ("", "torch")]
+)
+def test_what_is_no_script_has_a_name_all_the_same(argv: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [argv])
+    assert script_name("torch") == name
 
 
 def test_a_job_that_was_never_joined_can_be_closed() -> None:

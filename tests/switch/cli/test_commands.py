@@ -10,6 +10,7 @@ from tests.switch.service.certificates import Authority
 from tests.switch.service.serving import Serving, job_spec
 
 from inagg_proto import DEFAULT_PORT
+from inagg_switch.cli.commands import jobs as jobs_command
 from inagg_switch.cli.sections import LOOPBACK
 from inagg_switch.driver import JobCounters, SlotWait
 from inagg_switch.service.access import Access
@@ -52,14 +53,14 @@ def test_top_measures_over_one_interval(switch: Serving, capsys: pytest.CaptureF
 
 
 def test_top_of_a_job_that_is_not_there(switch: Serving, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inagg(switch, "top", "nope", "--once", "--interval", "0.1") == 2
+    assert inagg(switch, "top", "nope", "--once", "--interval", "0.1") == 1
     assert "no job 'nope'" in capsys.readouterr().err
 
 
 def test_why_a_job_waits_for_ranks_to_join(switch: Serving, capsys: pytest.CaptureFixture[str]) -> None:
     waiting = switch.join_later(0, job_spec("train"))
     switch.waiting(0, name="train")
-    assert inagg(switch, "why", "train") == 1
+    assert inagg(switch, "why", "train") == 4
     assert "The job waits for rank 1 of 2 to join." in capsys.readouterr().out
     switch.join_later(1, job_spec("train")).result()
     waiting.result()
@@ -70,13 +71,13 @@ def test_why_a_job_waits_for_contributions(switch: Serving, capsys: pytest.Captu
     number = switch.join_all(job_spec("train"))[0].job
     switch.driver.waits[number] = [SlotWait(slot, 3, (1,), 7.0) for slot in range(5)]
     switch.driver.job_counters[number] = JobCounters([0, 0], [0, 0], [0, 0], [0, 0], [0, 0])
-    assert inagg(switch, "why", "train", "--slots", "2") == 1
+    assert inagg(switch, "why", "train", "--slots", "2") == 4
     said = capsys.readouterr().out
     assert "5 slots of the 5 that wait miss rank 1, the oldest for 7.0 s" in said
     assert "... and 3 slots that wait for less long (--slots N lists N)" in said
-    assert inagg(switch, "why", "train", "--json") == 1
+    assert inagg(switch, "why", "train", "--json") == 4
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["status"], answer["verdict"], answer["slots_waiting"]) == (1, "waits", 5)
+    assert (answer["status"], answer["verdict"], answer["slots_waiting"]) == (4, "waits", 5)
     assert inagg(switch, "why", "train", "--over", "8") == 0
 
 
@@ -88,7 +89,7 @@ def test_why_of_a_job_that_is_over(switch: Serving, capsys: pytest.CaptureFixtur
 
 
 def test_why_of_a_job_that_never_was(switch: Serving, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inagg(switch, "why", "nope") == 2
+    assert inagg(switch, "why", "nope") == 1
     assert "no job 'nope'" in capsys.readouterr().err
 
 
@@ -96,7 +97,7 @@ def test_why_of_a_job_that_never_was(switch: Serving, capsys: pytest.CaptureFixt
 def test_a_switch_that_is_not_there_is_said_in_one_sentence(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert inagg(None, *arguments, "--switch", "127.0.0.1:1") == 2
+    assert inagg(None, *arguments, "--switch", "127.0.0.1:1") == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == (
@@ -113,6 +114,115 @@ def test_the_switch_is_that_of_the_environment(
     assert switch.server.address in capsys.readouterr().out
 
 
+def test_of_several_switches_the_first_that_answers_is_asked(
+    switch: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Workers take the same list."""
+    monkeypatch.setenv("INAGG_SWITCH", f"127.0.0.1:1, {switch.server.address}")
+    assert inagg(None, "jobs") == 0
+    assert switch.server.address in capsys.readouterr().out
+
+
+def test_who_named_no_switch_is_told_how(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for parameter in jobs_command.params:
+        if parameter.name == "switch":
+            monkeypatch.setattr(parameter, "default", "127.0.0.1:1")
+    assert inagg(None, "jobs") == 1
+    assert "name another with --switch, or in INAGG_SWITCH as for workers" in capsys.readouterr().err
+
+
+# --- jobs by as much of their names as is unique ---
+
+
+def test_a_job_is_named_by_what_it_alone_begins_with(switch: Serving, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("train-mint-otter-417", "train-calm-fox-3", "eval"):
+        switch.join_all(job_spec(name))
+    assert inagg(switch, "why", "train-m") == 0
+    assert "Nothing waits" in capsys.readouterr().out
+    assert inagg(switch, "top", "ev", "--once", "--json", "--interval", "0.1") == 0
+    assert [job["job"]["spec"]["name"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["eval"]
+    assert inagg(switch, "evict", "eva") == 0
+    assert capsys.readouterr().out == "job eval has ended\n"
+
+
+def test_a_name_that_is_the_beginning_of_others_is_that_job(switch: Serving) -> None:
+    for name in ("train", "train-2"):
+        switch.join_all(job_spec(name))
+    assert inagg(switch, "evict", "train") == 0
+    assert inagg(switch, "evict", "train") == 0  # now it is the beginning of one alone
+    assert inagg(switch, "evict", "train") == 1
+
+
+@pytest.mark.parametrize("command", ["why", "top", "evict"])
+def test_what_several_jobs_begin_with_names_none(
+    command: str, switch: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("train-mint-otter-417", "train-calm-fox-3"):
+        switch.join_all(job_spec(name))
+    assert inagg(switch, command, "train") == 1
+    said = capsys.readouterr().err
+    assert said == "Error: 2 jobs begin with 'train': train-calm-fox-3, train-mint-otter-417\n"
+    assert inagg(switch, command, "train-mint-oter-417") == 1
+    assert "Did you mean train-mint-otter-417?" in capsys.readouterr().err
+
+
+def test_a_job_that_is_over_is_found_by_its_beginning_too(switch: Serving, capsys: pytest.CaptureFixture[str]) -> None:
+    switch.join_all(job_spec("train-mint-otter-417"))
+    switch.leave(0, "train-mint-otter-417", end=True)
+    assert inagg(switch, "why", "train") == 3
+
+
+def test_why_without_a_job_is_of_all_that_wait(switch: Serving, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inagg(switch, "why") == 0
+    assert "No jobs on the switch" in capsys.readouterr().out
+    switch.join_all(job_spec("fine"))
+    assert inagg(switch, "why") == 0
+    assert capsys.readouterr().out.startswith("Job fine: running")
+    waiting = switch.join_later(0, job_spec("stuck"))
+    switch.waiting(0, name="stuck")
+    assert inagg(switch, "why") == 4
+    said = capsys.readouterr().out
+    assert "Job stuck: joining" in said
+    assert "Job fine" not in said
+    assert said.endswith("In 1 job nothing waits.\n")
+    assert inagg(switch, "why", "--json") == 4
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["job"]["spec"]["name"], line["verdict"]) for line in lines] == [("fine", "moves"), ("stuck", "waits")]
+    switch.join_later(1, job_spec("stuck")).result()
+    waiting.result()
+    assert inagg(switch, "why") == 0
+    assert capsys.readouterr().out == "Nothing waits: 2 jobs run.\n"
+
+
+def test_the_shell_completes_names_of_jobs(
+    switch: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("train-mint-otter-417", "eval"):
+        switch.join_all(job_spec(name))
+    monkeypatch.setenv("INAGG_SWITCH", switch.server.address)
+    assert completed(monkeypatch, capsys, "inagg why tr") == ["train-mint-otter-417"]
+    assert set(completed(monkeypatch, capsys, "inagg evict ")) == {"train-mint-otter-417", "eval"}
+    monkeypatch.setenv("INAGG_SWITCH", "127.0.0.1:1")
+    assert completed(monkeypatch, capsys, "inagg why tr") == []
+
+
+def test_the_shell_completes_commands_without_importing_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.import_module", lambda name: pytest.fail(f"imports {name}"))
+    assert completed(monkeypatch, capsys, "inagg w") == ["why", "warmup"]
+
+
+def completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str) -> list[str]:
+    """What bash would offer after ``line``."""
+    monkeypatch.setenv("_INAGG_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    with pytest.raises(SystemExit):
+        run(make_root(COMMANDS), [])
+    return [item.partition(",")[2] for item in capsys.readouterr().out.splitlines() if item]
+
+
 def test_without_a_word_it_is_the_one_on_this_machine() -> None:
     assert LOOPBACK == DEFAULT_ADDRESS == f"127.0.0.1:{DEFAULT_PORT}"
 
@@ -125,8 +235,8 @@ def test_tls_is_implied_by_its_options(
     me = authority.issue("operator")
     shown = ("--tls-cert", str(me.certificate), "--tls-key", str(me.key))
     assert inagg(serving, "jobs", "--tls-ca", str(ca), *shown) == 0
-    assert inagg(serving, "jobs", "--tls-ca", str(ca)) == 2
-    assert inagg(serving, "jobs") == 2
+    assert inagg(serving, "jobs", "--tls-ca", str(ca)) == 1
+    assert inagg(serving, "jobs") == 1
     assert "Traceback" not in capsys.readouterr().err
 
 

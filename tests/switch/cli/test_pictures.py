@@ -197,10 +197,10 @@ ENDED = pb.EndedJob(name="train", ago_s=5, text="all ranks have left job 'train'
     [
         (why(), 0),
         (why(**waiting(0.5)), 0),
-        (why(**waiting(1.0)), 1),
-        (why(job=job(state=JOINING, members=(WAITING, MISSING))), 1),
-        (why(job=job(state=pb.JOB_STATE_BINDING)), 1),
-        (why(job=job(silent_s=(0.1, 6.0))), 1),
+        (why(**waiting(1.0)), 4),
+        (why(job=job(state=JOINING, members=(WAITING, MISSING))), 4),
+        (why(job=job(state=pb.JOB_STATE_BINDING)), 4),
+        (why(job=job(silent_s=(0.1, 6.0))), 4),
         (pb.WhyResponse(ended=ENDED), 3),
     ],
 )

@@ -55,7 +55,7 @@ def test_why_names_a_worker_that_vanished_before_the_watch_stream_does(start: Ca
     asked = switch.command("why", "train", "--json", "--over", "0.05")
     assert watched.failed() is None, "the question came too late for this test"
     answer = json.loads(asked.stdout)
-    assert (asked.returncode, answer["verdict"]) == (1, "waits")
+    assert (asked.returncode, answer["verdict"]) == (4, "waits")
     assert [wait["rank"] for wait in answer["ranks"]] == [1]
     assert all(wait["missing"] == [1] for wait in answer["slots"])
     assert answer["slots"][0]["waiting_s"] <= time.monotonic() - killed_at

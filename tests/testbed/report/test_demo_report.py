@@ -11,32 +11,30 @@ from torch import nn
 
 pytest.importorskip("matplotlib", reason='pictures need matplotlib: pip install "inagg[report]"')
 
+from inagg_testbed.demo_training import Outcome
 from inagg_testbed.report.demo import demo_report
 from inagg_testbed.report.history import Exponents, History
 from inagg_testbed.training import watch
 from inagg_testbed.training.watch import Watch
 
 
-def outcome(system: str, format_: str) -> dict[str, object]:
-    return {
-        "system": system, "format": format_, "accuracy": 0.953, "loss": 0.1, "step_ms": 12.5, "steps": 3,
-        "bytes_up_per_step": 75000, "same_parameters": True,
-    }  # fmt: skip
+def outcome(system: str, format_: str) -> Outcome:
+    return Outcome(system, format_, [1], [0.953], [0.1], [7], 12.5, 75000, 3, True)
 
 
 def test_a_report_of_both_trainings_has_all_pictures(tmp_path: Path) -> None:
     exponents = Exponents("nat8", 29, {-3: 10}, 1)
-    soft = History("soft", "nat8", [2.0, 1.0], [0.9], [1e-3, 1e-3], [0, 1], 8.0, {"encode": 0.25}, exponents)
+    soft = History("software", "nat8", [2.0, 1.0], [0.9], [1e-3, 1e-3], [0, 1], 8.0, {"encode": 0.25}, exponents)
     gloo = History("gloo", "float32", [2.0, 1.0], [0.9], computing_ms=9.0)
     lines = [
         {"system": s, "format": f, "workers": 2, "elements": 256, "median_s": 1e-3, "elements_per_s": 256e3}
         for s, f in (("inagg", "nat8"), ("gloo", "float32"))
     ]
     lines.append({"workers": 2, "format": "nat8", "elements": 256, "ratio_to_gloo": 1.25})
-    outcomes = [outcome("soft", "nat8"), outcome("gloo", "float32")]
-    page = demo_report(tmp_path / "r.html", outcomes, [soft, gloo], "2 workers", lines).read_text()
+    trainings = [(outcome("software", "nat8"), soft), (outcome("gloo", "float32"), gloo)]
+    page = demo_report(tmp_path / "r.html", trainings, "2 workers", lines).read_text()
     assert page.count("data:image/png;base64,") == 5
-    for text in ("95.30%", "75,000", "encode 0.25 ms", "1.25", "1 KiB"):
+    for text in ("95.3%", "75,000", "encode 0.25 ms", "1.25", "1 KiB"):
         assert text in page
 
 
@@ -47,7 +45,7 @@ def test_a_report_tells_a_tree_from_one_switch(tmp_path: Path) -> None:
         for s, f in (("inagg", "nat8"), ("inagg-tree", "nat8"), ("gloo", "float32"))
     ]
     lines.append({"workers": 4, "format": "nat8", "elements": 256, "ratio_to_gloo": 1.25, "tree_to_gloo": 2.75})
-    page = demo_report(tmp_path / "r.html", [outcome("tree", "nat8")], [tree], "4 workers in racks", lines).read_text()
+    page = demo_report(tmp_path / "r.html", [(outcome("tree", "nat8"), tree)], "4 workers in racks", lines).read_text()
     assert "with the bits that one switch" in page
     rows = [line for line in page.splitlines() if "nat8" in line and "KiB" in line]
     text = " ".join(rows)
@@ -56,13 +54,13 @@ def test_a_report_tells_a_tree_from_one_switch(tmp_path: Path) -> None:
 
 def test_a_report_of_gloo_alone_has_what_there_is(tmp_path: Path) -> None:
     gloo = History("gloo", "float32", [2.0, 1.0], [0.9])
-    page = demo_report(tmp_path / "r.html", [outcome("gloo", "float32")], [gloo], "2 workers").read_text()
+    page = demo_report(tmp_path / "r.html", [(outcome("gloo", "float32"), gloo)], "2 workers").read_text()
     assert page.count("data:image/png;base64,") == 2
 
 
 def test_the_gradients_of_one_step_are_kept_and_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "EXPONENTS_STEP", 1)
-    seen = Watch("soft", "nat8", 4)
+    seen = Watch("software", "nat8", 4)
     reduced: list[torch.Tensor] = []
 
     def inner(state: object, bucket: SimpleNamespace) -> None:
@@ -81,7 +79,7 @@ def test_the_gradients_of_one_step_are_kept_and_passed_on(monkeypatch: pytest.Mo
 
 def test_counters_are_noted_by_step() -> None:
     counters = SimpleNamespace(rtt_s=2e-3, resent=0, encode_s=0.2, decode_s=0.1, network_s=0.0, idle_s=0.4)
-    seen = Watch("soft", "nat8", 4, SimpleNamespace(counters=counters))
+    seen = Watch("software", "nat8", 4, SimpleNamespace(counters=counters))
     seen.after_step(1.0)
     counters.resent = 3
     seen.after_step(0.5)

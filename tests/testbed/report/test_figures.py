@@ -20,7 +20,7 @@ def size(png: bytes) -> tuple[int, int]:
 
 
 TRAININGS = [
-    History("soft", "nat8", [2.0, 1.0, 0.5], [0.5, 0.9], [1e-3, 2e-3, 1e-3], [0, 1, 1]),
+    History("software", "nat8", [2.0, 1.0, 0.5], [0.5, 0.9], [1e-3, 2e-3, 1e-3], [0, 1, 1]),
     History("gloo", "float32", [2.0, 1.1, 0.4], [0.5, 0.8]),
 ]
 
@@ -40,7 +40,7 @@ def test_a_report_has_pictures_of_one_width() -> None:
 
 
 def test_a_training_without_steps_can_be_drawn() -> None:
-    empty = [History("soft", "nat8")]
+    empty = [History("software", "nat8")]
     assert size(figures.curves(empty)) == size(figures.round_trips(empty))
 
 

@@ -1,0 +1,61 @@
+"""Jobs as people name them: by as much of the name as is unique, and completed by the shell."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from ..service.control_client import ControlCallError, ControlClient
+from .connect import AskError, complete, connected
+from .sections import LOOPBACK
+
+NAMES_SHOWN: Final = 8
+COMPLETION_S: Final = 2.0
+"""How long a shell may stand still."""
+
+
+class WhichJob(click.ClickException):
+    """What was typed names no job, or several."""
+
+
+def resolve(client: ControlClient, text: str, ended: bool = False) -> str:
+    """The name of the job that is ``text``, or that alone begins with it; ``ended``: or of one that ended lately. Of a
+    text that fits none it is returned as it is, for the switch to say so.
+
+    Raises `WhichJob` for a text that fits several, or nearly fits one; `ControlCallError`.
+    """
+    reply = client.list()
+    running = [job.spec.name for job in reply.jobs]
+    known = [running, [job.name for job in reply.ended]] if ended else [running]
+    if any(text in names for names in known):
+        return text
+    for names in known:
+        found = sorted({name for name in names if name.startswith(text)})
+        if len(found) == 1:
+            return found[0]
+        if found:
+            more = f", and {len(found) - NAMES_SHOWN} more" if len(found) > NAMES_SHOWN else ""
+            raise WhichJob(f"{len(found)} jobs begin with {text!r}: {', '.join(found[:NAMES_SHOWN])}{more}")
+    if near := difflib.get_close_matches(text, running, 1):
+        raise WhichJob(f"there is no job {text!r}. Did you mean {near[0]}?")
+    return text
+
+
+def complete_job(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Called by click for a shell: the jobs of the switch that the line so far names. None if it cannot be asked."""
+    names = ("secret_file", "tls_ca", "tls_cert", "tls_key", "tls_name")
+    reach: dict[str, Any] = {name: ctx.params.get(name) for name in names}
+    reach |= {"switch": ctx.params.get("switch") or LOOPBACK, "tls": bool(ctx.params.get("tls"))}
+    try:
+        with connected(**complete(reach)) as client:
+            jobs = client.list(timeout_s=COMPLETION_S).jobs
+    except (AskError, ControlCallError):
+        return []
+    return [
+        CompletionItem(job.spec.name, help=f"{job.spec.workers} workers, {job.spec.format}")
+        for job in jobs
+        if job.spec.name.startswith(incomplete)
+    ]

@@ -1,0 +1,68 @@
+"""The command `inagg doctor`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from . import kernel, network, software
+from .finding import Finding, Verdict
+
+CHECKS: Final[Sequence[Callable[[], Iterator[Finding]]]] = (
+    software.check_python,
+    software.check_torch,
+    software.check_extras,
+    software.check_compiled,
+    software.check_kept,
+    software.check_variables,
+    kernel.check_processors,
+    kernel.check_offloads,
+    kernel.check_buffers,
+    kernel.check_descriptors,
+    kernel.check_ports,
+    network.check_switches,
+)
+STYLES: Final = {Verdict.OK: "green", Verdict.NOTE: "dim", Verdict.SLOW: "yellow", Verdict.WRONG: "bold red"}
+
+
+@click.command(
+    epilog="""\b
+Exit status:
+  0  nothing is wrong or slow
+  1  something is: each line says what to do about it
+"""
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object: what was found, and the exit status.")
+def doctor(as_json: bool) -> int:
+    """Look at this machine: is anything in the way of fast and correct sums, and what to do about it.
+
+    Versions, compiled code, kernel limits, offloads, ports, and, where INAGG_SWITCH is set, the switch and the way to
+    it. It changes nothing.
+    """
+    found: list[Finding] = []
+    console = Console(highlight=False)
+    for check in CHECKS:
+        for finding in check():
+            found.append(finding)
+            if not as_json:
+                show(console, finding)
+    bad = sum(finding.bad for finding in found)
+    if as_json:
+        click.echo(json.dumps({"status": int(bad > 0), "findings": [asdict(finding) for finding in found]}))
+    else:
+        click.echo("nothing is wrong" if not bad else f"{bad} to mend; after each line with an arrow, what to type")
+    return int(bad > 0)
+
+
+def show(console: Console, finding: Finding) -> None:
+    """A line, and what to do below it; commands are not broken, so that they can be copied."""
+    line = Text.assemble((f"{finding.verdict:<5}", STYLES[finding.verdict]), f"  {finding.check}: {finding.found}")
+    console.print(line)
+    if finding.do:
+        console.print(Text(f"       -> {finding.do}"), soft_wrap=True)

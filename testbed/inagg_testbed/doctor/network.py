@@ -1,0 +1,138 @@
+"""The way to the switches that INAGG_SWITCH names: whether they answer, and what the interface on the way is like."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from inagg_host.config import VARIABLES
+from inagg_switch.cli.settings import SettingsError, split_address
+from inagg_switch.service.access import Access
+from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.security import SecurityError
+
+from ..topology.targets import CONTROL_PORT
+from .finding import Finding, Verdict
+
+PATIENCE_S: Final = 5.0
+MTU_USUAL: Final = 1500
+IP_MTU: Final = 14
+"""include/uapi/linux/in.h: of the route of a connected socket."""
+SIOCETHTOOL: Final = 0x8946
+ETHTOOL_FEATURES: Final = {"gro": 0x2B, "gso": 0x23}
+"""ETHTOOL_GGRO and ETHTOOL_GGSO (include/uapi/linux/ethtool.h)."""
+
+
+def check_switches(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+    """Each switch of INAGG_SWITCH, as a worker with these variables would reach it."""
+    text = environ.get(VARIABLES["switch"], "")
+    if not text:
+        yield Finding(
+            "switch", Verdict.NOTE, "INAGG_SWITCH is not set: no switch was looked for", "export INAGG_SWITCH=HOST:PORT"
+        )
+        return
+    ca, certificate, key = (environ.get(VARIABLES[name]) for name in ("ca", "certificate", "key"))
+    access = Access(
+        tls=bool(ca),
+        ca=Path(ca) if ca else None,
+        certificate=Path(certificate) if certificate else None,
+        key=Path(key) if key else None,
+        secret=environ.get(VARIABLES["secret"]) or None,
+    )
+    for address in (part.strip() for part in text.split(",")):
+        yield from _check_switch(address, access)
+
+
+def _check_switch(address: str, access: Access) -> Iterator[Finding]:
+    name = f"switch {address}"
+    try:
+        host, port = split_address(address, CONTROL_PORT)
+    except SettingsError as error:
+        yield Finding(name, Verdict.WRONG, str(error), "export INAGG_SWITCH=HOST:PORT, as `inagg switch` prints it")
+        return
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4]
+    except OSError as error:
+        yield Finding(name, Verdict.WRONG, f"{host} has no address here: {error.strerror}", f"getent hosts {host}")
+        return
+    try:
+        with ControlClient(address, access) as client:
+            client.healthy(PATIENCE_S)
+            stats = client.stats(timeout_s=PATIENCE_S)
+    except SecurityError as error:
+        yield Finding(name, Verdict.WRONG, str(error), "see INAGG_CA, INAGG_CERTIFICATE, INAGG_KEY and INAGG_SECRET")
+        return
+    except ControlCallError as error:
+        yield Finding(
+            name, Verdict.WRONG, error.text, f"on {host}: inagg switch --listen {address}, and let TCP {port} pass"
+        )
+        return
+    shards = [shard.address for shard in stats.shards]
+    ports = ", ".join(str(shard.port) for shard in shards)
+    yield Finding(name, Verdict.OK, f"it answers; {stats.driver}, data at UDP {ports}")
+    yield from check_way(str(found[0]), shards[0].port if shards else port)
+
+
+def check_way(host: str, port: int) -> Iterator[Finding]:
+    """The interface by which datagrams leave for ``host``, and the MTU of the route."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect((host, port))
+            own = sock.getsockname()[0]
+            mtu = sock.getsockopt(socket.IPPROTO_IP, IP_MTU) if family == socket.AF_INET else None
+        except OSError as error:
+            yield Finding(f"way to {host}", Verdict.WRONG, f"no route: {error.strerror}", f"ip route get {host}")
+            return
+        interface = interface_of(own, family)
+        if mtu is not None and mtu < MTU_USUAL:
+            found = f"MTU {mtu}: full datagrams are cut, or lost"
+            yield Finding(
+                f"way to {host}",
+                Verdict.WRONG,
+                found,
+                f"sudo ip link set {interface or 'DEV'} mtu 1500, or INAGG_LANES={mtu - 60}",
+            )
+        else:
+            yield Finding(
+                f"way to {host}",
+                Verdict.OK,
+                f"by {interface or 'an interface'} with address {own}, MTU {mtu or 'unknown'}",
+            )
+        for feature, command in ETHTOOL_FEATURES.items() if interface is not None else ():
+            if _feature(sock, interface or "", command) is False:
+                found = f"{feature} is off: a system call for each datagram"
+                yield Finding(interface or "", Verdict.SLOW, found, f"sudo ethtool -K {interface} {feature} on")
+
+
+def interface_of(address: str, family: int = socket.AF_INET) -> str | None:
+    """The interface that has an IPv4 address; None if it is not found."""
+    if family != socket.AF_INET:
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(sock.fileno(), 0x8915, request)  # SIOCGIFADDR (netdevice(7))
+            except OSError:
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    return "lo" if address.startswith("127.") else None
+
+
+def _feature(sock: socket.socket, interface: str, command: int) -> bool | None:
+    """Whether an interface has a feature on; None where that cannot be asked."""
+    value = array.array("I", [command, 0])  # struct ethtool_value
+    request = struct.pack("16sP", interface.encode(), value.buffer_info()[0]).ljust(40, b"\0")
+    try:
+        fcntl.ioctl(sock.fileno(), SIOCETHTOOL, request)
+    except OSError:
+        return None
+    return bool(value[1])

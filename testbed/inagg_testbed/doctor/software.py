@@ -1,0 +1,116 @@
+"""What is installed: Python, inagg and what it needs, PyTorch and what it can use; and what is compiled."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from inagg_wire.variables import misspelt
+
+from .. import cache
+from ..extras import EXTRA_OF_MODULE
+from .finding import Finding, Verdict
+
+PYTHON_LEAST: Final = (3, 11)
+TORCH_LEAST: Final = (2, 7)
+WHAT_FOR: Final = {
+    "matplotlib": "reports", "scapy": "captures in tests", "pyroute2": "links (--link)", "sklearn": "the demo"
+}  # fmt: skip
+
+
+def check_python() -> Iterator[Finding]:
+    """Python, and this package."""
+    version = platform.python_version()
+    if sys.version_info < PYTHON_LEAST:
+        yield Finding("python", Verdict.WRONG, f"{version}; 3.11 is the oldest that works", "install Python 3.11")
+    else:
+        yield Finding("python", Verdict.OK, f"{version}, {sys.executable}")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("numba", "numpy", "grpcio"))
+    yield Finding("inagg", Verdict.OK, f"{importlib.metadata.version('inagg')}; {versions}")
+
+
+def check_torch() -> Iterator[Finding]:
+    """PyTorch, and whether kernels for GPUs can run."""
+    if importlib.util.find_spec("torch") is None:
+        yield Finding("torch", Verdict.NOTE, "not installed: a switch needs none", "pip install 'inagg[torch]'")
+        return
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        yield Finding("torch", Verdict.WRONG, f"it cannot be imported: {error}", "pip install --force-reinstall torch")
+        return
+    version = torch.__version__
+    if tuple(int(part) for part in version.split(".")[:2]) < TORCH_LEAST:
+        yield Finding("torch", Verdict.WRONG, f"{version}; 2.7 is the oldest that works", "pip install -U torch")
+    else:
+        yield Finding("torch", Verdict.OK, version)
+    if not torch.version.cuda:
+        yield Finding("gpu", Verdict.NOTE, "this PyTorch is built without CUDA: tensors are on the CPU")
+    elif not torch.cuda.is_available():
+        yield Finding("gpu", Verdict.NOTE, f"CUDA {torch.version.cuda}, and no GPU that can be used", "nvidia-smi")
+    elif importlib.util.find_spec("triton") is None:
+        found = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, but no Triton: the CPU encodes"
+        yield Finding("gpu", Verdict.SLOW, found, "pip install triton")
+    else:
+        triton = importlib.metadata.version("triton")
+        name = torch.cuda.get_device_name()
+        yield Finding("gpu", Verdict.OK, f"{name}, CUDA {torch.version.cuda}, Triton {triton}")
+
+
+def check_extras() -> Iterator[Finding]:
+    """What else some commands need."""
+    for module, what in WHAT_FOR.items():
+        if importlib.util.find_spec(module) is None:
+            extra = EXTRA_OF_MODULE[module]
+            yield Finding(module, Verdict.NOTE, f"not installed: for {what}", f"pip install 'inagg[{extra}]'")
+
+
+def check_compiled() -> Iterator[Finding]:
+    """Where compiled code is kept, and whether there is any."""
+    import numba
+
+    import inagg_link.first_start
+    import inagg_wire
+
+    settings: Any = numba.config
+    temporary = Path(inagg_link.first_start._temporary()) if settings.CACHE_DIR else None
+    if settings.CACHE_DIR:
+        folders = [Path(settings.CACHE_DIR)]
+    else:
+        user = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "numba"
+        roots = {Path(inagg_wire.__file__).parents[1], *(Path(path) for path in sys.path if "inagg" in path)}
+        folders = [*(root for root in roots if root.is_dir()), user]
+    count = sum(1 for folder in folders for _ in folder.rglob("*.nbi"))
+    where = settings.CACHE_DIR or "the installed package or ~/.cache/numba"
+    if temporary is not None and Path(settings.CACHE_DIR) == temporary:
+        found = f"only {where} can be written, which does not last"
+        yield Finding("compiled code", Verdict.SLOW, found, "export NUMBA_CACHE_DIR=/a/folder/that/lasts")
+    elif count:
+        yield Finding("compiled code", Verdict.OK, f"{count} functions are kept in {where}")
+    else:
+        found = f"none in {where}: the first start compiles for half a minute"
+        yield Finding("compiled code", Verdict.NOTE, found, "inagg warmup")
+
+
+def check_kept() -> Iterator[Finding]:
+    """Whether a calibration can be kept."""
+    folder = cache.folder()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if os.access(nearest, os.W_OK):
+        yield Finding("kept measurements", Verdict.OK, str(folder))
+    else:
+        found = f"{folder} cannot be written: `inagg advise` measures anew each time"
+        yield Finding("kept measurements", Verdict.SLOW, found, "export XDG_CACHE_HOME=/a/folder/that/lasts")
+
+
+def check_variables() -> Iterator[Finding]:
+    """Variables that nobody reads."""
+    for sentence in misspelt(os.environ):
+        name, _, near = sentence.removeprefix("the variable ").partition(" is not read: did you mean ")
+        yield Finding("environment", Verdict.WRONG, sentence, f"export {near.rstrip('?')}=...; unset {name}")

@@ -1,0 +1,38 @@
+"""What is installed with an extra only: asked for before any work begins."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+EXTRA_OF_MODULE: Final = {
+    "torch": "torch",
+    "matplotlib": "report",
+    "scapy": "capture",
+    "pyroute2": "testbed",
+    "sklearn": "testbed",
+}
+"""Optional imports, by top-level module: the extra that brings them."""
+
+
+class MissingExtra(click.ClickException):
+    """Something is not installed; the text says how to install it."""
+
+    exit_code = 2  # as for wrong usage: nothing was done
+
+    def __init__(self, modules: Iterable[str]) -> None:
+        names = list(modules)
+        extras = ",".join(sorted({EXTRA_OF_MODULE[name] for name in names}))
+        are = "is" if len(names) == 1 else "are"
+        super().__init__(
+            f"this needs {' and '.join(names)}, which {are} not installed. Install: pip install 'inagg[{extras}]'"
+        )
+
+
+def require(*modules: str) -> None:
+    """Raises `MissingExtra` for those that are not installed. Imports none of them."""
+    if missing := [name for name in modules if importlib.util.find_spec(name) is None]:
+        raise MissingExtra(missing)

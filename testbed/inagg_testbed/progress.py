@@ -1,0 +1,100 @@
+"""Progress of long work, on standard error: bars on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from inagg_switch.cli.words import age_text
+
+SAY_EVERY_S = 5.0
+"""Between two plain lines about one task."""
+
+
+class Task:
+    """Something with a number of steps, or with none that is known."""
+
+    def __init__(self, shown: Steps, name: str, total: int | None) -> None:
+        self._shown, self._name, self._total, self._done = shown, name, total, 0
+        self._start_s = self._said_s = self._first_s = time.monotonic()
+        self._bar: TaskID | None = None
+        if shown.bars is not None:
+            self._bar = shown.bars.add_task(name, total=total)
+        else:
+            shown.say(f"{name} ..." if total is None else f"{name}: {total} steps")
+
+    def step(self, more: str = "", by: int = 1) -> None:
+        """``by`` more steps are done; ``more``: what there is to say beside."""
+        if not self._done:
+            self._first_s = time.monotonic()  # what was before it, such as starting processes, comes once
+        self._done += by
+        if self._shown.bars is not None and self._bar is not None:
+            self._shown.bars.update(self._bar, completed=self._done, description=f"{self._name}  {more}".rstrip())
+        elif (now_s := time.monotonic()) - self._said_s >= SAY_EVERY_S:
+            self._said_s = now_s
+            self._shown.say(f"{self._name}: {self._how_far(now_s)}{f', {more}' if more else ''}")
+
+    def _how_far(self, now_s: float) -> str:
+        if self._total is None:
+            return f"after {age_text(now_s - self._start_s)}"
+        left = ""
+        if self._done > 1:
+            left_s = (now_s - self._first_s) / (self._done - 1) * (self._total - self._done)
+            left = f", about {age_text(left_s)} left"
+        return f"step {self._done} of {self._total}{left}"
+
+    def end(self) -> None:
+        """It is done."""
+        if self._shown.bars is not None and self._bar is not None:
+            total = self._total or 1
+            self._shown.bars.update(self._bar, total=total, completed=total)
+        else:
+            self._shown.say(f"{self._name}: done in {age_text(time.monotonic() - self._start_s)}")
+
+
+class Steps:
+    """A context in which tasks are shown; ``quiet``: in which they are not."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self.console = Console(stderr=True, highlight=False, quiet=quiet)
+        columns = (
+            TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )  # fmt: skip
+        self.bars = Progress(*columns, console=self.console) if self.console.is_terminal and not quiet else None
+
+    def task(self, name: str, total: int | None = None) -> Task:
+        """Begin one."""
+        return Task(self, name, total)
+
+    def say(self, text: str) -> None:
+        """A line for people, above the bars."""
+        if self.bars is not None:
+            self.console.print(text, soft_wrap=True, markup=False)
+        elif not self._quiet:
+            click.echo(text, err=True)
+
+    def __enter__(self) -> Self:
+        if self.bars is not None:
+            self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bars is not None:
+            self.bars.stop()

@@ -1,0 +1,182 @@
+"""`inagg doctor`: each thing that is wrong is found, and what to do about it is said; nothing else is."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from inagg_link import UdpLink
+from inagg_testbed.cli import COMMANDS, make_root, run
+from inagg_testbed.doctor import command, kernel, network, software
+from inagg_testbed.doctor.finding import Finding, Verdict
+from inagg_testbed.switch_process import SwitchProcess
+
+
+def only(found: Iterable[Finding]) -> Finding:
+    (finding,) = found
+    return finding
+
+
+def doctor(*arguments: str) -> int:
+    """Run it; the exit status."""
+    return run(make_root(COMMANDS), ["doctor", *arguments])
+
+
+def test_this_machine_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever it is like: every check ends, and what is bad has something to do about it."""
+    status = doctor("--json")
+    answer = json.loads(capsys.readouterr().out)
+    assert status == answer["status"]
+    found = [Finding(**finding) for finding in answer["findings"]]
+    assert answer["status"] == any(finding.bad for finding in found)
+    assert all(finding.do for finding in found if finding.bad)
+    assert {"python", "inagg", "compiled code", "ports"} <= {finding.check for finding in found}
+
+
+@pytest.mark.parametrize(
+    ("found", "status"), [(Verdict.OK, 0), (Verdict.NOTE, 0), (Verdict.SLOW, 1), (Verdict.WRONG, 1)]
+)
+def test_the_exit_status_says_whether_something_is_to_be_done(
+    found: Verdict, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "CHECKS", [lambda: [Finding("thing", found, "as it is", "mend it")]])
+    assert doctor() == status
+    assert doctor("--json") == status
+
+
+def test_a_command_can_be_copied_whole_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = "sudo " + "x" * 100
+    monkeypatch.setattr(command, "CHECKS", [lambda: [Finding("thing", Verdict.SLOW, "y " * 60, long)]])
+    doctor()
+    lines = capsys.readouterr().out.splitlines()
+    assert f"       -> {long}" in lines
+    assert all(len(line) <= 80 for line in lines if long not in line)
+
+
+def test_small_buffers_are_found_with_the_command_that_mends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "sysctl", lambda name: 212_992)
+    found = list(kernel.check_buffers())
+    assert [(f.check, f.verdict) for f in found] == [(name, Verdict.SLOW) for name in kernel.LIMITS]
+    assert "net.core.rmem_max = 33554432" in found[0].do
+    monkeypatch.setattr(kernel, "sysctl", lambda name: kernel.LIMITS[name])
+    assert {f.verdict for f in kernel.check_buffers()} == {Verdict.OK}
+
+
+def test_a_kernel_without_offloads_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert only(kernel.check_offloads()).verdict is Verdict.OK
+    monkeypatch.setattr("inagg_link.sockopt.enable", lambda *_: False)
+    found = only(kernel.check_offloads())
+    assert found.verdict is Verdict.SLOW
+    assert "UDP_SEGMENT and UDP_GRO" in found.found
+
+
+def test_a_loopback_that_loses_datagrams_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UdpLink, "send", lambda *_: None)
+    monkeypatch.setattr(kernel, "PATIENCE_S", 0.01)
+    assert only(kernel.check_offloads()).verdict is Verdict.WRONG
+
+
+def test_ports_that_another_program_has_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken, socket.socket() as free:
+        taken.bind(("127.0.0.1", 0))
+        free.bind(("127.0.0.1", 0))
+        data = taken.getsockname()[1]
+        monkeypatch.setattr(kernel, "DATA_PORT", data)
+        port = free.getsockname()[1]
+        free.close()
+        monkeypatch.setattr(kernel, "CONTROL_PORT", port)
+        found = only(kernel.check_ports())
+    assert found.verdict is Verdict.WRONG
+    assert f"UDP {data}" in found.found
+    assert only(kernel.check_ports()).verdict is Verdict.OK
+
+
+def test_a_switch_that_serves_is_reached_and_its_ports_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    with SwitchProcess() as switch:
+        found = list(network.check_switches({"INAGG_SWITCH": f"127.0.0.1:1, {switch.control}"}))
+        monkeypatch.setattr(kernel, "CONTROL_PORT", int(switch.control.rpartition(":")[2]))
+        assert only(kernel.check_ports()).verdict is Verdict.OK
+    dead, alive, way = found[:3]
+    assert dead.verdict is Verdict.WRONG
+    assert "inagg switch --listen 127.0.0.1:1" in dead.do
+    assert (alive.check, alive.verdict) == (f"switch {switch.control}", Verdict.OK)
+    assert way.verdict is Verdict.OK
+    assert "by lo with address 127.0.0.1" in way.found
+
+
+@pytest.mark.parametrize(
+    ("address", "words"), [("no.such.host.invalid:1", "has no address here"), ("host:port", "is no port")]
+)
+def test_an_address_that_is_none_is_wrong(address: str, words: str) -> None:
+    found = only(network.check_switches({"INAGG_SWITCH": address}))
+    assert found.verdict is Verdict.WRONG
+    assert words in found.found
+
+
+def test_without_a_switch_none_is_looked_for() -> None:
+    assert only(network.check_switches({})).verdict is Verdict.NOTE
+
+
+def test_a_narrow_route_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "MTU_USUAL", 1 << 17)
+    found = next(iter(network.check_way("127.0.0.1", 9)))
+    assert found.verdict is Verdict.WRONG
+    assert "mtu 1500" in found.do
+
+
+def test_torch_that_is_not_there_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    found = only(software.check_torch())
+    assert (found.verdict, found.do) == (Verdict.NOTE, "pip install 'inagg[torch]'")
+    assert {f.check for f in software.check_extras()} == set(software.WHAT_FOR)
+
+
+def test_an_old_torch_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    monkeypatch.setattr(torch, "__version__", "2.6.0+cpu")
+    assert next(iter(software.check_torch())).verdict is Verdict.WRONG
+
+
+def test_a_cache_that_does_not_last_is_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import numba
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    assert only(software.check_compiled()).verdict is Verdict.NOTE  # nothing in it yet
+    (tmp_path / "loop.nbi").touch()
+    assert only(software.check_compiled()).verdict is Verdict.OK
+    monkeypatch.setattr("inagg_link.first_start._temporary", lambda: tmp_path)
+    found = only(software.check_compiled())
+    assert (found.verdict, "NUMBA_CACHE_DIR" in found.do) == (Verdict.SLOW, True)
+
+
+def test_a_home_that_cannot_be_written_is_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert only(software.check_kept()).verdict is Verdict.OK
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    found = only(software.check_kept())
+    assert (found.verdict, "XDG_CACHE_HOME" in found.do) == (Verdict.SLOW, True)
+
+
+def test_a_misspelt_variable_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INAGG_SEEED", "3")
+    found = only(software.check_variables())
+    assert "did you mean INAGG_SEED?" in found.found
+
+
+def test_few_descriptors_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 256))
+    assert only(kernel.check_descriptors()).verdict is Verdict.WRONG
+
+
+def test_a_busy_machine_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (100.0, 1.0, 1.0))
+    assert only(kernel.check_processors()).verdict is Verdict.NOTE

@@ -1,0 +1,76 @@
+"""Child processes of benchmarks and of the demo: all of them are heard, however much they have to say."""
+
+from __future__ import annotations
+
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from inagg_testbed.bench.load import Child, crew, messages
+
+PATIENCE_S = 60.0
+
+
+def talk(connection: Connection, count: int) -> None:
+    for number in range(count):
+        connection.send((None, number))
+
+
+def compile_much(connection: Connection) -> None:
+    """As a process that waits while another compiles says it, many times."""
+    from inagg_link import first_start
+
+    for _ in range(20_000):
+        first_start._say()
+    connection.send((None, "done"))
+
+
+def test_a_child_that_says_more_than_a_pipe_holds_does_not_stop_the_others() -> None:
+    """It did: the demo read rank 0 alone, and a rank that had much to say stood still, for whom rank 0 waited."""
+    heard: dict[str, list[Any]] = {"much": [], "little": []}
+    with crew() as children:
+        children += [Child("little", talk, 1), Child("much", talk, 5000)]
+        left = list(children)
+        for child, message in messages(left, PATIENCE_S):
+            heard[child.name].append(message)
+            if len(heard[child.name]) == {"much": 5000, "little": 1}[child.name]:
+                left.remove(child)
+    assert heard == {"much": list(range(5000)), "little": [0]}
+
+
+def test_a_child_that_waits_for_what_others_compile_does_not_fill_its_pipe() -> None:
+    with crew() as children:
+        child = Child("rank 1", compile_much)
+        children.append(child)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while child._process.is_alive() and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        assert not child._process.is_alive(), "it waits until somebody reads"
+        assert child.receive(1.0) == "done"
+
+
+def test_a_child_that_fails_is_heard_while_others_work() -> None:
+    with crew() as children:
+        children += [Child("rank 0", linger), Child("rank 1", fail)]
+        heard = messages(list(children), PATIENCE_S)
+        with pytest.raises(RuntimeError, match="rank 1 failed"):
+            next(heard)
+        children.pop(0).kill()
+
+
+def linger(_connection: Connection) -> None:
+    time.sleep(PATIENCE_S)
+
+
+def fail(_connection: Connection) -> None:
+    raise ValueError("broken")
+
+
+def test_silence_is_an_error() -> None:
+    with crew() as children:
+        children.append(Child("rank 0", linger))
+        with pytest.raises(TimeoutError, match="rank 0 said nothing"):
+            next(messages(list(children), 0.1))
+        children.pop().kill()
