@@ -56,7 +56,7 @@ COMMANDS = {
 }
 
 EPILOG = """\b
-Exit status: 0; 1 for a failure; 2 for wrong usage; from 3 on as a command says.
+Exit status: 0; 1 for a failure; 2 for wrong usage; others as a command says.
 The shell completes commands, options and names of jobs after this line in
 ~/.bashrc (zsh: zsh_source; fish: fish_source):
   eval "$(_INAGG_COMPLETE=bash_source inagg)"
