@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from inagg_testbed.advise.wire import bytes_per_element
 from inagg_testbed.bench.cli import bench
 from inagg_testbed.bench.step import limit_of, make_line
-from inagg_testbed.bench.step_command import table
+from inagg_testbed.bench.step_command import print_steps
 from inagg_testbed.bench.step_ranks import StepRanks, StepRun, cpu_times, disturbance, family_cpu_s
 from inagg_testbed.profiles.compute import Compute
 
@@ -68,7 +68,7 @@ def test_the_table_fits_a_terminal() -> None:
     line = make_line("resnet110", "100mbit", 32, "dith8-exact", COMPUTE, run_of(123.0), run_of(120.0), 0.0)
     console = Console(width=80, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
     with console.file:
-        console.print(table([line]))
+        print_steps(console, [line])
     text = console.export_text()
     assert "dith8-exact" in text
     assert "123,000" in text

@@ -87,7 +87,7 @@ class Network:
             if link is not None:
                 link.close()
             if isinstance(error, SessionError | OSError):
-                raise AllReduceError(str(error)) from error
+                raise AllReduceError(str(error)) from None  # it says all; what was below it would only hide it
             raise
         self._counters.epochs += 1
         self.engine = Engine(epoch, keep_results=config.policy == "fallback")

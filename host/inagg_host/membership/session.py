@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import socket
 import threading
@@ -38,6 +39,10 @@ HEARTBEATS_MISSED = 3
 NOT_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """What a call gets from a switch that is not there, or is stopping and ends its calls."""
 UNREACHABLE = (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN)
+
+
+GRPC_PREAMBLE = re.compile(r"failed to connect to all addresses; last error: [A-Z]+: \S+: (?=\S)")
+"""What gRPC says before the cause: it names the address again."""
 
 
 class SessionError(RuntimeError):
@@ -129,7 +134,7 @@ class Session:
             except grpc.RpcError as error:
                 explained = self._explain(error)
                 if error.code() not in NOT_THERE or time.monotonic() > give_up_s:
-                    raise explained from error
+                    raise explained from None
                 if len(self._config.switches) > 1:
                     self._move_on(explained)
             except (ValueError, grpc.FutureCancelledError) as error:  # ValueError: the channel was closed meanwhile
@@ -317,8 +322,10 @@ class Session:
     def _explain(self, error: grpc.RpcError) -> SessionError:
         text = error.details() or ""
         if error.code() in NOT_THERE and not text.startswith("the switch"):  # else it has answered
+            text = GRPC_PREAMBLE.sub("", text)
             return SessionError(
-                f"cannot reach the switch at {self._address}: is `inagg switch` running? ({text})",
+                f"cannot reach the switch at {self._address}: is `inagg switch` running there? ({text}). INAGG_SWITCH "
+                "says where it is; `inagg doctor` looks at the way",
                 error.code(),
             )
         return SessionError(f"the switch at {self._address} says: {text}", error.code())

@@ -177,7 +177,7 @@ def prediction_table(predictions: Sequence[Prediction], title: str) -> Table:
     """For people: 80 columns."""
     table = Table(title=title, caption=CAPTION)
     for name in ("system", "step ms", "alone ms", "exposed ms", "limit", "less"):
-        table.add_column(name, justify="left" if name in ("system", "limit") else "right")
+        table.add_column(name, justify="left" if name in ("system", "limit") else "right", overflow="fold")
     for p in predictions:
         table.add_row(
             "Gloo, float32" if p.system == "gloo" else p.name,
@@ -199,7 +199,7 @@ def check_table(found: Sequence[Checked]) -> Table:
     """Predicted beside measured, for people: 80 columns."""
     table = Table(title="a training step on this machine: predicted and measured", box=SIMPLE_HEAD)
     for name in ("model", "workers", "link", "numbers", "predicted ms", "measured ms", "error"):
-        table.add_column(name, justify="right" if name not in ("model", "link", "numbers") else "left")
+        table.add_column(name, justify="right" if name not in ("model", "link", "numbers") else "left", overflow="fold")
     for c in found:
         table.add_row(
             c.case.model,

@@ -7,13 +7,12 @@ import statistics
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from inagg_switch.p4.builds import builds
 from inagg_switch.p4.program import BMV2_WINDOW
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
+from ..tables import console, print_table
 from .allreduce import Ranks
 
 BLOCKS = 2000
@@ -65,15 +64,7 @@ def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_jso
     if not rows:
         raise click.UsageError(f"no program adds up {format_} in {' or '.join(map(str, lanes))} lanes")
     if not as_json:
-        table = Table(title=f"bmv2, {workers} workers, window {window}, {format_}")
-        for name in ("program", "blocks/s", "packets/s in", "packets/s out", "elements/s"):
-            table.add_column(name, justify="right")
-        for row in rows:
-            table.add_row(
-                str(row["program"]),
-                *(
-                    f"{row[name]:,}"
-                    for name in ("blocks_per_s", "packets_in_per_s", "packets_out_per_s", "elements_per_s")
-                ),
-            )
-        Console().print(table)
+        names = ("blocks_per_s", "packets_in_per_s", "packets_out_per_s", "elements_per_s")
+        columns = ("program", "blocks/s", "packets/s in", "packets/s out", "elements/s")
+        cells = [[str(row["program"]), *(f"{row[name]:,}" for name in names)] for row in rows]
+        print_table(console(), f"bmv2, {workers} workers, window {window}, {format_}", columns, cells)

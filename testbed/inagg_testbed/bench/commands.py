@@ -8,21 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from inagg_wire.formats import CHILDREN_MAX, FORMATS, job_format
 from inagg_wire.slots import WINDOW_MAX
 
 from ..bmv2 import program_for
 from ..option_types import POSITIVE, PROBABILITY
+from ..progress import Steps
 from ..report.option import report_option
+from ..tables import console, print_table
 from ..topology import TARGETS, target_entry
 from ..topology.link import UNSHAPED
 
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-PIPED_WIDTH = 160
-"""Of a table that goes to a file, where nobody says how wide it is."""
 Column = tuple[str, Callable[[dict[str, Any]], str]]
 
 
@@ -124,7 +122,7 @@ def switch(
         ("limit M/s", lambda r: f"{r['udp_limit_elements_per_s'] / 1e6:,.0f}"),
         ("ratio", lambda r: f"{r['ratio_to_udp_limit']:.2f}"),
     ]
-    show(lines(), columns, as_json, "software switch over loopback: elements that it takes in")
+    show(lines(), columns, as_json, "software switch over loopback: elements that it takes in", keys=3)
 
 
 @click.command()
@@ -224,7 +222,7 @@ def allreduce(
     over += f", {racks} racks behind trunks of {trunk or link or 'loopback'}" if racks else ""
     over += " and a bmv2 switch" if target == "bmv2" else ""
     title = f"all-reduce over {over}" + (f", {loss:.1%} loss" if loss else "")
-    measured = show(lines(), columns, as_json, title)
+    measured = show(lines(), columns, as_json, title, keys=4)
     if report is not None:
         from ..report.benches import allreduce_report
 
@@ -254,27 +252,28 @@ def stages(workers: int, names: Sequence[str], as_json: bool) -> None:
         ("share", lambda r: f"{r['share_of_round']:.0%}"),
         ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}"),
     ]
-    show(lines(), columns, as_json, f"stages of the software switch, {workers} workers")
+    show(lines(), columns, as_json, f"stages of the software switch, {workers} workers", keys=2)
 
 
-def show(lines: Iterable[dict[str, Any]], columns: Sequence[Column], as_json: bool, title: str) -> list[dict[str, Any]]:
-    """Print results as they come (JSON) or as one table, with progress meanwhile on standard error; returns them."""
+def show(
+    lines: Iterable[dict[str, Any]], columns: Sequence[Column], as_json: bool, title: str, keys: int = 1
+) -> list[dict[str, Any]]:
+    """Print results as they come (JSON) or as a table (see `print_table`), with progress meanwhile on standard error;
+    returns them."""
     shown = []
     if as_json:
         for line in lines:
             shown.append(line)
             click.echo(json.dumps(line))
         return shown
-    with Console(stderr=True).status("measuring") as status:
+    with Steps() as progress:
+        task = None if isinstance(lines, list) else progress.task("measuring")  # a list has been measured
         for line in lines:
             shown.append(line)
-            status.update(f"measured {len(shown)} of the rows")
-    table = Table(title=title)
-    for name, text in columns:
-        if any(text(line) for line in shown):  # what nobody asked for takes no room
-            table.add_column(name, justify="right", no_wrap=True)
-    for line in shown:
-        table.add_row(*(text(line) for _, text in columns if any(text(other) for other in shown)))
-    console = Console()
-    (console if console.is_terminal else Console(width=PIPED_WIDTH)).print(table)
+            if task is not None:
+                task.step(f"{len(shown)} rows")
+        if task is not None:
+            task.end()
+    rows = [[text(line) for _, text in columns] for line in shown]
+    print_table(console(), title, [name for name, _ in columns], rows, keys)
     return shown

@@ -45,4 +45,4 @@ def hosts(hosts: int, local: int, link: str, format_: str, sizes: list[int], sec
         ("error", lambda r: f"{r['error']:.1e}"),
         ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}"),
     ]
-    show(lines(), columns, as_json, f"{hosts} hosts of {local} ranks, links of {link}")
+    show(lines(), columns, as_json, f"{hosts} hosts of {local} ranks, links of {link}", keys=3)

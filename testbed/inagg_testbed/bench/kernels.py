@@ -169,17 +169,11 @@ def measure_all(
 
 def show(rates: Iterable[KernelRate]) -> None:
     """A table, for people."""
-    from rich.console import Console
-    from rich.table import Table
+    from ..tables import console, print_table
 
-    table = Table(title="one core, or the GPU; copy (GB/s) and ratio are to a copy of the same floats, in turns")
-    for column in ("floats", "format", "kernel"):
-        table.add_column(column, no_wrap=True)
-    for column in ("M floats/s", "GB/s", "copy", "ratio"):
-        table.add_column(column, justify="right")
     waiting = iter(rates)
-    for rate, copy in zip(waiting, waiting, strict=True):
-        table.add_row(
+    rows = [
+        (
             rate.float_type,
             rate.format,
             rate.kernel,
@@ -188,7 +182,11 @@ def show(rates: Iterable[KernelRate]) -> None:
             f"{copy.bytes_per_s / 1e9:.1f}",
             f"{rate.ratio_to_copy:.2f}",
         )
-    Console().print(table)
+        for rate, copy in zip(waiting, waiting, strict=True)
+    ]
+    title = "one core, or the GPU; copy (GB/s) and ratio are to a copy of the same floats, in turns"
+    columns = ("floats", "format", "kernel", "M floats/s", "GB/s", "copy", "ratio")
+    print_table(console(), title, columns, rows, keys=3, left=columns[:3])
 
 
 @click.command()

@@ -46,7 +46,7 @@ class Overlap:
     hidden_s: float
     """The part of it before the last gradient was computed."""
     trace: str
-    """The trace, for chrome://tracing or ui.perfetto.dev."""
+    """The trace, for chrome://tracing or ui.perfetto.dev; empty: none was kept."""
 
 
 def measure(intervals: list[tuple[float, float]], first_s: float, last_s: float) -> tuple[float, float]:
@@ -94,7 +94,8 @@ def _rank(connection: Connection, rank: int, workers: int, options: dict[str, An
         first, last = min(r.start for r in computed), max(r.end for r in computed)
         buckets = [(e.time_range.start, e.time_range.end) for e in events if e.name == ALL_REDUCE]
         travelling, hidden = measure(buckets, first, last)
-        profiler.export_chrome_trace(trace)
+        if trace:
+            profiler.export_chrome_trace(trace)
     found = Overlap(
         rank=rank,
         buckets=len(buckets),
@@ -114,19 +115,18 @@ def _rank(connection: Connection, rank: int, workers: int, options: dict[str, An
 @click.option("--format", "name", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
 @click.option(
     "--trace-dir",
-    default="inagg-trace",
-    show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where to write a trace for each rank.",
+    help="Keep a trace of each rank in this folder.  [default: none is kept]",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def overlap(workers: int, name: str, trace_dir: Path, as_json: bool) -> None:
+def overlap(workers: int, name: str, trace_dir: Path | None, as_json: bool) -> None:
     """Trace a training step: do buckets of gradients travel while others are computed?"""
-    trace_dir.mkdir(parents=True, exist_ok=True)
+    if trace_dir is not None:
+        trace_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, SwitchProcess() as switch, crew() as ranks:
         options = {"switch": switch.control, "format": name, "min_bytes": 0}
         for rank in range(workers):
-            trace = str((trace_dir / f"rank{rank}.json").resolve())
+            trace = "" if trace_dir is None else str((trace_dir / f"rank{rank}.json").resolve())
             ranks.append(Child(f"rank {rank}", _rank, rank, workers, options, f"{folder}/store", trace))
         for child in ranks:
             found: Overlap = child.receive(LIMIT_S)
@@ -137,5 +137,5 @@ def overlap(workers: int, name: str, trace_dir: Path, as_json: bool) -> None:
                     f"rank {found.rank}: {found.began_before} of {found.buckets} buckets began before the last "
                     f"gradient was computed, {found.ended_before} were back by then; {found.hidden_s * 1e3:.1f} of "
                     f"{found.travelling_s * 1e3:.1f} ms on their way fell into the {found.backward_s * 1e3:.1f} ms of "
-                    f"the backward pass ({found.trace})"
+                    "the backward pass" + (f" ({found.trace})" if found.trace else "")
                 )

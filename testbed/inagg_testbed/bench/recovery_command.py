@@ -35,7 +35,7 @@ def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json:
         ("lost", lambda r: f"{len(r['failed'])} of {r['runs']}" if "failed" in r else ""),
     ]
     lines = bench_recovery(cases or CASES, [OURS, *([against] if against else [])], repeats)
-    measured = show(lines, columns, as_json, "from SIGKILL to the first step of all")
+    measured = show(lines, columns, as_json, "from SIGKILL to the first step of all", keys=2)
     for line in (line for line in measured if line["system"] == OURS and "failed" in line):
         for why, log in zip(line["failed"], line["logs"], strict=True):
             click.echo(f"{line['case']}: {why}; it printed:\n{log}", err=True)

@@ -42,4 +42,4 @@ def sharing(link: str, format_: str, sizes: list[int], seconds: float, as_json: 
         ("timeouts", lambda r: f"{r['timeouts']:,}"),
         ("rtt ms", lambda r: f"{r['rtt_s'] * 1e3:.2f}" if "rtt_s" in r else ""),
     ]
-    show(lines(), columns, as_json, f"jobs of {format_} that share links of {link}")
+    show(lines(), columns, as_json, f"jobs of {format_} that share links of {link}", keys=2)

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..option_types import NOT_NEGATIVE, POSITIVE
 from ..profiles import NAMES, profile
 from ..report.option import report_option
+from ..tables import console, print_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -116,10 +115,10 @@ def step(
     from .step import as_json, bench_step
     from .step_ranks import disturbance
 
-    console = Console(stderr=True)
+    told = Console(stderr=True)
     lines: list[StepLine] = []
     with ExitStack() as stack:
-        status = stack.enter_context(console.status("measuring computation"))
+        status = stack.enter_context(told.status("measuring computation"))
         computes = []
         for model in models:
             status.update(f"computation of {model}")
@@ -132,7 +131,7 @@ def step(
                 if as_json_lines:
                     click.echo(json.dumps(as_json(line)))
     if not as_json_lines:
-        Console().print(table(lines))
+        print_steps(console(), lines)
         for model, compute in computes:
             click.echo(f"{model}: computation {compute.seconds * 1e3:,.0f} ms, {compute.source}")
         if warning := disturbance(max(line.foreign_load for line in lines)):
@@ -143,17 +142,11 @@ def step(
         click.echo(f"report: {step_report(report, lines)}", err=as_json_lines)
 
 
-def table(lines: Sequence[StepLine]) -> Table:
-    """The comparison, for people: 80 columns."""
-    result = Table(
-        box=SIMPLE_HEAD,
-        title=f"a training step, {lines[0].workers} workers",
-        caption="alone: communication without computation, and its share of the link; limit: what a step waits for",
-    )
-    for name in ("model", "link", "numbers", "step ms", "alone", "share", "less", "limit"):
-        result.add_column(name, justify="left" if name in ("model", "link", "numbers") else "right", no_wrap=True)
-    for line in lines:
-        result.add_row(
+def print_steps(out: Console, lines: Sequence[StepLine]) -> None:
+    """The comparison, for people."""
+    columns = ("model", "link", "numbers", "step ms", "alone", "share", "less", "limit")
+    rows = [
+        (
             line.model,
             line.link,
             "Gloo" if line.system == "gloo" else line.format,
@@ -163,4 +156,8 @@ def table(lines: Sequence[StepLine]) -> Table:
             f"{line.reduction:.0%}" if line.reduction is not None else "",
             line.limit,
         )
-    return result
+        for line in lines
+    ]
+    title = f"a training step, {lines[0].workers} workers"
+    caption = "alone: communication without computation, and its share of the link; limit: what a step waits for"
+    print_table(out, title, columns, rows, keys=3, left=columns[:3], caption=caption)

@@ -124,7 +124,7 @@ def table(r: Record) -> Table:
     """The figures, for people."""
     result = Table(title=r["title"], caption=r["paper"], title_justify="left", caption_justify="left")
     for column in ("figure", "reference", "from", "measured", "tolerance", "within"):
-        result.add_column(column, justify="left" if column == "figure" else "right")
+        result.add_column(column, justify="left" if column == "figure" else "right", overflow="fold")
     for figure in r["figures"]:
         numbers = (expected(figure), figure["source"], shown(figure["measured"]), shown(figure["tolerance"]))
         name = figure["figure"] + (f" ({figure['unit']})" if figure["unit"] else "")

@@ -1,0 +1,84 @@
+"""Tables at 80 columns: nothing is hidden, neither by an ellipsis nor beyond the edge."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from inagg_testbed.bench import commands, hosts_command, recovery_command, sharing_command
+from inagg_testbed.tables import print_table
+
+
+def printed(columns: Sequence[str], rows: Sequence[Sequence[str]], **options: Any) -> list[str]:
+    out = Console(width=80, file=io.StringIO())
+    print_table(out, "a title", columns, rows, **options)
+    assert isinstance(out.file, io.StringIO)
+    lines = out.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    return lines
+
+
+WIDE = [f"column {number}" for number in range(12)]
+CELLS = [[f"{row}:{number}:280,700,000" for number in range(12)] for row in range(3)]
+
+
+def test_a_table_that_is_too_wide_becomes_several_with_the_same_first_columns() -> None:
+    lines = printed(WIDE, CELLS, keys=2)
+    text = "\n".join(lines)
+    assert text.count("column 0") == text.count("column 1 ") > 1
+    assert all(cell in text for row in CELLS for cell in row)
+
+
+def test_a_table_that_fits_is_one() -> None:
+    lines = printed(WIDE[:4], [row[:4] for row in CELLS], caption="what it means")
+    assert "\n".join(lines).count("column 0") == 1
+    assert lines[-1].strip() == "what it means"
+
+
+def test_a_cell_that_is_wider_than_the_terminal_takes_more_lines() -> None:
+    long = "x" * 200
+    lines = printed(["system", "why"], [["Gloo", long]])
+    assert "".join(lines).count("x") == 200
+
+
+def test_a_column_that_is_empty_takes_no_room() -> None:
+    assert "to gloo" not in "\n".join(printed(["system", "ms", "to gloo"], [["inagg", "1", ""]]))
+
+
+LARGE = {
+    "workers": 32, "system": "inagg-tree-reencode", "format": "dith8-exact", "elements": 1 << 28, "median_s": 1234.5,
+    "elements_per_s": 562e6, "wire_bytes_up": 10**10, "wire_bytes_down": 10**10, "share_of_link": 0.983,
+    "ratio_to_gloo": 12.25, "tree_to_flat": 0.5, "tree_reencode_to_flat": 0.5, "ratio_to_lossless": 1.0,
+    "contributed_to_plain": 1.0, "host_bytes_up": 10**10, "host_bytes_down": 10**10, "error": 1e-3, "case": "two jobs",
+    "shares": [0.5, 0.5], "jain": 0.999, "together": 1.98, "resent": 10**6, "timeouts": 10**6, "rtt_s": 0.01,
+    "recovery_s": 1.0, "of_which_start_s": 1.0, "restarts": 1, "runs": 5, "failed": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "measures"),
+    [
+        (commands.allreduce, "inagg_testbed.bench.allreduce", "bench_allreduce"),
+        (hosts_command.hosts, "inagg_testbed.bench.hosts", "bench_hosts"),
+        (sharing_command.sharing, "inagg_testbed.bench.sharing", "bench_sharing"),
+        (recovery_command.recovery, "inagg_testbed.bench.recovery", "bench_recovery"),
+    ],
+)
+def test_benchmarks_hide_nothing(
+    command: Any, module: str, measures: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(f"{module}.{measures}", lambda *_, **__: iter([LARGE]))
+    monkeypatch.setattr("inagg_testbed.topology.opening.require_root", lambda _: None)
+    ways = ["--way", "contributed"] if command is commands.allreduce else []
+    command.main(ways, standalone_mode=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    for value in ("12.25", "10,000,000,000") if "elements" in "".join(lines) and ways else ():
+        assert value in "".join(lines)
