@@ -23,7 +23,8 @@ What PyTorch adds stands [below](#with-pytorch).
 WITH_PYTORCH: Final = """
 ## With PyTorch
 
-Rank and number of workers are the process group's, and a job's name begins with what INAGG_JOB says (default: `torch`).
+Rank and number of workers are the process group's, and a job's name begins with what INAGG_JOB says (default: the
+script's name).
 
 | argument | variable | default | meaning |
 |---|---|---|---|
