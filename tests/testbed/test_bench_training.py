@@ -43,7 +43,7 @@ def test_a_system_that_failed_says_why_and_spoils_no_other() -> None:
 def test_names_that_are_none_are_told_with_those_that_are() -> None:
     done = CliRunner().invoke(training, ["--task", "chess"])
     assert done.exit_code == 2
-    assert "no task 'chess': text, digits" in done.output
+    assert "no task 'chess': text, digits, cifar" in done.output
 
 
 @pytest.mark.root

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..topology import Topology, inside, open_topology, start_target
@@ -61,7 +62,7 @@ def _bytes(phase: Phase) -> float:
 
 def bench_training(
     tasks: Sequence[str], systems: Sequence[str], links: Sequence[str], workers: int, seeds: int, steps: int | None,
-    progress: Callable[[str], None],
+    progress: Callable[[str], None], data: Path | None = None,
 ) -> Iterator[Found]:  # fmt: skip
     """What was found of each task and system. Needs root, for the links."""
     found = {(task, system): Found(task, system, failed=why_not(system)) for task in tasks for system in systems}
@@ -74,7 +75,7 @@ def bench_training(
                 mine = [found[task, system] for task in tasks if found[task, system].failed is None]
                 progress(f"{system}, {'to the end' if link == UNSHAPED else f'steps over {link}'}")
                 try:
-                    _one_system(topology, environment, link, system, mine, seeds, steps)
+                    _one_system(topology, environment, link, system, mine, seeds, steps, data)
                 except (RuntimeError, TimeoutError) as error:
                     for one in mine:
                         one.failed = _told(str(error))
@@ -89,7 +90,7 @@ def _told(text: str) -> str:
 
 def _one_system(
     topology: Topology, environment: dict[str, str], link: str, system: str, found: Sequence[Found], seeds: int,
-    steps: int | None,
+    steps: int | None, data: Path | None,
 ) -> None:  # fmt: skip
     if not found:
         return
@@ -106,13 +107,13 @@ def _one_system(
             return receive_all(children, RUN_LIMIT_S)
 
         for one in found:
-            whole = steps or TASKS[one.task]().steps
+            whole = steps or TASKS[one.task].steps
             if link != UNSHAPED:
-                outcomes = run(Run(one.task, 0, TIMED_STEPS, None))
+                outcomes = run(Run(one.task, 0, TIMED_STEPS, None, data))
                 one.phases[link] = mean_of([o.warm_up for o in outcomes]), mean_of([o.steady for o in outcomes])
                 continue
-            curves = [run(Run(one.task, seed, whole, max(SYNC_EVERY, whole // EVALUATIONS // SYNC_EVERY * SYNC_EVERY)))
-                      [0].curve for seed in range(seeds)]  # fmt: skip
+            every = max(SYNC_EVERY, whole // EVALUATIONS // SYNC_EVERY * SYNC_EVERY)
+            curves = [run(Run(one.task, seed, whole, every, data))[0].curve for seed in range(seeds)]
             one.losses, one.accuracies = ([curve[-1][which] for curve in curves] for which in (1, 2))
             one.curve = [
                 (points[0][0], statistics.mean(p[1] for p in points), statistics.mean(p[2] for p in points))

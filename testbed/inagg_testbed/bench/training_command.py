@@ -14,41 +14,66 @@ from inagg_wire.formats import CHILDREN_MAX
 from ..report.option import report_option
 from .commands import Column, json_option, show
 
+TINY_STEPS = 50
+
 
 @click.command()
-@click.option("--task", "tasks", multiple=True, metavar="NAME", help="text or digits (repeatable).  [default: both]")
+@click.option(
+    "--task",
+    "tasks",
+    multiple=True,
+    metavar="NAME",
+    help="text, digits or cifar (repeatable).  [default: text, digits]",
+)
 @click.option("--system", "systems", multiple=True, metavar="NAME", help="One of those in the table.  [default: all]")
 @click.option("--workers", default=4, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="How many.")
 @click.option("--link", "links", multiple=True, metavar="RATE", help="Repeatable (root).  [default: 1gbit, 100mbit]")
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Trainings of each.")
+@click.option("--seeds", type=click.IntRange(1), help="Trainings of each.  [default: 3]")
 @click.option("--steps", type=click.IntRange(50), help="Of a training.  [default: the task's]")
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="CIFAR-10's folder cifar-10-batches-py, for the task cifar.  [default: pictures made here]",
+)
+@click.option("--tiny", is_flag=True, help="One seed of 50 steps, two systems, one link: to see it run.")
 @report_option
 @json_option
 def training(
-    tasks: tuple[str, ...], systems: tuple[str, ...], workers: int, links: tuple[str, ...], seeds: int,
-    steps: int | None, report: Path | None, as_json: bool,
+    tasks: tuple[str, ...], systems: tuple[str, ...], workers: int, links: tuple[str, ...], seeds: int | None,
+    steps: int | None, data: Path | None, tiny: bool, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure time to a loss and to an accuracy, against what else saves bytes.
 
-    A small transformer on text (the sources of Python's standard library) and a CNN on handwritten digits: by Gloo in
-    float32, bfloat16 and float16, PowerSGD, post-local SGD and DiLoCo; over the switch by nat8, dith8, nat4, tern and
-    DiLoCo. Each trains to the end with each seed over links without a rate, and its steps are timed over each link;
-    seconds are steps times what a step takes there. The targets are what Gloo in float32 reached after three quarters
-    of its steps. Bytes are a worker's, both ways, with headers. All of it takes about half an hour.
+    A small transformer on text (the sources of Python's standard library) and a CNN on handwritten digits, or a small
+    ResNet on pictures of 32 x 32 (shapes that are made here, or CIFAR-10 from a folder): by Gloo in float32, bfloat16
+    and float16, PowerSGD, post-local SGD and DiLoCo; over the switch by nat8, dith8, nat4, tern and DiLoCo. Each
+    trains to the end with each seed over links without a rate, and its steps are timed over each link; seconds are
+    steps times what a step takes there. The targets are what Gloo in float32 reached after three quarters of its
+    steps. Bytes are a worker's, both ways, with headers. Text and digits with all systems take about half an hour,
+    and so does cifar: name systems, and give it --seeds 1.
     """
+    from ..training.images import DataError, load_images
     from .training import bench_training, lines_of
-    from .training_systems import SYSTEMS
-    from .training_tasks import TASKS
+    from .training_systems import BASELINE, SYSTEMS
+    from .training_tasks import TASKS, USUAL
 
     for given, known, what in ((tasks, TASKS, "task"), (systems, SYSTEMS, "system")):
         for name in given:
             if name not in known:
                 raise click.UsageError(f"no {what} {name!r}: {', '.join(known)}")
-    rates = links or ("1gbit", "100mbit")
+    tasks = tasks or USUAL
+    if data is not None:
+        for name in (name for name in tasks if not TASKS[name].data):
+            raise click.UsageError(f"--data is not for the task {name}: it is for --task cifar alone")
+        try:
+            load_images(data)  # before anything starts
+        except DataError as error:
+            raise click.UsageError(str(error)) from None
+    rates = links or (("1gbit",) if tiny else ("1gbit", "100mbit"))
+    systems = systems or ((BASELINE, "inagg nat8") if tiny else tuple(SYSTEMS))
+    seeds, steps = seeds or (1 if tiny else 3), steps or (TINY_STEPS if tiny else None)
     with Console(stderr=True).status("starting") as status:
-        found = list(bench_training(
-            tasks or tuple(TASKS), systems or tuple(SYSTEMS), rates, workers, seeds, steps, status.update
-        ))  # fmt: skip
+        found = list(bench_training(tasks, systems, rates, workers, seeds, steps, status.update, data))
     lines = list(lines_of(found, rates))
     if as_json:
         show(lines, [], True, "")

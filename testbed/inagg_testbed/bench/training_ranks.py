@@ -7,6 +7,7 @@ import time
 import warnings
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..topology import Node
@@ -21,12 +22,13 @@ SETTLE_STEPS = 2
 
 @dataclass(frozen=True)
 class Run:
-    """A training to do; ``every``: steps between two evaluations, None for none."""
+    """A training to do; ``every``: steps between two evaluations, None for none; ``data``: of a task that takes it."""
 
     task: str
     seed: int
     steps: int
     every: int | None
+    data: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:
     from .training_systems import NEEDS_TORCHFT, SYSTEMS, WARM_UP
     from .training_tasks import TASKS
 
-    task = TASKS[run.task]()
+    task = TASKS[run.task].load(run.data)
     network = task.network(run.seed)
     trainer = SYSTEMS[system](network, task.optimizer(network), place)
     batches = task.batches(task.batch, place.rank, place.workers, run.seed)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from ..training import load_digits, make_model
+from ..training.images import load_images
+from ..training.resnet import make_resnet
 from ..training.text import held_out, load_text, make_transformer, next_character, text_batches
 
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
@@ -18,10 +21,8 @@ Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Task:
-    """A training of ``steps`` steps; ``batch`` is a rank's."""
+    """What is trained, loaded; ``batch`` is a rank's."""
 
-    name: str
-    steps: int
     batch: int
     network: Callable[[int], nn.Module]
     """Of a seed."""
@@ -32,7 +33,7 @@ class Task:
     """Loss, and accuracy from 0 to 1, on what is not trained on."""
 
 
-def _digits() -> Task:
+def _digits(_: Path | None) -> Task:
     training, test = load_digits()
 
     def batches(batch: int, rank: int, workers: int, seed: int) -> Batches:
@@ -46,19 +47,48 @@ def _digits() -> Task:
         return float(loss), float((scores.argmax(1) == test.labels).float().mean())
 
     return Task(
-        "digits", 300, 16, make_model,
+        16, make_model,
         lambda model: torch.optim.SGD(model.parameters(), 0.05, momentum=0.9), batches, evaluate,
     )  # fmt: skip
 
 
-def _text() -> Task:
+def _text(_: Path | None) -> Task:
     text, other = load_text()
     read, following = held_out(other)
     return Task(
-        "text", 300, 8, make_transformer, lambda model: torch.optim.AdamW(model.parameters(), 2e-3),
+        8, make_transformer, lambda model: torch.optim.AdamW(model.parameters(), 2e-3),
         lambda batch, rank, workers, seed: text_batches(text, batch, rank, workers, seed),
         lambda model: next_character(model, read, following),
     )  # fmt: skip
 
 
-TASKS: dict[str, Callable[[], Task]] = {"text": _text, "digits": _digits}
+def _cifar(folder: Path | None) -> Task:
+    training, test = load_images(folder)
+
+    @torch.no_grad()
+    def evaluate(model: nn.Module) -> tuple[float, float]:
+        model.eval()
+        scores = model(test.pixels)
+        model.train()
+        loss = functional.cross_entropy(scores, test.labels)
+        return float(loss), float((scores.argmax(1) == test.labels).float().mean())
+
+    return Task(
+        16, make_resnet,
+        lambda model: torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4),
+        training.batches, evaluate,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A task by its name: how many ``steps`` a training has, and what loads it. ``data``: it takes a folder."""
+
+    steps: int
+    load: Callable[[Path | None], Task]
+    data: bool = False
+
+
+TASKS = {"text": Kind(300, _text), "digits": Kind(300, _digits), "cifar": Kind(500, _cifar, data=True)}
+USUAL = ("text", "digits")
+"""What is trained if nobody says what."""
