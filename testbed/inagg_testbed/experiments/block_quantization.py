@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from inagg_host.compress.optim.diana import Diana, diana_step
 from inagg_host.compress.optim.quantize import block_steps, uniform_steps, varying_steps
 from inagg_host.compress.optim.smoothness import Smoothness, stacked
 
-from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
+from .model import Experiment, Line, Outcome, Plot, Relation, Run, SettingsError, Source
 from .quadratic import Effort, Quadratics, solve
 
 CONVEXITY = 1e-2
@@ -68,10 +70,26 @@ def compare(workers: int, d: int, accuracy: float, settings: Run) -> tuple[Effor
     return efforts[0], efforts[1], efforts[2]
 
 
+def sizes_of(settings: Run) -> Mapping[int, Sequence[int]]:
+    """Workers and dimensions: those that were asked for, or the usual ones."""
+    usual = TINY_SIZES if settings.tiny else SIZES
+    if not settings.workers and not settings.dim:
+        return usual
+    found = {}
+    for n in settings.workers or usual:
+        found[n] = (settings.dim,) if settings.dim else usual.get(n, (8 * n, 64 * n, 512 * n))
+        for d in found[n]:
+            if d % (2 * n):
+                raise SettingsError(
+                    f"{d} coordinates cannot be cut into {n} equal blocks of two halves: take {2 * n * n}"
+                )
+    return found
+
+
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
     accuracy = 1e-1 if settings.tiny else 1e-4
-    sizes = TINY_SIZES if settings.tiny else SIZES
+    sizes = sizes_of(settings)
     total = sum(d for of in sizes.values() for d in of)
     gains: dict[tuple[int, int], float] = {}
     controls: dict[tuple[int, int], float] = {}
@@ -141,4 +159,5 @@ EXPERIMENT = Experiment(
     "smaller it does not.",
     run=run,
     row=9,
+    takes=("workers", "dim"),
 )

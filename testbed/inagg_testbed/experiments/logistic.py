@@ -1,4 +1,4 @@
-"""Logistic regression with an L2 term: the loss, its gradient, its minimum."""
+"""Logistic regression with an L2 term, on dense or on sparse samples: the loss, its gradient, its minimum."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
+import scipy.sparse.linalg
 
 Array = npt.NDArray[np.float64]
 
@@ -15,7 +17,7 @@ Array = npt.NDArray[np.float64]
 class Logistic:
     """f(x) = 1/m sum log(1 + exp(-b_i a_i^T x)) + l2/2 |x|^2; ``samples`` a (m, d), ``labels`` b (m,) of +-1."""
 
-    samples: Array
+    samples: Array | scipy.sparse.csr_array
     labels: Array
     l2: float
 
@@ -30,8 +32,16 @@ class Logistic:
 
     def sample_gradient(self, x: Array, i: int) -> Array:
         """That of the i-th term alone, l2/2 |x|^2 included."""
-        a, b = self.samples[i], self.labels[i]
-        gradient: Array = self.l2 * x - (b * _sigmoid(-b * float(a @ x))) * a
+        gradient: Array
+        b = self.labels[i]
+        if isinstance(self.samples, np.ndarray):
+            a = self.samples[i]
+            gradient = self.l2 * x - (b * _sigmoid(-b * float(a @ x))) * a
+        else:
+            mine = slice(*self.samples.indptr[i : i + 2])
+            where, a = self.samples.indices[mine], self.samples.data[mine]
+            gradient = self.l2 * x
+            gradient[where] -= (b * _sigmoid(-b * float(a @ x[where]))) * a
         return gradient
 
     def _pull(self, x: Array) -> Array:
@@ -48,13 +58,28 @@ class Logistic:
             if np.abs(gradient).max() < 1e-12:
                 return x
             pull = np.abs(self._pull(x))
-            curvature = (self.samples.T * (pull * (1 - pull))) @ self.samples / len(self.labels)
-            direction = np.linalg.solve(curvature + self.l2 * np.eye(x.size), gradient)
+            direction = self._newton(pull * (1 - pull), gradient)
             size = 1.0  # shorter until the loss falls
             while size > 1e-8 and self.loss(x - size * direction) > self.loss(x):
                 size /= 2
             x = x - size * direction
         raise ArithmeticError(f"Newton's method did not converge: the gradient is {np.abs(gradient).max():.3g}")
+
+    def _newton(self, weights: Array, gradient: Array) -> Array:
+        """The inverse of the Hessian, in which samples weigh ``weights``, times the gradient. If samples are sparse,
+        without a matrix of d^2 numbers."""
+        m = len(self.labels)
+        if isinstance(self.samples, np.ndarray):
+            curvature = (self.samples.T * weights) @ self.samples / m
+            direct = np.linalg.solve(curvature + self.l2 * np.eye(gradient.size), gradient)
+            return np.asarray(direct, np.float64)
+        a = self.samples
+        d = gradient.size
+        hessian = scipy.sparse.linalg.LinearOperator(
+            (d, d), matvec=lambda v: a.T @ (weights / m * (a @ v)) + self.l2 * v, dtype=np.float64
+        )
+        iterated: Array = scipy.sparse.linalg.cg(hessian, gradient, rtol=1e-8, maxiter=10_000)[0]
+        return iterated
 
 
 def _sigmoid(z: float) -> float:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from inagg_host.compress import Compressor, Contraction, Key, RandK, TopK, UltraSparse, parse
 from inagg_host.compress.feedback import MEMORY
-from inagg_host.compress.optim.memory import MemSGD
-from inagg_host.compress.optim.rates import InverseTime, SquaredTime
+from inagg_host.compress.optim.rates import InverseTime
 
 from .logistic import Logistic, parity_of_digits
+from .memory_loops import GAMMA, mem_sgd_gaps, sgd_gaps
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 
-GAMMA = 2
 FLOAT_BITS = 32
 POINTS = 60
 """Of a curve."""
@@ -60,7 +57,9 @@ def run(settings: Run) -> Outcome:
         settings.progress(0.2 + 0.27 * place, name)
         bound = compressor.contractive().bound(d)
         assert isinstance(bound, Contraction)
-        runs[name], drift = mem_sgd_gaps(problem, order, at, best, compressor, 1 / bound.kept, settings.seed)
+        runs[name], drift = mem_sgd_gaps(
+            problem, order, at, best, compressor, InverseTime(GAMMA, problem.l2, 1 / bound.kept), settings.seed
+        )
         outcome.add(
             f"{name}: largest |x~ - (x - m)| over |x~|",
             drift,
@@ -124,32 +123,6 @@ def run(settings: Run) -> Outcome:
     return outcome
 
 
-def mem_sgd_gaps(
-    problem: Logistic,
-    order: npt.NDArray[np.int64],
-    at: list[int],
-    best: float,
-    compressor: Compressor,
-    shift: float,
-    seed: int,
-) -> tuple[list[float], float]:
-    """Mem-SGD with the ``shift`` d/k of its step sizes, and how far it ever was from what it should be."""
-    d, wanted = problem.samples.shape[1], set(at)
-    x, virtual, drift, gaps = torch.zeros(d, dtype=torch.float64), np.zeros(d), 0.0, []
-    rate = InverseTime(GAMMA, problem.l2, shift)
-    optimizer = MemSGD([x], rate, compressor, weight=SquaredTime(shift), seed=seed)
-    for t, i in enumerate(order.tolist()):
-        gradient = problem.sample_gradient(x.numpy(), i)
-        virtual -= rate(t) * gradient
-        x.grad = torch.from_numpy(gradient)
-        optimizer.step()
-        if t + 1 in wanted:
-            gaps.append(problem.loss(optimizer.average(x).numpy()) - best)
-            difference = virtual - (x - optimizer.memory(x)).numpy()
-            drift = max(drift, float(np.abs(difference).max() / np.abs(virtual).max()))
-    return gaps, drift
-
-
 def remembered(outcome: Outcome, settings: Run) -> None:
     """Error feedback, which remembers gradients in the place of steps: nothing is lost between what enters and what is
     sent, step after step."""
@@ -173,35 +146,6 @@ def remembered(outcome: Outcome, settings: Run) -> None:
         "algorithm 1: the memory is the sum of all that was left out; only float64 rounding may part them",
         Relation.AT_MOST,
     )
-
-
-def sgd_gaps(
-    problem: Logistic,
-    order: npt.NDArray[np.int64],
-    at: list[int],
-    best: float,
-    keep: int,
-    compressor: Compressor | None = None,
-    seed: int = 0,
-) -> list[float]:
-    """SGD that applies the ``keep`` (1 or all) largest coordinates of each step and forgets the others; or what an
-    unbiased ``compressor`` makes of it."""
-    d = problem.samples.shape[1]
-    shift = d / keep
-    rate, weight = InverseTime(GAMMA, problem.l2, shift), SquaredTime(shift)
-    x, average, weights, gaps, wanted = np.zeros(d), np.zeros(d), 0.0, [], set(at)
-    for t, i in enumerate(order.tolist()):
-        weights += weight(t)
-        average += (x - average) * (weight(t) / weights)
-        change = rate(t) * problem.sample_gradient(x, i)
-        if keep == d:
-            x -= change if compressor is None else compressor(change, Key(seed, 0, t))
-        else:
-            j = int(np.abs(change).argmax())
-            x[j] -= change[j]
-        if t + 1 in wanted:
-            gaps.append(problem.loss(average) - best)
-    return gaps
 
 
 EXPERIMENT = Experiment(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 Number = int | float | Fraction
+
+
+class SettingsError(ValueError):
+    """An experiment cannot be run as it was asked for; the message says why, and what could be."""
 
 
 class Relation(Enum):
@@ -63,8 +68,9 @@ class Figure:
             return bool(-above <= self.tolerance)
         return bool(abs(above) <= self.tolerance)
 
-    def as_dict(self, experiment: str) -> dict[str, Any]:
-        """One line of ``--json``."""
+    def as_dict(self, experiment: str, compared: Collection[Source] = tuple(Source)) -> dict[str, Any]:
+        """One line of ``--json``; ``compared``: sources whose references hold for the run. Of others it is not said
+        whether the figure is within tolerance."""
         return {
             "experiment": experiment,
             "figure": self.name,
@@ -74,7 +80,7 @@ class Figure:
             "tolerance": plain(self.tolerance),
             "source": self.source.value,
             "unit": self.unit,
-            "within_tolerance": self.within_tolerance,
+            "within_tolerance": self.within_tolerance if self.source in compared else None,
             "timed": self.timed,
             "why": self.why,
         }
@@ -147,15 +153,24 @@ class Run:
     seed: int = 1
     """Of everything that is drawn."""
     tiny: bool = False
-    """In seconds, for tests: the same code on less of everything. Its figures need not be within tolerance."""
+    """In seconds, for tests: the same code on less of everything. Its figures are compared with nothing."""
     workers: tuple[int, ...] = ()
     """Instead of the experiment's own, if it `Experiment.takes` them; several where it compares several."""
     seeds: int | None = None
     """How many runs, likewise, from ``seed`` on."""
     dim: int | None = None
     """Elements of vectors, likewise."""
+    data: Path | None = None
+    """A LIBSVM file in the place of the experiment's own data, likewise."""
     progress: Callable[[float, str], None] = lambda share, doing: None
     """Told now and then the share that is done, 0 to 1, and what is being done."""
+
+    @property
+    def compared(self) -> frozenset[Source]:
+        """Whose references hold for this run: a tiny one reaches none, and ours are for our own sizes and data."""
+        if self.tiny:
+            return frozenset()
+        return frozenset(Source) - ({Source.OURS} if self.workers or self.dim or self.data else set())
 
     def generator(self, *names: str | int) -> np.random.Generator:
         """A generator for the part of the experiment that ``names`` name; independent of the order of calls."""
@@ -176,4 +191,4 @@ class Experiment:
     row: int | None = None
     """Its number among the ten claims that the project set out to show."""
     takes: tuple[str, ...] = ()
-    """Which of ``workers``, ``seeds`` and ``dim`` of a `Run` it heeds."""
+    """Which of ``workers``, ``seeds``, ``dim`` and ``data`` of a `Run` it heeds."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import coverage
-from .model import Experiment, Number, Outcome, Relation
+from .model import Experiment, Number, Outcome, Relation, Run
 
 HEADING = """# Results of the experiments
 
@@ -23,11 +23,13 @@ Everything follows from the seed ({seeds}), to the bit, but the figures marked *
 the scheduler of the machine. The same for machines: [results.json](results.json).
 """
 
+NOT_COMPARED = "those of tiny runs, which reach no reference, and our own references in runs with other sizes or data."
+
 Record = dict[str, Any]
 """One experiment and its outcome, as in `results.json`."""
 
 
-def record(experiment: Experiment, outcome: Outcome, seed: int, cpu_s: float) -> Record:
+def record(experiment: Experiment, outcome: Outcome, settings: Run, cpu_s: float) -> Record:
     """For `results.json`."""
     return {
         "experiment": experiment.name,
@@ -35,9 +37,10 @@ def record(experiment: Experiment, outcome: Outcome, seed: int, cpu_s: float) ->
         "title": experiment.title,
         "paper": experiment.paper,
         "claim": experiment.claim,
-        "seed": seed,
+        "seed": settings.seed,
+        "tiny": settings.tiny,
         "cpu_s": round(cpu_s, 1),
-        "figures": [figure.as_dict(experiment.name) for figure in outcome.figures],
+        "figures": [figure.as_dict(experiment.name, settings.compared) for figure in outcome.figures],
         "notes": outcome.notes,
         "plots": [{"file": f"{plot.name}.svg", "title": plot.title} for plot in outcome.plots],
     }
@@ -57,12 +60,15 @@ def write(records: Sequence[Record], order: Sequence[str], out: Path) -> None:
 def page(records: Sequence[Record]) -> str:
     """The page, in Markdown."""
     figures = [figure for r in records for figure in r["figures"]]
-    missed = [(r, figure) for r in records for figure in r["figures"] if not figure["within_tolerance"]]
+    compared = [figure for figure in figures if figure["within_tolerance"] is not None]
+    missed = [(r, figure) for r in records for figure in r["figures"] if figure["within_tolerance"] is False]
     parts = [HEADING.format(seeds=", ".join(str(seed) for seed in sorted({r["seed"] for r in records})))]
-    parts.append(f"{len(figures) - len(missed)} of {len(figures)} figures are within tolerance.\n")
+    parts.append(f"{len(compared) - len(missed)} of {len(compared)} figures are within tolerance.\n")
+    if len(figures) > len(compared):
+        parts.append(f"{len(figures) - len(compared)} are compared with nothing: {NOT_COMPARED}\n")
     parts.append("| row | experiment | figures within tolerance | CPU time |\n|---|---|---|---|")
     for r in records:
-        within = sum(figure["within_tolerance"] for figure in r["figures"])
+        within = sum(figure["within_tolerance"] is True for figure in r["figures"])
         link, row = f"[{r['title']}](#{r['experiment']})", r["row"] or ""
         parts.append(f"| {row} | {link} | {within} of {len(r['figures'])} | {r['cpu_s']:.0f} s |")
     parts.append("\n## Not reproduced\n")
@@ -85,7 +91,7 @@ def section(r: Record) -> str:
     for figure in r["figures"]:
         name = figure["figure"] + (f" ({figure['unit']})" if figure["unit"] else "")
         name += " *timed*" if figure["timed"] else ""
-        within = "yes" if figure["within_tolerance"] else "**no**"
+        within = {True: "yes", False: "**no**", None: "not compared"}[figure["within_tolerance"]]
         numbers = expected(figure), figure["source"], shown(figure["measured"]), shown(figure["tolerance"])
         parts.append(
             "| " + " | ".join(cell.replace("|", "\\|") for cell in (name, *numbers, within, figure["why"])) + " |"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from inagg_host.compress.optim.parallel import Gradient, ParallelRun, parallel_mem_sgd
 from inagg_host.compress.optim.rates import InverseTime
 
+from .labelled import load
 from .logistic import Array, Logistic
-from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
+from .model import Experiment, Line, Outcome, Plot, Relation, Run, SettingsError, Source
 
 KEPT = 10
 WITH_MEMORY = 0.5
@@ -19,14 +21,18 @@ WITH_MEMORY = 0.5
 
 @dataclass(frozen=True)
 class MakeGradient:
-    """Stochastic gradients of logistic regression on data that each process makes for itself."""
+    """Stochastic gradients of logistic regression on data that each process makes, or loads, for itself."""
 
     seed: int
     samples: int
     d: int
+    data: Path | None = None
 
     def problem(self) -> Logistic:
-        """Rows of length 1, labels by a hidden direction, one in twenty of them wrong."""
+        """Of the file; or rows of length 1, labels by a hidden direction, one in twenty of them wrong."""
+        if self.data is not None:
+            found = load(self.data)
+            return Logistic(found.samples, found.labels, 1e-3)
         rng = np.random.default_rng(self.seed)
         samples = rng.standard_normal((self.samples, self.d)) * np.geomspace(1, 0.1, self.d)
         samples /= np.linalg.norm(samples, axis=1, keepdims=True)
@@ -57,11 +63,18 @@ def without_memory(make: MakeGradient, steps: int, rate: InverseTime) -> Array:
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
     cores = len(os.sched_getaffinity(0))
-    make = MakeGradient(settings.seed, 200 if settings.tiny else 2000, 200 if settings.tiny else 2000)
+    samples, d = (200, 200) if settings.tiny else (2000, settings.dim or 2000)
+    if settings.data is not None:
+        if settings.dim is not None:
+            raise SettingsError("--dim and --data exclude each other: a file has as many features as it has")
+        samples, d = load(settings.data).samples.shape
+    if d < KEPT:
+        raise SettingsError(f"{KEPT} coordinates are sent of each step: {d} are too few")
+    make = MakeGradient(settings.seed, samples, d, settings.data)
     steps, repeats = (400, 1) if settings.tiny else (30_000, 3)
     problem = make.problem()
     rate = InverseTime(2, problem.l2, 10 * make.d / KEPT)
-    counts = [1, 2] if settings.tiny else sorted({1, 2, min(cores, 8)})
+    counts = [1, 2] if settings.tiny else sorted({1, *(settings.workers or {2, min(cores, 8)})})
     runs: dict[int, list[ParallelRun]] = {}
     for repeat in range(repeats):
         for place, workers in enumerate(counts):
@@ -146,4 +159,5 @@ EXPERIMENT = Experiment(
     claim="Lock-free processes with a memory each are faster in proportion to the cores, and reach the same loss.",
     run=run,
     row=6,
+    takes=("workers", "dim", "data"),
 )

@@ -3,155 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from inagg_host.compress import Dithering, Key
-from inagg_host.compress.optim.diana import Diana, dcgd_step, diana_step
-from inagg_host.compress.optim.quantize import (
-    RowCompressor,
-    block_steps,
-    uniform_steps,
-    varying_probabilities,
-    varying_steps,
-)
+from inagg_host.compress.optim.diana import diana_step
 from inagg_host.compress.optim.shifted import Shifted
-from inagg_host.compress.optim.smoothness import (
-    Smoothness,
-    logistic_smoothness,
-    ridge_smoothness,
-    shared_smoothness,
-    stacked,
-)
+from inagg_host.compress.optim.smoothness import Smoothness, shared_smoothness
 
 from ..switch_process import SwitchProcess
 from .cluster import open_cluster
-from .logistic import Array, Logistic, parity_of_digits
+from .labelled import load
+from .logistic import Array, parity_of_digits
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
-from .quadratic import Effort, solve
+from .quadratic import Effort
+from .regressions import L2, few_features, methods, problems, solved
 
-L2 = 1e-2
 LIMIT = 20_000
-BLOCKS = 4
 LOSS = 0.01
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """A function of each worker, and what is known of it."""
-
-    name: str
-    gradients: Callable[[Array], Array]
-    minimizer: Array
-    matrices: list[Smoothness]
-    diagonals: list[Smoothness]
-    smoothness: float
-    """L of the mean."""
-
-    @property
-    def largest(self) -> float:
-        """The largest L_i."""
-        return max(m.largest for m in self.matrices)
-
-
-def problems(workers: int) -> list[Problem]:
-    """Both regressions on the parity of digits; the workers' digits differ, since they are sorted by darkness."""
-    samples, labels = parity_of_digits()
-    order = np.array_split(np.argsort(samples.sum(axis=1), kind="stable"), workers)
-    parts = [Logistic(samples[mine], labels[mine], L2) for mine in order]
-    size = min(len(p.labels) for p in parts)
-    parts = [Logistic(p.samples[:size], p.labels[:size], L2) for p in parts]  # equal, so the mean of means is the mean
-    whole = Logistic(np.concatenate([p.samples for p in parts]), np.concatenate([p.labels for p in parts]), L2)
-    d = samples.shape[1]
-    grams = [p.samples.T @ p.samples / size + L2 * np.eye(d) for p in parts]
-    targets = [p.samples.T @ p.labels / size for p in parts]
-    mean_gram = np.mean(grams, axis=0)
-
-    def ridge(x: Array) -> Array:
-        return np.stack([g @ x - t for g, t in zip(grams, targets, strict=True)])
-
-    def logistic(x: Array) -> Array:
-        return np.stack([p.gradient(x) for p in parts])
-
-    return [
-        Problem(
-            "ridge",
-            ridge,
-            np.linalg.solve(mean_gram, np.mean(targets, axis=0)),
-            [ridge_smoothness(p.samples, L2) for p in parts],
-            [ridge_smoothness(p.samples, L2, diagonal=True) for p in parts],
-            ridge_smoothness(whole.samples, L2).largest,
-        ),
-        Problem(
-            "logistic",
-            logistic,
-            whole.minimizer,
-            [logistic_smoothness(p.samples, L2) for p in parts],
-            [logistic_smoothness(p.samples, L2, diagonal=True) for p in parts],
-            logistic_smoothness(whole.samples, L2).largest,
-        ),
-    ]
-
-
-@dataclass(frozen=True, eq=False)
-class Method:
-    """A way to solve a problem, as the theory sets it up."""
-
-    name: str
-    compressor: RowCompressor
-    matrices: Smoothness | None
-    learns: bool
-    """DIANA: shifts learn the gradients."""
-
-    def step(self, problem: Problem, workers: int) -> float:
-        """The theory's."""
-        if self.matrices is None:
-            cal = self.compressor.w * problem.largest
-        else:
-            cal = self.compressor.cal(self.matrices.diagonal)
-        return (diana_step if self.learns else dcgd_step)(problem.smoothness, cal, workers)
-
-
-def methods(problem: Problem, workers: int, d: int) -> list[Method]:
-    """All with a budget of d/n coordinates; block quantization with d/n too, and a norm for each of 4 blocks."""
-    budget = d / workers
-    own, diagonal, shared = stacked(problem.matrices), stacked(problem.diagonals), shared_smoothness(problem.matrices)
-    return [
-        Method("DCGD", uniform_steps(d, budget), None, False),
-        Method("DIANA", uniform_steps(d, budget), None, True),
-        Method("DCGD+ varying steps", varying_steps(own.diagonal, budget), own, False),
-        Method("DIANA+ varying steps", varying_steps(own.diagonal, budget), own, True),
-        Method("DIANA+ even steps", uniform_steps(d, budget), own, True),
-        Method("DIANA+ sparsification", varying_probabilities(own.diagonal, budget), own, True),
-        Method("DIANA+ blocks", block_steps(own.diagonal, BLOCKS, budget), own, True),
-        Method("DIANA+ varying steps, one shared matrix", varying_steps(shared.diagonal, budget), shared, True),
-        Method("DIANA+ varying steps, diagonal matrices", varying_steps(diagonal.diagonal, budget), diagonal, True),
-    ]
+def data_of(settings: Run) -> tuple[str, Array, Array]:
+    """Name, samples and labels: of the file that was given, or the parity of digits."""
+    if settings.data is None:
+        return "parity of digits", *parity_of_digits()
+    return few_features(load(settings.data), max(settings.workers or (4,)))
 
 
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
     workers, accuracy, limit = (2, 0.5, 300) if settings.tiny else (4, 1e-4, LIMIT)
-    d = 64
+    (workers,) = settings.workers or (workers,)
+    name_of_data, samples, labels = data_of(settings)
+    d = samples.shape[1]
     texts, lines = [], []
-    for place, problem in enumerate(problems(workers)):
+    for place, problem in enumerate(problems(samples, labels, workers)):
         efforts: dict[str, tuple[Effort, float]] = {}
         listed = methods(problem, workers, d)
         for number, method in enumerate(listed):
             settings.progress((place + number / len(listed)) / 2.2, f"{problem.name}: {method.name}")
-            step = method.step(problem, workers)
-            running = Diana(
-                np.zeros(d),
-                workers,
-                method.compressor,
-                settings.generator(problem.name, method.name),
-                step=step,
-                alpha=1 / (1 + method.compressor.w) if method.learns else 0.0,
-                matrices=method.matrices,
-            )
-            efforts[method.name] = solve(running, problem.gradients, problem.minimizer, accuracy, limit), step
+            rng = settings.generator(problem.name, method.name)
+            efforts[method.name] = solved(method, problem, rng, accuracy, limit)
         plain, plain_step = efforts["DIANA"]
         for name in ("DIANA+ varying steps", "DIANA+ varying steps, one shared matrix"):
             plus, step = efforts[name]
@@ -199,7 +91,7 @@ def run(settings: Run) -> Outcome:
     outcome.plots.append(
         Plot(
             "smoothness",
-            f"Logistic regression, parity of digits, {workers} workers with other digits each",
+            f"Logistic regression, {name_of_data}, {workers} workers with other samples each",
             "bits sent by one worker, set-up included  (bit)",
             "|x - x*|^2 over that at the start  (1)",
             lines,
@@ -208,10 +100,10 @@ def run(settings: Run) -> Outcome:
         )
     )
     outcome.notes += [
-        f"l2 = {L2}, budgets of d/n = {d // workers} coordinates, step sizes and alpha of the theory; until |x - x*|^2 "
-        f"is {accuracy:g} of what it was, or {limit:,} iterations. A matrix for each worker is undone before the sum, "
-        "so these go through a gather. One shared matrix is undone after the sum: that is the form that a switch can "
-        "sum; its bound is weaker, and the figures say what that costs.",
+        f"l2 = {L2}, budgets of d/n = {d / workers:g} coordinates, step sizes and alpha of the theory; until "
+        f"|x - x*|^2 is {accuracy:g} of what it was, or {limit:,} iterations. A matrix for each worker is undone "
+        "before the sum, so these go through a gather. One shared matrix is undone after the sum: that is the form "
+        "that a switch can sum; its bound is weaker, and the figures say what that costs.",
         "What each took:\n\n| problem | method | iterations | bits a worker | set-up bits |\n|---|---|---|---|---|\n"
         + "\n".join(texts),
     ]
@@ -231,7 +123,7 @@ def _curve(effort: Effort) -> tuple[list[float], list[float]]:
 def changed_by_loss(settings: Run) -> int:
     """Bytes of the state of DIANA+ (shared matrix, dith8-exact) that differ after a run over a link with loss."""
     workers, rounds = 2, 4 if settings.tiny else 40
-    problem = problems(workers)[1]
+    problem = problems(*parity_of_digits(), workers)[1]
     shared = Smoothness.of(shared_smoothness(problem.diagonals).matrix)
     compressor = Shifted(Dithering(math.inf, 127, shared=True), 0.5, shared)
     step = diana_step(problem.smoothness, shared.largest / 127, workers)
@@ -280,4 +172,5 @@ EXPERIMENT = Experiment(
     claim="With matrices from each worker's own data, DIANA+ needs fewer rounds and fewer bits than DIANA, set-up "
     "included; DCGD+ stops in a neighbourhood of the minimum.",
     run=run,
+    takes=("workers", "data"),
 )

@@ -24,7 +24,9 @@ from inagg_testbed.experiments.rounding import Rounding
 
 EXACT = ("second-moment", "re-encoding", "natural-dithering")
 ROWS = range(1, 11)
-ON_A_SWITCH = ("re-encoding", "terngrad", "end-to-end", "noise", "smoothness", "compressors", "digits")
+ON_A_SWITCH = (
+    "re-encoding", "terngrad", "end-to-end", "noise", "smoothness", "smoothness-workers", "compressors", "digits",
+)  # fmt: skip
 """They start a switch, which takes seconds: the first one is in the default tier, the others are slow."""
 NOT_REPEATABLE = ("parallel-mem-sgd",)
 UNIT = re.compile(r"\(.+\)$")
@@ -116,8 +118,18 @@ def test_json_has_a_line_for_each_figure_and_out_has_page_data_and_plots(tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["diana", "--workers", "3"], "--workers is not for diana: it is for terngrad"),
+        (["mem-sgd", "--workers", "3"], "--workers is not for mem-sgd: it is for parallel-mem-sgd, terngrad, diana"),
         (["all", "--seeds", "3"], "--seeds is not for all"),
+        (["mem-sgd", "--data", __file__], "--data is not for mem-sgd: it is for mem-sgd-sparse, parallel-mem-sgd, smo"),
+        (["mem-sgd-sparse", "--data", "no-file"], "'no-file' does not exist"),
+        (["mem-sgd-sparse", "--data", __file__], "is no LIBSVM file (lines of 'label index:value ...')"),
+        (["mem-sgd-sparse", "--data", __file__, "--dim", "64"], "--dim and --data exclude each other"),
+        (["parallel-mem-sgd", "--data", __file__, "--dim", "64"], "--dim and --data exclude each other"),
+        (["parallel-mem-sgd", "--dim", "8"], "10 coordinates are sent of each step: 8 are too few"),
+        (["diana", "--workers", "16", "--dim", "8"], "16 workers need as many coordinates"),
+        (["block-quantization", "--dim", "100", "--workers", "3"], "100 coordinates cannot be cut into 3 equal blocks"),
+        (["smoothness", "--data", __file__], "is no LIBSVM file"),
+        (["smoothness-workers", "--data", __file__], "is no LIBSVM file"),
         (["digits", "--workers", "2", "--workers", "4"], "digits has one number of workers, not 2"),
     ],
 )
@@ -125,6 +137,45 @@ def test_options_that_an_experiment_would_not_heed_are_refused(arguments: list[s
     done = CliRunner().invoke(experiment, arguments)
     assert done.exit_code == 2
     assert words in done.output
+
+
+def run_of_one_figure(monkeypatch: pytest.MonkeyPatch, source: Source, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """The command on an experiment whose only figure is far from its reference."""
+
+    def missed(settings: Run) -> Outcome:
+        outcome = Outcome()
+        outcome.add("far off", 3.0, 1.0, 0.1, source, "because")
+        return outcome
+
+    found = Experiment("diana", "Title", "Some paper", "It is so.", missed, takes=("workers",))
+    monkeypatch.setattr(registry, "load", lambda name: found)
+    done = CliRunner().invoke(experiment, ["diana", "--json", *arguments], standalone_mode=False)
+    return done.return_value, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("source", list(Source))
+def test_a_figure_that_is_not_within_tolerance_is_exit_status_1_but_in_a_tiny_run(
+    monkeypatch: pytest.MonkeyPatch, source: Source
+) -> None:
+    code, figure = run_of_one_figure(monkeypatch, source)
+    assert (code, figure["within_tolerance"]) == (1, False)
+    code, figure = run_of_one_figure(monkeypatch, source, "--tiny")
+    assert (code, figure["within_tolerance"]) == (0, None)
+
+
+def test_our_own_references_are_not_compared_with_other_sizes_but_those_of_the_papers_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run_of_one_figure(monkeypatch, Source.OURS, "--workers", "3")[0] == 0
+    assert run_of_one_figure(monkeypatch, Source.PAPER, "--workers", "3")[0] == 1
+    assert run_of_one_figure(monkeypatch, Source.DERIVED, "--workers", "3")[0] == 1
+
+
+def test_a_tiny_run_says_that_it_compares_nothing(tmp_path: Path) -> None:
+    done = CliRunner().invoke(experiment, ["natural-dithering", "--tiny", "--out", str(tmp_path)])
+    assert done.exit_code == 0
+    assert "4 figure(s) compared with nothing: a tiny run reaches no reference" in " ".join(done.output.split())
+    assert "0 of 0 figures are within tolerance" in (tmp_path / "README.md").read_text()
 
 
 @pytest.mark.slow
@@ -146,7 +197,7 @@ def made(name: str, measured: float) -> Record:
     outcome = Outcome(notes=[f"note of {name}"])
     outcome.add("a figure | with a bar", measured, 1.0, 0.1, Source.OURS, "because")
     found = Experiment(name, f"Title of {name}", "Some paper", "It is so.", lambda run: outcome)
-    return record(found, outcome, seed=7, cpu_s=2.0)
+    return record(found, outcome, Run(seed=7), cpu_s=2.0)
 
 
 def test_page_lists_what_was_not_reproduced() -> None:

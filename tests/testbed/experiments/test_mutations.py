@@ -129,6 +129,20 @@ MUTATIONS = [
         "mem-sgd",
     ),
     Mutation(
+        "Mem-SGD never updates its memory, on sparse data",
+        "host/inagg_host/compress/optim/memory.py",
+        "        torch.sub(entering, _like(parameter, contributed), out=memory)\n",
+        "",
+        "mem-sgd-sparse",
+    ),
+    Mutation(
+        "scaled rand-k does not scale",
+        "host/inagg_host/compress/sparse.py",
+        "        return d / count_of(self.k, d) if self.scaled else 1.0\n",
+        "        return 1.0\n",
+        "two-way-iterations",
+    ),
+    Mutation(
         "DIANA's shifts follow at 0.3 of their rate",
         "host/inagg_host/compress/optim/diana.py",
         "        self.shifts += self.alpha * sent\n",
