@@ -78,7 +78,7 @@ format: $(STAMP) ## let ruff mend and format the sources
 bench: $(STAMP) ## measure throughput on this machine
 	$(BIN)/inagg bench $(BENCH_ARGS)
 
-experiments: $(STAMP) ## carry out the papers' claims (10 min); writes testbed/results/
+experiments: $(STAMP) ## carry out the papers' claims (15 min); writes testbed/results/
 	$(BIN)/inagg experiment all --out testbed/results
 
 docs: $(STAMP) ## build the documentation into build/site; what is wrong with a link is an error
