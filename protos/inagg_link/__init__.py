@@ -21,7 +21,7 @@ from inagg_link.fault_link import FaultLink
 from inagg_link.faults import Arrival, FaultCounters, FaultModel, Faults
 from inagg_link.groups import Group, GroupLink
 from inagg_link.memory import ManualClock, MemoryLink, MemoryNetwork
-from inagg_link.pcap import NOTE, CapturedDatagram, CaptureError, CaptureLink, note_record, read_capture
+from inagg_link.pcap import NOTE, CapturedDatagram, CaptureError, CaptureLink, append_note, read_capture
 from inagg_link.udp import UdpLink
 
 __all__ = [
@@ -48,10 +48,10 @@ __all__ = [
     "MemoryLink",
     "MemoryNetwork",
     "UdpLink",
+    "append_note",
     "canonical",
     "datagrams_per_call",
     "gather",
-    "note_record",
     "read_capture",
     "split",
 ]

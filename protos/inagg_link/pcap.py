@@ -8,13 +8,15 @@ time, when the batch was sent or received.
 
 from __future__ import annotations
 
+import gzip
 import ipaddress
 import os
 import struct
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,8 +116,25 @@ def note_record(payload: bytes, time_ns: int) -> bytes:
     return records(np.frombuffer(payload, np.uint8).reshape(1, -1), NOTE, NOTE, time_ns)
 
 
+GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, section 2.3.1
+GZIP_LEVEL = 1  # more takes longer than it saves: codes of numbers are nearly random
+
+
+def is_compressed(path: str | os.PathLike[str]) -> bool:
+    """Whether a capture of that name is compressed."""
+    return os.fspath(path).endswith(".gz")
+
+
+def append_note(path: str | os.PathLike[str], payload: bytes, time_ns: int) -> None:
+    """Add a note to the end of a capture that is closed. Raises OSError."""
+    record = note_record(payload, time_ns)
+    with open(path, "ab") as file:
+        file.write(gzip.compress(record) if is_compressed(path) else record)  # gzip's files may be joined
+
+
 class CaptureLink(LinkAround):
-    """Writes what passes through a link to `path`, and changes nothing.
+    """Writes what passes through a link to `path`, and changes nothing. A name that ends with .gz has it compressed
+    (Wireshark reads it so).
 
     A sent batch is recorded as far as the kernel accepted it. `max_bytes` bounds the file: what comes later
     is passed on but not recorded, and counted in `not_captured` (datagrams). `clock_ns`: nanoseconds since
@@ -137,6 +156,9 @@ class CaptureLink(LinkAround):
         self._left_bytes = max_bytes - FILE_HEADER_BYTES
         self._clock_ns = clock_ns
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by close)
+        self._below = self._file
+        if is_compressed(path):
+            self._file = cast(BinaryIO, gzip.GzipFile(fileobj=self._file, mode="wb", compresslevel=GZIP_LEVEL))
         self._file.write(struct.pack("<" + FILE_HEADER, MAGIC_NANOSECONDS, 2, 4, 0, 0, SNAP_BYTES, LINKTYPE_RAW))
 
     def __repr__(self) -> str:
@@ -152,10 +174,12 @@ class CaptureLink(LinkAround):
     def flush(self) -> None:
         """Hand what was recorded to the operating system, for others to read."""
         self._file.flush()
+        self._below.flush()
 
     def close(self) -> None:
         try:
             self._file.close()
+            self._below.close()
         finally:
             super().close()
 
@@ -191,29 +215,39 @@ def read_capture(path: str | os.PathLike[str]) -> Iterator[CapturedDatagram]:
     Checksums are not verified. CaptureError: not such a file, a record cut short, or a UDP packet that is a
     fragment or was not captured whole.
     """
-    with open(path, "rb") as file:
-        header = file.read(FILE_HEADER_BYTES)
-        if len(header) < FILE_HEADER_BYTES:
-            raise CaptureError(f"{path}: too short for a pcap file")
-        for order in "<>":
-            magic, _, _, _, _, _, link_type = struct.unpack(order + FILE_HEADER, header)
-            if magic in (MAGIC_NANOSECONDS, MAGIC_MICROSECONDS):
-                break
-        else:
-            raise CaptureError(f"{path}: not a pcap file (pcapng is another format: editcap -F pcap converts)")
-        if link_type not in (LINKTYPE_RAW, LINKTYPE_ETHERNET):
-            raise CaptureError(f"{path}: link type {link_type}; only RAW (101) and Ethernet (1) are read")
-        unit_ns = 1 if magic == MAGIC_NANOSECONDS else 1000
-        while record := file.read(RECORD_HEADER_BYTES):
-            if len(record) < RECORD_HEADER_BYTES:
-                raise CaptureError(f"{path}: ends within the header of a record")
-            seconds, fraction, captured, _ = struct.unpack(order + RECORD_HEADER, record)
-            frame = file.read(captured)
-            if len(frame) < captured:
-                raise CaptureError(f"{path}: ends within a record")
-            found = _parse_frame(frame, link_type)
-            if found is not None:
-                yield CapturedDatagram(seconds * 10**9 + fraction * unit_ns, *found)
+    with open(path, "rb") as raw:
+        compressed = raw.read(2) == GZIP_MAGIC
+        raw.seek(0)
+        try:
+            yield from _read(cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if compressed else raw, path)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise CaptureError(f"{path}: ends within what is compressed ({error})") from None
+
+
+def _read(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[CapturedDatagram]:
+    """The datagrams of an open file."""
+    header = file.read(FILE_HEADER_BYTES)
+    if len(header) < FILE_HEADER_BYTES:
+        raise CaptureError(f"{path}: too short for a pcap file")
+    for order in "<>":
+        magic, _, _, _, _, _, link_type = struct.unpack(order + FILE_HEADER, header)
+        if magic in (MAGIC_NANOSECONDS, MAGIC_MICROSECONDS):
+            break
+    else:
+        raise CaptureError(f"{path}: not a pcap file (pcapng is another format: editcap -F pcap converts)")
+    if link_type not in (LINKTYPE_RAW, LINKTYPE_ETHERNET):
+        raise CaptureError(f"{path}: link type {link_type}; only RAW (101) and Ethernet (1) are read")
+    unit_ns = 1 if magic == MAGIC_NANOSECONDS else 1000
+    while record := file.read(RECORD_HEADER_BYTES):
+        if len(record) < RECORD_HEADER_BYTES:
+            raise CaptureError(f"{path}: ends within the header of a record")
+        seconds, fraction, captured, _ = struct.unpack(order + RECORD_HEADER, record)
+        frame = file.read(captured)
+        if len(frame) < captured:
+            raise CaptureError(f"{path}: ends within a record")
+        found = _parse_frame(frame, link_type)
+        if found is not None:
+            yield CapturedDatagram(seconds * 10**9 + fraction * unit_ns, *found)
 
 
 def _parse_frame(frame: bytes, link_type: int) -> tuple[Address, Address, bytes] | None:

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import click
+
 
 @cache
 def machine() -> dict[str, Any]:
@@ -54,11 +56,16 @@ def load(name: str) -> dict[str, Any] | None:
 
 
 def keep(name: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Write a file, whole or not at all, and return what `load` will."""
+    """Write a file, whole or not at all, and return what `load` will. Where it cannot be written that is said, and
+    nothing is kept."""
     full = {"date": time.strftime("%Y-%m-%d %H:%M"), "machine": machine(), **content}
     target = path(name)
-    target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(full, indent=1))
-    partial.replace(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(full, indent=1))
+        partial.replace(target)
+    except OSError as error:
+        told = f"Warning: what was measured is not kept, as {target.parent} cannot be written ({error.strerror})"
+        click.echo(f"{told}: set XDG_CACHE_HOME", err=True)
     return full

@@ -74,7 +74,8 @@ EPOCHS: Final = {"software": 6, "bmv2": 2}
 @click.option(
     "--record",
     type=NewFile(),
-    help="Keep what the software switch takes in and gives out, for `inagg replay FILE`.",
+    help="Keep what the software switch takes in and gives out, for `inagg replay FILE`; compressed if FILE ends with "
+    ".gz.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def demo(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +24,28 @@ from inagg_switch.cli.words import age_text
 
 SAY_EVERY_S = 5.0
 """Between two plain lines about one task."""
+
+
+@contextmanager
+def said(quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """A function that shows what is being done now: a line that changes on a terminal; elsewhere plain lines, the first
+    at once and then one now and then."""
+    console = Console(stderr=True, highlight=False)
+    if quiet:
+        yield lambda _: None
+    elif console.is_terminal:
+        with console.status("") as status:
+            yield status.update
+    else:
+        last_s = float("-inf")
+
+        def say(text: str) -> None:
+            nonlocal last_s
+            if (now_s := time.monotonic()) - last_s >= SAY_EVERY_S:
+                last_s = now_s
+                click.echo(text, err=True)
+
+        yield say
 
 
 class Task:

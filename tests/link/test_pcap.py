@@ -13,7 +13,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.utils import RawPcapReader, rdpcap
 
-from inagg_link import Address, Batch, CaptureError, CaptureLink, MemoryNetwork, read_capture
+from inagg_link import Address, Batch, CaptureError, CaptureLink, MemoryNetwork, append_note, read_capture
 from inagg_link.pcap import FILE_HEADER_BYTES, LINKTYPE_RAW, internet_checksum, records
 
 TIME_NS = 1_700_000_000_123_456_789
@@ -49,6 +49,35 @@ def test_a_capture_reads_back_as_it_was(path: Path) -> None:
     assert {(d.source, d.destination) for d in datagrams[:3]} == {(ONE, OTHER)}
     assert {(d.source, d.destination) for d in datagrams[3:]} == {(OTHER, ONE)}
     assert {d.time_ns for d in datagrams} == {TIME_NS}
+
+
+def test_a_capture_whose_name_ends_with_gz_is_compressed(tmp_path: Path) -> None:
+    """And reads back the same, notes that are added later too; scapy and Wireshark read it as it is."""
+    plain, packed = tmp_path / "run.pcap", tmp_path / "run.pcap.gz"
+    capture(plain)
+    capture(packed)
+    assert packed.read_bytes()[:2] == b"\x1f\x8b"
+    assert list(read_capture(packed)) == list(read_capture(plain))
+    assert len(rdpcap(str(packed))) == 5
+    for path in (plain, packed):
+        append_note(path, b"{}", TIME_NS)
+    assert list(read_capture(packed)) == list(read_capture(plain))
+    assert list(read_capture(packed))[-1].payload == b"{}"
+
+
+def test_a_compressed_capture_is_whole_up_to_the_last_flush(tmp_path: Path) -> None:
+    """As after a crash; what is behind it is an error that says so."""
+    network, path = MemoryNetwork(), tmp_path / "run.pcap.gz"
+    other = network.link(OTHER)
+    with CaptureLink(network.link(ONE), path) as link:
+        link.send(Batch(random_data(3, 21), 21, other.address))
+        link.flush()
+        cut = path.read_bytes()
+    path.write_bytes(cut)
+    found = read_capture(path)
+    assert len([next(found) for _ in range(3)]) == 3
+    with pytest.raises(CaptureError, match="ends within what is compressed"):
+        next(found)
 
 
 def test_scapy_reads_a_capture(path: Path) -> None:

@@ -340,8 +340,8 @@ Standard output has the lines for people, standard error the log.
     "--capture",
     type=NEW_FILE,
     metavar="FILE",
-    help="Record the datagrams of the first shard as pcap, for Wireshark; those of shard 1 go to FILE with .shard1 "
-    "before its suffix, and so on.",
+    help="Record the datagrams of the first shard as pcap, for Wireshark, compressed if FILE ends with .gz; those of "
+    "shard 1 go to FILE with .shard1 before its suffix, and so on.",
 )
 @in_section(
     "Log",
@@ -349,7 +349,7 @@ Standard output has the lines for people, standard error the log.
     type=NEW_FILE,
     metavar="FILE",
     help="Keep what the first shard takes in and gives out, with its jobs and their seeds, for `inagg replay FILE`. "
-    "Unlike a capture it has what faults have left.",
+    "Unlike a capture it has what faults have left. Compressed if FILE ends with .gz.",
 )
 @in_section(
     "Log",

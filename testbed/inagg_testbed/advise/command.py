@@ -16,11 +16,13 @@ from rich.table import Table
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..bench.step_command import LinkRate, compute_of, compute_options
-from ..profiles import NAMES
+from ..profiles import NAMES, profile
+from ..progress import said
 from ..report.option import report_option
 from ..testbed.options import check_place
 from .place import Place, rate_of
 from .racks import for_trees_only
+from .without import Bound, bounds, compared
 
 if TYPE_CHECKING:
     from .calibrate import Calibration, Network
@@ -73,6 +75,9 @@ def advise(
     in the processors, whichever is longer. Its constants are measured on this machine when they are needed first, in a
     minute or two, and kept. Computation is measured here too, or assumed: --compute-ms says how long forward and
     backward take on your machines. --check shows how good predictions are.
+
+    NCCL and the fp16, bf16 and PowerSGD hooks of DistributedDataParallel are not measured: what they take at least, by
+    the link alone, stands below.
     """
     if report is not None and not as_check:
         raise click.UsageError("--report goes with --check")
@@ -82,11 +87,10 @@ def advise(
     if not racks and (again := next(filter(for_trees_only, formats), None)):
         raise click.UsageError(f"--format {again} is for --racks: it differs between switches alone")
     place = Place(link, workers, racks, trunk or link, placement)
-    console = Console(stderr=True)
-    with console.status("") as status:
-        constants = _calibration(calibrate, status.update)
+    with said(quiet=False) as progress:
+        constants = _calibration(calibrate, progress)
         if as_check:
-            found = _check(constants, steps, status.update, as_json)
+            found = _check(constants, steps, progress, as_json)
         else:
             predictions = _predict(constants, compute_of(model, batch, compute_ms, compute_rate), place, formats)
     if as_check:
@@ -149,6 +153,10 @@ def _show(found: tuple[Any, list[Prediction]], constants: Calibration, model: st
     sentences, racks = advice(predictions), place.of_model()
     if racks is not None:
         sentences += tree_advice(predictions, place.workers, racks)
+    gradients = [gradient.elements for gradient in profile(model).gradients]
+    without = bounds(compute, gradients, place.workers, rate_of(place.link), racks)
+    if len(predictions) > 1:
+        sentences += compared(min(predictions[1:], key=lambda p: p.time.step_s), without)
     if as_json:
         about = {"model": model} | place.about() | {"compute": compute.source, "compute_s": compute.seconds}
         about |= {"calibrated": constants.date}
@@ -157,9 +165,14 @@ def _show(found: tuple[Any, list[Prediction]], constants: Calibration, model: st
             line = {"system": prediction.system, "limit": prediction.limit, "reduction": prediction.reduction}
             line |= {"tree": prediction.tree} if racks is not None else {}
             click.echo(json.dumps({"bench": "advise"} | about | line | times))
+        for bound in without:
+            line = {"system": bound.system, "bound": "at least, of the link alone"}
+            click.echo(json.dumps({"bench": "advise"} | about | line | asdict(bound.time)))
         click.echo(json.dumps({"bench": "advise"} | about | {"advice": sentences}))
         return
     Console().print(prediction_table(predictions, f"{model}, {place.words()}: predicted"))
+    if without:
+        Console().print(bounds_table(without))
     click.echo(f"computation: {compute.seconds * 1e3:,.0f} ms a step, {compute.source}")
     click.echo(f"constants: measured {constants.date} over {constants.network}; {place.placement.replace('-', ' ')}")
     _warn(constants.foreign_load)
@@ -187,6 +200,18 @@ def prediction_table(predictions: Sequence[Prediction], title: str) -> Table:
             p.limit,
             percent(p.reduction) if p.reduction is not None else "",
         )
+    return table
+
+
+def bounds_table(found: Sequence[Bound]) -> Table:
+    """For people: 80 columns."""
+    caption = "by the link alone: nothing for latency, processors and casts; not measured"
+    table = Table(title="without a switch, at best", caption=caption)
+    for name in ("system", "step ms", "alone ms", "exposed ms"):
+        table.add_column(name, justify="left" if name == "system" else "right", overflow="fold")
+    for bound in found:
+        times = (bound.time.step_s, bound.time.communication_s, bound.time.exposed_s)
+        table.add_row(bound.name, *(f"at least {s * 1e3:,.0f}" for s in times))
     return table
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_link import NOTE, CapturedDatagram, CaptureError, note_record, read_capture
+from inagg_link import NOTE, CapturedDatagram, CaptureError, append_note, read_capture
 from inagg_switch.binding import Address, Binding
 from inagg_switch.software.recording import VERSION, binding_from, decode_note, encode_note
 
@@ -179,5 +179,4 @@ def _parse_note(path: Path, payload: bytes) -> Event:
 
 def add_note(path: Path, fields: Mapping[str, Any]) -> None:
     """Add to a recording what was run, at its end."""
-    with path.open("ab") as file:
-        file.write(note_record(encode_note({"note": "run", **fields}), time.time_ns()))
+    append_note(path, encode_note({"note": "run", **fields}), time.time_ns())

@@ -214,7 +214,8 @@ def setup_options(command: Command) -> Command:
                 "--record",
                 type=NewFile(),
                 metavar="FILE",
-                help="Keep what the switch took in and gave out, and all seeds, for `inagg replay FILE`.",
+                help="Keep what the switch took in and gave out, and all seeds, for `inagg replay FILE`; "
+                "compressed if FILE ends with .gz.",
             ),
             web_option,
         )

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -17,9 +18,12 @@ from inagg_testbed.advise.check import LINK_CASES, LOOPBACK_CASES, Checked
 from inagg_testbed.advise.command import advise, check_table, percent, verdict
 from inagg_testbed.advise.model import Costs, Curve, Sample
 from inagg_testbed.advise.predict import advice, predict
+from inagg_testbed.advise.racks import Racks
 from inagg_testbed.advise.wire import bytes_per_element
+from inagg_testbed.advise.without import bounds, powersgd_elements
 from inagg_testbed.profiles import profile
 from inagg_testbed.profiles.compute import Compute
+from inagg_testbed.progress import said
 from inagg_testbed.topology import TopologyError, namespaces
 
 ALPHA, BETA = 1e-3, 2e-9
@@ -54,6 +58,7 @@ def run(*arguments: str) -> str:
 def test_a_prediction_is_what_the_model_says() -> None:
     options = "--model", "resnet110", "--link", "100mbit", "--workers", "4", "--compute-ms", "30", "--json"
     *lines, last = map(json.loads, run(*options).splitlines())
+    lines = [line for line in lines if "bound" not in line]
     assert [line["system"] for line in lines] == list(SYSTEMS)
     assert {line["compute"] for line in lines} == {"assumed: 30 ms"}
     first, second = (bucket.elements for bucket in profile("resnet110").buckets())
@@ -76,19 +81,76 @@ def test_the_table_fits_a_terminal_and_says_what_it_rests_on() -> None:
 
 def test_only_the_formats_that_are_asked_for() -> None:
     lines = run("--compute-ms", "1", "--format", "tern", "--json").splitlines()
-    assert [json.loads(line)["system"] for line in lines[:-1]] == ["gloo", "tern"]
+    systems = [json.loads(line)["system"] for line in lines[:-1]]
+    assert systems == ["gloo", "tern", "nccl", "nccl-fp16", "nccl-powersgd"]
 
 
 def test_racks_have_lines_for_one_switch_and_for_a_tree() -> None:
     place = "--workers", "16", "--racks", "2", "--trunk", "200mbit", "--format", "nat8", "--compute-ms", "1"
     *lines, last = map(json.loads, run(*place, "--json").splitlines())
+    lines = [line for line in lines if "bound" not in line]
     assert [(line["system"], line["tree"]) for line in lines] == [("gloo", False), ("nat8", False), ("nat8", True)]
     assert {(line["racks"], line["trunk"]) for line in lines} == {(2, "200mbit")}
     assert lines[2]["limit"] == "trunk"
-    assert last["advice"][-1].startswith("A tree helps: ")
+    assert any(sentence.startswith("A tree helps: ") for sentence in last["advice"])
     text = run(*place)
     assert "16 workers in 2 racks, 1gbit, trunks 200mbit" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+# --- what there is without a switch ---
+
+
+def test_bounds_are_those_of_a_ring_over_the_link_alone() -> None:
+    work = compute(0.0, 1 << 20)
+    full, half, low_rank = bounds(work, [1 << 20], 4, 1e9)
+    assert full.time.step_s == pytest.approx((1 << 20) * 8 * bytes_per_element("gloo", 4) / 1e9)
+    assert half.time.step_s == pytest.approx(full.time.step_s / 2)
+    assert low_rank.time.step_s == pytest.approx(full.time.step_s * 2 * 1024 / (1 << 20))
+    assert bounds(work, [1 << 20], 4, 0) == []  # a link without a rate bounds nothing
+
+
+def test_a_trunk_bounds_a_ring_as_well() -> None:
+    work = compute(0.0, 1 << 20)
+    assert bounds(work, [1], 8, 1e9, Racks(2, 1e8)) == bounds(work, [1], 8, 1e8)
+
+
+@pytest.mark.parametrize(("elements", "sent"), [(1, 1), (3, 3), (1 << 20, 2048)])
+def test_powersgd_sends_the_factors_of_a_square_matrix_at_least(elements: int, sent: float) -> None:
+    assert powersgd_elements(elements) == sent
+
+
+def test_advice_says_what_to_try_before_a_switch() -> None:
+    text = " ".join(run("--compute-ms", "1", "--link", "1gbit", "--workers", "4", "--model", "resnet110").split())
+    assert "without a switch, at best" in text
+    assert "NCCL, PowerSGD hook, rank 1 may take up to" in text
+    assert "less time for a step than NCCL." in text
+
+
+def test_where_nothing_can_be_kept_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After minutes of measuring a traceback would be the last thing that a user wants."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+
+    @click.command()
+    def measure() -> None:
+        click.echo(cache.keep("thing", {"value": 7})["value"])
+
+    result = CliRunner().invoke(measure)
+    assert result.stdout == "7\n"
+    assert "set XDG_CACHE_HOME" in result.stderr
+
+
+def test_progress_is_said_in_plain_lines_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("inagg_testbed.progress.time.monotonic", lambda: now_s[0])
+    with said() as progress:
+        for second in range(12):
+            now_s[0] = 100.0 + second
+            progress(f"calibrating: {second}")
+    assert capsys.readouterr().err.splitlines() == ["calibrating: 0", "calibrating: 5", "calibrating: 10"]
 
 
 @pytest.mark.parametrize(
