@@ -36,3 +36,17 @@ class NewFile(click.Path):
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             self.fail(f"{value}: there is no folder {folder} to write into", param, ctx)
         return path
+
+
+class LinkRate(click.ParamType[str]):
+    """A rate such as 1gbit, or none."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from .topology import LinkSpec
+
+        try:
+            return str(LinkSpec.parse(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

@@ -15,7 +15,8 @@ from rich.table import Table
 
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
-from ..bench.step_command import LinkRate, compute_of, compute_options
+from ..bench.step_command import compute_of, compute_options
+from ..option_types import LinkRate
 from ..profiles import NAMES, profile
 from ..progress import said
 from ..report.option import report_option

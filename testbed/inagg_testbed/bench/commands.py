@@ -13,7 +13,7 @@ from inagg_wire.formats import CHILDREN_MAX, FORMATS, job_format
 from inagg_wire.slots import WINDOW_MAX
 
 from ..bmv2 import program_for
-from ..option_types import POSITIVE, PROBABILITY
+from ..option_types import POSITIVE, PROBABILITY, LinkRate
 from ..progress import Steps
 from ..report.option import report_option
 from ..tables import console, print_table
@@ -73,7 +73,7 @@ class WorkerList(click.ParamType[list[int]]):
 
 
 link_option = click.option(
-    "--link", metavar="RATE",
+    "--link", type=LinkRate(), metavar="RATE",
     help="Give each worker a link of this rate, such as 1gbit, in a network namespace (root). [default: loopback]",
 )  # fmt: skip
 workers_option = click.option("--workers", default="4", show_default=True, type=WorkerList(), help="How many; a list.")
@@ -158,7 +158,9 @@ def switch(
     help="Put the workers into N racks, and measure in turns the switch behind them, and trees with a leaf in each, "
     "whose partial sums go up exactly or, where there is such a format, rounded again (reencode).",
 )
-@click.option("--trunk", metavar="RATE", help="Of each rack's way to the switch.  [default: as --link]")
+@click.option(
+    "--trunk", type=LinkRate(), metavar="RATE", help="Of each rack's way to the switch.  [default: as --link]"
+)
 @click.option(
     "--target",
     default="software",

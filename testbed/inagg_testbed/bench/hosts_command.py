@@ -8,13 +8,21 @@ import click
 
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
+from ..option_types import LinkRate
 from .commands import Column, SizeList, json_option, show
 
 
 @click.command()
 @click.option("--hosts", default=4, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="How many.")
 @click.option("--local-size", "local", default=4, show_default=True, type=click.IntRange(1, 8), help="Ranks of each.")
-@click.option("--link", default="1gbit", show_default=True, metavar="RATE", help="Of each host to the switch (root).")
+@click.option(
+    "--link",
+    default="1gbit",
+    show_default=True,
+    type=LinkRate(),
+    metavar="RATE",
+    help="Of each host to the switch (root).",
+)
 @click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
 @click.option("--size", "sizes", default="64M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
 @click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(1.0), help="For each system.")

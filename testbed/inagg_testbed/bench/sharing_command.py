@@ -8,11 +8,19 @@ import click
 
 from inagg_wire.formats import FORMATS
 
+from ..option_types import LinkRate
 from .commands import Column, SizeList, json_option, show
 
 
 @click.command()
-@click.option("--link", default="1gbit", show_default=True, metavar="RATE", help="Of each host to the switch (root).")
+@click.option(
+    "--link",
+    default="1gbit",
+    show_default=True,
+    type=LinkRate(),
+    metavar="RATE",
+    help="Of each host to the switch (root).",
+)
 @click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
 @click.option("--size", "sizes", default="16M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
 @click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(2.0), help="Of each case.")

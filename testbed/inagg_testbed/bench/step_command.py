@@ -13,7 +13,7 @@ from rich.console import Console
 
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
-from ..option_types import NOT_NEGATIVE, POSITIVE
+from ..option_types import NOT_NEGATIVE, POSITIVE, LinkRate
 from ..profiles import NAMES, profile
 from ..report.option import report_option
 from ..tables import console, print_table
@@ -23,20 +23,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 if TYPE_CHECKING:
     from ..profiles.compute import Compute
     from .step import StepLine
-
-
-class LinkRate(click.ParamType[str]):
-    """A rate such as 1gbit, or none."""
-
-    name = "rate"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ..topology import LinkSpec
-
-        try:
-            return str(LinkSpec.parse(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 def compute_options(command: F) -> F:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from inagg_wire.formats import CHILDREN_MAX
 
+from ..option_types import LinkRate
 from ..report.option import report_option
 from .commands import Column, json_option, show
 
@@ -27,7 +28,14 @@ TINY_STEPS = 50
 )
 @click.option("--system", "systems", multiple=True, metavar="NAME", help="One of those in the table.  [default: all]")
 @click.option("--workers", default=4, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="How many.")
-@click.option("--link", "links", multiple=True, metavar="RATE", help="Repeatable (root).  [default: 1gbit, 100mbit]")
+@click.option(
+    "--link",
+    "links",
+    multiple=True,
+    type=LinkRate(),
+    metavar="RATE",
+    help="Repeatable (root).  [default: 1gbit, 100mbit]",
+)
 @click.option("--seeds", type=click.IntRange(1), help="Trainings of each.  [default: 3]")
 @click.option("--steps", type=click.IntRange(50), help="Of a training.  [default: the task's]")
 @click.option(

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from inagg_testbed.option_types import PROBABILITY, NewFile
+from inagg_testbed.option_types import PROBABILITY, LinkRate, NewFile
 from inagg_testbed.topology import TARGETS, target_entry
 from inagg_testbed.topology.link import UNSHAPED
 from inagg_testbed.topology.opening import RACKS_MAX, WORKERS_MAX
@@ -128,6 +128,7 @@ class Setup:
 PLACE_OPTIONS: Final = (
     click.option(
         "--link",
+        type=LinkRate(),
         metavar="RATE",
         help="Give each worker a link of this rate, such as 1gbit or 100mbit, in a network namespace of its "
         "own (none: unshaped). Needs root.  [default: loopback, no root]",
@@ -140,7 +141,10 @@ PLACE_OPTIONS: Final = (
         help="Put the workers into N racks, each with a switch of its own below the one in the middle.",
     ),
     click.option(
-        "--trunk", metavar="RATE", help="Of each rack's way to the switch in the middle.  [default: as --link]"
+        "--trunk",
+        type=LinkRate(),
+        metavar="RATE",
+        help="Of each rack's way to the switch in the middle.  [default: as --link]",
     ),
 )
 """Where workers are: what `check_place` looks at."""
