@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 import click
@@ -18,6 +19,8 @@ from inagg_testbed.switch_process import SwitchProcess
         ("testbed --loss nan -- true", "'--loss': nan is no number"),
         ("testbed --loss 2 -- true", "'--loss': 2.0 is not in the range"),
         ("testbed --record /nosuch/x -- true", "'--record': /nosuch/x: there is no folder /nosuch to write into"),
+        ("testbed --web 0.0.0.0:1 -- true", "a testbed is for this machine"),
+        ("testbed --web here:x -- true", "'x' is no port"),
         ("demo --record /nosuch/x", "'--record': /nosuch/x: there is no folder /nosuch to write into"),
         ("bench allreduce --window -1", "'--window': -1 is not in the range"),
         ("bench allreduce --window 999999", "'--window': 999999 is not in the range"),
@@ -42,6 +45,16 @@ def test_a_wrong_value_is_refused_at_once(arguments: str, words: str) -> None:
     assert done.exit_code == 2, done.output
     assert words in " ".join(done.output.split())
     assert time.monotonic() - start_s < 10
+
+
+@pytest.mark.parametrize("command", ["testbed", "testbed up"])
+def test_a_port_in_use_is_told_before_anything_starts(command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        rest = ["--name", "taken"] if command.endswith("up") else ["--", "true"]
+        done = CliRunner().invoke(make_root(COMMANDS), [*command.split(), "--web", address, *rest])
+    assert done.exit_code == 1
+    assert f"cannot serve the live view on {address}: Address already in use" in done.output
 
 
 def test_a_switch_that_does_not_start_is_an_error_that_says_why() -> None:

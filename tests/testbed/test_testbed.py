@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,17 @@ def test_a_run_with_faults_is_recorded_and_replays_bit_for_bit(tmp_path: Path) -
         assert line["fault_seed"] == 7
         assert line["runs"][0]["exit_code"] == 0
         assert line["datagrams_out"] >= 2 * 3 * (100_000 // 2896)
+
+
+@pytest.mark.parametrize("link", [(), pytest.param(("--link", "none"), marks=pytest.mark.root)])
+def test_the_live_view_can_be_reached_from_here_wherever_the_switch_is(link: tuple[str, ...]) -> None:
+    command = [*COMMAND, "testbed", "--workers", "1", *link, "--web", "127.0.0.1:0", "--", "sleep", "60"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as testbed:
+        assert testbed.stderr is not None
+        url = next(found[0] for line in testbed.stderr if (found := re.findall(r"http://\S+/", line)))
+        with urllib.request.urlopen(f"{url}api/live", timeout=60) as reply:  # when the switch has started
+            assert json.load(reply)["now"]["driver"] == "software"
+        testbed.send_signal(signal.SIGINT)
 
 
 def test_the_status_of_a_script_that_fails_is_that_of_the_testbed() -> None:

@@ -68,4 +68,5 @@ def live_view(address: str | None) -> Iterator[LiveView]:
             "any free one"
         ) from None
     with listener:
+        listener.socket.listen()  # whoever comes before the switch serves waits for it
         yield LiveView(f"http://{listener.place}/", ("--web", f"{OPENED}{listener.socket.fileno()}"))
