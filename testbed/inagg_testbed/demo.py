@@ -25,6 +25,7 @@ from .progress import Steps
 from .report.demo import demo_report, measure_throughput, why_no_report
 from .report.history import History
 from .testbed.options import check_place, place_options, places
+from .testbed.web import live_view, web_option
 from .topology import open_topology, start_target
 
 REPORT = "inagg-demo.html"
@@ -77,6 +78,7 @@ EPOCHS: Final = {"software": 6, "bmv2": 2}
     help="Keep what the software switch takes in and gives out, for `inagg replay FILE`; compressed if FILE ends with "
     ".gz.",
 )
+@web_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def demo(
     workers: int,
@@ -91,6 +93,7 @@ def demo(
     gloo: bool,
     report: Path | None,
     record: Path | None,
+    web: str | None,
     as_json: bool,
 ) -> None:
     """Train a small CNN on handwritten digits, its gradients summed by a switch on this machine.
@@ -113,8 +116,11 @@ def demo(
     from_seed = range(seed, seed + (seeds or SEEDS["bmv2" if few else "software"]))
     place = Place(workers, link, racks, trunk)
     throughput: list[dict[str, Any]] = []
-    with Steps(quiet=as_json) as progress:
-        found = _train(place, format_, target, gloo, record, epochs or EPOCHS[target], from_seed, progress)
+    with live_view(web) as view, Steps(quiet=as_json) as progress:
+        if view.url is not None:
+            progress.say(f"live view: {view.url} in a browser, while this trains")
+        passes = epochs or EPOCHS[target]
+        found = _train(place, format_, target, gloo, record, view.options, passes, from_seed, progress)
         if gloo and report is not None and no_report is None:
             task = progress.task("all-reduces for the report")
             throughput = measure_throughput(workers, format_, link, racks, trunk)
@@ -164,10 +170,10 @@ class Place:
 
 
 def _train(
-    place: Place, format_: str, target: str, gloo: bool, record: Path | None, epochs: int, seeds: Sequence[int],
-    progress: Steps,
+    place: Place, format_: str, target: str, gloo: bool, record: Path | None, web: Sequence[str], epochs: int,
+    seeds: Sequence[int], progress: Steps,
 ) -> list[tuple[Outcome, History]]:  # fmt: skip
-    """The trainings over all switches, and with Gloo."""
+    """The trainings over all switches, which have the options ``web``, and with Gloo."""
     found = []
     options: dict[str, Any] = {"format": format_}
     what = "a CNN on scikit-learn's digits" + (f", {len(seeds)} seeds" if len(seeds) > 1 else "")
@@ -180,12 +186,12 @@ def _train(
         options |= {"lanes": bmv2.LANES, "window": BMV2_WINDOW}
         with (
             open_topology(place.workers, place.link or "none", wiring="ports", made_by="inagg demo") as topology,
-            start_target(target, topology, ["--program", bmv2.program_for(format_)]) as running,
+            start_target(target, topology, ["--program", bmv2.program_for(format_), *web]) as running,
         ):
             progress.say(f"a bmv2 switch, {place.workers} workers in namespaces; {what}")
             found += run_trainings([Training(target, options, running)], topology, epochs, seeds, progress)
     # In datagrams as a network has them, though it is loopback: so that the bytes are those of a network, too.
-    given = ["--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500)]
+    given = ["--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500), *web]
     given += [] if record is None else ["--record", str(record.absolute())]
     racks, trunk = place.racks, place.trunk
     with (

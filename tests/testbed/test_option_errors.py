@@ -20,6 +20,7 @@ from inagg_testbed.switch_process import SwitchProcess
         ("testbed --loss 2 -- true", "'--loss': 2.0 is not in the range"),
         ("testbed --record /nosuch/x -- true", "'--record': /nosuch/x: there is no folder /nosuch to write into"),
         ("testbed --web 0.0.0.0:1 -- true", "a testbed is for this machine"),
+        ("demo --web 0.0.0.0:1", "a testbed is for this machine"),
         ("testbed --web here:x -- true", "'x' is no port"),
         ("demo --record /nosuch/x", "'--record': /nosuch/x: there is no folder /nosuch to write into"),
         ("bench allreduce --window -1", "'--window': -1 is not in the range"),
@@ -47,11 +48,11 @@ def test_a_wrong_value_is_refused_at_once(arguments: str, words: str) -> None:
     assert time.monotonic() - start_s < 10
 
 
-@pytest.mark.parametrize("command", ["testbed", "testbed up"])
+@pytest.mark.parametrize("command", ["testbed", "testbed up", "demo"])
 def test_a_port_in_use_is_told_before_anything_starts(command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        rest = ["--name", "taken"] if command.endswith("up") else ["--", "true"]
+        rest = {"testbed": ["--", "true"], "testbed up": ["--name", "taken"], "demo": []}[command]
         done = CliRunner().invoke(make_root(COMMANDS), [*command.split(), "--web", address, *rest])
     assert done.exit_code == 1
     assert f"cannot serve the live view on {address}: Address already in use" in done.output
