@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -17,7 +17,7 @@ from .words import age_text, member_text, rate_text, state_text
 REASONS_SHOWN: Final = 4
 """Reasons and kinds of faults that are shown where lines are few: so many take two lines of 80 columns."""
 NAME_COLUMNS: Final = 17
-"""How much of a job's name is shown on a terminal."""
+"""Columns for a job's name on a terminal; a longer one takes more lines."""
 
 
 def tables(look: Rates, address: str, lines: int | None = None) -> RenderableType:
@@ -26,17 +26,20 @@ def tables(look: Rates, address: str, lines: int | None = None) -> RenderableTyp
     below = {shard.switch for shard in now.shards if shard.switch}
     own = sum(not shard.switch for shard in now.shards)
     lost = list(_lost(look, None if lines is None else REASONS_SHOWN))
+    jobs = [_job_row(job) for job in look.jobs]
     workers = [row for job in look.jobs for row in _worker_rows(job)]
     trunks = [row for job in look.jobs for row in _trunk_rows(job)]
-    jobs_room, trunks_room, workers_room = len(look.jobs), len(trunks), len(workers)
+    jobs_room, trunks_room, workers_room = len(jobs), len(trunks), len(workers)
     if lines is not None:
         # A line for the title; then four parts of a blank line, titles and rows (what was lost has two lines for each
         # of its rows and no title), two of which have a line for what they leave out; a fifth one where trunks are.
         room = lines - (1 + 2 + len(look.shards) + 1 + 2 * len(lost) + 3 + 3 + (3 if trunks else 0))
-        if jobs_room + trunks_room + workers_room > room:
-            jobs_room = max(1, min(jobs_room, room // (3 if trunks else 2)))
-            trunks_room = max(1, min(trunks_room, room // 3)) if trunks else 0
-            workers_room = max(1, room - jobs_room - trunks_room)
+        workers, trunks = _named_once(workers), _named_once(trunks)
+        if sum(map(_height, (*jobs, *trunks, *workers))) > room:
+            jobs_room = _fitting(jobs, room // (3 if trunks else 2))
+            trunks_room = _fitting(trunks, room // 3) if trunks else 0
+            taken = sum(map(_height, (*jobs[:jobs_room], *trunks[:trunks_room])))
+            workers_room = _fitting(workers, room - taken)
     parts: list[RenderableType] = [
         Text.assemble(
             (f"inagg switch {address}", "bold"),
@@ -57,19 +60,49 @@ def tables(look: Rates, address: str, lines: int | None = None) -> RenderableTyp
         parts += [Text(), *lost]
     if look.jobs:
         titles = ("JOB", "STATE", ">ELEM/s", ">RESULT/s", ">WAITING", ">DUP/s", ">RESENT/s", ">STALE/s")
-        rows = [_job_row(job) for job in look.jobs[:jobs_room]]
-        parts += [Text(), table(titles, rows, widths={"JOB": NAME_COLUMNS}), *_more(len(look.jobs), jobs_room, "job")]
+        parts += [Text(), _by_job(titles, jobs[:jobs_room]), *_more(len(jobs), jobs_room, "job")]
         if trunks:
             titles_by_trunk = ("JOB", "TRUNK OF", ">PARTIAL/s", ">AGAIN/s", ">PARTIALS", ">AGAIN")
             parts += [
                 Text(),
-                table(titles_by_trunk, trunks[:trunks_room], widths={"JOB": NAME_COLUMNS, "TRUNK OF": NAME_COLUMNS}),
+                table(
+                    titles_by_trunk,
+                    trunks[:trunks_room],
+                    fold=["JOB"],
+                    widths={"JOB": NAME_COLUMNS, "TRUNK OF": NAME_COLUMNS},
+                ),
             ]
             parts += _more(len(trunks), trunks_room, "trunk")
         titles_by_rank = ("JOB", ">RANK", "STATE", ">SENT/s", ">Gbit/s", ">DUP", ">RESENT", ">STALE", ">HEARD")
-        parts += [Text(), table(titles_by_rank, workers[:workers_room], widths={"JOB": NAME_COLUMNS})]
+        parts += [Text(), _by_job(titles_by_rank, workers[:workers_room])]
         parts += _more(len(workers), workers_room, "rank")
     return Group(*parts)
+
+
+def _by_job(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
+    """A table whose first column has names of jobs: a long one takes more lines, for people to copy and type it."""
+    return table(titles, rows, fold=["JOB"], widths={"JOB": NAME_COLUMNS})
+
+
+def _height(row: Sequence[str]) -> int:
+    """Lines that a row takes on a terminal."""
+    return max(1, -(-len(row[0]) // NAME_COLUMNS))
+
+
+def _fitting(rows: Sequence[Sequence[str]], lines: int) -> int:
+    """How many of ``rows`` have room in so many lines: one at least."""
+    count = 0
+    for row in rows:
+        lines -= _height(row)
+        if lines < 0:
+            break
+        count += 1
+    return max(1, count)
+
+
+def _named_once(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The rows, with the name of a job in the first of its rows alone."""
+    return [("", *row[1:]) if at and rows[at - 1][0] == row[0] else row for at, row in enumerate(rows)]
 
 
 def _more(count: int, room: int, noun: str) -> list[RenderableType]:
