@@ -36,23 +36,34 @@ FORMATS = {
     "dith8": ("dith8", "dith8-exact"),
     "fix32": ("fix32",),
 }
-"""Encoding of contributions, which a build is for, to the job formats that it serves."""
+"""Encoding of workers' contributions, which a build is for, to the job formats that it serves."""
 LANES = {32: tuple(FORMATS), 64: tuple(FORMATS), 128: tuple(FORMATS), 256: ("nat8", "fix32")}
 """Most lanes of a job to the encodings that have a build for so many."""
+TREE = (
+    ("nat8", "leaf", ("nat8", "nat8-reencode"), ("NAT8", "LEAF")),
+    ("nat8", "root", ("nat8",), ("NAT8", "ROOT")),
+    # What comes up from the switches below is as what workers send, but for its levels, which the control plane says.
+    ("nat8-reencode", "root", ("nat8-reencode",), ("NAT8",)),
+)
+"""Builds for trees of switches: the first part of the name, role, job formats, macros."""
+TREE_LANES = (32, 128)
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
     """One compiled program."""
 
-    encoding: str
+    family: str
     lanes: int
+    formats: tuple[str, ...]
+    macros: tuple[str, ...]
+    role: str = "flat"
     slots: int = SLOTS
     jobs: int = JOBS
 
     @property
     def name(self) -> str:
-        return f"{self.encoding}-{self.lanes}"
+        return f"{self.family}-{self.lanes}" + ("" if self.role == "flat" else f"-{self.role}")
 
     @property
     def files(self) -> dict[str, Path]:
@@ -64,10 +75,14 @@ class Build:
         names = {kind: path.name for kind, path in self.files.items()}
         hashes = {kind: digest(path) for kind, path in self.files.items()}
         made = {"compiler": compiler, "sources_sha256": sources_digest(), "sha256": hashes}
-        return {"name": self.name, "formats": list(FORMATS[self.encoding]), **asdict(self), **names, **made}
+        of_this = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {"name": self.name, **of_this, **names, **made}
 
 
-BUILDS = tuple(Build(encoding, lanes) for lanes, encodings in LANES.items() for encoding in encodings)
+BUILDS = (
+    *(Build(e, lanes, FORMATS[e], (e.upper(),)) for lanes, encodings in LANES.items() for e in encodings),
+    *(Build(family, lanes, formats, macros, role) for lanes in TREE_LANES for family, role, formats, macros in TREE),
+)
 
 
 def digest(path: Path) -> str:
@@ -93,7 +108,7 @@ def compile_bmv2(build: Build) -> None:
     """Compile one build; raises `subprocess.CalledProcessError` with the compiler's words."""
     with tempfile.TemporaryDirectory() as folder:
         out, info = Path(folder) / "out.json", Path(folder) / "out.p4info.txtpb"
-        macros = {build.encoding.upper(): 1, "LANES": build.lanes, "SLOTS": build.slots, "JOBS": build.jobs}
+        macros = dict.fromkeys(build.macros, 1) | {"LANES": build.lanes, "SLOTS": build.slots, "JOBS": build.jobs}
         command = [COMPILER, *(f"-D{name}={value}" for name, value in macros.items())]
         command += [
             *(f"--Wdisable={kind}" for kind in ("unused", "uninitialized-use", "uninitialized-out-param")),

@@ -2,7 +2,8 @@
 //
 //     p4c-bm2-ss -D NAT8 -D LANES=32 p4/bmv2/inagg.p4
 //
-// NAT8, NAT4, TERN, DITH8 or FIX32: how contributions are encoded. LANES: the most lanes of a job (8, 32, 64, 128, 256).
+// NAT8, NAT4, TERN, DITH8 or FIX32: how contributions are encoded. Beside NAT8: LEAF, for a leaf of a tree of switches, or
+// ROOT, for the root of one whose trunks carry exact sums. LANES: the most lanes of a job (8, 32, 64, 128, 256).
 // SLOTS: how many slots this switch has. JOBS: how many jobs at once.
 
 #define V1MODEL_VERSION 20180101
@@ -18,11 +19,17 @@
 #define FORWARD_ENTRIES 1024
 #define FLOOD_GROUP 1
 #define SENT_ACK 3  // in the counter `sent`, beside notices (0), sums (1) and maxima (2)
+#define SENT_UP 3   // at a leaf, which sends no acknowledgements: partial sums
 
 #include "../include/layout.p4"
 #include "../include/headers.p4"
+#include "../include/noise.p4"
 #include "repeat.p4"
-#if defined(NAT8)
+#if defined(NAT8) && defined(LEAF)
+#include "formats/nat8_leaf.p4"
+#elif defined(NAT8) && defined(ROOT)
+#include "formats/nat8_root.p4"
+#elif defined(NAT8)
 #include "formats/nat8.p4"
 #elif defined(NAT4)
 #include "formats/nat4.p4"
@@ -38,11 +45,19 @@
 #include "packet.p4"
 #include "parser.p4"
 #include "../include/check.p4"
-#include "../include/noise.p4"
 #include "../include/forward.p4"
 #include "../include/reply.p4"
 #include "binding.p4"
+#ifdef LEAF
+#include "leaf/uplink.p4"
+#include "leaf/slot.p4"
+#define UPLINK_PARAMETER in uplink_t up,
+#define UPLINK_ARGUMENT up,
+#else
 #include "slot.p4"
+#define UPLINK_PARAMETER
+#define UPLINK_ARGUMENT
+#endif
 #include "lane.p4"
 #include "lanes.p4"
 #include "answer.p4"
@@ -55,6 +70,10 @@ control FrameIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
     bit<48> own_mac;
     bit<16> own_port;
 
+    // Frames to the switch's own Ethernet address that it has no answer for.
+    @name(".not_ours")
+    counter(1, CounterType.packets) not_ours;
+
     @name(".own")
     action own(@name("mac") bit<48> mac, @name("port") bit<16> data_port) {
         own_mac = mac;
@@ -65,6 +84,14 @@ control FrameIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
     table local {
         key = { meta.address : exact @name("address"); }
         actions = { own; @defaultonly NoAction; }
+        const default_action = NoAction();
+        size = 16;
+    }
+
+    @name(".to_switch")
+    table to_switch {
+        key = { hdr.ethernet.destination : exact @name("destination"); }
+        actions = { NoAction; }
         const default_action = NoAction();
         size = 16;
     }
@@ -88,12 +115,17 @@ control FrameIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
             }
         }
         if (!done) {
-            bit<9> port;
-            forward.apply(hdr.ethernet.destination, port, meta.flooded);
-            if (meta.flooded) {
-                standard.mcast_grp = FLOOD_GROUP;
+            if (to_switch.apply().hit) {  // which answers nothing else
+                not_ours.count(0);
+                mark_to_drop(standard);
             } else {
-                standard.egress_spec = port;
+                bit<9> port;
+                forward.apply(hdr.ethernet.destination, port, meta.flooded);
+                if (meta.flooded) {
+                    standard.mcast_grp = FLOOD_GROUP;
+                } else {
+                    standard.egress_spec = port;
+                }
             }
         }
     }

@@ -7,12 +7,19 @@
     (bit<32>)hdr.bytes[c].l##j & maximized, sum_##j);
 #define WRONG_LANE(c, j) + WRONG(hdr.UP[c].l##j)
 #define ENCODE_LANE(c, j) encode_##c##_##j.apply( \
-    sum_##j, member.shift, lowest, noise ^ NOISE_GROUP(2 * c + j / 4), sign, code_##j);
+    sum_##j, member.shift, lowest, NOISE_OF(c, j), sign, code_##j);
 #define COPY_LANE(c, j) code_##j = sum_##j;
 #define PUT_LANE(stack, c, bits, j) hdr.stack[c].l##j = (bit<bits>)code_##j;
 #define PUT(stack, c, bits) hdr.stack[c].setValid(); \
     PUT_LANE(stack, c, bits, 0) PUT_LANE(stack, c, bits, 1) PUT_LANE(stack, c, bits, 2) PUT_LANE(stack, c, bits, 3) \
     PUT_LANE(stack, c, bits, 4) PUT_LANE(stack, c, bits, 5) PUT_LANE(stack, c, bits, 6) PUT_LANE(stack, c, bits, 7)
+
+#ifndef NOISE_OF
+#define NOISE_OF(c, j) noise ^ NOISE_GROUP(2 * c + j / 4)
+#endif
+#ifndef EXACT  // a leaf's way to send sums as they are
+#define EXACT(c)
+#endif
 
 #define CHUNK_OF_LANES(c) if (hdr.UP[c].isValid() || hdr.bytes[c].isValid()) { \
     bit<32> sum_0; bit<32> sum_1; bit<32> sum_2; bit<32> sum_3; \
@@ -22,13 +29,14 @@
     if (complete) { \
         bit<32> code_0; bit<32> code_1; bit<32> code_2; bit<32> code_3; \
         bit<32> code_4; bit<32> code_5; bit<32> code_6; bit<32> code_7; \
-        if (hdr.inagg.op == OP_MAX) { LANES_8(COPY_LANE, c) PUT(bytes, c, 8) } \
+        if (as_is) { LANES_8(COPY_LANE, c) PUT(bytes, c, 8) } EXACT(c) \
         else { LANES_8(ENCODE_LANE, c) RESULT(c) } \
     } \
 }
 
-control Lanes(inout headers_t hdr, in member_t member, in bool contributes, in bool first, in bool complete,
-              out bit<32> invalid) {
+// `stored`: the payload takes the place of what the accumulators hold; `as_is`: their bytes go out as they are.
+control Lanes(inout headers_t hdr, in member_t member, UPLINK_PARAMETER in bool contributes, in bool stored, in bool first,
+              in bool complete, in bool as_is, out bit<32> invalid) {
     EACH_CHUNK(MAKE_LANES)
 
     apply {
@@ -38,10 +46,10 @@ control Lanes(inout headers_t hdr, in member_t member, in bool contributes, in b
         bit<32> keep = 0;
         if (contributes && hdr.inagg.op == OP_SUM) {
             valid = VALID;
-        } else if (contributes) {
+        } else if (contributes || stored) {
             maximized = 0xFFFFFFFF;
         }
-        if (!first) {
+        if (!first && !stored) {
             keep = 0xFFFFFFFF;
         }
         bit<32> noise = 0;

@@ -21,6 +21,14 @@ struct headers_t {
     FORMAT_STACKS            // the other widths of this build's format
 }
 
+// At a leaf: which way what is complete goes. Elsewhere nothing is set, and it is a result.
+struct way_t {
+    bool up;     // a partial sum, to the parent
+    bool asked;  // which it had: a child has repeated its contribution
+    bool again;  // the result that is here, to one child
+    bool taken;  // the parent's result, to all children
+}
+
 struct metadata_t {
     bit<16> payload;      // bytes after the inagg header, as UDP has it
     bit<16> chunks;       // chunks still to parse

@@ -46,6 +46,10 @@ parser FrameParser(packet_in packet, out headers_t hdr, inout metadata_t meta, i
                           hdr.inagg.lanes) {
             (MAGIC, VERSION, KIND_CONTRIBUTION, OP_SUM, FORMAT_UP, 0 &&& 7) : sum;
             (MAGIC, VERSION, KIND_CONTRIBUTION, OP_MAX, FORMAT_SCALE8, 0 &&& 7) : max;
+#ifdef LEAF
+            (MAGIC, VERSION, KIND_RESULT, OP_SUM, FORMAT_NAT8, 0 &&& 7) : max;  // a byte a lane
+            (MAGIC, VERSION, KIND_RESULT, OP_MAX, FORMAT_SCALE8, 0 &&& 7) : max;
+#endif
             default : accept;
         }
     }

@@ -1,7 +1,7 @@
 // The state of a slot but for its lanes, and what a contribution does to it. Reasons 39 to 42.
 
-control Slot(in inagg_t h, in member_t member, inout bit<8> reason, out bool contributes, out bool first,
-             out bool complete) {
+control Slot(in inagg_t h, in member_t member, in bool from_parent, inout bit<8> reason, out bool contributes,
+             out bool first, out bool complete, inout way_t way) {
     @name(".slot_epoch")
     register<bit<32>>(SLOTS) epochs;
     @name(".slot_tag")

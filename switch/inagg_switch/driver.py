@@ -42,7 +42,9 @@ class Limits:
     all_lanes: bool = False
     """Whether a job must have ``lanes`` lanes, not fewer."""
     trees: bool = False
-    """Whether switches can be below it, or above."""
+    """Whether switches can be below it."""
+    alone: bool = True
+    """Whether it can be the only switch of a job."""
     scatters: bool = False
     """Whether a result can go to one worker alone."""
     window: int | None = None
@@ -90,11 +92,19 @@ class Counters:
     cpu_s: float = 0.0
     """CPU time of the data plane, user and system; 0 where there is no such thing."""
     drops: dict[Reason, int] = field(default_factory=dict)
+    link_drops: dict[str, int] = field(default_factory=dict)
+    """Frames that were dropped before they were datagrams to the data port, by why. Of P4 switches: elsewhere a kernel
+    drops them."""
     not_captured: int = 0
     """Datagrams that were not recorded, since the capture is as large as it may be."""
     faults: dict[str, int] = field(default_factory=dict)
     """Datagrams that were harmed on purpose, by what was done to them; empty unless that was asked for."""
     jobs: dict[int, JobCounters] = field(default_factory=dict)
+
+    @property
+    def drops_by_label(self) -> dict[str, int]:
+        """All drops, by what people and programs call the reason."""
+        return {reason.label: count for reason, count in self.drops.items()} | self.link_drops
 
 
 @dataclass(frozen=True, slots=True)

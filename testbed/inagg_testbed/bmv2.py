@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from inagg_switch.p4 import P4RUNTIME_PORT
-from inagg_switch.p4.builds import builds
+from inagg_switch.p4.builds import FLAT, builds
 from inagg_switch.p4.network import Host, Network, mac_number, network_toml
 from inagg_wire.layout import DATA_PORT
 
@@ -65,7 +65,7 @@ class Bmv2Process(LoggedProcess):
 def program_for(format_name: str) -> str:
     """The program of `LANES` lanes that adds up a job format. Raises `TopologyError` if there is none."""
     for name, build in builds().items():
-        if build.lanes == LANES and format_name in build.formats:
+        if build.role == FLAT and build.lanes == LANES and format_name in build.formats:
             return name
     raise TopologyError(f"no P4 program adds up {format_name!r}")
 

@@ -32,6 +32,10 @@ REPORT = "inagg-demo.html"
 SEEDS: Final = {"software": 5, "bmv2": 1}
 """How many, unless it is said: a training over bmv2 takes minutes."""
 EPOCHS: Final = {"software": 6, "bmv2": 2}
+SLOW_BMV2: Final = (
+    "If that was for want of time: a bmv2 with its logging macros, as it is built by default, is some seven times "
+    "slower than one without (p4/README.md says how to tell); --epochs 1 --workers 2 takes least"
+)
 
 
 @click.command()
@@ -189,7 +193,11 @@ def _train(
             start_target(target, topology, ["--program", bmv2.program_for(format_), *web]) as running,
         ):
             progress.say(f"a bmv2 switch, {place.workers} workers in namespaces; {what}")
-            found += run_trainings([Training(target, options, running)], topology, epochs, seeds, progress)
+            try:
+                found += run_trainings([Training(target, options, running)], topology, epochs, seeds, progress)
+            except (RuntimeError, TimeoutError) as error:
+                last = str(error).strip().splitlines()[-1].rstrip(".")  # without the traceback of a rank
+                raise click.ClickException(f"the training over bmv2 failed: {last}. {SLOW_BMV2}") from None
     # In datagrams as a network has them, though it is loopback: so that the bytes are those of a network, too.
     given = ["--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500), *web]
     given += [] if record is None else ["--record", str(record.absolute())]

@@ -8,7 +8,7 @@ from tests.switch.aggregation.test_golden import address, binding_of
 from tests.vectors.load import Vector, vectors
 
 from inagg_switch.binding import Binding
-from inagg_switch.p4.builds import Build
+from inagg_switch.p4.builds import FLAT, Build, builds
 from inagg_wire.formats import CHILDREN_MAX, FORMATS, job_format
 from inagg_wire.layout import LANE_MULTIPLE, Op
 from inagg_wire.slots import Lease
@@ -18,7 +18,9 @@ from .rig import Rig
 RESULT_WORKERS = tuple((f"10.0.0.{rank + 1}", 5000) for rank in range(CHILDREN_MAX))
 """Who contributes to the vectors of results."""
 P4_FORMATS = [name for name, fmt in FORMATS.items() if not fmt.roundings]
-"""All but those of trees, which P4 programs do not have."""
+"""All but those of trees."""
+FLAT_BUILDS = {name: build for name, build in builds().items() if build.role == FLAT}
+"""The programs for a switch that is no part of a tree, by name."""
 
 
 def conversations(build: Build) -> list[tuple[Vector, list[Vector]]]:

@@ -31,14 +31,16 @@ class Wire(Protocol):
         ...
 
 
-def make_network(addresses: Sequence[str], first_port: int = 0, ports: int = 512) -> Network:
+def make_network(
+    addresses: Sequence[str], first_port: int = 0, ports: int = 512, switch: str = SWITCH_ADDRESS
+) -> Network:
     """A network with a host for each address, on ports that count from ``first_port``; with more hosts than ``ports``
     they share them."""
     hosts = [
         Host(address, mac_number("02:00:0a:4d:01:00") + place, first_port + place % ports)
         for place, address in enumerate(dict.fromkeys(addresses))
     ]
-    return Network(SWITCH_ADDRESS, SWITCH_MAC, tuple(hosts))
+    return Network(switch, SWITCH_MAC, tuple(hosts))
 
 
 class Rig:
@@ -101,7 +103,7 @@ class Rig:
 def comparable(counters: Counters) -> dict[str, Any]:
     """What any switch counts alike; drops by name, without those that are 0."""
     fields = asdict(counters)
-    for name in ("cpu_s", "send_refused", "kernel_drops", "not_captured", "faults"):
+    for name in ("cpu_s", "send_refused", "kernel_drops", "link_drops", "not_captured", "faults"):
         del fields[name]
     fields["drops"] = {reason.label: count for reason, count in sorted(counters.drops.items()) if count}
     return fields

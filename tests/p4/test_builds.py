@@ -1,4 +1,4 @@
-"""Every compiled program that is committed: a block of all its lanes interpreted, and everything on a real bmv2."""
+"""Every compiled program for a switch alone: a block of all its lanes interpreted; everything on a real bmv2."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from tests.switch.aggregation.world import make_binding, make_contribution, random_codes
 from tests.vectors.load import Vector
 
-from inagg_switch.p4.builds import build, builds
+from inagg_switch.p4.builds import build
 from inagg_wire.layout import Op
 
 from .conftest import interpreted_rig
-from .golden import RESULT_WORKERS, add_up, addresses_of, conversations, converse, results
+from .golden import FLAT_BUILDS, RESULT_WORKERS, add_up, addresses_of, conversations, converse, results
 from .rig import Rig, make_network
 from .traffic import EVERYONE, HOSTS, Traffic, jobs_for
 
@@ -21,7 +21,7 @@ RANDOM_DATAGRAMS = 300
 """To each program on bmv2, beside the 10,000 of `test_random` to those of 32 lanes."""
 
 
-@pytest.mark.parametrize("program", builds())
+@pytest.mark.parametrize("program", FLAT_BUILDS)
 def test_a_block_of_all_lanes_is_summed(program: str) -> None:
     rig = interpreted_rig(program, HOSTS)
     for job, name in enumerate(rig.driver.build.formats, 1):
@@ -45,7 +45,7 @@ def sum_a_block(rig: Rig, format_name: str, job: int) -> None:
 
 @pytest.mark.p4
 @pytest.mark.root
-@pytest.mark.parametrize("program", builds())
+@pytest.mark.parametrize("program", FLAT_BUILDS)
 def test_on_bmv2_a_program_sends_and_counts_as_the_model_does(program: str) -> None:
     """All golden vectors of its formats, blocks of all lanes, and random datagrams of several jobs."""
     from .wires import real_rig

@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.switch.e2e.running import Switch, inagg
+from tests.switch.e2e.running import Switch, inagg, until
 from tests.switch.service.serving import Call, job_spec, join_request
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.p4.builds import build
 from inagg_switch.p4.network import network_toml
 from inagg_testbed.cli import COMMANDS, make_root, run
+from inagg_wire.layout import Encoding
 
 from .bfruntime_server import BIND, BfRuntimeServer
 from .p4runtime_server import P4RuntimeServer
@@ -59,6 +60,48 @@ def test_a_bmv2_switch_is_given_its_program_and_announced(
         assert "no jobs" in inagg("jobs", "--switch", ready["control"]).stdout.lower()
         switch.process.send_signal(signal.SIGTERM)
         assert switch.process.wait(20) == 0
+
+
+def test_a_bmv2_switch_is_a_leaf_of_a_tree_of_which_the_root_is_the_software_switch(tmp_path: Path) -> None:
+    """Its workers join at it, and it is told what to send where; which it does is `test_trees`."""
+    program = build("nat8-32-leaf")
+    with (
+        Switch(tmp_path / "root", "--slots", str(program.slots)) as root,
+        P4RuntimeServer(program) as server,
+    ):
+        parent = root.ready["shards"][0]["port"]
+        hosts = make_network(["10.77.0.1", "10.77.0.2", "127.0.0.1"])
+        file = tmp_path / "network.toml"
+        file.write_text(network_toml(hosts))
+        words = ["--target", "bmv2", "--p4runtime", server.target, "--program", program.name, "--network", str(file)]
+        below = ["--parent", root.address, "--name", "rack0"]
+        with Switch(tmp_path / "leaf", *words, *below) as leaf, leaf.client() as client:
+            spec = job_spec("train", lanes=32, window=0)
+            spec.ClearField("window")
+            addresses = [[pb.Address(host=f"10.77.0.{rank + 1}", port=5000)] for rank in range(2)]
+            joins = [Call(partial(client.join, join_request(k, spec, addresses=addresses[k]))) for k in range(2)]
+            epochs = [call.result() for call in joins]
+            assert {e.shards[0].lease.address.host for e in epochs} == {"10.77.0.254"}
+            assert epochs[0].spec.window == 16  # what a bmv2 takes at once, though the root takes more
+            assert server.switch is not None
+            ((key, row),) = server.switch.tables["above"].by_value.items()
+            assert (key, row.action.name) == ((0,), "parent")
+            data = dict(zip(row.action.parameters, row.data, strict=True))
+            assert (data["udp"], data["port"], data["format"]) == (parent, 2, int(Encoding.FIX32))
+        until(lambda: "rack0" in "".join(e["name"] for e in root.events("switch_lost")), 20)
+
+
+@pytest.mark.parametrize(
+    ("program", "below", "why"),
+    [
+        ("nat8-32", ["--parent", "127.0.0.1:9"], "--parent needs a program for a leaf of a tree"),
+        ("nat8-32-leaf", [], "say with --parent what is above it"),
+    ],
+)
+def test_a_program_and_its_place_in_a_tree_fit(network: Path, program: str, below: list[str], why: str) -> None:
+    done = inagg("switch", "--target", "bmv2", "--program", program, "--network", str(network), *below)
+    assert done.returncode == 2
+    assert why in " ".join(done.stderr.split())
 
 
 def test_a_bmv2_switch_that_goes_away_ends_the_command(server: P4RuntimeServer, network: Path, tmp_path: Path) -> None:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import pytest
 from tests.vectors.load import Vector, label, vectors
 
-from inagg_switch.p4.builds import builds
-
 from .conftest import interpreted_rig
-from .golden import P4_FORMATS, RESULT_WORKERS, add_up, addresses_of, conversations, converse, results
+from .golden import FLAT_BUILDS, P4_FORMATS, RESULT_WORKERS, add_up, addresses_of, conversations, converse, results
 
 LANES = 32
 """Of the programs here; the vectors have as many or fewer."""
-PROGRAMS = {name: build for name, build in builds().items() if build.lanes == LANES}
+PROGRAMS = {name: build for name, build in FLAT_BUILDS.items() if build.lanes == LANES}
 PLAYS = [(name, vector, steps) for name, build in PROGRAMS.items() for vector, steps in conversations(build)]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from inagg_switch.p4.counters import LINK_REFUSED
 from inagg_wire import layout
 from inagg_wire.errors import Reason
 from inagg_wire.layout import Encoding, Kind, Op
@@ -22,6 +23,7 @@ def constants(name: str) -> dict[str, int]:
 
 
 LAYOUT = constants("include/layout.p4")
+LINK_NAMES = ("MALFORMED", "IP_CHECKSUM", "FRAGMENT")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,11 @@ def test_fields_of_the_header_are_those_of_the_wire() -> None:
     assert body is not None
     fields = [(name, int(bits)) for bits, name in re.findall(r"bit<(\d+)> (\w+);", body[1])]
     assert fields == [(field.name, 8 * field.size) for field in layout.FIELDS]
+
+
+def test_what_the_control_plane_calls_the_reasons_of_the_link_is_where_the_program_counts_it() -> None:
+    places = {f"LINK_{name}": cell.place for name, cell in zip(LINK_NAMES, LINK_REFUSED.values(), strict=True)}
+    assert places == {name: value for name, value in LAYOUT.items() if name.startswith("LINK_")}
 
 
 def test_reasons_of_the_link_are_no_reasons_of_the_wire() -> None:

@@ -75,7 +75,7 @@ def serving() -> Iterator[Serving]:
 def test_why_names_the_rank_that_slots_wait_for(serving: Serving, capsys: pytest.CaptureFixture[str]) -> None:
     serving.contribute(0, 0)
     serving.contribute(0, 1)
-    assert serving.command("why", "train", "--over", "0", "--json") == 1
+    assert serving.command("why", "train", "--over", "0", "--json") == 4
     told = json.loads(capsys.readouterr().out)
     assert [(wait["slot"], wait["missing"]) for wait in told["slots"]] == [(0, [1]), (1, [1])]
     assert "2 slots of the 2 that wait miss rank 1" in told["text"][0]

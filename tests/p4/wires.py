@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import socket
@@ -26,6 +27,7 @@ from .rig import Rig
 ETH_P_ALL = 3  # include/uapi/linux/if_ether.h
 PACKET_OUTGOING = 4  # include/uapi/linux/if_packet.h
 ANSWER_S = 5.0
+NUMBERS = itertools.count()
 
 
 class Veths:
@@ -75,7 +77,7 @@ class Veths:
 @contextmanager
 def real_rig(build: Build, network: Network) -> Iterator[Rig]:
     """A rig whose P4 switch is a `simple_switch_grpc` in a namespace of its own; needs root."""
-    name = f"inagg-test-{os.getpid()}"
+    name = f"inagg-test-{os.getpid()}-{next(NUMBERS)}"
     node = Node("switch", network.address, network.address, "lo", name, mark=name)
     assert sorted(network.ports) == list(range(len(network.ports)))
     ports = [f"p{port}" for port in sorted(network.ports)]

@@ -1,12 +1,7 @@
-// Linear formats: a code is an integer in two's complement. One whose magnitude is beyond `levels` counts as 0.
+// Linear formats: a code is an integer, and so is a result.
 
-// `valid`: all ones; 0 if this is not the code of a contribution to a sum.
-bit<32> linear_wrong(in bit<32> integer, in bit<32> levels) {  // 1 or 0
-    return (bit<32>)((bit<33>)(levels << 1) - (bit<33>)(integer + levels) >> 32);
-}
-bit<32> linear_integer(in bit<32> integer, in bit<32> levels, in bit<32> valid) {
-    return integer & linear_wrong(integer, levels) - 1 & valid;
-}
+#include "integers.p4"
+
 #define VALID 0xFFFFFFFF
 
 // A sum in units of 2^shift: itself for shift 0, else rounded to one of its neighbours by the low bits of the noise.

@@ -1500,7 +1500,10 @@ class ShardStats(_message.Message):
 
     @_builtins.property
     def drops(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Datagrams dropped, by the name of the reason (inagg_wire.errors.Reason, for example "wrong_token")."""
+        """Datagrams dropped, by the name of the reason (inagg_wire.errors.Reason, for example "wrong_token"). From P4 switches
+        what a kernel would drop, too: "bad_lengths", "ip_checksum", "fragment", and "not_ours", frames to the switch's own
+        Ethernet address that it has no answer for.
+        """
 
     @_builtins.property
     def faults(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
@@ -1877,6 +1880,7 @@ class AttachedSwitch(_message.Message):
     DATAGRAM_BYTES_FIELD_NUMBER: _builtins.int
     RECEIVE_BYTES_FIELD_NUMBER: _builtins.int
     SCATTERS_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name, unique in the tree: as that of a job."""
     lanes: _builtins.int
@@ -1887,6 +1891,8 @@ class AttachedSwitch(_message.Message):
     """What a data plane's socket holds, as its kernel counts; absent: nobody knows."""
     scatters: _builtins.bool
     """Whether a result can go to one worker alone."""
+    window: _builtins.int
+    """The most blocks of a window that nobody asked for, where that is a matter of this switch."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataPlane]:
         """Its data planes, in order."""
@@ -1905,14 +1911,20 @@ class AttachedSwitch(_message.Message):
         datagram_bytes: _builtins.int = ...,
         receive_bytes: _builtins.int | None = ...,
         scatters: _builtins.bool = ...,
+        window: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "receive_bytes", b"receive_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "_window", b"_window", "receive_bytes", b"receive_bytes", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "datagram_bytes", b"datagram_bytes", "formats", b"formats", "lanes", b"lanes", "name", b"name", "receive_bytes", b"receive_bytes", "scatters", b"scatters", "shards", b"shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "_window", b"_window", "datagram_bytes", b"datagram_bytes", "formats", b"formats", "lanes", b"lanes", "name", b"name", "receive_bytes", b"receive_bytes", "scatters", b"scatters", "shards", b"shards", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__receive_bytes: _TypeAlias = _typing.Literal["receive_bytes"]  # noqa: Y015
     _WhichOneofArgType__receive_bytes: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__window: _TypeAlias = _typing.Literal["window"]  # noqa: Y015
+    _WhichOneofArgType__window: _TypeAlias = _typing.Literal["_window", b"_window"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__receive_bytes) -> _WhichOneofReturnType__receive_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__window) -> _WhichOneofReturnType__window | None: ...
 
 Global___AttachedSwitch: _TypeAlias = AttachedSwitch  # noqa: Y015
 

@@ -8,14 +8,14 @@ from typing import Final
 
 import structlog
 
+from ..p4.p4_driver import P4Driver
 from ..service.security import SecurityError
 from ..service.server import LeafServer, ServerError
 from ..service.uplink_agent import UplinkAgent
-from ..software.software_driver import SoftwareDriver
 from .priority import yield_to_shards
 from .ready import Urls, facts, leaf_announcement, notify, write_ready_file
 from .settings import ParentSettings, Settings
-from .shard_keeper import ShardKeeper
+from .shard_keeper import ShardKeeper, SwitchDriver
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 EXIT_STOPPED: Final = 0
@@ -27,7 +27,7 @@ log = structlog.get_logger("inagg.switch")
 class Leaf:
     """One run, on an event loop."""
 
-    def __init__(self, settings: Settings, parent: ParentSettings, driver: SoftwareDriver) -> None:
+    def __init__(self, settings: Settings, parent: ParentSettings, driver: SwitchDriver) -> None:
         self._settings, self._parent, self._driver = settings, parent, driver
         self._stopped = asyncio.Event()
         self._lost: str | None = None
@@ -44,6 +44,7 @@ class Leaf:
         stopped = asyncio.create_task(self._stopped.wait())
         attached = asyncio.create_task(agent.attached.wait())
         running = asyncio.create_task(agent.run())
+        looking = asyncio.create_task(agent.look_now_and_then()) if isinstance(self._driver, P4Driver) else None
         try:
             await asyncio.wait((stopped, attached, running), return_when=asyncio.FIRST_COMPLETED)
             if running.done():
@@ -61,7 +62,7 @@ class Leaf:
         finally:
             self._notify("STOPPING=1")
             keeper.close()
-            for task in (stopped, attached, running):
+            for task in (stopped, attached, running, *([looking] if looking is not None else [])):
                 task.cancel()
             await agent.close()  # so that the root knows at once
             await server.stop(0.0)

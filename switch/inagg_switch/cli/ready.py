@@ -90,9 +90,11 @@ def announcement(control: str, driver: SoftwareDriver | P4Driver, settings: Sett
     return "\n".join(lines)
 
 
-def leaf_announcement(control: str, driver: SoftwareDriver, settings: Settings, parent: ParentSettings) -> str:
+def leaf_announcement(
+    control: str, driver: SoftwareDriver | P4Driver, settings: Settings, parent: ParentSettings
+) -> str:
     """The same of a switch that has a parent."""
-    about = _software_lines(driver, settings)
+    about = _p4_lines(driver, settings) if isinstance(driver, P4Driver) else _software_lines(driver, settings)
     return "\n".join(
         [
             f"inagg switch {parent.name}: below {parent.address}, control on {control} ({_guards(settings.security)}), "

@@ -71,7 +71,7 @@ def serve(settings: Settings) -> int:
         try:
             http = listen_http(settings, stack)  # before what takes time: an address that cannot be is told at once
             driver = open_driver(settings)
-            if settings.parent is not None and isinstance(driver, SoftwareDriver):
+            if settings.parent is not None:
                 return asyncio.run(Leaf(settings, settings.parent, driver).run())
             return asyncio.run(_Switch(settings, driver, http).run())
         except Stopped:

@@ -17,7 +17,7 @@ from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYT
 from ..control.policy import Policy
 from ..multicast_groups import AUTO, OFF, parse_prefix
 from ..p4 import BFRUNTIME_PORT, P4RUNTIME_PORT
-from ..p4.builds import Build, build
+from ..p4.builds import LEAF, Build, build
 from ..p4.network import Network, read_network
 from ..service.access import Access
 from ..service.http_server import check_http_address
@@ -129,6 +129,13 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         policy = Policy(**{field: options[name] for field, name in POLICY_OPTIONS.items() if options[name] is not None})
     except ValueError as error:  # SecurityError is one
         raise SettingsError(str(error)) from None
+    parent = parent_from(options, secret)
+    if isinstance(p4, Bmv2Settings) and (p4.program.role == LEAF) != (parent is not None):
+        raise SettingsError(
+            f"the program {p4.program.name} is for a leaf of a tree: say with --parent what is above it"
+            if parent is None
+            else f"--parent needs a program for a leaf of a tree, such as nat8-128-leaf; {p4.program.name} is none"
+        )
     datagram_bytes = options["datagram_bytes"] or usual_datagram_bytes(host)
     faults = faults_from(options)
     if faults is None and options["fault_seed"] is not None:
@@ -159,7 +166,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         shard_restarts=options["shard_restarts"],
         ready_file=options["ready_file"],
         announce=options["log_format"] == "human",
-        parent=parent_from(options, secret),
+        parent=parent,
     )
 
 
@@ -172,8 +179,8 @@ def parent_from(options: Mapping[str, Any], secret: str | None) -> ParentSetting
     for name in ("metrics", "web", *POLICY_OPTIONS.values()):
         if options[name] is not None:
             raise SettingsError(f"--{name.replace('_', '-')} is for the root of the tree, which has the registry")
-    if options["target"] != "software":
-        raise SettingsError("--parent is for the software switch: P4 programs have no trees yet")
+    if options["target"] == "tofino":
+        raise SettingsError("--parent is for the software switch and bmv2: the Tofino program has no trees")
     if options["secret_file"] is not None and secret is None:
         raise SettingsError("--parent needs the secret of this switch alone in the variable INAGG_SECRET, too")
     address = join_address(*split_address(options["parent"], DEFAULT_PORT))

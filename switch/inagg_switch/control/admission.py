@@ -107,6 +107,8 @@ def check(
             raise AdmissionError(
                 f"{workers} workers: one switch serves 1 to {limits.workers}; more join through switches below it"
             )
+        if not tree and not limits.alone:
+            raise AdmissionError("this switch runs a program for a tree: workers join through the switches below it")
         most = min(limits.lanes, fmt.max_lanes(max(workers, 1), limits.datagram_bytes))
         chosen = frozenset(field for field, value in (("lanes", lanes), ("window", window)) if value is None)
         lanes = usual_lanes(limits, fmt, max(workers, 1), tree=tree) if lanes is None else lanes

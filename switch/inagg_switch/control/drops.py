@@ -42,6 +42,7 @@ MEANINGS: Final = {
     "bad_lengths": LATE_CUTTING,
     "ip_checksum": "something on the way harms headers",
     "fragment": "a datagram is larger than the MTU of its link, and a P4 switch puts no fragments together",
+    "not_ours": "they were for the switch itself, which answers ARP, pings and UDP over IPv4 to its data port alone",
 }
 """By `inagg_wire.errors.Reason.label`, or what a P4 switch calls it."""
 

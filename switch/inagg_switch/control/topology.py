@@ -49,6 +49,7 @@ class Topology:
             lanes=min(limits.lanes for limits in every),
             datagram_bytes=min(limits.datagram_bytes for limits in every),
             scatters=all(limits.scatters for limits in every),
+            window=min((limits.window for limits in every if limits.window is not None), default=None),
         )
 
     def attach(self, switch: AttachedSwitch) -> None:
@@ -61,7 +62,7 @@ class Topology:
         if len(name) > NAME_CHARS_MAX or not NAME.fullmatch(name):
             why = f"use 1 to {NAME_CHARS_MAX} letters, digits and any of ._:/- for its name (--name)"
         elif not self._root.limits.trees:
-            why = "the root is a P4 switch, whose programs have no trees yet"
+            why = "the root is a P4 switch, and runs no program for trees: start it with one (--program ...-root)"
         elif name in self.switches:
             why = "another of that name is there: give it a name of its own (--name)"
         elif len(self.path(switch.parent)) + 2 > LEVELS_MAX:
@@ -72,7 +73,10 @@ class Topology:
             has = count_text(len(shards), "shard")
             why = f"it has {has}, and the root {len(root)}: start it with --shards {len(root)}"
         elif any(mine.slots < its.slots for mine, its in zip(shards, root, strict=True)):
-            why = f"it has {shards[0].slots} slots, and the root {root[0].slots}: start it with --slots {root[0].slots}"
+            why = (
+                f"it has {shards[0].slots} slots, and the root {root[0].slots}: start it with --slots {root[0].slots}, "
+                f"or, if it is a P4 switch, the root with --slots {shards[0].slots}"
+            )
         if why is not None:
             raise ControlError(Code.FAILED_PRECONDITION, f"switch {name!r} cannot be part of this tree: {why}")
         self.switches[name] = switch

@@ -20,6 +20,14 @@ FOLDERS: Final = (
 """Where to look: in a wheel, in a checkout."""
 
 
+FLAT: Final = "flat"
+"""For the only switch of a job."""
+LEAF: Final = "leaf"
+"""For one of a tree that serves workers."""
+ROOT: Final = "root"
+"""For one of a tree that serves switches."""
+
+
 class BuildError(ValueError):
     """There is no such program; the text says which there are."""
 
@@ -41,6 +49,8 @@ class Build:
     """What the switch runs, compressed: for bmv2 the compiler's JSON."""
     p4info: Path
     """What the compiler says of the program, as text of the protobuf message P4Info."""
+    role: str = FLAT
+    """What for: `FLAT`, `LEAF` or `ROOT`."""
 
     def program(self) -> bytes:
         """What the switch runs. Raises `OSError`."""
@@ -68,6 +78,7 @@ def builds(where: Path | None = None) -> dict[str, Build]:
             jobs=entry["jobs"],
             config=where / entry["json"],
             p4info=where / entry["p4info"],
+            role=entry["role"],
         )
         for entry in index["builds"]
     }

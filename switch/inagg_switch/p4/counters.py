@@ -30,6 +30,14 @@ ACKS: Final = 3
 NOTICES_SENT: Final = Cell("sent", 0)
 DATAGRAMS_IN: Final = Cell("datagrams_in", 0)
 REFUSED: Final = tuple(Cell("refused", int(reason)) for reason in Reason)
+LINK_REFUSED: Final = {
+    "bad_lengths": Cell("refused", 48),
+    "ip_checksum": Cell("refused", 49),
+    "fragment": Cell("refused", 50),
+}
+"""Of `Counters.link_drops`: the ``LINK_`` of p4/include/layout.p4."""
+LINK_DROPS: Final = {**LINK_REFUSED, "not_ours": Cell("not_ours", 0)}
+"""All of them: frames to the switch itself, too, that it has no answer for."""
 
 Read = Callable[[Cell], Count]
 BY_RANK: Final = {
@@ -44,7 +52,7 @@ BY_RANK: Final = {
 
 def switch_cells() -> Iterator[Cell]:
     """The counters that are no job's."""
-    yield from (DATAGRAMS_IN, NOTICES_SENT, *REFUSED)
+    yield from (DATAGRAMS_IN, NOTICES_SENT, *REFUSED, *LINK_DROPS.values())
 
 
 def job_cells(row: int, workers: int) -> Iterator[Cell]:
@@ -89,7 +97,7 @@ def results_sent(row: int, binding: Binding, read: Read) -> tuple[int, int]:
 
 def switch_counters(read: Read) -> Counters:
     """What was counted of no job: arrivals, drops, notices."""
-    return arrivals(read, read(NOTICES_SENT).packets)
+    return arrivals(read, read(NOTICES_SENT).packets, LINK_DROPS)
 
 
 def drops_by_reason(read: Read) -> dict[Reason, int]:
@@ -97,8 +105,8 @@ def drops_by_reason(read: Read) -> dict[Reason, int]:
     return {reason: count for reason, cell in zip(Reason, REFUSED, strict=True) if (count := read(cell).packets)}
 
 
-def arrivals(read: Read, notices: int) -> Counters:
-    """`switch_counters` with so many notices."""
+def arrivals(read: Read, notices: int, link: Mapping[str, Cell]) -> Counters:
+    """`switch_counters` with so many notices; ``link``: the cells of `Counters.link_drops`."""
     arrived = read(DATAGRAMS_IN)
     return Counters(
         datagrams_in=arrived.packets,
@@ -107,6 +115,7 @@ def arrivals(read: Read, notices: int) -> Counters:
         bytes_out=notices * HEADER_BYTES,
         notices=notices,
         drops=drops_by_reason(read),
+        link_drops={why: count for why, cell in link.items() if (count := read(cell).packets)},
     )
 
 
@@ -132,4 +141,6 @@ def add(total: JobCounters, more: JobCounters) -> JobCounters:
         **lists,
         results=total.results + more.results,
         invalid_codes=total.invalid_codes + more.invalid_codes,
+        partials=total.partials + more.partials,
+        partials_again=total.partials_again + more.partials_again,
     )

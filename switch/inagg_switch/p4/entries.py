@@ -7,7 +7,7 @@ and below it, by priority, entries that leave out one thing after the other, in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from inagg_wire.errors import Reason
@@ -59,6 +59,7 @@ def base_entries(network: Network) -> Iterator[Entry | Group]:
         "own",
         (("mac", network.mac), ("port", network.data_port)),
     )
+    yield Entry("to_switch", (("destination", network.mac),), "NoAction")
     for host in network.hosts:
         yield Entry("forward", (("destination", host.mac),), "to_port", (("port", host.port),))
     yield Group(FLOOD_GROUP, tuple(Replica(port, 0) for port in sorted(network.ports)))
@@ -71,7 +72,7 @@ def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tup
     ``row``: the job's place in arrays of counters. ``epoch``: a number that no other epoch had since the program was
     loaded; slots that hold another one count as cleared. Raises `DriverError` if a worker is behind no known port.
     """
-    hosts = tuple(_host(network, address) for address, _ in binding.children)
+    hosts = tuple(host_at(network, address) for address, _ in binding.children)
     workers = tuple(zip(hosts, (port for _, port in binding.children), strict=True))
     first = row * ROW_WORKERS
     group = FLOOD_GROUP + 1 + row
@@ -86,7 +87,7 @@ def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tup
         for replica, (host, port) in zip(replicas, workers, strict=True)
     ]
     entries.append(Group(group, replicas))
-    entries.append(_binding(STRANGER, {"job": binding.job}, _refuse(Reason.UNKNOWN_SOURCE)))
+    entries.append(_entry(STRANGER, {"job": binding.job}, _refuse(Reason.UNKNOWN_SOURCE)))
     fitting = []
     for rank, (host, port) in enumerate(workers):
         key = {"job": binding.job, "ingress_port": host.port, "source": number(host.address), "source_port": port}
@@ -97,10 +98,10 @@ def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tup
                 ("row", row), ("worker", first + rank), ("bit", 1 << rank), ("full", binding.full),
                 ("owners", binding.full if binding.owners else 0),
             )  # fmt: skip
-            fitting.append(_binding(FITS, whole, ("member", (*member, *_numbers(binding, op, epoch, group)))))
+            fitting.append(_entry(FITS, whole, ("member", (*member, *_numbers(binding, op, epoch, group)))))
             for priority, why, missing in MISSES:
                 left = {name: value for name, value in whole.items() if name not in missing}
-                refused[_binding(priority, left, _refuse(why))] = None
+                refused[_entry(priority, left, _refuse(why))] = None
         entries += refused
     return (*entries, *fitting)
 
@@ -110,8 +111,8 @@ def _key_of_op(binding: Binding, op: Op) -> dict[str, int | Masked]:
     return {
         "token": binding.token,
         "op": int(op),
-        "format": int(binding.format.encoding(op)),
-        "lanes": binding.format.lanes_for(op, binding.lanes),
+        "format": int(binding.encoding(op)),
+        "lanes": binding.lanes_for(op),
         # Leases are aligned powers of two, so to lie in one is to have its upper bits.
         "slot": Masked(lease.base, (1 << BITS["slot"]) - lease.slots),
     }
@@ -120,13 +121,14 @@ def _key_of_op(binding: Binding, op: Op) -> dict[str, int | Masked]:
 def _numbers(binding: Binding, op: Op, epoch: int, group: int) -> tuple[tuple[str, int], ...]:
     """What the arithmetic of ``op`` needs."""
     fmt, n = binding.format, binding.world
+    shift = fmt.result_shift(n) - binding.unit_shift if binding.uplink is None else fmt.partial_shift(n)
     return (
         ("epoch", epoch),
         ("generation", binding.lease.generation(binding.resume_block)),
         ("first_slot", binding.lease.slot(binding.resume_block)),
         ("seed", binding.seed),
-        ("levels", fmt.levels(n)),
-        ("shift", fmt.result_shift(n) if op is Op.SUM else 0),
+        ("levels", binding.levels(op)),
+        ("shift", shift if op is Op.SUM else 0),
         ("result_format", int(binding.result_encoding(op))),
         ("group", group),
     )
@@ -136,20 +138,32 @@ def _refuse(why: Reason) -> tuple[str, tuple[tuple[str, int], ...]]:
     return "refuse", (("reason", int(why)),)
 
 
-def _binding(priority: int, key: dict[str, int | Masked], action: tuple[str, tuple[tuple[str, int], ...]]) -> Entry:
+def _entry(priority: int, key: dict[str, int | Masked], action: tuple[str, tuple[tuple[str, int], ...]]) -> Entry:
+    return ternary_entry("binding", BITS, priority, key, action)
+
+
+def ternary_entry(
+    table: str,
+    bits_of: Mapping[str, int],
+    priority: int,
+    key: Mapping[str, int | Masked],
+    action: tuple[str, tuple[tuple[str, int], ...]],
+) -> Entry:
+    """An entry that compares the fields of ``key``; ``bits_of``: all fields of the table."""
     match = tuple(
         (name, value if isinstance(value, Masked) else Masked(value, (1 << bits) - 1))
-        for name, bits in BITS.items()
+        for name, bits in bits_of.items()
         if (value := key.get(name)) is not None
     )
-    return Entry("binding", match, *action, priority)
+    return Entry(table, match, *action, priority)
 
 
-def _host(network: Network, address: str) -> Host:
+def host_at(network: Network, address: str) -> Host:
+    """The host of a worker or switch with which a job is to go. Raises `DriverError` if it is behind no known port."""
     host = network.host(address)
     if host is None:
         raise DriverError(
-            f"a worker sends from {address}, which is behind no port of this switch; the file of --network knows "
+            f"the job has {address}, which is behind no port of this switch; the file of --network knows "
             f"{', '.join(known.address for known in network.hosts)}"
         )
     return host

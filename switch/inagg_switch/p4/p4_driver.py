@@ -15,11 +15,16 @@ from inagg_wire.slots import Lease
 from ..binding import Address, Binding
 from ..driver import Counters, DriverError, JobCounters, Limits, Shard, SlotWait
 from . import counters as counting
-from .builds import Build
+from .builds import FLAT, LEAF, ROOT, Build
 from .network import Network
 from .plane import Cell, Count, Delete, Entry, Group, Insert, Plane, SlotState, Update
 from .program import BMV2, Program
 
+ROLES: Final = {
+    FLAT: "a switch that is no part of a tree",
+    LEAF: "a leaf of a tree, with a parent above it",
+    ROOT: "the root of a tree, with switches below it",
+}
 EPOCH_MAX: Final = (1 << 32) - 1
 
 
@@ -73,6 +78,8 @@ class P4Driver:
             build.jobs,
             program.all_lanes,
             scatters=program.scatters,
+            trees=build.role == ROOT,
+            alone=build.role == FLAT,
             window=program.window,
         )
         self._plane = plane
@@ -156,6 +163,10 @@ class P4Driver:
             raise DriverError(f"the program {build.name} does not add up {binding.format.name}")
         if lease.base + lease.slots > build.slots:
             raise DriverError(f"slots {lease.base} to {lease.base + lease.slots - 1}: this switch has {build.slots}")
+        if _role(binding) != build.role:
+            raise DriverError(f"the program {build.name} is for {ROLES[build.role]}")
+        if binding.parts != 1 or (binding.uplink is not None and binding.uplink.parts != 1):
+            raise DriverError("blocks come here in one datagram, and go up in one: choose fewer lanes")
         if binding.lanes > build.lanes:
             raise DriverError(f"{binding.lanes} lanes: the program {build.name} has {build.lanes}")
         if self._program.all_lanes and binding.lanes != build.lanes:
@@ -259,9 +270,18 @@ def _replace(old: Sequence[Entry | Group], new: Sequence[Entry | Group], keep: s
     ]
 
 
+def _role(binding: Binding) -> str | None:
+    """For which programs a binding is; None: for none."""
+    if binding.place is None:
+        return FLAT
+    if binding.place.from_switches:
+        return ROOT if binding.uplink is None else None
+    return LEAF if binding.uplink is not None else None
+
+
 def _overlap(a: Binding, b: Binding) -> bool:
     return a.lease.base < b.lease.base + b.lease.slots and b.lease.base < a.lease.base + a.lease.slots
 
 
 def _waits(state: SlotState, epoch: int, full: int) -> bool:
-    return state.epoch == epoch and state.seen not in (0, full)
+    return state.epoch == epoch and state.seen != 0 and not (state.seen == full and state.here)

@@ -88,6 +88,8 @@ class SlotState(NamedTuple):
     epoch: int
     tag: int
     seen: int
+    here: int = 1
+    """Whether a complete sum has its result here; at a leaf of a tree, 0 while its parent has not answered."""
 
 
 class Plane(Protocol):

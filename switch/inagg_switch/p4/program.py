@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from inagg_wire.formats import CHILDREN_MAX
@@ -11,7 +11,7 @@ from inagg_wire.formats import CHILDREN_MAX
 from ..binding import Binding
 from ..driver import Counters, JobCounters
 from . import counters as counting
-from . import entries
+from . import entries, leaf_counters, leaf_entries
 from .counters import Read
 from .network import Network
 from .plane import Cell, Entry, Group
@@ -58,6 +58,14 @@ BMV2: Final = Program(
     counting.job_counters,
     counting.results_sent,
     counting.switch_counters,
+)
+BMV2_ROOT: Final = replace(BMV2, scatters=False)
+BMV2_LEAF: Final = replace(
+    BMV2_ROOT,
+    job_entries=leaf_entries.job_entries,
+    job_cells=leaf_counters.job_cells,
+    job_counters=leaf_counters.job_counters,
+    results_sent=leaf_counters.results_sent,
 )
 TOFINO: Final = Program(
     tofino.WORKERS,

@@ -67,7 +67,7 @@ class SwitchSnapshot:
         """Datagrams that were dropped, by `Reason.label`, by all shards of all switches."""
         total: Counter[str] = Counter()
         for shard in itertools.chain(self.shards, *self.below.values()):
-            total.update({reason.label: count for reason, count in shard.drops.items()})
+            total.update(shard.drops_by_label)
         return dict(total)
 
     def job(self, number: int, workers: int) -> JobCounters:

@@ -147,8 +147,8 @@ def _add_shards(out: _Families, switch: str, shards: Sequence[Counters]) -> None
         out.add("inagg_shard_received_bytes", counters.bytes_in, shard, switch)
         out.add("inagg_shard_sent_datagrams", counters.datagrams_out, shard, switch)
         out.add("inagg_shard_sent_bytes", counters.bytes_out, shard, switch)
-        for reason, count in counters.drops.items():
-            out.add("inagg_shard_dropped_datagrams", count, shard, switch, reason.label)
+        for reason, count in counters.drops_by_label.items():
+            out.add("inagg_shard_dropped_datagrams", count, shard, switch, reason)
         out.add("inagg_shard_notices", counters.notices, shard, switch)
 
 

@@ -45,6 +45,7 @@ def hello_message(name: str, shards: Sequence[Shard], limits: Limits) -> pb.Atta
         datagram_bytes=limits.datagram_bytes,
         receive_bytes=limits.receive_bytes,
         scatters=limits.scatters,
+        window=limits.window,
     )
 
 
@@ -62,6 +63,7 @@ def switch_from(message: pb.AttachedSwitch, parent: str, host: str) -> AttachedS
         message.datagram_bytes,
         slots,
         scatters=message.scatters,
+        window=message.window if message.HasField("window") else None,
         receive_bytes=message.receive_bytes if message.HasField("receive_bytes") else None,
     )
     return AttachedSwitch(message.name, parent, shards, limits)
@@ -134,7 +136,7 @@ def shard_stats(shard: Shard, counts: Counters) -> pb.ShardStats:
         notices=counts.notices,
         send_refused=counts.send_refused,
         kernel_drops=counts.kernel_drops,
-        drops={reason.label: count for reason, count in counts.drops.items()},
+        drops=counts.drops_by_label,
         cpu_s=counts.cpu_s,
         faults=counts.faults,
     )
@@ -171,6 +173,7 @@ def look_from(message: pb.ShardLook) -> tuple[Counters, dict[int, tuple[int, lis
     ):  # fmt: skip
         setattr(counts, name, getattr(stats, name))
     counts.drops = {REASONS[label]: count for label, count in stats.drops.items() if label in REASONS}
+    counts.link_drops = {label: count for label, count in stats.drops.items() if label not in REASONS}
     counts.faults = dict(stats.faults)
     waits = {}
     for job in message.jobs:

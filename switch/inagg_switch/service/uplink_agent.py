@@ -9,6 +9,7 @@ import asyncio
 import ipaddress
 import socket
 import time
+from contextlib import suppress
 from typing import Final
 
 import grpc
@@ -26,6 +27,7 @@ from .tls_trouble import tls_trouble
 from .tree_messages import binding_from, hello_message, look_message
 
 RETRY_S: Final = 1.0
+LOOK_S: Final = 5.0
 KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 3_000),
@@ -105,6 +107,14 @@ class UplinkAgent:
             trouble = await asyncio.to_thread(tls_trouble, self.parent, self._access)
             if trouble is not None:
                 raise UplinkError(f"cannot reach {self.parent}: {trouble}") from None
+
+    async def look_now_and_then(self) -> None:
+        """For as long as the switch serves, where that is elsewhere: gRPC pings a server from which it hears nothing,
+        and a server takes pings without calls for an attack. A parent asks every second, but there may be none."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with suppress(DriverError):  # that it has gone is seen by its stream
+                await self._threads.look((), 0)
 
     async def restart(self, shard: int) -> None:
         """Start a shard again that has died: the stream ends, so that all its jobs get new epochs, and begins anew."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from inagg_host.allreduce import AllReduce
 from inagg_link import FaultLink, Faults
+from inagg_switch.service.control_client import ControlClient
 from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
@@ -179,6 +180,7 @@ class Ranks:
             self._page = web.url
             started = start_target(target, self.topology, [*shard_options, *switch_options, *web.options])
             switch = self._stack.enter_context(started)
+            self._control = switch.control
             switch6 = ""
             if "ipv6" in ways:
                 of_ipv6 = SwitchProcess(*shard_options, control="[::1]:0", data="[::1]:0")
@@ -207,6 +209,12 @@ class Ranks:
             answers = receive_all(self._children, RUN_LIMIT_S)
         seconds = [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
         return seconds, statistics.mean(a[1] for a in answers), statistics.mean(a[2] for a in answers)
+
+    def datagrams(self) -> tuple[int, int]:
+        """What the switch has counted since it started, of datagrams in and out."""
+        with ControlClient(self._control) as client:
+            shards = client.stats().shards
+        return sum(shard.datagrams_in for shard in shards), sum(shard.datagrams_out for shard in shards)
 
     def __enter__(self) -> Ranks:
         return self

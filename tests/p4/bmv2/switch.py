@@ -193,7 +193,8 @@ class Bmv2:
 
     def slots(self, first: int, count: int) -> list[SlotState] | None:
         """See `Plane.slots`."""
-        columns = [self.memory.registers[f"slot_{name}"][first : first + count] for name in SlotState._fields]
+        names = [name for name in SlotState._fields if f"slot_{name}" in self.memory.registers]
+        columns = [self.memory.registers[f"slot_{name}"][first : first + count] for name in names]
         return [SlotState(*row) for row in zip(*columns, strict=True)]
 
     @property

@@ -71,6 +71,13 @@ def test_a_chosen_window_is_no_larger_than_what_the_switch_takes_at_once() -> No
     assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=64).window == 64
 
 
+def test_a_switch_whose_program_is_for_a_tree_takes_no_job_alone() -> None:
+    limits = dataclasses.replace(LIMITS, alone=False)
+    with pytest.raises(ControlError, match="workers join through the switches below it"):
+        check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=None)
+    assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=None, tree=True).parts == 4
+
+
 def test_a_chosen_window_is_one_that_the_switch_has_room_for() -> None:
     limits = dataclasses.replace(LIMITS, slots=64)
     assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=None).window == 32

@@ -66,9 +66,14 @@ def test_a_switch_has_thirty_two_below_it_and_no_more() -> None:
     topology.attach(switch("s32", "s0"))
 
 
-def test_a_p4_switch_has_none_below_it() -> None:
-    with pytest.raises(ControlError, match="P4 switch"):
+def test_a_p4_switch_has_others_below_it_if_its_program_is_for_that() -> None:
+    with pytest.raises(ControlError, match=r"P4 switch.*--program \.\.\.-root"):
         make(switch("a"), trees=False)
+
+
+def test_the_smallest_window_of_all_switches_is_that_of_a_tree() -> None:
+    assert make(switch("a"), switch("b")).limits.window is None
+    assert make(switch("a"), switch("b", window=16), switch("c", window=64)).limits.window == 16
 
 
 def test_who_goes_takes_those_below_with_it() -> None:

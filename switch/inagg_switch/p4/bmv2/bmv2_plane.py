@@ -16,17 +16,19 @@ from inagg_proto.p4runtime.v1 import p4runtime_pb2 as pb
 
 from ...driver import DriverError
 from ...service.access import Access
-from ..builds import Build
+from ..builds import FLAT, LEAF, ROOT, Build
 from ..grpc_stream import WriteFailed
 from ..network import Network
 from ..p4_driver import P4Driver
 from ..plane import Cell, Count, Delete, SlotState, Update
+from ..program import BMV2, BMV2_LEAF, BMV2_ROOT
 from .p4runtime_client import Client
 from .p4runtime_info import Program, read_p4info
 from .thrift import Registers
 
 UPDATES_MAX: Final = 1000
 """Of one write, so that no call takes long."""
+BY_ROLE: Final = {FLAT: BMV2, LEAF: BMV2_LEAF, ROOT: BMV2_ROOT}
 GONE: Final = grpc.StatusCode.NOT_FOUND.value[0]
 
 
@@ -44,6 +46,7 @@ class Bmv2Plane:
     ) -> None:
         """``p4runtime``, ``thrift``: host:port."""
         self._program = Program(read_p4info(build.p4info))
+        self._leaf = build.role == LEAF
         try:
             config = build.program()
         except OSError as error:
@@ -86,7 +89,8 @@ class Bmv2Plane:
         """See `Plane.slots`."""
         if self._registers is None:
             return None
-        columns = [self._registers.read(f"slot_{name}")[first : first + count] for name in SlotState._fields]
+        names = SlotState._fields if self._leaf else SlotState._fields[:-1]
+        columns = [self._registers.read(f"slot_{name}")[first : first + count] for name in names]
         return [SlotState(*row) for row in zip(*columns, strict=True)]
 
     @property
@@ -118,7 +122,7 @@ def bmv2_driver(
     """A bmv2 switch, given the program of ``build``, as a driver. Raises `DriverError`."""
     plane = Bmv2Plane(build, p4runtime, device=device, thrift=thrift, access=access)
     try:
-        return P4Driver(plane, build, network, name="bmv2")
+        return P4Driver(plane, build, network, name="bmv2", program=BY_ROLE[build.role])
     except BaseException:
         plane.close()
         raise

@@ -17,7 +17,7 @@ from inagg_wire.layout import Op
 from ...binding import Binding
 from ...driver import Counters, JobCounters
 from .. import entries
-from ..counters import DATAGRAMS_IN, REFUSED, Read, arrivals, drops_by_reason, payload_bytes
+from ..counters import DATAGRAMS_IN, LINK_REFUSED, REFUSED, Read, arrivals, drops_by_reason, payload_bytes
 from ..entries import ROW_WORKERS
 from ..network import Network, number
 from ..plane import Cell, Count, Entry, Group, Masked
@@ -58,7 +58,8 @@ def base_entries(network: Network) -> Iterator[Entry | Group]:
     mac = ("mac", network.mac)
     yield Entry("local", (("address", address), ("port", data_port)), "own", (mac, ("to", TO_DATA_PORT)), priority=2)
     yield Entry("local", (("address", address),), "own", (mac, ("to", TO_SWITCH)), priority=1)
-    yield from (item for item in entries.base_entries(network) if not isinstance(item, Entry) or item.table != "local")
+    shared = entries.base_entries(network)
+    yield from (item for item in shared if not isinstance(item, Entry) or item.table not in ("local", "to_switch"))
 
 
 def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tuple[Entry | Group, ...]:
@@ -89,7 +90,7 @@ def _member(entry: Entry, binding: Binding, row: int) -> Entry:
 
 def switch_cells() -> Iterator[Cell]:
     """The counters that are no job's."""
-    yield from (DATAGRAMS_IN, *REFUSED)
+    yield from (DATAGRAMS_IN, *REFUSED, *LINK_REFUSED.values())
 
 
 def job_cells(row: int, workers: int) -> Iterator[Cell]:
@@ -131,4 +132,5 @@ def results_sent(row: int, binding: Binding, read: Read) -> tuple[int, int]:
 
 def switch_counters(read: Read) -> Counters:
     """What was counted of no job: arrivals, drops, and notices, of which there is one for each drop that has any."""
-    return arrivals(read, sum(count for reason, count in drops_by_reason(read).items() if reason in NOTICED))
+    notices = sum(count for reason, count in drops_by_reason(read).items() if reason in NOTICED)
+    return arrivals(read, notices, LINK_REFUSED)
