@@ -142,7 +142,8 @@ def run(settings: Run) -> Outcome:
         "a ring, where each worker passes on the messages of all others. The seconds are computed from the bytes of "
         "the busier direction: they leave out computation and round trips. "
         f"SGD with momentum 0.9 and a learning rate of {LEARNING_RATE}, for rand-k of {RANDOM_RATE}: a coordinate "
-        "waits for ten steps in the memory, and with the larger rate training diverged. All for {steps_max} steps."
+        "waits for ten steps in the memory, and with the larger rate training diverged. "
+        f"All for {steps_max} steps."
     )
     return outcome
 
