@@ -35,6 +35,10 @@ class LinkAround(Link):
     def next_due_s(self) -> float | None:
         return self.link.next_due_s
 
+    @property
+    def batch_datagrams(self) -> int:
+        return self.link.batch_datagrams
+
     def receive_failed(self, number: int) -> None:
         self.link.receive_failed(number)
 

@@ -35,7 +35,7 @@ MAX_DATAGRAM_BYTES = 65_507
 """Most UDP payload of one IPv4 packet: 65535 - 20 (IP) - 8 (UDP). IPv6 has 20 more, which we do not use."""
 
 MAX_BATCH_DATAGRAMS = 64
-"""UDP_MAX_SEGMENTS in every kernel that has UDP_SEGMENT; newer ones take 128, which we do not use."""
+"""UDP_MAX_SEGMENTS in every kernel that has UDP_SEGMENT; newer ones take 128: see `Link.batch_datagrams`."""
 
 MAX_BATCH_BYTES = 65_535
 """Most bytes in a received batch: the kernel merges datagrams until the length of an IP packet, 16 bits, is full."""
@@ -137,6 +137,11 @@ class Link(Protocol):
         back passes them on then. None: it holds none."""
         return None
 
+    @property
+    def batch_datagrams(self) -> int:
+        """The most datagrams that one call sends."""
+        return MAX_BATCH_DATAGRAMS
+
     def port(self) -> Port | None:
         """What a compiled loop may use in place of `receive` and `send`, for as long as it likes, ready for use; None:
         nothing. See `inagg_link.port`."""
@@ -219,13 +224,13 @@ def count_datagrams(data: NDArray[np.uint8], size: int) -> int:
     return count
 
 
-def datagrams_per_call(size: int) -> int:
-    """Most datagrams of `size` bytes that one system call sends: 64, and no more than stay in one piece.
+def datagrams_per_call(size: int, most: int = MAX_BATCH_DATAGRAMS) -> int:
+    """Most datagrams of `size` bytes that one system call sends: `most`, and no more than stay in one piece.
 
     44 for the 1472 bytes that fill a 1500-byte frame.
     """
     check_size(size)
-    return min(MAX_BATCH_DATAGRAMS, max(UDP_PAYLOAD_BYTES_BATCH // size, 1))
+    return min(most, max(UDP_PAYLOAD_BYTES_BATCH // size, 1))
 
 
 def split(batch: Batch) -> Iterator[Batch]:

@@ -104,6 +104,10 @@ class GroupLink(Link):
             out, in_, bytes_out, bytes_in = out + more[0], in_ + more[1], bytes_out + more[2], bytes_in + more[3]
         return out, in_, bytes_out, bytes_in
 
+    @property
+    def batch_datagrams(self) -> int:
+        return self._link.batch_datagrams
+
     def port(self) -> ports.Port | None:
         """None where ``link`` has none, and with more groups than one has room for."""
         port = self._link.port()

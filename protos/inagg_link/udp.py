@@ -33,6 +33,7 @@ from inagg_link import port as ports
 from inagg_link import sockopt
 from inagg_link.base import (
     MAX_BATCH_BYTES,
+    MAX_BATCH_DATAGRAMS,
     Address,
     Batch,
     Counters,
@@ -118,7 +119,8 @@ class UdpLink(Link):
         self._port = ports.make_port(self._socket.fileno())
         self._words: ports.Words = self._port.words
         self._size = 1  # size of the last batch sent, and the most bytes of such datagrams that one call takes
-        self._call_bytes = datagrams_per_call(1)
+        self._batch_datagrams = sockopt.segments_most() if self.gso else MAX_BATCH_DATAGRAMS
+        self._call_bytes = datagrams_per_call(1, self._batch_datagrams)
         self._plain_only: set[tuple[Address, int]] = set()  # (peer, size) whose route refused the offload
 
     def __repr__(self) -> str:
@@ -128,6 +130,10 @@ class UdpLink(Link):
     @property
     def address(self) -> Address:
         return self._address
+
+    @property
+    def batch_datagrams(self) -> int:
+        return self._batch_datagrams
 
     def port(self) -> ports.Port | None:
         """None if connected, and where an offload is missing. A peer whose route refuses it gets datagrams one by one;
@@ -280,7 +286,7 @@ class UdpLink(Link):
         nbytes = data.nbytes
         if size != self._size or nbytes % size:
             count_datagrams(data, size)
-            self._size, self._call_bytes = size, datagrams_per_call(size) * size
+            self._size, self._call_bytes = size, datagrams_per_call(size, self._batch_datagrams) * size
         if self._peer is not None and peer != self._peer:
             raise ValueError(f"this link is connected to {self._peer} and cannot send to {peer}")
         offload = self.gso and (not self._plain_only or (peer, size) not in self._plain_only)

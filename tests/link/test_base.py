@@ -42,6 +42,10 @@ def test_small_datagrams_go_64_to_a_call() -> None:
     assert datagrams_per_call(1) == datagrams_per_call(1000) == 64
 
 
+def test_so_do_as_many_as_the_kernel_takes() -> None:
+    assert [datagrams_per_call(size, 128) for size in (1, 500, 1000, 1472)] == [128, 128, 65, 44]
+
+
 def test_the_largest_datagram_goes_alone() -> None:
     assert datagrams_per_call(MAX_DATAGRAM_BYTES) == 1
 

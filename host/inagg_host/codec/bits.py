@@ -8,37 +8,36 @@ Numba widens each integer operation to 64 bits, which would halve the lanes of a
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core import types
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import overload, register_jitable
 
 from inagg_link.simd import LANES, counting, rotated_8, rotated_16, rotated_24, store
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
 
 U8, U16, U32, I32, U64, I64 = np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64
 Array = Any  # a numpy array, inside a kernel
+Function = TypeVar("Function", bound=Callable[..., object])
 
-# Divisions follow IEEE 754 instead of raising.
-jit = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
-
-
-def _borrowed(_context: Any, array: Any) -> Any:
-    """``array`` without its reference count: views of it then cost no atomic operations, of which a block would need a
-    dozen, a third of its time. The caller keeps it alive."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        view = context.make_array(signature.args[0])(context, builder, args[0])
-        view.meminfo = view.meminfo.type(None)  # a null pointer
-        view.parent = view.parent.type(None)
-        return view._getvalue()
-
-    return (array(array), generate) if isinstance(array, types.Array) else None
+# Divisions follow IEEE 754 instead of raising. Without Numba's run-time, as in `inagg_link.jit`: to count references to
+# views took 230 calls for each block.
+_OPTIONS: dict[str, Any] = {
+    "nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy", "_nrt": False,
+}  # fmt: skip
 
 
-borrowed: Any = intrinsic(_borrowed)
+def jit(function: Function) -> Function:
+    """Compile ``function`` when it is first called, or take it from Numba's cache."""
+    return cast(Function, numba.njit(**_OPTIONS)(function))
+
+
+def fused(function: Function) -> Function:
+    """The same, as a part of whoever calls it for each block: to pass a dozen arrays takes longer than to work on the
+    codes of a small one."""
+    return cast(Function, numba.njit(**_OPTIONS, forceinline=True)(function))
 
 
 @jit

@@ -10,7 +10,7 @@ from numba.extending import overload
 from inagg_wire.layout import HEADER_BYTES, Encoding
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
-from .bits import I32, U16, U32, U64, Array, bits_of, borrowed, jit, widen_bfloat, widen_half
+from .bits import I32, U16, U32, U64, Array, bits_of, fused, jit, widen_bfloat, widen_half
 from .decoder_loops import from_integers, from_natural, load8, load16, load32, narrow, unpack, unpack_tern
 
 NAT4, TERN, FIX32, INT4, INT16 = (
@@ -124,13 +124,13 @@ def out_of_range(length: int, lanes: int, blocks: Array, datagrams: Array, rows:
     """Whether some block lies outside the values, or some row outside the buffer."""
     if len(blocks) != len(rows):
         return True
+    last, outside = (length - 1) // lanes, False
     for i in range(len(rows)):
-        if blocks[i] < 0 or blocks[i] > (length - 1) // lanes or rows[i] < 0 or rows[i] >= len(datagrams):
-            return True
-    return False
+        outside |= blocks[i] < 0 or blocks[i] > last or rows[i] < 0 or rows[i] >= len(datagrams)
+    return outside
 
 
-@jit
+@fused
 def decode_payload(job: Any, out: Array, payload: Array, scale: int, refinement: int, room: Array, codes: Array) -> int:
     """One block, with its agreed bytes. Returns how many codes name no level."""
     if scale == SCALE_ZERO:
@@ -169,7 +169,6 @@ def decode(
     lanes = job.lanes
     if out_of_range(len(values), lanes, blocks, datagrams, rows):
         return -1
-    datagrams, values, room, codes = borrowed(datagrams), borrowed(values), borrowed(room), borrowed(codes)
     invalid = 0
     for i in range(len(rows)):
         at = blocks[i]

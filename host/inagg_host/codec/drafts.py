@@ -114,9 +114,12 @@ def draft_blocks(
     codes will stand for, of all blocks; empty if nobody wants to know.
     """
     rows = len(datagrams) // shards
+    shard, block = number % shards, number // shards
     for i in range(count):
-        at, shard = first + i, (number + i) % shards
-        row = shard * rows + ((number + i) // shards & (rows - 1))
+        at, row = first + i, shard * rows + (block & (rows - 1))
+        shard += 1
+        if shard == shards:
+            shard, block = 0, block + 1
         k0, k1 = block_key(job.seed, job.worker, number + i)
         begin, end = at * job.lanes, min((at + 1) * job.lanes, len(values))
         bits, own = values[begin:end], contributed[begin:end]

@@ -18,7 +18,7 @@ from .bits import (
     Array,
     as_float,
     block_key,
-    borrowed,
+    fused,
     jit,
     largest_magnitude,
     lift,
@@ -140,7 +140,7 @@ def from_draft(
     raise NotImplementedError("for use in kernels")
 
 
-@overload(from_draft, strict=False)
+@overload(from_draft, strict=False, jit_options={"forceinline": True})
 def _from_draft(
     job: Any, out: Any, bits: Any, exponent: Any, k0: Any, k1: Any, number: Any, row: Any, drafts: Any, serial: Any,
     noise: Any, codes: Any, own: Any,
@@ -193,7 +193,7 @@ def round_exactly(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: 
             out[lane] = U8(level)
 
 
-@jit
+@fused
 def encode_payload(
     job: Any, payload: Array, block: Array, scale: int, refinement: int, number: int, row: int, drafts: Drafts,
     serial: int, room: Array, noise: Array, codes: Array, own: Array,
@@ -213,7 +213,7 @@ def encode_payload(
     used = len(bits) * lane_bytes
     k0, k1 = block_key(job.seed, job.worker, number)
     largest, tie, done = magnitude_of(bits[0]), U32(0), False
-    drafted = of_float32(own, noise)
+    drafted, whole = of_float32(own, noise)
     if lifted_by == 0:  # drafts are of values as they are
         largest, tie, done = from_draft(
             job, out[:used], bits, exponent, k0, k1, number, row, drafts, serial, noise, codes, drafted
@@ -229,7 +229,7 @@ def encode_payload(
     out[used : job.lanes * lane_bytes] = 0
     if packed:
         pack(payload, codes, job.encoding == NAT4)
-    return True, done and tie == 0 and len(drafted) == len(own)
+    return True, done and tie == 0 and whole
 
 
 @jit
@@ -258,10 +258,7 @@ def encode(
     lanes = job.lanes
     if len(numbers) != len(rows) or out_of_range(len(values), lanes, blocks, datagrams, rows):
         return OUT_OF_RANGE
-    values, datagrams, codes, contributed = (
-        borrowed(values), borrowed(datagrams), borrowed(codes), borrowed(contributed)
-    )  # fmt: skip
-    room, noise = borrowed(room)[: len(codes)], borrowed(room)[len(codes) :]
+    room, noise = room[: len(codes)], room[len(codes) :]
     for i in range(len(rows)):
         at = blocks[i]
         begin, end = at * lanes, min((at + 1) * lanes, len(values))

@@ -78,7 +78,8 @@ def natural(out: Array, bits: Array, noise: Array, unit_field: int, sign: int) -
 
 @overload(natural, strict=False)
 def _natural(out: Any, bits: Any, noise: Any, unit_field: Any, sign: Any) -> Any:
-    return {32: natural32, 64: natural64}[bits.dtype.bitwidth].py_func
+    loops: dict[int, Any] = {32: natural32, 64: natural64}
+    return loops[bits.dtype.bitwidth].py_func
 
 
 @jit

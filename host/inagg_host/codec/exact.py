@@ -35,7 +35,8 @@ def double_bits(magnitude: Any, width: int, fraction_bits: int) -> Any:
     if width == 64 or magnitude == U64(0):
         return magnitude
     m, e = split(magnitude, width, fraction_bits)
-    while m <= U64(FRACTION):
+    m, e = U64(m << U64(52 - fraction_bits)), e - 52 + fraction_bits
+    while m <= U64(FRACTION):  # it was subnormal
         m, e = U64(m << U64(1)), e - 1
     return U64((U64(e + 52 + 1023) << U64(52)) | U64(m & U64(FRACTION)))
 

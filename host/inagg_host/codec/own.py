@@ -23,15 +23,18 @@ STREAM_FROM = 1 << 20
 that is not there is to read it first, which takes twice the memory's time. Fewer may be there when they are needed."""
 
 
-def of_float32(own: Array, words: Array) -> Array:
+def of_float32(own: Array, words: Array) -> tuple[Array, bool]:
     """``own``, if it has bits of float32; else none of ``words``, which are uint32: other types are written by decoding
-    alone, though drafts are made of the narrower ones, too."""
+    alone, though drafts are made of the narrower ones, too. And whether that is all of ``own``."""
     raise NotImplementedError("for use in kernels")
 
 
 @overload(of_float32, strict=False)
 def _of_float32(own: Any, words: Any) -> Any:
-    return (lambda own, words: own) if own.dtype.bitwidth == 32 else (lambda own, words: words[:0])
+    return (
+        (lambda own, words: (own, True)) if own.dtype.bitwidth == 32
+        else (lambda own, words: (words[:0], len(own) == 0))
+    )  # fmt: skip
 
 
 @jit

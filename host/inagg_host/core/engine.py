@@ -19,7 +19,7 @@ import numpy.typing as npt
 from inagg_host.codec import Job
 from inagg_host.codec.callbacks import MakeCodec
 from inagg_host.codec.calls import Room
-from inagg_link import datagrams_per_call
+from inagg_link import MAX_BATCH_DATAGRAMS, datagrams_per_call
 from inagg_wire.errors import Reason
 from inagg_wire.header import Header
 from inagg_wire.layout import GENERATION_MAX, HEADER_BYTES, Encoding, Kind, Op, datagram_bytes
@@ -64,20 +64,25 @@ class Outgoing:
 class Engine:
     """One rank of one job. Not thread-safe: one caller at a time."""
 
-    def __init__(self, epoch: Epoch, keep_results: bool = False) -> None:
-        """``keep_results``: so that `reconcile.salvage` is possible."""
+    def __init__(self, epoch: Epoch, keep_results: bool = False, batch_datagrams: int = MAX_BATCH_DATAGRAMS) -> None:
+        """``keep_results``: so that `reconcile.salvage` is possible. ``batch_datagrams``: the most of an `Outgoing`,
+        as small ones cost by the batch."""
         self.epoch = epoch
         fmt, lanes, n, shards = epoch.format, epoch.lanes, epoch.workers, len(epoch.shards)
-        self._scale_lanes = scale_lanes = fmt.scale_lanes(lanes)
+        scale_lanes = fmt.scale_lanes(lanes)
         results = {op: (fmt.result_encoding(op, n), fmt.lanes_for(op, lanes)) for op in Op}
         result_bytes = {op: datagram_bytes(*result) for op, result in results.items()}
         sizes = {op: datagram_bytes(fmt.encoding(op), fmt.lanes_for(op, lanes)) for op in Op}
-        drafted = drafted_blocks(chunk_blocks(lanes, scale_lanes), shards) if fmt.up is Encoding.NAT8 else 0
+        self._scales = scales = scales_per_block(scale_lanes)
+        self._window = sum(shard.lease.window for shard in epoch.shards)
+        chunk = chunk_blocks(lanes, scales, self._window)
+        drafted = drafted_blocks(chunk, shards) if fmt.up is Encoding.NAT8 else 0
         slots = max(shard.lease.slots for shard in epoch.shards)
         kept_bytes = max(result_bytes.values()) if keep_results else 0
         self.state: State = make_state(shards, slots, drafted, sizes[Op.SUM], kept_bytes)
         job = self._job = self.state.job[0]
-        job["batch"] = datagrams_per_call(max(sizes[Op.SUM], result_bytes[Op.SUM]))
+        job["batch"] = datagrams_per_call(max(sizes[Op.SUM], result_bytes[Op.SUM]), batch_datagrams)
+        job["scales"] = scales
         job["signature"] = SIGNATURE_LANES if scale_lanes > SIGNATURE_LANES else 0
         job["needs"] = Phase.REFINE if fmt.refined else Phase.SCALE
         for name in ("rto_min_s", "rto_max_s", "rto_first_s"):
@@ -156,16 +161,19 @@ class Engine:
         # Where results are kept, all ranks must have them, to pass on what others lack.
         alone = scatter and self.epoch.scatters and not self._job["keeps"]
         return self._enqueue(
-            begin_sum(values, out, room, self._scale_lanes, first, now, divisor, contributed, codec, tag, pieces, alone)
-        )
+            begin_sum(
+                values, out, room, self._scales, self._window, first, now, divisor, contributed, codec, tag, pieces,
+                alone,
+            )
+        )  # fmt: skip
 
     def submit_max(self, values: Bytes, out: Bytes, now: float, tag: int = 0) -> Operation:
         """The maximum over all ranks of each byte of ``values`` (uint8, 1-D) into ``out``.
 
         Takes blocks of scales alone, one for so many bytes as it carries scales. Raises as `submit`.
         """
-        job, chunk = self._room(FloatType.FLOAT32)[0].job, scales_per_block(self._scale_lanes)
-        return self._enqueue(begin_max(values, out, job, chunk, self._next_block, now, tag))
+        job = self._room(FloatType.FLOAT32)[0].job
+        return self._enqueue(begin_max(values, out, job, self._scales, self._next_block, now, tag))
 
     def _room(self, float_type: FloatType) -> tuple[Room, Bytes]:
         """What the kernels need for a type, and the bytes of a record that says so."""

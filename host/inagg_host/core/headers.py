@@ -73,7 +73,7 @@ def _is_ack(d: Any, job: Any) -> Any:
     return len(d) == HEADER and d[OP_AT] == SUM and d[FORMAT_AT] == job.result_encoding[SUM] and u16(d, LANES_AT) == 0
 
 
-@jit
+@inline
 def outcome(d: Any, st: State, shard: int) -> tuple[int, int]:
     """What the datagram ``d`` from ``shard`` is to us, and the block that it is about."""
     job, s = st.job[0], st.shards[shard]
@@ -114,7 +114,7 @@ def is_for(row: Any, job: Any) -> Any:
     return row.owner == 0 or row.owner == job.owner
 
 
-@jit
+@inline
 def write_header(d: Any, op: int, block: int, owner: int, st: State, shard: int) -> None:
     """That of the contribution to ``block`` (the shard's number), at the beginning of ``d``."""
     job, s = st.job[0], st.shards[shard]

@@ -19,6 +19,7 @@ from inagg_host.codec.calls import Room
 from .schedule import Item, Phase, as_records, chunk_blocks, item_records, plan, signature
 
 Bytes = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
 Records = npt.NDArray[np.void]
 
 _SERIALS = count()
@@ -38,18 +39,18 @@ class Operation:
     records: tuple[Records, int]
     """The items as records, and their address."""
     chunk: int
-    """How many value blocks have their scales in one block."""
+    """How many value blocks have their scales sent together."""
     first_block: int
     submitted_s: float
     magnitudes: npt.NDArray[np.uint64]
     """The largest of each value block, as `inagg_host.codec.largest`."""
+    lacking: Integers
+    """int64, (phases, chunks): how many blocks of scales and of refinements are not there."""
     bytes_of: Bytes
     """uint8, (3, blocks): this rank's scale bytes, the agreed ones and their refinements. Of bytes, these are the own
     ones and the maxima."""
-    ready: Bytes
-    """(phases, chunks): 1 where scales and refinements are there."""
     room: int
-    """The address of these three, one after the other: magnitudes, bytes, ready."""
+    """The address of these three, one after the other: magnitudes, lacking, bytes."""
     fields: dict[str, int]
     """What its record says, beside addresses of the arrays above and where it stands."""
     signature: Bytes
@@ -76,11 +77,12 @@ class Operation:
     def describe(self, record: Any, address: int) -> None:
         """Write the record, which is at ``address``."""
         (items, items_at), blocks, count = self.records, self.bytes_of.shape[1], self.blocks
-        own = self.room + self.magnitudes.nbytes
+        lacking = self.room + self.magnitudes.nbytes
+        own = lacking + self.lacking.nbytes
         record["address"], record["magnitudes"], record["own"] = address, self.room, own
-        record["agreed"], record["refinement"], record["ready"] = own + blocks, own + 2 * blocks, own + 3 * blocks
+        record["agreed"], record["refinement"], record["lacking"] = own + blocks, own + 2 * blocks, lacking
         record["items"], record["items_count"] = items_at, len(items)
-        record["chunks"], record["blocks"] = self.ready.shape[1], blocks
+        record["chunks"], record["blocks"] = self.lacking.shape[1], blocks
         record["first_block"], record["count"], record["left"] = self.first_block, count, count
         record["serial"], record["signature"] = self.serial, self.signature
         for name, value in self.fields.items():
@@ -91,7 +93,8 @@ def begin_sum(
     values: npt.NDArray[Any],
     out: npt.NDArray[Any],
     room: Room,
-    scale_lanes: int,
+    scales: int,
+    window: int,
     first_block: int,
     now: float,
     divisor: int = 1,
@@ -103,14 +106,14 @@ def begin_sum(
 ) -> Operation:
     """The sum of ``values``, see `Engine.submit`; of those in ``pieces`` equal pieces, whose blocks begin anew with
     each. With more than one, ``out`` gets the piece that has this rank's number, and if it ``scatters``, others get
-    nothing of it."""
+    nothing of it. ``scales``: in a block; ``window``: blocks of all shards."""
     if values.size == 0 or values.size != pieces * out.size or not (out.flags.writeable or make_codec):
         what = "the same number of elements" if pieces == 1 else f"{pieces} times as many elements as out"
         raise ValueError(f"values must have {what}, at least one, and out be writable")
     if contributed is not None and contributed.size != values.size:
         raise ValueError(f"room for {contributed.size} contributed values, where there are {values.size}")
     job, piece = room.job, out.size
-    chunk = chunk_blocks(job.lanes, scale_lanes)
+    chunk = chunk_blocks(job.lanes, scales, window)
     blocks = pieces * job.blocks(piece)
     fields = {
         "divisor": divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts, "piece": piece,
@@ -133,10 +136,11 @@ def begin_sum(
             fields["contributed"] = address_of(contributed)
     if pieces > 1:
         tag = crc32(pack(">II", tag, pieces))
-    shape = blocks, chunk, job.refined
+    shape = blocks, chunk, scales, job.refined
+    items = plan(*shape)
     return Operation(
-        values, out, job, plan(*shape), item_records(*shape), chunk, first_block, now,
-        *_room(blocks, blocks, -(-blocks // chunk)), fields,
+        values, out, job, items, item_records(*shape), chunk, first_block, now, *_room(blocks, blocks, items, chunk),
+        fields,
         signature(values.size, job.float_type, divisor, tag), contributed, callbacks=callbacks,
     )  # fmt: skip
 
@@ -149,22 +153,28 @@ def begin_max(
         raise ValueError("values and out must have the same number of bytes, at least one, and out be writable")
     firsts = range(0, values.size, chunk)
     items = tuple(Item(Phase.SCALE, i, 1, first, min(chunk, values.size - first)) for i, first in enumerate(firsts))
-    magnitudes, rows, ready, room = _room(0, values.size, len(items))
+    magnitudes, lacking, rows, room = _room(0, values.size, items, chunk)
     rows[0] = values
     records = as_records(items, chunk)
     fields = {"divisor": 1, "elements": values.size, "scaled": values.size, "drafting": 0, "scatters": 0}
     return Operation(
-        values, out, job, items, (records, address_of(records)), chunk, first_block, now, magnitudes, rows, ready, room,
-        fields, signature(values.size, None, 1, tag), maxima=True,
+        values, out, job, items, (records, address_of(records)), chunk, first_block, now, magnitudes, lacking, rows,
+        room, fields, signature(values.size, None, 1, tag), maxima=True,
     )  # fmt: skip
 
 
-def _room(magnitudes: int, blocks: int, chunks: int) -> tuple[npt.NDArray[np.uint64], Bytes, Bytes, int]:
-    """`Operation.magnitudes`, ``bytes_of``, ``ready`` and ``room``: one piece of memory, cleared."""
-    start, end = 8 * magnitudes, 8 * magnitudes + 3 * blocks
-    memory = np.zeros(end + len(Phase) * chunks, np.uint8)
-    rows, ready = memory[start:end].reshape(3, blocks), memory[end:].reshape(len(Phase), chunks)
-    return memory[:start].view(np.uint64), rows, ready, address_of(memory)
+def _room(
+    magnitudes: int, blocks: int, items: Sequence[Item], chunk: int
+) -> tuple[npt.NDArray[np.uint64], Integers, Bytes, int]:
+    """`Operation.magnitudes`, ``lacking``, ``bytes_of`` and ``room``: one piece of memory, for ``items`` of which
+    nothing is there."""
+    chunks = -(-blocks // chunk)
+    start, end = 8 * magnitudes, 8 * (magnitudes + len(Phase) * chunks)
+    memory = np.zeros(end + 3 * blocks, np.uint8)
+    lacking = memory[start:end].view(np.int64).reshape(len(Phase), chunks)
+    for item in items:
+        lacking[item.phase, item.first // chunk] = item.count
+    return memory[:start].view(np.uint64), lacking, memory[end:].reshape(3, blocks), address_of(memory)
 
 
 def address_of(array: Any) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from inagg_host.codec.callbacks import RAISED
-from inagg_host.codec.calls import array_at, bytes_at, call
+from inagg_host.codec.calls import array_at, bytes_at, call, words_at
 from inagg_link.jit import inline, jit
 from inagg_wire.errors import Reason
 from inagg_wire.layout import Op
@@ -146,9 +146,9 @@ def items_of(o: Any) -> Any:
 
 
 @inline
-def ready_of(o: Any, phase: int, chunk: int) -> Any:
-    """Whether scales or refinements of a chunk are there, as an array of one."""
-    return bytes_at(o.ready + phase * o.chunks + chunk, 1)
+def lacking_of(o: Any, phase: int, chunk: int) -> Any:
+    """How many blocks of scales or refinements of a chunk are not there, as an array of one."""
+    return words_at(o.lacking + 8 * (phase * o.chunks + chunk), 1)
 
 
 @inline
@@ -194,30 +194,37 @@ def take(st: State, shard: int, data: Array, size: int, begin: int, end: int) ->
     else:
         at = st.places[begin] * size  # what `reconcile` passes has rows that are longer than a block of scales
         payload = data[at + HEADER : at + st.job[0].result_size[MAX]]
-        error = _take_scales(st.job[0].signature, o, item, payload)
+        error = _take_scales(st.job[0], o, item, number - o.first_block - item.start, payload)
         if error != OK:
             fail(st, error, number, place)
             return after
-        ready_of(o, item.phase, item.chunk)[0] = 1
+        lacking_of(o, item.phase, item.chunk)[0] -= 1
     o.left -= after - begin
     return after
 
 
 @jit
-def _take_scales(signature: int, o: Any, item: Any, payload: Array) -> int:
-    """Scales that are agreed on, or their refinements; or what is wrong with them."""
-    to = bytes_at((o.agreed if item.phase == SCALE else o.refinement) + item.first, item.blocks)
+def _take_scales(job: Any, o: Any, item: Any, at: int, payload: Array) -> int:
+    """Scales that are agreed on, or their refinements, of block ``at`` of the item; or what is wrong with them."""
+    first, count = scales_of(job, item, at)
     if item.phase == SCALE:
-        half = signature // 2
-        for i in range(len(payload) - signature, len(payload) - half):
+        half = job.signature // 2
+        for i in range(len(payload) - job.signature, len(payload) - half):
             if np.int64(payload[i]) + np.int64(payload[i + half]) != 255:
                 return OTHER_OPERATION
-        own = bytes_at(o.own + item.first, item.blocks)
-        for i in range(item.blocks):
+        own = bytes_at(o.own + first, count)
+        for i in range(count):
             if payload[i] < own[i]:
                 return NO_MAXIMUM
-    copy(to, payload, item.blocks)
+    copy(bytes_at((o.agreed if item.phase == SCALE else o.refinement) + first, count), payload, count)
     return OK
+
+
+@inline
+def scales_of(job: Any, item: Any, at: int) -> Any:
+    """The first value block whose scale is in block ``at`` of an item, and how many of them are."""
+    first = at * job.scales
+    return item.first + first, min(job.scales, item.blocks - first)
 
 
 assert SIGNATURE_LANES % 2 == 0

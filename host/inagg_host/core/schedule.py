@@ -1,9 +1,10 @@
 """The order in which a tensor's blocks are sent: scales ahead of the values that need them.
 
-A tensor has ceil(elements / lanes) value blocks, one scale byte each, and a block of scales covers a *chunk* of them,
-at most about as many as it has lanes. All ranks must number their blocks alike, whatever their timing; so the order is
-fixed by the shape alone. Scales go one chunk ahead of the values (two, where a second round refines them), so that
-their round trips hide behind the values of earlier chunks.
+A tensor has ceil(elements / lanes) value blocks, one scale byte each, which are sent in *chunks*: first the scales of
+a chunk, in as many blocks as they take, then its values. All ranks must number their blocks alike, whatever their
+timing; so the order is fixed by the shape alone, and by the window, which all ranks have from the control plane. Scales
+go one chunk ahead of the values (two, where a second round refines them), and a chunk has about a window of blocks, or
+as many as one block of scales covers: so their round trips hide behind the values of earlier chunks.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ SIGNATURE_LANES = 8
 
 
 CHUNK_ELEMENTS = 1 << 19
-"""Of a chunk, if its scales fit into a block. With fewer, ranks wait more often for scales (measured
-on two cores, 64 MiB, 4 workers: chunks of a quarter of that take 9 % longer); with more, the first chunk takes longer,
-of which nothing can be sent until its magnitudes are known."""
+"""The most of a chunk. With fewer, ranks wait more often for scales (measured on two cores, 64 MiB, 4 workers: chunks
+of a quarter of that take 9 % longer); with more, the first chunk takes longer, of which nothing can be sent until its
+magnitudes are known."""
 
 
 CHUNKS_AHEAD = 16
@@ -40,9 +41,9 @@ def drafted_blocks(chunk: int, shards: int) -> int:
     """How many blocks of a shard, from its next one on, are to have room for drafts, with chunks of so many and no
     second round.
 
-    Sending needs 2 * ``chunk`` + 2 of the job's blocks, up to the last one whose scale is sent with the next one: for
+    Sending needs those of two chunks, with their scales, up to the last one whose scale is sent with the next one: for
     the scales of chunk k + 1 are followed by the values of chunk k, the scales of chunk k + 2 and the values of chunk
-    k + 1.
+    k + 1. A chunk has no more blocks of scales than of values, and one if it has one.
     """
     return -(-(CHUNKS_AHEAD * chunk + 2) // shards)
 
@@ -52,9 +53,14 @@ def scales_per_block(scale_lanes: int) -> int:
     return scale_lanes - SIGNATURE_LANES if scale_lanes > SIGNATURE_LANES else scale_lanes
 
 
-def chunk_blocks(lanes: int, scale_lanes: int) -> int:
-    """Value blocks whose scales are sent in one block."""
-    return min(scales_per_block(scale_lanes), CHUNK_ELEMENTS // lanes)
+def chunk_blocks(lanes: int, scales: int, window: int) -> int:
+    """Value blocks of a chunk, with ``scales`` in a block, and ``window`` blocks of all shards.
+
+    Of blocks with few lanes the scales of a window take several. With just the values of one block of scales between
+    it and the values that need it, so few would be out, whatever the window.
+    """
+    most = CHUNK_ELEMENTS // lanes
+    return min(-(-min(window, most) // scales) * scales, most)
 
 
 def signature(elements: int, float_type: FloatType | None, divisor: int, tag: int) -> npt.NDArray[np.uint8]:
@@ -85,7 +91,7 @@ class Item:
     """``count`` consecutive blocks of one phase and chunk.
 
     ``start``: the first one's place in the operation's own numbering, from 0. ``first``: the first value block of
-    the chunk; ``blocks``: how many value blocks the chunk has (``count`` is that for values, 1 for scales).
+    the chunk; ``blocks``: how many value blocks the chunk has (``count`` is that for values; scales take fewer).
     """
 
     phase: Phase
@@ -96,12 +102,12 @@ class Item:
 
 
 @lru_cache(1024)
-def plan(blocks: int, chunk: int, refined: bool) -> tuple[Item, ...]:
+def plan(blocks: int, chunk: int, scales: int, refined: bool) -> tuple[Item, ...]:
     """The blocks of a tensor that has ``blocks`` of values (> 0), in the order in which they are numbered and sent.
 
-    ``chunk``: see `chunk_blocks`.
+    ``chunk``: see `chunk_blocks`; ``scales``: in a block.
     """
-    return tuple(_items(blocks, chunk, refined))
+    return tuple(_items(blocks, chunk, scales, refined))
 
 
 ITEM = np.dtype([(name, np.int64) for name in ("phase", "start", "count", "first", "blocks", "chunk")])
@@ -109,9 +115,9 @@ ITEM = np.dtype([(name, np.int64) for name in ("phase", "start", "count", "first
 
 
 @lru_cache(1024)
-def item_records(blocks: int, chunk: int, refined: bool) -> tuple[npt.NDArray[np.void], int]:
+def item_records(blocks: int, chunk: int, scales: int, refined: bool) -> tuple[npt.NDArray[np.void], int]:
     """`plan` as `ITEM` records, and their address. They are not to be changed."""
-    records = as_records(plan(blocks, chunk, refined), chunk)
+    records = as_records(plan(blocks, chunk, scales, refined), chunk)
     return records, records.ctypes.data
 
 
@@ -120,7 +126,7 @@ def as_records(items: Iterable[Item], chunk: int) -> npt.NDArray[np.void]:
     return np.array([(i.phase, i.start, i.count, i.first, i.blocks, i.first // chunk) for i in items], ITEM)
 
 
-def _items(values: int, chunk: int, refined: bool) -> Iterator[Item]:
+def _items(values: int, chunk: int, scales: int, refined: bool) -> Iterator[Item]:
     chunks = -(-values // chunk)
     phases = list(Phase) if refined else [Phase.SCALE, Phase.VALUES]
     start = 0
@@ -128,6 +134,6 @@ def _items(values: int, chunk: int, refined: bool) -> Iterator[Item]:
         for lag, phase in enumerate(phases):
             if 0 <= (k := step - lag) < chunks:
                 blocks = min(chunk, values - k * chunk)
-                count = blocks if phase is Phase.VALUES else 1
+                count = blocks if phase is Phase.VALUES else -(-blocks // scales)
                 yield Item(phase, start, count, k * chunk, blocks)
                 start += count

@@ -14,7 +14,7 @@ from inagg_link.jit import inline, jit
 from inagg_wire.layout import Op
 
 from .headers import HEADER, write_header
-from .receive import FAILED, REFINE, SCALE, VALUES, copy, fail, items_of, piece_of, ready_of
+from .receive import FAILED, REFINE, SCALE, VALUES, copy, fail, items_of, lacking_of, piece_of, scales_of
 from .recovery import expire, expires_s, lossy
 from .schedule import SIGNATURE_LANES
 from .state import CODEC_FAILED, OK, OPERATIONS, TOO_LARGE, State
@@ -50,11 +50,10 @@ def next_batch(st: State, now: float) -> int:
     o = st.operations[job.sending & (OPERATIONS - 1)]
     item = items_of(o)[o.item]
     if item.phase == VALUES:
-        return _send_values(st, o, item, now) if ready_of(o, job.needs, item.chunk)[0] else 0
-    number = o.first_block + item.start
-    if _room(st, number % shards) <= 0 or (item.phase == REFINE and not ready_of(o, SCALE, item.chunk)[0]):
+        return _send_values(st, o, item, now) if lacking_of(o, job.needs, item.chunk)[0] == 0 else 0
+    if item.phase == REFINE and lacking_of(o, SCALE, item.chunk)[0] != 0:
         return 0
-    return _send_scales(st, o, item, number, now)
+    return _send_scales(st, o, item, now)
 
 
 @jit
@@ -175,21 +174,10 @@ def _advance(s: Any, count: int, now: float) -> None:
 @jit
 def _send_values(st: State, o: Any, item: Any, now: float) -> int:
     """The next blocks of values that the windows have room for."""
-    job, shards = st.job[0], len(st.shards)
+    shards = len(st.shards)
     first, number = item.first + o.sent, o.first_block + item.start + o.sent
     piece = piece_of(o, first)
-    count = min(item.count - o.sent, (piece + 1) * o.piece_blocks - first, job.batch * shards)
-    for i in range(min(count, shards)):
-        s = st.shards[(number + i) % shards]
-        mine = share(count, i, shards)
-        if mine == 0:
-            break
-        most = min(mine, s.slots - (s.snd_nxt & (s.slots - 1)))  # its rows do not wrap
-        room = min(most, _room(st, (number + i) % shards))
-        if _waits(s, room, most):
-            return 0
-        if room < mine:
-            count = min(count, max(room, 0) * shards + i)
+    count = _sendable(st, number, min(item.count - o.sent, (piece + 1) * o.piece_blocks - first))
     pieces = min(count, shards)
     for i in range(pieces):  # all of them, before any is sent: the item goes on where all before was sent
         shard, mine = (number + i) % shards, share(count, i, shards)
@@ -209,6 +197,25 @@ def _send_values(st: State, o: Any, item: Any, now: float) -> int:
     return int(pieces)
 
 
+@jit
+def _sendable(st: State, number: int, most: int) -> int:
+    """How many of the next ``most`` blocks, from ``number`` of the job on, to send together now."""
+    shards = len(st.shards)
+    count = min(most, st.job[0].batch * shards)
+    for i in range(min(count, shards)):
+        s = st.shards[(number + i) % shards]
+        mine = share(count, i, shards)
+        if mine == 0:
+            break
+        most = min(mine, s.slots - (s.snd_nxt & (s.slots - 1)))  # its rows do not wrap
+        room = min(most, _room(st, (number + i) % shards))
+        if _waits(s, room, most):
+            return 0
+        if room < mine:
+            count = min(count, max(room, 0) * shards + i)
+    return int(count)
+
+
 @inline
 def _waits(s: Any, room: int, most: int) -> Any:
     """Whether to wait until there is room for more than ``room`` of the ``most`` blocks of a batch.
@@ -223,27 +230,45 @@ def _waits(s: Any, room: int, most: int) -> Any:
 
 
 @jit
-def _send_scales(st: State, o: Any, item: Any, number: int, now: float) -> int:
-    """A block of scales, or of their refinements."""
+def _send_scales(st: State, o: Any, item: Any, now: float) -> int:
+    """The next blocks of scales, or of their refinements, that the windows have room for."""
     job, shards = st.job[0], len(st.shards)
-    shard = number % shards
-    payload = _datagram(st, shard, st.shards[shard].snd_nxt)[HEADER : job.size[MAX]]
-    if item.phase == REFINE:
-        magnitudes = magnitudes_at(o.magnitudes, o.blocks)[item.first : item.first + item.blocks]
-        agreed = bytes_at(o.agreed + item.first, item.blocks)
-        refine_bytes(magnitudes, agreed, o.dith8 != 0, o.lowest_scale, payload[: item.blocks])
-    else:
-        missing = item.first + item.blocks - o.scaled
+    number = o.first_block + item.start + o.sent
+    most = item.count - o.sent
+    if job.size[MAX] != job.stride:
+        most = min(most, shards)  # they do not stand back to back in the rings: one in a piece
+    count = _sendable(st, number, most)
+    if count == 0:
+        return 0
+    if item.phase == SCALE:
+        last, scales = scales_of(job, item, o.sent + count - 1)
+        missing = last + scales - o.scaled
         if missing > 0 and not _find_scales(st, o, missing):
             return FAILED
-        copy(payload, bytes_at(o.own + item.first, item.blocks), item.blocks)
-    for i in range(item.blocks, len(payload)):
+    pieces = min(count, shards)
+    for i in range(count):
+        shard = (number + i) % shards
+        payload = _datagram(st, shard, st.shards[shard].snd_nxt + i // shards)[HEADER : job.size[MAX]]
+        _write_scales(job, o, item, o.sent + i, payload)
+    for i in range(pieces):
+        _push(st, i, (number + i) % shards, share(count, i, shards), MAX, 0, now)
+    _go_on(st, o, item, count)
+    return int(pieces)
+
+
+@jit
+def _write_scales(job: Any, o: Any, item: Any, at: int, payload: Array) -> None:
+    """Block ``at`` of an item of scales or refinements."""
+    first, count = scales_of(job, item, at)
+    if item.phase == REFINE:
+        magnitudes = magnitudes_at(o.magnitudes, o.blocks)[first : first + count]
+        refine_bytes(magnitudes, bytes_at(o.agreed + first, count), o.dith8 != 0, o.lowest_scale, payload[:count])
+    else:
+        copy(payload, bytes_at(o.own + first, count), count)
+    for i in range(count, len(payload)):
         payload[i] = 0
     if item.phase == SCALE and job.signature:
         copy(payload[len(payload) - SIGNATURE_LANES :], o.signature, SIGNATURE_LANES)
-    _push(st, 0, shard, 1, MAX, 0, now)
-    _go_on(st, o, item, 1)
-    return 1
 
 
 @jit

@@ -40,9 +40,9 @@ JOB: Final = np.dtype(
         for name in (
             # Of the epoch; how many more rows than its slots a shard's ring may have, its rows, and bytes of a row.
             "number", "token", "rows", "stride",
-            # The most datagrams of a shard in a piece; the lanes of a block of scales that sign it (0: none do); the
-            # phase that values wait for; whether results are kept.
-            "batch", "signature", "needs", "keeps",
+            # The most datagrams of a shard in a piece; how many scales a block of them has, and the lanes after them
+            # that sign it (0: none do); the phase that values wait for; whether results are kept.
+            "batch", "scales", "signature", "needs", "keeps",
             # `inagg_wire.header.Header.owner` of results that go to this rank alone.
             "owner",
             # Counters of `State.operations`, whose record is that at its place modulo `OPERATIONS`: the oldest one,
@@ -137,9 +137,9 @@ OPERATION: Final = np.dtype(
         for name in (
             # Of this record. Its first block in the job, how many it takes, and how many have no result.
             "address", "first_block", "count", "left",
-            # Addresses: its items (see `schedule.ITEM`) and how many there are; by phase and chunk, whether scales and
-            # refinements are there, and how many chunks there are.
-            "items", "items_count", "ready", "chunks",
+            # Addresses: its items (see `schedule.ITEM`) and how many there are; by phase and chunk, how many blocks
+            # of scales and refinements are not there, and how many chunks there are.
+            "items", "items_count", "lacking", "chunks",
             # The item that is being sent, and how many of its blocks are; the item whose results come.
             "item", "sent", "item_in",
             # How many blocks of values, from the first on, have their own scales; whether finding them drafts values.

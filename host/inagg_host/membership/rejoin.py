@@ -90,7 +90,7 @@ class Network:
                 raise AllReduceError(str(error)) from None  # it says all; what was below it would only hide it
             raise
         self._counters.epochs += 1
-        self.engine = Engine(epoch, keep_results=config.policy == "fallback")
+        self.engine = Engine(epoch, config.policy == "fallback", link.batch_datagrams)
         # One socket serves all shards, whose datagrams come from different addresses.
         self._transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
         threading.Thread(target=self._watch_deadlines, name="inagg-deadlines", daemon=True).start()

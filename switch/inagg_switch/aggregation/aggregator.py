@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from inagg_link import MAX_BATCH_DATAGRAMS
 from inagg_link.port import Port, key_of
 from inagg_wire.errors import Reason
 from inagg_wire.formats import CHILDREN_MAX
@@ -61,15 +62,16 @@ class Send:
 class Aggregator:
     """One data plane's slots and jobs. Not thread-safe: one caller at a time."""
 
-    def __init__(self, slots: int, lanes: int, jobs: int = 1024) -> None:
-        """Room for ``slots`` slots of up to ``lanes`` lanes, and ``jobs`` jobs at a time."""
+    def __init__(self, slots: int, lanes: int, jobs: int = 1024, batch_datagrams: int = MAX_BATCH_DATAGRAMS) -> None:
+        """Room for ``slots`` slots of up to ``lanes`` lanes, and ``jobs`` jobs at a time. ``batch_datagrams``: the most
+        of a `Send`."""
         if slots < 2 or slots & (slots - 1):
             raise ValueError(f"{slots} slots: choose a power of two, 2 or more")
         self._lanes = lanes
         self._slots = make_slots(slots, lanes)
         self._jobs = make_jobs(jobs)
         self._counts = make_counts(jobs)
-        self._out = make_out(OUT_BYTES, OUT_RUNS)
+        self._out = make_out(OUT_BYTES, OUT_RUNS, batch_datagrams)
         self._noise = make_noise(lanes)
         self._bindings: dict[int, Binding] = {}
         self._free_rows = list(range(jobs - 1, -1, -1))

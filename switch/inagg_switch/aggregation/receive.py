@@ -43,8 +43,6 @@ from .validation import (
     unbound,
 )
 
-RUN_DATAGRAMS = 64
-"""Datagrams of one run: what one system call sends (Linux, UDP_MAX_SEGMENTS)."""
 RUN_BYTES = UDP_PAYLOAD_BYTES_MAX
 """Bytes of one run."""
 
@@ -238,7 +236,7 @@ def room_for(out: Out, run: int, at: int, row: int, to: int, alone: int, size: i
     """The number of the run, at ``run`` or after it, for one more datagram of ``size`` bytes, ``alone`` for ``to`` or
     not; and where it is to stand, at ``at`` or after it. Counts it."""
     last = out.runs[run]
-    full = run < 0 or last.count == RUN_DATAGRAMS or (last.count + 1) * size > RUN_BYTES
+    full = run < 0 or last.count == out.most or (last.count + 1) * size > RUN_BYTES
     if full or last.row != row or last.to != to or last.but >= 0 or last.alone != alone or last.size != size:
         run, at = close_run(out, run, at, jobs)
         run += 1

@@ -110,12 +110,13 @@ class Counts(NamedTuple):
 
 
 class Out(NamedTuple):
-    """Datagrams to send: ``buffer`` (uint8) holds them back to back, in ``runs`` (`RUN`); ``to``: int64, (runs,
-    `CHILDREN_MAX`), where each of them goes."""
+    """Datagrams to send: ``buffer`` (uint8) holds them back to back, in ``runs`` (`RUN`) of ``most`` datagrams, what
+    one system call sends; ``to``: int64, (runs, `CHILDREN_MAX`), where each of them goes."""
 
     buffer: Any
     runs: Any
     to: Any
+    most: int
 
 
 class Noise(NamedTuple):
@@ -182,6 +183,6 @@ def make_counts(rows: int) -> Counts:
     return Counts(np.zeros(NOTICES + 1, np.int64), np.zeros(rows, COUNT))
 
 
-def make_out(size_bytes: int, runs: int) -> Out:
-    """Room for ``size_bytes`` of datagrams in at most ``runs`` runs."""
-    return Out(np.zeros(size_bytes, np.uint8), np.zeros(runs, RUN), np.zeros((runs, CHILDREN_MAX), np.int64))
+def make_out(size_bytes: int, runs: int, most: int) -> Out:
+    """Room for ``size_bytes`` of datagrams in at most ``runs`` runs of ``most`` datagrams."""
+    return Out(np.zeros(size_bytes, np.uint8), np.zeros(runs, RUN), np.zeros((runs, CHILDREN_MAX), np.int64), most)

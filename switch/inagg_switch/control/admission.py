@@ -21,13 +21,16 @@ from .text import count_text
 NAME_CHARS_MAX: Final = 64
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 
-WINDOW_MAX: Final = 512
-"""The most blocks of a window that nobody asked for. Full frames go 44 to a system call, so this is a dozen calls:
+WINDOW_FRAMES: Final = 512
+"""The window that nobody asked for, in blocks of full frames. They go 44 to a system call, so this is a dozen calls:
 enough that no process waits for another to be scheduled (with two workers and a switch on two cores, 128 took a third
-more processor time)."""
-WINDOW_BYTES: Final = 2 * WINDOW_MAX * UDP_PAYLOAD_BYTES_1500
-"""The most that they hold: 64 blocks of 13 KB. With half of that, a block that was lost holds up all others before it
+more processor time). As many bytes are so many more blocks of fewer lanes, as those of P4 switches are."""
+WINDOW_BYTES: Final = 2 * WINDOW_FRAMES * UDP_PAYLOAD_BYTES_1500
+"""The most that larger blocks hold: 64 of 13 KB. With half of that, a block that was lost holds up all others before it
 has come again (of 64 MiB with 1 % lost, 0.74 of the rate without loss is left, and 0.79 to 0.88 with this)."""
+SHARES: Final = 8
+"""So many jobs of small blocks find slots, if nobody asks for a window: a job has no more than its share, or than it
+would have with full frames."""
 FINE: Final = 1 << 16
 """A format whose levels span this, such as nat8 and fix32, loses nothing if the largest of many more values sets their
 scale. The noise of the others grows with it; so unless they are told otherwise their blocks are those of frames of 1500
@@ -122,8 +125,9 @@ def check(
             fits = fmt.tree_lanes(workers, lanes, limits.datagram_bytes)
             raise AdmissionError(f"{lanes} lanes cannot be cut into parts for the way between switches; {fits} can")
         most_slots = limits.slots // (parts or 1)
-        usual = min(usual_window(fmt, workers, lanes, most_slots), limits.window or WINDOW_MAX)
-        slots = slots_for_window(usual if window is None else window)
+        if window is None:
+            window = usual_window(fmt, workers, lanes, most_slots, limits.window)
+        slots = slots_for_window(window)
     except AdmissionError as error:
         raise ControlError(Code.INVALID_ARGUMENT, f"job {name!r} cannot run here: {error}") from None
     _check_limit(name, "heartbeat_limit_s", heartbeat_limit_s, HEARTBEAT_LIMIT_MIN_S)
@@ -139,12 +143,15 @@ def usual_lanes(limits: Limits, fmt: JobFormat, workers: int, *, tree: bool) -> 
     return fmt.tree_lanes(workers, most, limits.datagram_bytes) if tree else most
 
 
-def usual_window(fmt: JobFormat, workers: int, lanes: int, slots: int) -> int:
-    """The window of a job that leaves it to a switch with so many slots, a power of two: as many blocks as
-    `WINDOW_BYTES` hold."""
+def usual_window(fmt: JobFormat, workers: int, lanes: int, slots: int, most: int | None = None) -> int:
+    """The window of a job that leaves it to a switch with so many slots, a power of two: as many blocks as have the
+    bytes of `WINDOW_FRAMES`, or `WINDOW_BYTES` if they are larger; ``most`` if the switch says so."""
     up, down = fmt.encoding(Op.SUM), fmt.result_encoding(Op.SUM, workers)
-    blocks = WINDOW_BYTES // max(datagram_bytes(up, lanes), datagram_bytes(down, lanes))
-    return 1 << (max(1, min(blocks, WINDOW_MAX, slots // 2)).bit_length() - 1)
+    size = max(datagram_bytes(up, lanes), datagram_bytes(down, lanes))
+    frames = WINDOW_FRAMES * max(UDP_PAYLOAD_BYTES_1500, size) // size
+    room = min(slots // 2, max(WINDOW_FRAMES, slots // 2 // SHARES))
+    blocks = min(WINDOW_BYTES // size, frames, room, most or room)
+    return 1 << (max(1, blocks).bit_length() - 1)
 
 
 def check_name(name: str) -> None:

@@ -61,7 +61,7 @@ def take(port: Port, place: Array, now: float, t: Tables) -> None:
     """Take the datagrams of the batch, as far as there is room in ``t.out`` for what they cause."""
     start, size, before, runs = place[START], place[BYTES], place[TAKEN], place[RUNS]
     data = port.buffer[start : start + place[TOTAL] * size]
-    out = Out(t.out.buffer[place[FILLED] :], t.out.runs[runs:], t.out.to[runs:])
+    out = Out(t.out.buffer[place[FILLED] :], t.out.runs[runs:], t.out.to[runs:], t.out.most)
     taken, more = take_batch(data, size, before, now, place[SOURCE], t, out)
     place[TAKEN], place[RUNS] = taken, runs + more
     for run in out.runs[:more]:

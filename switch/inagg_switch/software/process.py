@@ -202,7 +202,9 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
     try:
         wires = LinkStack(config, shard)
-        plane = DataPlane(wires.link, Aggregator(config.slots, config.lanes))
+        plane = DataPlane(
+            wires.link, Aggregator(config.slots, config.lanes, batch_datagrams=wires.link.batch_datagrams)
+        )
         plane.step(0.0)
     except DriverError as error:
         pipe.send(error)

@@ -31,6 +31,7 @@ from ..testbed.web import live_view
 from ..topology import Node, inside, open_topology, start_target, target_entry
 from .links import share_of_link, worker_bytes
 from .load import Child, common_barrier, crew, receive_all
+from .rack import predict, wire_bytes
 from .reader import Reader
 
 START_LIMIT_S = 120.0
@@ -50,6 +51,9 @@ WAYS = ("contributed", "ipv6", "profiler", "scattered", "watched")
 """Other ways to do the same: each rank is told what it has contributed; over IPv6; while torch's profiler records; as a
 reduce-scatter, which gives each rank its part of the sums alone; while a page of the live view asks, twice a second."""
 GLOO_SCATTERED = "gloo scattered"
+BUSY = ("encode_s", "network_s", "decode_s")
+COUNTED = ("bytes_out", "bytes_in", "datagrams_out", "datagrams_in", *BUSY)
+"""What is taken of a worker's counters."""
 
 
 def _worker(
@@ -122,16 +126,33 @@ def _worker(
                     barrier.wait()  # what this rank does next would take processors from ranks that are not done
             after, carried = counted.counters.as_dict(), worker_bytes(node, workers)
             barrier.wait()
-            up, down = ((after[k] - before[k]) / runs for k in ("bytes_out", "bytes_in"))
+            done = {name: (after[name] - before[name]) / runs for name in COUNTED}
             if system in ("gloo", GLOO_SCATTERED):
                 up, down = ((c - b) / runs for c, b in zip(carried, carried_before, strict=True))
-            connection.send((None, (seconds, up, down)))
+                done = dict.fromkeys(COUNTED, 0.0) | {"bytes_out": up, "bytes_in": down}
+            connection.send((None, (seconds, done)))
 
 
 def trees(format_: str) -> dict[str, str]:
     """The systems that measure a format through a tree, each with its format there."""
     rounding = format_ + ROUNDING
     return {TREE: format_} | ({REENCODE: rounding} if rounding in FORMATS else {})
+
+
+def of_packets(lanes: int, workers: int, line: dict[str, Any], counted: dict[str, float]) -> dict[str, Any]:
+    """What a line says of a worker's datagrams: how many it sends and receives in a second, and would if it were always
+    busy; the bytes of an element on an Ethernet, in the direction that has more; and what a rack would reach."""
+    elements, packets = line["elements"], counted["datagrams_out"] + counted["datagrams_in"]
+    busy_s = sum(counted[name] for name in BUSY)
+    wire = max(wire_bytes(counted[f"bytes_{way}"], counted[f"datagrams_{way}"]) for way in ("out", "in")) / elements
+    rack = predict(workers, lanes, elements / busy_s, wire)
+    return {
+        "packets_per_s": packets / line["median_s"],
+        "busy_packets_per_s": packets / busy_s,
+        "wire_bytes_per_element": wire,
+        "rack_elements_per_s": rack.elements_per_s,
+        "rack_bound": rack.bound,
+    }
 
 
 def _name(way: str) -> str:
@@ -210,15 +231,15 @@ class Ranks:
             self._stack.__exit__(*sys.exc_info())
             raise
 
-    def run(self, system: str, elements: int, runs: int) -> tuple[list[float], float, float]:
-        """Seconds of each run, and bytes that a worker sends and receives in one."""
+    def run(self, system: str, elements: int, runs: int) -> tuple[list[float], dict[str, float]]:
+        """Seconds of each run, and what a worker counts in one, of `COUNTED`; of Gloo the bytes alone."""
         page = self._page if system == _name("watched") else None
         with Reader(page) if page is not None else nullcontext():
             for child in self._children:
                 child.send((system, elements, runs))
             answers = receive_all(self._children, RUN_LIMIT_S)
         seconds = [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
-        return seconds, statistics.mean(a[1] for a in answers), statistics.mean(a[2] for a in answers)
+        return seconds, {name: statistics.mean(a[1][name] for a in answers) for name in COUNTED}
 
     def datagrams(self) -> tuple[int, int]:
         """What the switch has counted since it started, of datagrams in and out. Asked where the switch is, as its
@@ -248,13 +269,17 @@ def bench_allreduce(
     loss: float = 0.0,
     ways: Sequence[str] = (),
     racks: int = 0,
+    lanes: int | None = None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
     """Lines of results: for each size one per system, and one that compares them. Systems take turns, run by run.
 
     With ``loss``, the share of datagrams that workers lose in each direction, the same is measured without, too; and in
-    other ``ways``, of `WAYS`. With ``racks``, it is measured through the switch behind them, and through a tree.
+    other ``ways``, of `WAYS`. With ``racks``, it is measured through the switch behind them, and through a tree. With
+    ``lanes``, so many to a datagram, the lines tell packets, too.
     """
+    if lanes is not None:
+        options["lanes"] = lanes
     others, through_tree = [_name(way) for way in ways], trees(format_) if racks else {}
     systems = [
         "inagg",
@@ -268,18 +293,19 @@ def bench_allreduce(
         for size in sizes:
             elements = size // 4
             times: dict[str, list[float]] = {s: [] for s in systems}
-            wire: dict[str, tuple[float, float]] = {}
             for system in systems:
                 ranks.run(system, elements, 2)  # warm caches, connections and kernels
             estimate_s = max(statistics.median(ranks.run(s, elements, 3)[0]) for s in systems)
             runs = int(min(RUNS_MAX, max(RUNS_MIN, seconds / estimate_s)))
             turns = min(TURNS, runs)
+            of_turns: dict[str, list[dict[str, float]]] = {s: [] for s in systems}
             for _ in range(turns):
                 for system in systems:
-                    taken, up, down = ranks.run(system, elements, -(-runs // turns))
+                    taken, done = ranks.run(system, elements, -(-runs // turns))
                     times[system] += taken
-                    wire[system] = up, down
+                    of_turns[system].append(done)
             medians = {s: statistics.median(times[s]) for s in systems}
+            counted = {s: {k: statistics.median(t[k] for t in of_turns[s]) for k in COUNTED} for s in systems}
             for system in systems:
                 line = {
                     "bench": "allreduce",
@@ -289,8 +315,8 @@ def bench_allreduce(
                     "elements": elements,
                     "median_s": medians[system],
                     "elements_per_s": elements / medians[system],
-                    "wire_bytes_up": round(wire[system][0]),
-                    "wire_bytes_down": round(wire[system][1]),
+                    "wire_bytes_up": round(counted[system]["bytes_out"]),
+                    "wire_bytes_down": round(counted[system]["bytes_in"]),
                     "runs": len(times[system]),
                 }
                 if racks and system not in (against, GLOO_SCATTERED):
@@ -302,13 +328,19 @@ def bench_allreduce(
                 if link is not None:
                     line["link"] = str(link)
                     if system not in (against, GLOO_SCATTERED):
-                        lanes = fmt.max_lanes(workers, UDP_PAYLOAD_BYTES_1500)
-                        line["share_of_link"] = share_of_link(link, fmt, workers, lanes, elements, medians[system])
+                        sent = lanes or fmt.max_lanes(workers, UDP_PAYLOAD_BYTES_1500)
+                        line["share_of_link"] = share_of_link(link, fmt, workers, sent, elements, medians[system])
                 if system == "inagg" and loss:
                     line["loss"] = loss
+                if lanes is not None:
+                    line |= {"lanes": lanes} | (
+                        of_packets(lanes, workers, line, counted[system]) if system != against else {}
+                    )
                 yield line
             if against or loss or ways or racks:
                 line = {"bench": "allreduce", "workers": workers, "format": format_, "elements": elements}
+                if lanes is not None:
+                    line["lanes"] = lanes
                 if against:
                     line["ratio_to_gloo"] = medians[against] / medians["inagg"]
                 if loss:
@@ -321,7 +353,8 @@ def bench_allreduce(
                 for way in ways:
                     line[f"{way}_to_plain"] = medians["inagg"] / medians[_name(way)]
                 if "scattered" in ways:
-                    line["scattered_down_to_plain"] = wire[_name("scattered")][1] / wire["inagg"][1]
+                    down = {s: counted[s]["bytes_in"] for s in (_name("scattered"), "inagg")}
+                    line["scattered_down_to_plain"] = down[_name("scattered")] / down["inagg"]
                     if against:
                         line["scattered_to_gloo"] = medians[GLOO_SCATTERED] / medians[_name("scattered")]
                 yield line

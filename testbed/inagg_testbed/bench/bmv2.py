@@ -47,7 +47,7 @@ def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_jso
             **options,
         ) as ranks:
             before = ranks.datagrams()
-            seconds, up, down = ranks.run("inagg", BLOCKS * build.lanes, RUNS)
+            seconds, counted = ranks.run("inagg", BLOCKS * build.lanes, RUNS)
             packets_in, packets_out = (now - then for now, then in zip(ranks.datagrams(), before, strict=True))
         took_s = statistics.median(seconds)
         row = {
@@ -59,8 +59,8 @@ def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_jso
             "packets_in_per_s": round(packets_in / sum(seconds)),
             "packets_out_per_s": round(packets_out / sum(seconds)),
             "elements_per_s": round(BLOCKS * build.lanes / took_s),
-            "bytes_up": round(up),
-            "bytes_down": round(down),
+            "bytes_up": round(counted["bytes_out"]),
+            "bytes_down": round(counted["bytes_in"]),
         }
         rows.append(row)
         if as_json:

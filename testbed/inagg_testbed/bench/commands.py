@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
-from inagg_wire.formats import CHILDREN_MAX, FORMATS, job_format
+from inagg_wire.errors import AdmissionError
+from inagg_wire.formats import CHILDREN_MAX, FORMATS, JobFormat, admit, job_format
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.slots import WINDOW_MAX
 
 from ..bmv2 import program_for
@@ -72,6 +74,20 @@ class WorkerList(click.ParamType[list[int]]):
         return workers
 
 
+class LanesList(click.ParamType[list[int]]):
+    """Numbers of lanes such as ``32,256``."""
+
+    name = "lanes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return [int(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r}: give numbers such as 32,256", param, ctx)
+
+
 link_option = click.option(
     "--link", type=LinkRate(), metavar="RATE",
     help="Give each worker a link of this rate, such as 1gbit, in a network namespace (root). [default: loopback]",
@@ -132,6 +148,12 @@ def switch(
 @click.option("--against", type=click.Choice(["gloo"]), help="Measure this too, in the same processes, in turns.")
 @click.option("--shards", default=1, show_default=True, type=click.IntRange(1), help="Data-plane processes.")
 @click.option("--window", type=click.IntRange(1, WINDOW_MAX), help="Blocks in flight. [default: that of the library]")
+@click.option(
+    "--lanes", "lanes_list", type=LanesList(), metavar="LIST",
+    help="Elements of a datagram, such as 32,128: what P4 switches take. Measured for each, and for those of a "
+    "1500-byte frame, through a switch with datagrams and slots as over Ethernet; with packets, bytes on the wire, and "
+    "what a rack with a Tofino would reach.  [default: what the switch chooses]",
+)  # fmt: skip
 @click.option("--seconds", default=2.0, show_default=True, type=POSITIVE, help="For each system and size, roughly.")
 @click.option(
     "--loss",
@@ -172,8 +194,8 @@ def switch(
 @json_option
 def allreduce(
     workers: Sequence[int], sizes: Sequence[int], names: Sequence[str], against: str | None, shards: int,
-    window: int | None, seconds: float, loss: float, ways: Sequence[str], link: str | None, racks: int,
-    trunk: str | None, target: str, report: Path | None, as_json: bool,
+    window: int | None, lanes_list: Sequence[int] | None, seconds: float, loss: float, ways: Sequence[str],
+    link: str | None, racks: int, trunk: str | None, target: str, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the all-reduce of a tensor, through a switch, over loopback or shaped links.
 
@@ -182,8 +204,13 @@ def allreduce(
     are of those that fit through it beside the headers.
     """
     from .allreduce import bench_allreduce
+    from .rack import ASSUMPTIONS
 
     entry = target_entry(target)
+    if lanes_list:
+        for name in names:
+            for n in workers:
+                check_lanes(job_format(name), n, lanes_list)
     if "ipv6" in ways and (link is not None or target != "software"):
         raise click.UsageError("--way ipv6 is over loopback, and for --target software")
     if racks and (loss or ways or target != "software"):
@@ -198,11 +225,16 @@ def allreduce(
     def lines() -> Iterable[dict[str, Any]]:
         for name in names:
             switch_options = [] if target != "bmv2" else ["--program", program_for(name)]
+            if lanes_list and target == "software":
+                switch_options = ["--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500)]
             for n in workers:
-                yield from bench_allreduce(
-                    n, name, sizes, against=against, seconds=seconds, shards=shards, loss=loss, ways=ways,
-                    window=window, link=link, target=target, switch_options=switch_options, racks=racks, trunk=trunk,
-                )  # fmt: skip
+                usual = [job_format(name).max_lanes(n, UDP_PAYLOAD_BYTES_1500)]
+                for lanes in dict.fromkeys([*lanes_list, *usual]) if lanes_list else [None]:
+                    yield from bench_allreduce(
+                        n, name, sizes, against=against, seconds=seconds, shards=shards, loss=loss, ways=ways,
+                        window=window, link=link, target=target, switch_options=switch_options, racks=racks,
+                        trunk=trunk, lanes=lanes,
+                    )  # fmt: skip
 
     columns: list[Column] = [
         ("workers", lambda r: str(r["workers"])),
@@ -211,8 +243,15 @@ def allreduce(
         ("KiB", lambda r: f"{r['elements'] * 4 / 1024:,.0f}"),
         ("ms", lambda r: f"{r['median_s'] * 1e3:,.2f}" if "median_s" in r else ""),
         ("M elements/s", lambda r: rate_text(r["elements_per_s"] / 1e6) if "median_s" in r else ""),
+        ("M packets/s", lambda r: f"{r['packets_per_s'] / 1e6:.2f}" if "packets_per_s" in r else ""),
+        ("if busy", lambda r: f"{r['busy_packets_per_s'] / 1e6:.2f}" if "packets_per_s" in r else ""),
         ("bytes up", lambda r: f"{r['wire_bytes_up']:,}" if "median_s" in r else ""),
         ("bytes down", lambda r: f"{r['wire_bytes_down']:,}" if "median_s" in r else ""),
+        ("wire/element", lambda r: f"{r['wire_bytes_per_element']:.2f}" if "packets_per_s" in r else ""),
+        (
+            "rack M/s",
+            lambda r: f"{r['rack_elements_per_s'] / 1e6:,.0f} ({r['rack_bound']})" if "rack_bound" in r else "",
+        ),
         ("share", lambda r: f"{r['share_of_link']:.1%}" if r.get("share_of_link") is not None else ""),
         ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
         *((f"{way}", lambda r, key=f"{way}_to_plain": f"{r[key]:.2f}" if key in r else "") for way in ways),
@@ -224,7 +263,11 @@ def allreduce(
     over += f", {racks} racks behind trunks of {trunk or link or 'loopback'}" if racks else ""
     over += " and a bmv2 switch" if target == "bmv2" else ""
     title = f"all-reduce over {over}" + (f", {loss:.1%} loss" if loss else "")
-    measured = show(lines(), columns, as_json, title, keys=4)
+    if lanes_list:
+        columns.insert(1, ("lanes", lambda r: str(r["lanes"])))
+    measured = show(lines(), columns, as_json, title, keys=4 + bool(lanes_list))
+    if lanes_list:
+        click.echo(ASSUMPTIONS, err=as_json)
     if report is not None:
         from ..report.benches import allreduce_report
 
@@ -255,6 +298,15 @@ def stages(workers: int, names: Sequence[str], as_json: bool) -> None:
         ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}"),
     ]
     show(lines(), columns, as_json, f"stages of the software switch, {workers} workers", keys=2)
+
+
+def check_lanes(fmt: JobFormat, workers: int, lanes_list: Sequence[int]) -> None:
+    """Raises `click.UsageError` unless frames of 1500 bytes take so many lanes."""
+    for lanes in lanes_list:
+        try:
+            admit(fmt, workers, lanes, UDP_PAYLOAD_BYTES_1500)
+        except AdmissionError as error:
+            raise click.UsageError(f"--lanes: {error}") from None
 
 
 def show(

@@ -17,7 +17,7 @@ from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Aggregation, Compressor, Floats
 from inagg_host.compress.exchange import Exchange
 from inagg_host.compress.memory import Memories
-from inagg_host.core.schedule import chunk_blocks
+from inagg_host.core.schedule import chunk_blocks, scales_per_block
 from inagg_link import FaultLink, Faults, Link
 from inagg_wire import formats
 from inagg_wire.layout import Encoding, datagram_bytes
@@ -153,6 +153,7 @@ def bytes_up(fmt_name: str, workers: int, elements: int, max_rounds: int = 0) ->
     fmt = formats.job_format(fmt_name)
     lanes = fmt.max_lanes(workers)
     blocks = -(-elements // lanes)
-    scales = -(-blocks // chunk_blocks(lanes, fmt.scale_lanes(lanes))) * (2 if fmt.refined else 1)
+    scales = scales_per_block(fmt.scale_lanes(lanes))
+    chunks = -(-blocks // chunk_blocks(lanes, scales, scales))  # of full datagrams, one block has the scales of a chunk
     scale_bytes = datagram_bytes(Encoding.SCALE8, fmt.scale_lanes(lanes))
-    return blocks * datagram_bytes(fmt.up, lanes) + (scales + max_rounds) * scale_bytes
+    return blocks * datagram_bytes(fmt.up, lanes) + (chunks * (2 if fmt.refined else 1) + max_rounds) * scale_bytes

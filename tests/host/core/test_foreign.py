@@ -36,7 +36,7 @@ def state(engine: Engine) -> tuple[object, ...]:
     shard["counts"] = 0
     return (
         shard.tobytes(), rows.tobytes(), engine.state.operations.tobytes(), engine.deadline,
-        *((o.out.tobytes(), o.bytes_of.tobytes(), o.ready.tobytes()) for o in engine.operations),
+        *((o.out.tobytes(), o.bytes_of.tobytes(), o.lacking.tobytes()) for o in engine.operations),
     )  # fmt: skip
 
 

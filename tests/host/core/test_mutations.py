@@ -75,7 +75,7 @@ class NoScales(Engine):
 
     def next_batch(self, now: float) -> list[Outgoing]:
         for operation in self.operations:
-            operation.ready[:] = 1
+            operation.lacking[:] = 0
         return super().next_batch(now)
 
 

@@ -228,5 +228,5 @@ def begun(
     mine = values(1, elements)
     operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
     operation.agreed[:] = codec.scale_bytes(operation.job, codec.largest(operation.job, mine))
-    operation.ready[Phase.SCALE] = True
+    operation.lacking[Phase.SCALE] = 0
     return engine, operation

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inagg_host.core.schedule import SIGNATURE_LANES, Item, Phase, signature
+from inagg_host.core.schedule import SIGNATURE_LANES, Item, Phase, scales_per_block, signature
 from inagg_wire import codec, noise, payload, reencode, scale
 from inagg_wire.formats import JobFormat
 from inagg_wire.layout import Op
@@ -66,11 +66,13 @@ def expect(
     refined = [max(column) for column in zip(*refine, strict=True)]
     units = [scale.unit(fmt, n, agreed[i], refined[i]) for i in blocks]
     sums = np.zeros(values[0].size, float_type.dtype)
+    per_block = scales_per_block(fmt.scale_lanes(lanes))
     for item in items:
-        chunk = slice(item.first, item.first + item.blocks)
         for i in range(item.count):
             number = first + item.start + i
             if item.phase is not Phase.VALUES:
+                start = item.first + i * per_block
+                chunk = slice(start, min(start + per_block, item.first + item.blocks))
                 bytes_ = own if item.phase is Phase.SCALE else refine
                 size = fmt.scale_lanes(lanes)
                 tail = b""

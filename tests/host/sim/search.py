@@ -226,7 +226,7 @@ class Core:
         used = [int(at) & (OPERATIONS - 1) for at in range(int(job["oldest"]), int(job["loaded"]))]
         arrays = [st.job, st.shards, st.rows, self.engine.rings, *(st.operations[at : at + 1] for at in used)]
         for operation in self.engine.operations:
-            arrays += [operation.bytes_of, operation.magnitudes, operation.ready]
+            arrays += [operation.bytes_of, operation.magnitudes, operation.lacking]
         for room, _ in self.engine._rooms.values():
             arrays += [room.arrays[name] for name in ("notes", "below", "expected")]
         return arrays

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from inagg_host.core.schedule import Item, chunk_blocks, plan
+from inagg_host.core.schedule import Item, chunk_blocks, plan, scales_per_block
 from inagg_wire.formats import FORMATS, JobFormat
 from inagg_wire.layout import GENERATION_MAX
 from inagg_wire.scale import Floats, FloatType
@@ -100,13 +100,14 @@ def make_world(
     piece for each rank. ``below``: see `expect`."""
     rng = np.random.default_rng(number)
     seed, block, made = int(rng.integers(1 << 32)), first, []
+    scales = scales_per_block(fmt.scale_lanes(lanes))
     lease = Lease(2 * window * int(rng.integers(2)), 2 * window)
     for t, (elements, float_type) in enumerate(tensors):
         pieces = workers if t in scattered else 1
         piece = -(-elements // pieces)
         elements = pieces * piece
         blocks = pieces * -(-piece // lanes)
-        items = plan(blocks, chunk_blocks(lanes, fmt.scale_lanes(lanes)), fmt.refined)
+        items = plan(blocks, chunk_blocks(lanes, scales, window * shards), scales, fmt.refined)
         values = draw_values(rng, workers, elements, float_type)
         divisor = workers if rng.random() < 0.3 else 1
         made.append(Tensor(float_type, values, bool(rng.random() < 0.5), divisor, block, items, pieces))

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inagg_link import MAX_BATCH_DATAGRAMS
 from inagg_switch.aggregation import aggregator as module
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.aggregation.model import Model, Output
-from inagg_switch.aggregation.receive import RUN_BYTES, RUN_DATAGRAMS
+from inagg_switch.aggregation.receive import RUN_BYTES
 from inagg_switch.binding import Address, Binding
 from inagg_wire.layout import HEADER_BYTES, Op
 
@@ -86,7 +87,7 @@ def test_a_batch_of_more_datagrams_than_one_call_sends_gives_runs_that_one_call_
     sends = [(s.data.size // s.size, s.to) for s in aggregator.receive(data, len(blocks[0]), TINY.children[1], 0.0)]
     assert sends == [(64, TINY.children), (64, TINY.children[1:])]
     sends = [(s.data.size // s.size, s.to) for s in aggregator.receive(data, len(blocks[0]), TINY.children[1], 0.0)]
-    assert sends == [(RUN_DATAGRAMS, TINY.children[1:])] * 2
+    assert sends == [(MAX_BATCH_DATAGRAMS, TINY.children[1:])] * 2
 
 
 def test_results_for_one_rank_are_a_run_and_their_acknowledgements_another() -> None:

@@ -65,6 +65,20 @@ def test_lanes_and_window_that_are_left_to_the_switch_are_as_many_as_do_no_harm(
     assert (found.lanes, found.window) == (lanes, window)
 
 
+@pytest.mark.parametrize(
+    ("lanes", "slots", "window"),
+    [
+        pytest.param(256, 65536, 2048, id="as many bytes as of full frames"),
+        pytest.param(32, 65536, 4096, id="an eighth of the slots"),
+        pytest.param(32, 16384, 1024, id="an eighth of a Tofino's"),
+        pytest.param(32, 1024, 512, id="no less than of full frames"),
+    ],
+)
+def test_a_chosen_window_follows_the_bytes_in_flight(lanes: int, slots: int, window: int) -> None:
+    limits = dataclasses.replace(LIMITS, slots=slots)
+    assert check(limits, name="job", workers=4, format_name="nat8", lanes=lanes, window=None).window == window
+
+
 def test_a_chosen_window_is_no_larger_than_what_the_switch_takes_at_once() -> None:
     limits = dataclasses.replace(LIMITS, window=16)
     assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=None).window == 16
