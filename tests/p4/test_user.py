@@ -105,7 +105,7 @@ def test_a_running_job_can_be_looked_at(script: str, name: str, shell: Shell) ->
     with shell.start("testbed", "run", "--in", name, "--", sys.executable, script, "1000", "20") as running:
         try:
             until(lambda: "user" in ask("jobs").stdout, what="the job")
-            until(lambda: ask("why", "user", "--over", "0.3").returncode == 1, what="a rank that is waited for")
+            until(lambda: ask("why", "user", "--over", "0.3").returncode == 4, what="a rank that is waited for")
             said = json.loads(ask("why", "user", "--json").stdout)
             assert {rank for wait in said["slots"] for rank in wait["missing"]} == {1}
             assert "that wait miss rank 1" in said["text"][0]
