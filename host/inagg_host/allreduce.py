@@ -17,7 +17,8 @@ import numpy.typing as npt
 from inagg_link import Link
 from inagg_wire.scale import FloatType
 
-from .codec.callbacks import MakeCodec
+from .codec import Job
+from .codec.staged import Arriving, Codec, Staging
 from .config import Config, ConfigError
 from .core.reconcile import InnerGroup
 from .errors import AllReduceError
@@ -26,7 +27,7 @@ from .io.signals import Deferred
 from .membership.failover import Fallback
 from .membership.rejoin import Network
 from .stats import Counters
-from .task import Task, make_codec_task, make_max_task, make_scatter_task, make_task
+from .task import Task, make_max_task, make_scatter_task, make_staged_task, make_task
 
 __all__ = ["AllReduce", "AllReduceError"]
 
@@ -111,6 +112,7 @@ class AllReduce:
         contributed: npt.NDArray[Any] | None = None,
         tag: int = 0,
         wait: bool = False,
+        arriving: Arriving | None = None,
     ) -> Work:
         """Begin to sum ``values``, an array of any shape, into ``out`` or in place; returns at once, or, with ``wait``,
         when it is done: then this thread may do the work, and need not wait for another to wake up.
@@ -120,9 +122,10 @@ class AllReduce:
         its own like ``values``, gets what this rank adds to the sum: what the codes stand for that it sends, so what
         error feedback has to subtract. ``tag``, 32 bits: what the caller knows it by on all ranks. Where ranks submit
         in different orders, it tells arrays of one size apart, and all ranks get an error in place of sums of other
-        arrays. Raises ValueError for what cannot be summed, `AllReduceError` if all is over.
+        arrays. ``arriving``: what says when the values are there, if they are still on their way. Raises ValueError for
+        what cannot be summed, `AllReduceError` if all is over.
         """
-        return self._submit(make_task(values, out, float_type, divisor, contributed), tag, wait)
+        return self._submit(make_task(values, out, float_type, divisor, contributed), tag, wait, arriving)
 
     def submit_scatter(
         self,
@@ -132,6 +135,7 @@ class AllReduce:
         divisor: int = 1,
         tag: int = 0,
         wait: bool = False,
+        arriving: Arriving | None = None,
     ) -> Work:
         """Begin a reduce-scatter: sum ``values``, an equal piece for each rank, and put this rank's piece into ``out``.
 
@@ -140,10 +144,10 @@ class AllReduce:
         ``out`` may be the same memory as its piece of ``values``, or none of them. Otherwise as `submit`.
         """
         task = make_scatter_task(values, out, float_type, divisor, self.config.rank, self.config.workers)
-        return self._submit(task, tag, wait)
+        return self._submit(task, tag, wait, arriving)
 
-    def _submit(self, task: Task, tag: int, wait: bool) -> Work:
-        task.tag = tag
+    def _submit(self, task: Task, tag: int, wait: bool = False, codec: Codec | None = None) -> Work:
+        task.tag, task.codec = tag, codec
         if wait:
             with Deferred() as signals:
                 self._begin(task, lambda network: network.submit_and_drive(task, signals))()
@@ -152,26 +156,26 @@ class AllReduce:
             self._begin(task, lambda network: network.submit(task))
         return task.work
 
-    def submit_codec(
-        self, codec: MakeCodec, elements: int, float_type: FloatType, divisor: int = 1, tag: int = 0,
+    def submit_staged(
+        self, staging: Staging, elements: int, float_type: FloatType, divisor: int = 1, tag: int = 0,
         scatter: bool = False,
     ) -> Work:  # fmt: skip
-        """Begin to sum ``elements`` values that are not in the host's memory, such as a GPU's: see `codec.callbacks`.
-        With ``scatter``, as `submit_scatter`; blocks of each rank's piece begin anew.
+        """Begin to sum ``elements`` values that are on a device: see `codec.staged`. The work is done when all results
+        are in the host's memory. With ``scatter``, as `submit_scatter`; blocks of each rank's piece begin anew.
 
         Needs the policy "raise": the inner group could not sum them. Otherwise as `submit`.
         """
         if self.config.policy != "raise":
             raise ValueError(f"with the policy {self.config.policy!r} values must be in the host's memory")
         pieces = self.config.workers if scatter else 1
-        return self._submit(make_codec_task(codec, elements, float_type, divisor, pieces), tag, wait=False)
+        return self._submit(make_staged_task(elements, float_type, divisor, pieces), tag, codec=staging)
 
     def submit_max(self, values: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8] | None = None) -> Work:
         """Begin to take the maximum over all ranks of each byte of ``values``, into ``out`` or in place.
 
         Goes through the switch in blocks of scales. Otherwise as `submit`.
         """
-        return self._submit(make_max_task(values, out), tag=0, wait=False)
+        return self._submit(make_max_task(values, out), tag=0)
 
     def _begin(self, task: Task, submit: Callable[[Network], T]) -> T | Callable[[], None]:
         """``submit`` the task to the network if there is one, and return what that does."""
@@ -191,11 +195,25 @@ class AllReduce:
                 return submit(self._network)
         return lambda: None
 
-    @property
-    def lanes(self) -> int | None:
-        """Elements of a block, as the switch has them; None while there is no switch."""
+    def job(self, float_type: FloatType) -> Job:
+        """The job, for values of a type. Raises `AllReduceError` while there is no switch."""
         network = self._network
-        return None if network is None else network.engine.epoch.lanes
+        if network is None:
+            raise self._failure or AllReduceError("there is no switch now")
+        e = network.engine.epoch
+        return Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type)
+
+    def wake(self) -> None:
+        """Have what is under way looked at again: something is there that it waits for. For any thread."""
+        network = self._network
+        if network is not None:
+            network.wake()
+
+    def count_invalid(self, codes: int) -> None:
+        """A device has found so many codes that name no level. For any thread."""
+        network = self._network
+        if network is None or not network.count_invalid(codes):
+            self._counters.invalid_codes += codes
 
     @property
     def failure(self) -> AllReduceError | None:

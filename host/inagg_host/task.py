@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from inagg_wire.scale import FloatType
 
-from .codec.callbacks import MakeCodec
+from .codec.staged import Codec
 from .io.futures import Work
 
 FLOAT_TYPES = {t.dtype: t for t in FloatType if t is not FloatType.BFLOAT16}
@@ -29,8 +29,8 @@ class Task:
     float_type: FloatType | None
     divisor: int
     contributed: npt.NDArray[Any] | None = None
-    codec: MakeCodec | None = None
-    """What encodes and decodes the values, if they are elsewhere: then the arrays only tell how many there are."""
+    codec: Codec | None = None
+    """What brings the values, if they are elsewhere. With `Staging` the arrays only tell how many there are."""
     scatters: bool = False
     tag: int = 0
     """32 bits, the same on all ranks: it tells tasks apart that are alike otherwise."""
@@ -79,11 +79,11 @@ def make_scatter_task(
     return Task(values, out, float_type, divisor, scatters=True)
 
 
-def make_codec_task(codec: MakeCodec, elements: int, float_type: FloatType, divisor: int, pieces: int = 1) -> Task:
-    """The task to sum ``elements`` values that only ``codec`` knows; with more than one of ``pieces``, for as many
+def make_staged_task(elements: int, float_type: FloatType, divisor: int, pieces: int = 1) -> Task:
+    """The task to sum ``elements`` values that are on a device; with more than one of ``pieces``, for as many
     ranks, it scatters."""
     values = np.broadcast_to(np.zeros(1, float_type.dtype), elements)  # of no memory
-    return Task(values, values[: elements // pieces], float_type, divisor, codec=codec, scatters=pieces > 1)
+    return Task(values, values[: elements // pieces], float_type, divisor, scatters=pieces > 1)
 
 
 def make_max_task(values: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Task:

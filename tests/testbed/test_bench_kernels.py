@@ -8,7 +8,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from inagg_testbed.bench import kernels_gpu
+from inagg_testbed.bench import cuda, kernels_gpu
 from inagg_testbed.bench.cli import bench
 from inagg_testbed.bench.kernels import KernelRate
 from inagg_wire.formats import job_format
@@ -44,7 +44,7 @@ def test_json_lines() -> None:
         assert copy["ratio_to_copy"] == 1
 
 
-@pytest.mark.skipif(kernels_gpu.why_not() is None, reason="there is a GPU")
+@pytest.mark.skipif(cuda.why_not() is None, reason="there is a GPU")
 def test_that_no_gpu_was_measured_is_said() -> None:
     result = CliRunner().invoke(bench, [*SMALL, "--json"])
     assert result.stderr.startswith("SKIPPED the kernels of the GPU: ")

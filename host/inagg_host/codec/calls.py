@@ -52,6 +52,8 @@ CODEC: Final = np.dtype(
             "notes", "below", "expected", "drafts",
             # Of the job and the type of the values.
             "fraction_bits", "lowest_scale", "dith8",
+            # The address of a `staged.STAGED`, of an operation that needs one.
+            "staged",
         )
     ]
     + [(f"{part}_{name}", np.int64) for part, kind in (("up", Natural), ("down", Result), ("own", Result))
@@ -61,8 +63,8 @@ CODEC: Final = np.dtype(
 """What the kernels read of an operation. ``up_...``, ``down_...`` and ``own_...`` are the fields of `Job.for_encode`,
 `Job.for_decode` and `Job.for_own`."""
 
-NOT_YET: Final = -3
-"""What an encoder returns if the codes of the first block that it was asked for are still on their way: ask again."""
+NOT_YET, RAISED = -3, -4
+"""What an encoder or `_scale` returns if what it was asked for is still on its way: ask again; or will never come."""
 
 _Function: Any = vars(cgutils)["ir"].FunctionType
 _carray: Any = vars(numba)["carray"]  # which numba does not export to type checkers
@@ -180,8 +182,8 @@ def _encode(kind: Any, own: Any, unsigned: Any) -> Any:
 @cache
 def _decode(kind: Any, unsigned: Any) -> Any:
     """The results numbered ``begin`` to ``end`` - 1, datagrams of ``size`` bytes, to the sums of the own piece, which
-    has their blocks; ``offset``: what to add to a block's number times ``shards``. Returns how many codes name no
-    level."""
+    has their blocks; ``offset``: what to add to a block's number times ``shards``. Results of other pieces are not for
+    this. Returns how many codes name no level."""
 
     def decode(operation: int, size: int, begin: int, end: int, offset: int) -> int:
         c = _carray(_pointer(operation), 1, CODEC)[0]
@@ -240,11 +242,13 @@ _WIDTHS = {np.dtype(np.uint16): np.uint16, np.dtype(np.uint32): np.uint32, np.dt
 
 
 class Addresses(NamedTuple):
-    """Of the kernels of a job."""
+    """Of the kernels of a job. ``tell`` is told that the scales of a chunk are agreed on, or their refinements:
+    ``int64 tell(operation, phase, chunk, 0, 0)``; 0: nobody needs to know."""
 
     encode: int
     decode: int
     scale: int
+    tell: int
 
 
 def addresses(job: Job) -> Addresses:
@@ -254,7 +258,8 @@ def addresses(job: Job) -> Addresses:
     receiving: Any = type(job.for_decode)
     own: Any = type(job.for_own)
     functions = _encode(sending, own, unsigned), _decode(receiving, unsigned), _scale(unsigned, job.drafts)
-    return Addresses(*(int(function.address) for function in functions))
+    encode, decode, scale = (int(function.address) for function in functions)
+    return Addresses(encode, decode, scale, tell=0)
 
 
 class Room:
@@ -279,9 +284,9 @@ class Room:
         }  # fmt: skip
 
     @cached_property
-    def kernels(self) -> dict[str, int]:
-        """`addresses`, by name."""
-        return addresses(self.job)._asdict()
+    def kernels(self) -> Addresses:
+        """`addresses`."""
+        return addresses(self.job)
 
     def describe(self, operation: Any) -> None:
         """Write what is the same for all of its operations into the record of one (see `CODEC`)."""

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host.codec import Job
-from inagg_host.codec.callbacks import MakeCodec
 from inagg_host.codec.calls import Room
+from inagg_host.codec.staged import Codec
 from inagg_link import MAX_BATCH_DATAGRAMS, datagrams_per_call
 from inagg_wire.errors import Reason
 from inagg_wire.header import Header
@@ -143,7 +143,7 @@ class Engine:
         now: float,
         divisor: int = 1,
         contributed: npt.NDArray[Any] | None = None,
-        codec: MakeCodec | None = None,
+        codec: Codec | None = None,
         tag: int = 0,
         scatter: bool = False,
     ) -> Operation:
@@ -293,8 +293,8 @@ class Engine:
                 f"(divisor {operation.fields['divisor']}): {SAME_ORDER}"
             )
         if error == CODEC_FAILED:
-            callbacks = next(o for o in self.operations if block < o.first_block + o.blocks).callbacks
-            cause = None if callbacks is None else callbacks.error
+            codec = next(o for o in self.operations if block < o.first_block + o.blocks).codec
+            cause = None if codec is None else codec.error
             raise RuntimeError(f"the codec of a tensor failed: {cause}") from cause
         if error == NO_MAXIMUM:
             raise RuntimeError("the switch returned a smaller scale than this rank sent; it does not take maxima")

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host import codec
-from inagg_host.codec.callbacks import Callbacks, MakeCodec
 from inagg_host.codec.calls import Room
+from inagg_host.codec.staged import Codec, Staging
 
 from .schedule import Item, Phase, as_records, chunk_blocks, item_records, plan, signature
 
@@ -56,8 +56,8 @@ class Operation:
     signature: Bytes
     contributed: npt.NDArray[Any] | None = None
     maxima: bool = False
-    callbacks: Callbacks | None = None
-    """The kernels, if the values are not in the host's memory."""
+    codec: Codec | None = None
+    """What brings the values, if they are not in the host's memory yet."""
     invalid_codes: int = 0
     """When it is finished."""
     serial: int = field(default_factory=_SERIALS.__next__)
@@ -99,7 +99,7 @@ def begin_sum(
     now: float,
     divisor: int = 1,
     contributed: npt.NDArray[Any] | None = None,
-    make_codec: MakeCodec | None = None,
+    brought_by: Codec | None = None,
     tag: int = 0,
     pieces: int = 1,
     scatters: bool = False,
@@ -107,7 +107,7 @@ def begin_sum(
     """The sum of ``values``, see `Engine.submit`; of those in ``pieces`` equal pieces, whose blocks begin anew with
     each. With more than one, ``out`` gets the piece that has this rank's number, and if it ``scatters``, others get
     nothing of it. ``scales``: in a block; ``window``: blocks of all shards."""
-    if values.size == 0 or values.size != pieces * out.size or not (out.flags.writeable or make_codec):
+    if values.size == 0 or values.size != pieces * out.size or not (out.flags.writeable or brought_by):
         what = "the same number of elements" if pieces == 1 else f"{pieces} times as many elements as out"
         raise ValueError(f"values must have {what}, at least one, and out be writable")
     if contributed is not None and contributed.size != values.size:
@@ -119,13 +119,8 @@ def begin_sum(
         "divisor": divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts, "piece": piece,
         "piece_blocks": job.blocks(piece), "own_piece": job.rank if pieces > 1 else 0, "scatters": scatters,
     }  # fmt: skip
-    callbacks = None
-    if make_codec is not None:
-        callbacks = Callbacks(make_codec(job, chunk))
-        fields |= callbacks.addresses._asdict()
-        fields["drafting"] = 0
-    else:
-        fields |= room.kernels
+    fields |= room.kernels._asdict() if brought_by is None else brought_by.fields(room.kernels)
+    if not isinstance(brought_by, Staging):
         job.bits(values)
         fields["values"] = fields["out"] = address_of(values)
         if out is not values:
@@ -138,11 +133,14 @@ def begin_sum(
         tag = crc32(pack(">II", tag, pieces))
     shape = blocks, chunk, scales, job.refined
     items = plan(*shape)
-    return Operation(
+    operation = Operation(
         values, out, job, items, item_records(*shape), chunk, first_block, now, *_room(blocks, blocks, items, chunk),
         fields,
-        signature(values.size, job.float_type, divisor, tag), contributed, callbacks=callbacks,
+        signature(values.size, job.float_type, divisor, tag), contributed, codec=brought_by,
     )  # fmt: skip
+    if brought_by is not None:
+        brought_by.begin(operation)
+    return operation
 
 
 def begin_max(

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from inagg_host.codec.callbacks import RAISED
 from inagg_host.codec.calls import array_at, bytes_at, call, words_at
 from inagg_link.jit import inline, jit
 from inagg_wire.errors import Reason
@@ -16,7 +15,6 @@ from .headers import HEADER, KIND_AT, NOTICE, OWNER_AT, outcome, u16
 from .recovery import end_round_trip, mark_overtaken, recover
 from .schedule import ITEM, SIGNATURE_LANES, Phase
 from .state import (
-    CODEC_FAILED,
     FRESH,
     NO_MAXIMUM,
     OK,
@@ -184,13 +182,9 @@ def take(st: State, shard: int, data: Array, size: int, begin: int, end: int) ->
             and piece_of(o, st.blocks[after] * shards + offset) == piece
         ):
             after += 1
-        if piece == o.own_piece:
+        if piece == o.own_piece or o.staged != 0:
             o.data, o.data_bytes = data.ctypes.data, len(data)
-            invalid = call(o.decode, o.address, size, begin, after, offset)
-            if invalid == RAISED:
-                fail(st, CODEC_FAILED, number, 0)
-                return after
-            o.invalid_codes += invalid
+            o.invalid_codes += call(o.decode, o.address, size, begin, after, offset)
     else:
         at = st.places[begin] * size  # what `reconcile` passes has rows that are longer than a block of scales
         payload = data[at + HEADER : at + st.job[0].result_size[MAX]]
@@ -198,7 +192,10 @@ def take(st: State, shard: int, data: Array, size: int, begin: int, end: int) ->
         if error != OK:
             fail(st, error, number, place)
             return after
-        lacking_of(o, item.phase, item.chunk)[0] -= 1
+        lacking = lacking_of(o, item.phase, item.chunk)
+        lacking[0] -= 1
+        if o.tell != 0 and lacking[0] == 0:
+            call(o.tell, o.address, item.phase, item.chunk, 0, 0)
     o.left -= after - begin
     return after
 

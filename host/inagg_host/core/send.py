@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from inagg_host.codec.callbacks import RAISED
-from inagg_host.codec.calls import NOT_YET, bytes_at, call, magnitudes_at
+from inagg_host.codec.calls import NOT_YET, RAISED, bytes_at, call, magnitudes_at
 from inagg_host.codec.encoder import ALL_GOOD
 from inagg_host.codec.scales import refine_bytes
 from inagg_link.jit import inline, jit
@@ -242,9 +241,9 @@ def _send_scales(st: State, o: Any, item: Any, now: float) -> int:
         return 0
     if item.phase == SCALE:
         last, scales = scales_of(job, item, o.sent + count - 1)
-        missing = last + scales - o.scaled
-        if missing > 0 and not _find_scales(st, o, missing):
-            return FAILED
+        found = _find_scales(st, o, last + scales - o.scaled)
+        if found != ALL_GOOD:
+            return 0 if found == NOT_YET else FAILED
     pieces = min(count, shards)
     for i in range(count):
         shard = (number + i) % shards
@@ -301,20 +300,25 @@ def _go_on(st: State, o: Any, item: Any, count: int) -> None:
 
 
 @jit
-def _find_scales(st: State, o: Any, count: int) -> bool:
-    """Find the scales of the next ``count`` blocks of values that have none, all of one chunk, and draft them; False if
-    that failed."""
+def _find_scales(st: State, o: Any, count: int) -> int:
+    """Find the scales of the next ``count`` blocks of values that have none, all of one chunk, and draft them: what the
+    kernel says, or `ALL_GOOD`; none if there is nothing left to find."""
+    if count <= 0:
+        return ALL_GOOD
     items = items_of(o)
     at = _unscaled(o, items)
     number = o.first_block + items[at].start + o.scaled - items[at].first
     end = o.scaled + count
     while o.scaled < end:
         some = min(end, (piece_of(o, o.scaled) + 1) * o.piece_blocks) - o.scaled
-        if call(o.scale, o.address, o.scaled, some, number, 0) == RAISED:
+        found = call(o.scale, o.address, o.scaled, some, number, 0)
+        if found == NOT_YET:
+            return NOT_YET
+        if found == RAISED:
             fail(st, CODEC_FAILED, number, 0)
-            return False
+            return RAISED
         o.scaled, number = o.scaled + some, number + some
-    return True
+    return ALL_GOOD
 
 
 @inline
@@ -344,7 +348,7 @@ def draft_ahead(st: State) -> bool:
     most, count = min(item.count - done, BATCHES_AHEAD * job.batch * shards), 0
     while count < most and _has_room(st, o.first_block + item.start + done + count):
         count += 1
-    return bool(count > 0 and _find_scales(st, o, count))
+    return bool(count > 0 and _find_scales(st, o, count) == ALL_GOOD)
 
 
 @inline

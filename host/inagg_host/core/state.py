@@ -147,7 +147,7 @@ OPERATION: Final = np.dtype(
             # Whether the sums of each piece go to one rank alone, that of piece 0 to rank 0, and so on; or to all.
             "scatters",
             # Addresses of `codec.calls`.
-            "encode", "decode", "scale",
+            "encode", "decode", "scale", "tell",
             "invalid_codes",
         )
     ]

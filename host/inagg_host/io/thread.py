@@ -70,7 +70,13 @@ class Transport:
     def post(self, call: Callable[[], None]) -> None:
         """Have ``call`` called by whoever has the turn, soon. For any thread."""
         self._posted.append(call)
-        self._ring()
+        self.wake()
+
+    def wake(self) -> None:
+        """Have whoever has the turn look again at what can be done. For any thread."""
+        with self._bell:
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
 
     def pause(self) -> None:
         """Neither send nor receive until `proceed`: the epoch is over. On the transport's thread."""
@@ -85,12 +91,12 @@ class Transport:
         """End the thread and close the link; what was posted is still called, here. No error if called twice."""
         if not self._closing:
             self._closing = True
-            self._ring()
+            self.wake()
             # A guest and the thread may wait for the same event, which only one of them reads: remind the other.
             while not self._turn.acquire(timeout=REMIND_S):
-                self._ring()
+                self.wake()
             self._turn.release()
-            self._ring()
+            self.wake()
             self._thread.join()
             with self._turn:
                 self._call_posted()
@@ -98,12 +104,6 @@ class Transport:
                 with self._bell:
                     os.close(self._wake)
                     self._wake = -1
-
-    def _ring(self) -> None:
-        """Wake whoever waits."""
-        with self._bell:
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
 
     def _route(self) -> None:
         self._peers = [shard.address for shard in self.engine.epoch.shards]
@@ -139,7 +139,7 @@ class Transport:
         """The thread goes on, if there is something left to do."""
         self._turn.release()
         if self._posted or not self.engine.idle:
-            self._ring()
+            self.wake()
 
     # --- with the turn ---
 

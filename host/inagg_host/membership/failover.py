@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from inagg_host.codec.staged import Arriving
 from inagg_host.core import RanksDisagree
 from inagg_host.core.reconcile import InnerGroup, salvage, unfinished
 from inagg_host.errors import AllReduceError
@@ -186,6 +187,8 @@ class Fallback:
         if task.float_type is None:
             self._take_maxima(task)
             return
+        if isinstance(task.codec, Arriving):
+            task.codec.wait()
         where = np.ones(task.values.size, np.bool_) if pending is None else pending
         sums = _widen(task.values.reshape(-1)[where], task.float_type)
         if sums.size:

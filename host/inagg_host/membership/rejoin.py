@@ -149,6 +149,21 @@ class Network:
             return lambda: self._transport.drive(task.work.done, signals)
         return lambda: None
 
+    def wake(self) -> None:
+        """Have the transport look at what is under way."""
+        self._transport.wake()
+
+    def count_invalid(self, codes: int) -> bool:
+        """Count codes that name no level, where the transport counts them; False if it has ended."""
+        if self._closed.is_set():
+            return False
+
+        def count() -> None:
+            self._counters.invalid_codes += codes
+
+        self._transport.post(count)
+        return True
+
     def update_counters(self) -> None:
         """Bring the counters up to date."""
         done = threading.Event()

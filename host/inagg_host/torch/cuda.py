@@ -1,188 +1,215 @@
-"""CUDA tensors on their way to the switch and back, beside the training stream.
+"""Tensors of one device on their way to the switch and back, beside the training stream.
 
-The training stream is never waited for on the thread that submits: a stream of our own takes the tensor once the
-training stream has computed it, a thread of our own waits for that and submits, and when the sums are there another
-stream brings them up. Whoever needs the sums lets its stream wait for that (`TensorWork.synchronize`, or a future that
-knows the device).
+Neither the thread that submits nor the transport's waits for the device. The training stream computes the values; then
+the feeder (`inagg_host.io.feeder`) has streams of our own encode them and decode the sums, so that codes alone cross
+the bus. Whoever needs the sums lets its stream wait for them (`gpu.arrival`).
 
-The tensor is encoded and decoded on the device (`gpu.codec`), so that codes alone cross the bus. With the policy
-"fallback" it is staged as it is through pinned memory, and encoded on the CPU: what is left when the switch fails must
-be in the host's memory, where the inner group can sum it.
+With the policy "fallback" a tensor is copied to the host as it is, and encoded there: what is left when the switch
+fails must be in the host's memory, where the inner group can sum it.
+
+Who uses a tensor's memory is ordered so: the look stream waits for an event of the training stream; what else is
+launched for the tensor comes after the host has seen that the look is done, so after the values and all that used the
+memory before; and the training stream waits for the sums before it uses the memory again. The feeder keeps the tensors
+until the device has done with them.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
+from types import ModuleType
+from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from inagg_host.codec.callbacks import MakeCodec
+from inagg_host.allreduce import AllReduce
+from inagg_host.codec.staged import Arriving, Bell, Staging, compile_kernels
+from inagg_host.io.feeder import Coded, Copied, Feeder, FeederThread, Flow
 from inagg_host.io.futures import Work
+from inagg_wire.scale import FloatType
 
-from .gpu.codec import DeviceCodec, Lane
-from .work import Arrival, TensorWork
+from .gpu.arrival import Arrival, Words, refuse_capture
+from .gpu.device import DTYPES, Operand, TensorDevice, is_aligned, spoil
+from .gpu.lane import computed
+from .work import TensorWork
 
 Finish = Callable[[], None] | None
-Begin = Callable[[], tuple[Work, Finish]]
-_Event: Callable[..., torch.cuda.Event] = torch.cuda.Event  # torch types the class, but not its constructor
+FLOAT_TYPES = {dtype: float_type for float_type, dtype in DTYPES.items()}
+"""What the switch can sum, and what the engine calls it."""
 
 
-class Sums(Protocol):
-    """What the stage submits to: `TensorAllReduce`."""
+class Stage:
+    """Of one job and one device. Made by the first tensor, which waits for kernels to be compiled; all that come later
+    do not."""
 
-    def submit_cpu(
-        self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish, tag: int, *, scatter: bool = False
-    ) -> tuple[Work, Finish]:
-        """Submit a tensor of the CPU; the work, and what is to be called when its sums are there."""
-
-    def submit_codec(self, codec: MakeCodec, tensor: Tensor, divisor: int, tag: int, scatter: bool = False) -> Work:
-        """Submit what ``codec`` knows of ``tensor``."""
-
-    @property
-    def codec_lanes(self) -> int | None:
-        """Lanes of a block, for codecs; None: tensors must come through the host's memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """Streams of one device. ``look`` alone waits for the training stream: for values that are to be summed."""
-
-    look: Lane
-    down: Lane
-    up: Lane
-
-
-class CudaStage:
-    """Stages tensors of any device, in order. Those of the CPU only queue behind the others."""
-
-    def __init__(self, sums: Sums, devices: frozenset[str] = frozenset({"cuda"})) -> None:
-        """``devices``: types of devices that are staged."""
-        self._sums, self._devices = sums, devices
-        self._lanes: dict[torch.device, Lanes] = {}
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="inagg-stage", daemon=True)
-        self._thread.start()
+    def __init__(self, arrays: AllReduce, device: torch.device, using: ModuleType | None = None) -> None:
+        """``using``: the kernels (None: the best for the device)."""
+        refuse_capture(device)
+        compile_kernels()
+        self._arrays, self._bell = arrays, Bell()
+        encodes = arrays.config.policy == "raise"
+        jobs = {float_type: arrays.job(float_type) for float_type in FloatType if encodes}
+        self.device = TensorDevice(device, jobs, self._bell, using)
+        self._words = Words(self.device.up)
+        self._thread = FeederThread(Feeder(self.device), self._bell)
 
     def submit(
-        self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish, result: Tensor, tag: int,
-        scatter: bool = False,
-    ) -> TensorWork:  # fmt: skip
-        """As `TensorAllReduce.submit`, of tensors that were checked; ``finish`` may launch kernels."""
-        done: Future[None] = Future()
-        done.set_running_or_notify_cancel()
-        if tensor.device.type not in self._devices:
-            on_host = partial(self._sums.submit_cpu, tensor, target, divisor, finish, tag, scatter=scatter)
-            self._queue.put(lambda: self._sum(on_host, done))
-            return TensorWork(done, [result])
-        device = tensor.device
-        if device not in self._lanes:
-            self._lanes[device] = Lanes(Lane(device), Lane(device), Lane(device))
-        used = self._lanes[device]
-        up = used.up
-        ready = _Event() if up.stream is not None else None
+        self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish, result: Tensor, tag: int, scatter: bool
+    ) -> TensorWork:
+        """As `TensorAllReduce.submit`, of tensors that were checked; ``finish`` may launch kernels. Calls are in the
+        order of the job."""
+        refuse_capture(tensor.device)
+        way = _Way(self, target, finish, result)
+        begin = self._encode if self._arrays.config.policy == "raise" else self._copy
+        begin(way, tensor, divisor, tag, scatter)
+        return way.work
 
-        def arrive(copy: Finish) -> Callable[[], None]:
-            """What is to be done when the sums are there, in the order of the stream that brings them."""
+    def arrival(self) -> Arrival | None:
+        """Of one tensor; the CPU has none."""
+        return None if self.device.up.stream is None else Arrival(self.device.up, self._words)
 
-            def arrived() -> None:
-                with up():
-                    for call in (copy, finish):
-                        if call is not None:
-                            call()
-                    if ready is not None:
-                        ready.record(up.stream)
+    def abandon(self, flow: Flow, error: Exception) -> None:
+        """As `FeederThread.abandon`."""
+        self._thread.abandon(flow, error)
 
-            return arrived
-
-        lanes = self._sums.codec_lanes
-        if lanes is None:
-            begin = self._stage(tensor, target, divisor, used, arrive, tag, scatter)
-        else:
-            begin = self._encode(tensor, target, divisor, lanes, used, arrive, tag, scatter)
-        self._queue.put(lambda: self._sum(begin, done))
-        arrival = None if ready is None or up.stream is None else Arrival(device, up.stream, ready)
-        return TensorWork(done, [result], arrival=arrival)
-
-    def _stage(
-        self, tensor: Tensor, target: Tensor, divisor: int, used: Lanes,
-        arrive: Callable[[Finish], Callable[[], None]], tag: int, scatter: bool,
-    ) -> Begin:  # fmt: skip
-        """Copy the tensor down, sum it there, and copy the sums up."""
-        used.look.after_current()
-        with used.look():
-            there = used.look.down(tensor)
-            wait = used.look.mark()
-        landing = used.look.host(*target.shape, dtype=target.dtype) if scatter else there
-        used.look.keep(tensor)
-        used.up.keep(target)
-
-        def copy() -> None:
-            target.copy_(landing, non_blocking=True)
-
-        def begin() -> tuple[Work, Finish]:
-            wait()
-            return self._sums.submit_cpu(there, landing, divisor, arrive(copy), tag, scatter=scatter)
-
-        return begin
-
-    def _encode(
-        self, tensor: Tensor, target: Tensor, divisor: int, lanes: int, used: Lanes,
-        arrive: Callable[[Finish], Callable[[], None]], tag: int, scatter: bool,
-    ) -> Begin:  # fmt: skip
+    def _encode(self, way: _Way, tensor: Tensor, divisor: int, tag: int, scatter: bool) -> None:
         """Encode and decode on the device."""
-        plain = target.is_contiguous() and not target.is_neg() and not scatter
-        values = tensor.contiguous().resolve_neg()
+        target, float_type = way.target, FLOAT_TYPES[tensor.dtype]
+        job = self._arrays.job(float_type)
         shares = tensor.numel() // target.numel() if scatter else 1
+        values = tensor.contiguous().resolve_neg()
         if scatter:  # as blocks begin anew with each piece
-            padded = -(-target.numel() // lanes) * lanes - target.numel()
-            values = torch.nn.functional.pad(values.view(shares, -1), (0, padded))
-        landing = target if plain else torch.empty_like(values)
-        codec = DeviceCodec(values.view(-1), landing.view(-1), lanes, used.down, used.up, shares=shares)
-        wait = codec.start(used.look)
-        used.up.keep(target)
+            padding = -target.numel() % job.lanes
+            values = torch.nn.functional.pad(values.view(shares, -1), (0, padding)) if padding else values
+        values = values.view(-1)
+        if not is_aligned(values):
+            values = values.clone()
+        plain = target.is_contiguous() and not target.is_neg() and is_aligned(target)
+        landing = target if plain else torch.empty_like(target, memory_format=torch.contiguous_format)
+        if not plain:
+            way.bring(landing)
+        operand = Operand(values, landing.view(-1), computed(tensor.device))
+        blocks = shares * job.blocks(target.numel())
+        staging = Staging(blocks, self._bell, self._arrays.wake)
+        flow = Coded(staging, operand, job.lanes, float_type, way.launched, self._arrays.count_invalid)
+        self._begin(
+            way, flow,
+            lambda: self._arrays.submit_staged(staging, tensor.numel(), float_type, divisor, tag, scatter),
+        )  # fmt: skip
 
-        def copy() -> None:
-            own = landing[codec.job.rank, : target.numel()] if scatter else landing
-            target.copy_(own.view(target.shape))
+    def _copy(self, way: _Way, tensor: Tensor, divisor: int, tag: int, scatter: bool) -> None:
+        """Copy the values to the host, sum them there, and copy the sums to the device."""
+        target, lane = way.target, self.device.look_lane
+        there = lane.host(*tensor.shape, dtype=tensor.dtype)
+        lane.after(computed(tensor.device))
+        with lane():
+            there.copy_(tensor, non_blocking=True)
+        lane.keep(tensor)
+        landing = lane.host(*target.shape, dtype=target.dtype) if scatter else there
+        way.bring(landing)
+        copied = lane.mark(self._bell)
+        arriving = Arriving(self._arrays.wake, copied.wait)
+        flow = Copied(arriving, copied, way.launched)
+        given: dict[str, Any] = {"arriving": arriving, "tag": tag, "divisor": divisor}
+        given["float_type"] = FLOAT_TYPES[tensor.dtype]
+        submit = self._arrays.submit_scatter if scatter else self._arrays.submit
+        self._begin(way, flow, lambda: submit(view(there), view(landing), **given))
 
-        def begin() -> tuple[Work, Finish]:
-            wait()
-            return self._sums.submit_codec(codec.bind, tensor, divisor, tag, scatter), arrive(None if plain else copy)
-
-        return begin
-
-    def _sum(self, begin: Begin, done: Future[None]) -> None:
-        """Submit, and complete ``done`` when the sums are there and what comes then has run."""
-
-        def complete(work: Work) -> None:
-            try:
-                work.result()
-                if after is not None:
-                    after()
-            except Exception as error:  # it belongs to whoever waits for the work
-                done.set_exception(error)
-                return
-            done.set_result(None)
-
-        try:
-            work, after = begin()
-        except Exception as error:  # of an earlier kernel, perhaps
-            done.set_exception(error)
-            return
-        work.add_done_callback(complete)
-
-    def _run(self) -> None:
-        while (start := self._queue.get()) is not None:
-            start()
+    def _begin(self, way: _Way, flow: Flow, submit: Callable[[], Work]) -> None:
+        """For engine and feeder, in one order. If the engine refuses it, nothing has happened."""
+        work = submit()
+        self._thread.submit(flow)
+        work.add_done_callback(lambda done: way.complete(done, flow))
 
     def close(self) -> None:
-        """End the thread, when what was submitted has been started or has failed."""
-        self._queue.put(None)
-        self._thread.join()
+        """End the thread; the job has ended."""
+        self._thread.close()
+
+
+class _Way:
+    """One tensor's way, as the caller sees it: from the end of the engine's work to that of the caller's."""
+
+    def __init__(self, stage: Stage, target: Tensor, finish: Finish, result: Tensor) -> None:
+        self.target = target
+        self._stage, self._up = stage, stage.device.up
+        self._after = [] if finish is None else [finish]
+        if finish is not None:
+            self._up.keep(target)
+        self._launched = threading.Event()
+        self._error: Exception | None = None
+        self._arrival, self._done = stage.arrival(), Future[None]()
+        self._done.set_running_or_notify_cancel()
+        self.work = TensorWork(self._done, [result], arrival=self._arrival)
+
+    def bring(self, landing: Tensor) -> None:
+        """The sums come to ``landing`` first. Before anything else."""
+        self._after.insert(0, lambda: _copy_from(self.target, landing))
+        self._up.keep(self.target, *([landing] if landing.device == self.target.device else []))
+
+    def launched(self, error: Exception | None) -> None:
+        """All that the feeder launches is in the stream; or it launches nothing more. On the feeder's thread."""
+        self._error = error
+        try:
+            if error is not None:
+                self._spoil()
+            elif not self._after:
+                self._come()
+        except Exception as second:  # of a device that does nothing any more
+            self._error = error or second
+        finally:
+            self._launched.set()
+
+    def complete(self, work: Work, flow: Flow) -> None:
+        """The engine is done: launch what comes after the sums. On a thread that may wait."""
+        error = work.exception()
+        if isinstance(error, Exception):
+            self._stage.abandon(flow, error)
+        self._launched.wait()
+        try:
+            if self._error is not None:
+                raise self._error
+            if self._after:
+                self._finish(error)
+            if error is not None:
+                raise error
+        except BaseException as wrong:  # it belongs to whoever waits for the work
+            self._done.set_exception(wrong)
+        else:
+            self._done.set_result(None)
+
+    def _finish(self, error: BaseException | None) -> None:
+        try:
+            if error is not None:
+                raise error
+            with self._up():
+                for call in self._after:
+                    call()
+        except BaseException:
+            self._spoil()
+            raise
+        self._come()
+
+    def _spoil(self) -> None:
+        """Streams that wait for the sums go on, with NaN."""
+        with self._up():
+            spoil(self.target)
+        self._come()
+
+    def _come(self) -> None:
+        if self._arrival is not None:
+            self._arrival.come()
+
+
+def _copy_from(target: Tensor, landing: Tensor) -> None:
+    target.copy_(landing, non_blocking=True)
+
+
+def view(tensor: Tensor) -> npt.NDArray[Any]:
+    """The same memory as an array; bfloat16, which numpy does not have, as uint16."""
+    if tensor.dtype is torch.bfloat16:
+        tensor = tensor.view(torch.uint16)
+    array: npt.NDArray[Any] = tensor.numpy()
+    return array

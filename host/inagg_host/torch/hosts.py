@@ -22,8 +22,11 @@ from torch.distributed import ProcessGroup
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.stats import Counters
 
+from .gpu.arrival import Arrival, Words, refuse_capture
+from .gpu.device import spoil
+from .gpu.lane import Lane
 from .tensors import TensorAllReduce, check
-from .work import Arrival, TensorWork
+from .work import TensorWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class HostAllReduce:
         self._sums, self._inside, self._local_size = sums, [scatter, gather], scatter.size()
         self._begin = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-sums")
         self._end = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-gather")
-        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._lanes: dict[torch.device, tuple[Lane, Words]] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -76,6 +79,7 @@ class HostAllReduce:
             raise ValueError("where a host sums inside first, no rank has what it contributes")
         target = tensor if out is None else out
         check(tensor, target, self._local_size * self.arrays.config.workers if scatter else 1)
+        refuse_capture(tensor.device)
         result = target if result is None else result
         tensor, target = tensor.detach(), target.detach()
         done: Future[None] = Future()
@@ -118,10 +122,10 @@ class HostAllReduce:
         return self._inside[1].alltoall_base(whole, part.repeat(self._local_size), [], [])
 
     def _arrival(self, device: torch.device) -> Arrival:
-        made: Any = torch.cuda  # torch types the classes, but not their constructors
-        if device not in self._streams:
-            self._streams[device] = made.Stream(device)
-        return Arrival(device, self._streams[device], made.Event())
+        if device not in self._lanes:
+            lane = Lane(device)
+            self._lanes[device] = lane, Words(lane)
+        return Arrival(*self._lanes[device])
 
     def _sum(self, one: _Sum) -> tuple[torch.Tensor, TensorWork]:
         """The host's sums of this rank's part, and the work that sums them over all hosts."""
@@ -136,7 +140,7 @@ class HostAllReduce:
         try:
             with _on(one.arrival):
                 part, work = begun.result()
-                work.wait()
+                work.wait_here()
                 if one.scatter:
                     one.target.copy_(part)
                 else:
@@ -147,8 +151,12 @@ class HostAllReduce:
                 if one.arrival is not None:
                     for tensor in (one.whole, one.parts, one.target):
                         tensor.record_stream(one.arrival.stream)
-                    one.arrival.ready.record(one.arrival.stream)
+                    one.arrival.come()
         except BaseException as error:  # whatever it is, it belongs to whoever waits
+            if one.arrival is not None:  # whose streams go on, with NaN
+                with _on(one.arrival):
+                    spoil(one.target)
+                    one.arrival.come()
             # Ranks of other hosts wait for this one's part of what comes next, and will be told why it does not come.
             self._sums.close(f"sums inside of a host failed: {type(error).__name__}: {error}", end=True)
             done.set_exception(error)

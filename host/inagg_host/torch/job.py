@@ -24,11 +24,12 @@ from inagg_host.config import ConfigError
 from inagg_host.nickname import nickname
 from inagg_host.stats import Counters
 
+from .cuda import FLOAT_TYPES
 from .formats import EXACT
 from .hosts import HostAllReduce
 from .inner import ArrayGroup, make_inner
 from .options import DEFAULT_FORMAT, Settings, settle
-from .tensors import DEVICES, FLOAT_TYPES, TensorAllReduce
+from .tensors import DEVICES, TensorAllReduce
 from .work import TensorWork, failed
 
 NAME_CHARS_MAX = 64

@@ -7,28 +7,19 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-import numpy.typing as npt
 import torch
 
 from inagg_host.allreduce import AllReduce, AllReduceError
-from inagg_host.codec.callbacks import MakeCodec
 from inagg_host.io.futures import Work
 from inagg_host.stats import Counters
-from inagg_wire.scale import FloatType
 
-from .cuda import CudaStage
+from .cuda import FLOAT_TYPES, Stage, view
 from .tracing import SUBMIT, span
 from .work import TensorWork
 
-FLOAT_TYPES = {
-    torch.float16: FloatType.FLOAT16,
-    torch.bfloat16: FloatType.BFLOAT16,
-    torch.float32: FloatType.FLOAT32,
-    torch.float64: FloatType.FLOAT64,
-}
-"""What the switch can sum, and what the engine calls it."""
-
 DEVICES = ("cpu", "cuda")
+STAGED = frozenset({"cuda"})
+"""Types of devices whose tensors are encoded there."""
 
 
 class TensorAllReduce:
@@ -47,7 +38,8 @@ class TensorAllReduce:
     def __init__(self, arrays: AllReduce | None = None, **options: Any) -> None:
         """Returns when all ranks have joined. Raises `ConfigError` or `AllReduceError`."""
         self.arrays = AllReduce(**options) if arrays is None else arrays
-        self._stage: CudaStage | None = None
+        self._stages: dict[torch.device, Stage] = {}
+        self._staged = STAGED
         self._lock = threading.Lock()
         self._closed = False
 
@@ -85,15 +77,18 @@ class TensorAllReduce:
             with self._lock:
                 if self._closed:
                     raise AllReduceError("closed")
-                # Once a tensor has gone through the stage, which submits later, all must, to keep their order.
-                if self._stage is None and tensor.is_cuda:
-                    self._stage = CudaStage(self)
-                if self._stage is not None:
-                    return self._stage.submit(tensor, target, divisor, finish, result, tag, scatter)
-            pending, finish = self.submit_cpu(tensor, target, divisor, finish, tag, wait, contributed, scatter)
+                if tensor.device.type in self._staged:
+                    return self.stage(tensor.device).submit(tensor, target, divisor, finish, result, tag, scatter)
+            pending, finish = self._submit_cpu(tensor, target, divisor, finish, tag, wait, contributed, scatter)
             return TensorWork(pending, [result], finish)
 
-    def submit_cpu(
+    def stage(self, device: torch.device) -> Stage:
+        """What sums tensors of a device; with the lock. The first time it compiles."""
+        if device not in self._stages:
+            self._stages[device] = Stage(self.arrays, device)
+        return self._stages[device]
+
+    def _submit_cpu(
         self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Callable[[], None] | None, tag: int,
         wait: bool = False, contributed: torch.Tensor | None = None, scatter: bool = False,
     ) -> tuple[Work, Callable[[], None] | None]:  # fmt: skip
@@ -115,17 +110,6 @@ class TensorAllReduce:
         work = self.arrays.submit(view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor, own, tag, wait)
         return work, finish
 
-    def submit_codec(
-        self, codec: MakeCodec, tensor: torch.Tensor, divisor: int, tag: int, scatter: bool = False
-    ) -> Work:
-        """Submit ``tensor``, which was checked and is where only ``codec`` can reach it."""
-        return self.arrays.submit_codec(codec, tensor.numel(), FLOAT_TYPES[tensor.dtype], divisor, tag, scatter)
-
-    @property
-    def codec_lanes(self) -> int | None:
-        """Lanes of a block, for codecs; None where the policy needs the values in the host's memory."""
-        return self.arrays.lanes if self.arrays.config.policy == "raise" else None
-
     @property
     def counters(self) -> Counters:
         """What this rank has done, brought up to date."""
@@ -136,8 +120,8 @@ class TensorAllReduce:
         with self._lock:
             self._closed = True
         self.arrays.close(reason, end)
-        if self._stage is not None:
-            self._stage.close()
+        for stage in self._stages.values():
+            stage.close()
 
     def __enter__(self) -> Self:
         return self
@@ -176,14 +160,6 @@ def overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether the memory of ``tensor`` holds its elements in order, as they are."""
     return tensor.is_contiguous() and not tensor.is_neg()
-
-
-def view(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """The same memory as an array; bfloat16, which numpy does not have, as uint16."""
-    if tensor.dtype is torch.bfloat16:
-        tensor = tensor.view(torch.uint16)
-    array: npt.NDArray[Any] = tensor.numpy()
-    return array
 
 
 def _after(first: Callable[[], object], then: Callable[[], None] | None) -> Callable[[], None]:

@@ -6,7 +6,6 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ from torch.futures import Future
 
 from inagg_host.allreduce import AllReduceError
 
+from .gpu.arrival import Arrival
 from .tracing import ALL_REDUCE, WAIT, begin, end_with, span
 
 NO_TIMEOUT = timedelta(0)
@@ -38,17 +38,13 @@ class Pending(Protocol):
         """Have ``call`` called when it is over, on a thread where it may block."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """Where the sums of a CUDA tensor arrive: they are there when ``stream`` has come to ``ready``."""
-
-    device: torch.device
-    stream: torch.cuda.Stream
-    ready: torch.cuda.Event
-
-
 class TensorWork(dist.Work):
-    """Tensors on their way through the switch. What waits on the host waits here; `get_future` is for the rest."""
+    """Tensors on their way through the switch. What waits on the host waits here; `get_future` is for the rest.
+
+    For CUDA tensors `wait` is as NCCL's: it has the current stream wait for the sums, and returns. If it turns out
+    later that they cannot be had, the tensor becomes NaN, and what comes next raises why. A future, `wait` with a
+    timeout, and `wait_here` tell of it themselves.
+    """
 
     def __init__(
         self,
@@ -69,13 +65,25 @@ class TensorWork(dist.Work):
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait for the sums. Raises what went wrong, and RuntimeError after ``timeout`` (then it goes on)."""
         with span(WAIT):
-            try:
-                self._pending.result(timeout.total_seconds() if timeout else None)
-            except TimeoutError:
-                raise AllReduceError(f"no result within the {timeout.total_seconds():g} s of wait") from None
-            self._finish_once()
-            self.synchronize()
+            if timeout or self._host_must_wait():
+                self.wait_here(timeout)
+            else:
+                self.synchronize()
         return True
+
+    def wait_here(self, timeout: timedelta = NO_TIMEOUT) -> None:
+        """Wait on the host until the sums are there; those of CUDA, until all that brings them is launched, which the
+        current stream then waits for. Raises as `wait`."""
+        try:
+            self._pending.result(timeout.total_seconds() if timeout else None)
+        except TimeoutError:
+            raise AllReduceError(f"no result within the {timeout.total_seconds():g} s of wait") from None
+        self._finish_once()
+        if self._arrival is not None:
+            self._arrival.wait()
+
+    def _host_must_wait(self) -> bool:
+        return self._arrival is None or self._arrival.blocks_host or self._pending.done()
 
     def get_future(self) -> Future[Any]:
         """A future of the list of tensors."""
@@ -111,17 +119,23 @@ class TensorWork(dist.Work):
                 finish()
 
     def synchronize(self) -> None:
-        """Make the current stream wait for the sums, where there are streams."""
-        if self._arrival is not None:
-            torch.cuda.current_stream(self._arrival.device).wait_event(self._arrival.ready)
+        """Make the current stream wait for the sums, where there are streams; before or after they have come."""
+        if self._arrival is None:
+            return
+        if self._arrival.blocks_host:
+            self.wait_here()
+        else:
+            self._arrival.wait()
 
     def is_completed(self) -> bool:
         """Whether it is over, well or not."""
-        return self._pending.done()
+        if not self._pending.done():
+            return False
+        return self._arrival is None or self._arrival.there() or self._pending.exception() is not None
 
     def is_success(self) -> bool:
         """Whether the sums are there."""
-        return self._pending.done() and self._pending.exception() is None
+        return self.is_completed() and self._pending.exception() is None
 
     def exception(self) -> BaseException | None:
         """What went wrong, if it is over."""

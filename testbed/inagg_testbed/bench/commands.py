@@ -21,6 +21,7 @@ from ..report.option import report_option
 from ..tables import console, print_table
 from ..topology import TARGETS, target_entry
 from ..topology.link import UNSHAPED
+from .cuda import device_option, require
 
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 Column = tuple[str, Callable[[dict[str, Any]], str]]
@@ -29,6 +30,11 @@ Column = tuple[str, Callable[[dict[str, Any]], str]]
 def rate_text(rate: float) -> str:
     """Without places, unless there is too little for that."""
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+
+
+def copies_text(bytes_per_s: dict[str, float]) -> str:
+    """Rates of copies, in GB/s."""
+    return ", ".join(f"{way.replace('_', ' ')} {rate / 1e9:.0f}" for way, rate in bytes_per_s.items())
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -190,22 +196,31 @@ def switch(
     type=click.Choice(list(TARGETS)),
     help="The switch. bmv2 needs simple_switch_grpc and root, and sums some 100,000 elements a second: take 64K.",
 )
+@device_option
 @report_option
 @json_option
 def allreduce(
     workers: Sequence[int], sizes: Sequence[int], names: Sequence[str], against: str | None, shards: int,
     window: int | None, lanes_list: Sequence[int] | None, seconds: float, loss: float, ways: Sequence[str],
-    link: str | None, racks: int, trunk: str | None, target: str, report: Path | None, as_json: bool,
+    link: str | None, racks: int, trunk: str | None, target: str, device: str, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the all-reduce of a tensor, through a switch, over loopback or shaped links.
 
     Real worker processes, and a switch. A run lasts from a common barrier to the end of the slowest rank. Gloo
     sums float32; its bytes are those that the interface carried, with headers. Of a link, `share` is what the elements
     are of those that fit through it beside the headers.
+
+    With --device cuda, tensors are on the first GPU, and Gloo, and NCCL if it lets ranks share a GPU, are measured in
+    turns with it; so are a tensor in the host's memory, and copies.
     """
     from .allreduce import bench_allreduce
+    from .allreduce_cuda import bench_allreduce_cuda
     from .rack import ASSUMPTIONS
 
+    if device == "cuda":
+        if loss or ways or racks or link is not None or trunk is not None or target != "soft":
+            raise click.UsageError("--device cuda is over loopback, without --loss, --way, --racks and --target")
+        require()
     entry = target_entry(target)
     if lanes_list:
         for name in names:
@@ -228,6 +243,9 @@ def allreduce(
             if lanes_list and target == "software":
                 switch_options = ["--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500)]
             for n in workers:
+                if device == "cuda":
+                    yield from bench_allreduce_cuda(n, name, sizes, seconds=seconds, shards=shards, window=window)
+                    continue
                 usual = [job_format(name).max_lanes(n, UDP_PAYLOAD_BYTES_1500)]
                 for lanes in dict.fromkeys([*lanes_list, *usual]) if lanes_list else [None]:
                     yield from bench_allreduce(
@@ -239,14 +257,16 @@ def allreduce(
     columns: list[Column] = [
         ("workers", lambda r: str(r["workers"])),
         ("system", lambda r: r.get("system", "")),
-        ("format", lambda r: r["format"]),
-        ("KiB", lambda r: f"{r['elements'] * 4 / 1024:,.0f}"),
+        ("format", lambda r: r.get("format", "")),
+        ("KiB", lambda r: f"{r['elements'] * 4 / 1024:,.0f}" if "elements" in r else ""),
         ("ms", lambda r: f"{r['median_s'] * 1e3:,.2f}" if "median_s" in r else ""),
         ("M elements/s", lambda r: rate_text(r["elements_per_s"] / 1e6) if "median_s" in r else ""),
+        ("CPU ms", lambda r: f"{r['cpu_s'] * 1e3:,.2f}" if "cpu_s" in r else ""),
+        ("GB/s", lambda r: copies_text(r["copy_bytes_per_s"]) if "copy_bytes_per_s" in r else ""),
         ("M packets/s", lambda r: f"{r['packets_per_s'] / 1e6:.2f}" if "packets_per_s" in r else ""),
         ("if busy", lambda r: f"{r['busy_packets_per_s'] / 1e6:.2f}" if "packets_per_s" in r else ""),
-        ("bytes up", lambda r: f"{r['wire_bytes_up']:,}" if "median_s" in r else ""),
-        ("bytes down", lambda r: f"{r['wire_bytes_down']:,}" if "median_s" in r else ""),
+        ("bytes up", lambda r: f"{r['wire_bytes_up']:,}" if "wire_bytes_up" in r else ""),
+        ("bytes down", lambda r: f"{r['wire_bytes_down']:,}" if "wire_bytes_down" in r else ""),
         ("wire/element", lambda r: f"{r['wire_bytes_per_element']:.2f}" if "packets_per_s" in r else ""),
         (
             "rack M/s",
@@ -254,6 +274,8 @@ def allreduce(
         ),
         ("share", lambda r: f"{r['share_of_link']:.1%}" if r.get("share_of_link") is not None else ""),
         ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
+        ("to nccl", lambda r: f"{r['ratio_to_nccl']:.2f}" if "ratio_to_nccl" in r else ""),
+        ("note", lambda r: r.get("skipped", "")),
         *((f"{way}", lambda r, key=f"{way}_to_plain": f"{r[key]:.2f}" if key in r else "") for way in ways),
         ("to flat", lambda r: f"{r['tree_to_flat']:.2f}" if "tree_to_flat" in r else ""),
         ("reencode", lambda r: f"{r['tree_reencode_to_flat']:.2f}" if "tree_reencode_to_flat" in r else ""),

@@ -212,27 +212,35 @@ def show(rates: Iterable[KernelRate]) -> None:
     "--batch", default=1024, show_default=True, type=click.IntRange(min=1), help="Datagrams that one call takes."
 )
 @click.option("--runs", default=7, show_default=True, type=click.IntRange(min=1), help="Runs; the median counts.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Only this.  [default: the CPU, and the GPU if there is one]"
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, of the kernels and of copy.")
 def kernels(
-    names: tuple[str, ...], types: tuple[str, ...], workers: int, elements: int, batch: int, runs: int, as_json: bool
-) -> None:
+    names: tuple[str, ...], types: tuple[str, ...], workers: int, elements: int, batch: int, runs: int,
+    device: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Measure the host's kernels against memory copy: on one core, and on the GPU if there is one.
 
     Absmax finds the scale bytes, encode makes contributions of floats, and decode makes floats of results.
     """
-    from . import kernels_gpu
+    from . import cuda, kernels_gpu
 
+    if device == "cuda":
+        cuda.require()
     formats = [job_format(name) for name in names or FORMATS]
     float_types = [FloatType[name.upper()] for name in types or ("float32", "bfloat16", "float16", "float64")]
-    rates = measure_all(formats, float_types, workers=workers, elements=elements, batch_datagrams=batch, runs=runs)
-    if (why_not := kernels_gpu.why_not()) is not None:
+    rates: Iterator[KernelRate] = iter(())
+    if device != "cuda":
+        rates = measure_all(formats, float_types, workers=workers, elements=elements, batch_datagrams=batch, runs=runs)
+    if device is None and (why_not := cuda.why_not()) is not None:
         click.echo(f"SKIPPED the kernels of the GPU: {why_not}", err=True)
-    else:
+    elif device != "cpu":
         import torch
 
-        device = torch.device("cuda", torch.cuda.current_device())
+        here = torch.device("cuda", torch.cuda.current_device())
         on_gpu = kernels_gpu.measure_all(
-            formats, float_types, workers=workers, elements=elements, runs=runs, device=device
+            formats, float_types, workers=workers, elements=elements, runs=runs, device=here
         )
         rates = itertools.chain(rates, on_gpu)
     if not as_json:

@@ -6,7 +6,6 @@ of its stream. Codes stay on the device; what it takes to bring them to the host
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,17 +22,6 @@ from .kernels import SEED, KernelRate, make_result, make_values
 
 if TYPE_CHECKING:
     import torch
-
-
-def why_not() -> str | None:
-    """Why there is no GPU to measure, None if there is one."""
-    if importlib.util.find_spec("torch") is None:
-        return "no torch; run: pip install 'inagg[torch]'"
-    import torch
-
-    if not torch.cuda.is_available():
-        return f"torch {torch.__version__} finds no CUDA device"
-    return None
 
 
 def timed(device: torch.device, run: Callable[[], object]) -> float:
@@ -64,7 +52,8 @@ def subjects(job: Job, values: Any, device: torch.device) -> Iterator[tuple[str,
     dtype = getattr(torch, job.float_type.name.lower())
     tensor = torch.from_numpy(values.view(f"i{values.itemsize}")).view(dtype).to(device)
     blocks = job.blocks(values.size)
-    yield "absmax", tensor, lambda: kernels.largest(tensor, job.lanes, 0, blocks)
+    found = torch.empty(blocks, dtype=FLOATS[values.itemsize], device=device)
+    yield "absmax", tensor, lambda: kernels.largest(tensor, job.lanes, found)
 
     magnitudes = host.largest(job, values)
     scales = host.scale_bytes(job, magnitudes)
@@ -77,12 +66,15 @@ def subjects(job: Job, values: Any, device: torch.device) -> Iterator[tuple[str,
         return torch.from_numpy(made).to(device)
 
     sending = table(job.for_encode.fraction_bits)
-    yield "encode", tensor, lambda: kernels.encode(job, tensor, 0, sending)
+    codes = torch.empty(blocks * job.for_encode.payload_bytes, dtype=torch.uint8, device=device)
+    flags = torch.empty(blocks * kernels.flag_bytes(job), dtype=torch.uint8, device=device)
+    yield "encode", tensor, lambda: kernels.encode(job, tensor, sending, codes, flags, 0, blocks)
 
     receiving = table(job.for_decode.fraction_bits)
-    results = torch.from_numpy(make_result(job).copy()).to(device).expand(blocks, -1).contiguous()
+    results = torch.from_numpy(make_result(job).copy()).to(device).repeat(blocks)
     out = torch.empty_like(tensor.view(FLOATS[tensor.element_size()])).view(dtype)
-    yield "decode", out, lambda: kernels.decode(job, results, receiving, out, 0)
+    counts = torch.empty(blocks * kernels.count_words(job), dtype=torch.int32, device=device)
+    yield "decode", out, lambda: kernels.decode(job, results, receiving, out, counts, 0, blocks)
 
 
 def measure_all(

@@ -19,6 +19,7 @@ import click
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..switch_process import SwitchProcess
+from .cuda import device_option, require
 from .load import Child, crew
 
 LIMIT_S = 180.0
@@ -62,7 +63,9 @@ def measure(intervals: list[tuple[float, float]], first_s: float, last_s: float)
     return travelling, hidden
 
 
-def _rank(connection: Connection, rank: int, workers: int, options: dict[str, Any], store: str, trace: str) -> None:
+def _rank(
+    connection: Connection, rank: int, workers: int, options: dict[str, Any], store: str, trace: str, device: str
+) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
     import torch.distributed as dist
@@ -75,13 +78,15 @@ def _rank(connection: Connection, rank: int, workers: int, options: dict[str, An
     torch.manual_seed(0)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
     layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
-    model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=BUCKET_MB)
-    inputs = torch.randn(BATCH, WIDTH)
+    model = DistributedDataParallel(nn.Sequential(*layers).to(device), bucket_cap_mb=BUCKET_MB)
+    inputs = torch.randn(BATCH, WIDTH).to(device)
     with InaggState(job="overlap", **options) as state:
         model.register_comm_hook(state, inagg_hook)
 
         def step() -> None:
             model(inputs).square().mean().backward()
+            if device == "cuda":
+                torch.cuda.synchronize()
 
         for _ in range(WARM_UP_STEPS):
             step()
@@ -118,16 +123,23 @@ def _rank(connection: Connection, rank: int, workers: int, options: dict[str, An
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep a trace of each rank in this folder.  [default: none is kept]",
 )
+@device_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def overlap(workers: int, name: str, trace_dir: Path | None, as_json: bool) -> None:
-    """Trace a training step: do buckets of gradients travel while others are computed?"""
+def overlap(workers: int, name: str, trace_dir: Path | None, device: str, as_json: bool) -> None:
+    """Trace a training step: do buckets of gradients travel while others are computed?
+
+    On a GPU, gradients are computed after the host has launched what computes them, which is what is shown here; when
+    they are, and when codes are copied, is in the trace.
+    """
+    if device == "cuda":
+        require()
     if trace_dir is not None:
         trace_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, SwitchProcess() as switch, crew() as ranks:
         options = {"switch": switch.control, "format": name, "min_bytes": 0}
         for rank in range(workers):
             trace = "" if trace_dir is None else str((trace_dir / f"rank{rank}.json").resolve())
-            ranks.append(Child(f"rank {rank}", _rank, rank, workers, options, f"{folder}/store", trace))
+            ranks.append(Child(f"rank {rank}", _rank, rank, workers, options, f"{folder}/store", trace, device))
         for child in ranks:
             found: Overlap = child.receive(LIMIT_S)
             if as_json:

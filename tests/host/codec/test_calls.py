@@ -12,7 +12,6 @@ from tests.host.codec.reference import agree, make_job, random_values
 
 from inagg_host import codec as kernels
 from inagg_host.codec import Job
-from inagg_host.codec.callbacks import RAISED, Callbacks
 from inagg_host.codec.calls import CODEC, SIGNATURE, Room, addresses
 from inagg_host.codec.encoder import OUT_OF_RANGE
 from inagg_wire.formats import FORMATS
@@ -120,58 +119,3 @@ def test_a_run_beyond_the_values_is_refused() -> None:
     job, values = made("nat8")
     call = Call(job, values, blocks=BLOCKS)
     assert call(addresses(job).encode, 0, 0, BLOCKS, 0) == OUT_OF_RANGE
-
-
-class Kernels:
-    """Those of the CPU, as a codec in Python."""
-
-    def __init__(self, job: Job, values: npt.NDArray[Any]) -> None:
-        self.job, self._values = job, values
-        self.out = np.zeros_like(values)
-
-    def largest(self, first: int, count: int) -> npt.NDArray[np.uint64]:
-        return kernels.largest(self.job, self._values)[first : first + count]
-
-    def encode(
-        self, scales: Any, refinements: Any, first: int, number: int, step: int, count: int, datagrams: Any, row: int
-    ) -> int:
-        every = np.arange(count)
-        return kernels.encode(
-            self.job, self._values, first + step * every, number + step * every, scales, refinements, datagrams,
-            row + every,
-        )  # fmt: skip
-
-    def decode(
-        self, data: Any, size: int, places: Any, numbers: Any, step: int, offset: int, scales: Any, refinements: Any,
-        divisor: int,
-    ) -> int:  # fmt: skip
-        return kernels.decode(
-            self.job, data.reshape(-1, size), places, self.out, numbers * step + offset, scales, refinements, divisor
-        )
-
-
-@pytest.mark.parametrize("name", ["nat4", "dith8"])
-def test_kernels_in_python_are_called_with_the_same_things(name: str) -> None:
-    job, values = made(name)
-    python, compiled = Call(job, values), Call(job, values)
-    callbacks = Callbacks(Kernels(job, values))
-    for call, kernel in ((python, callbacks.addresses), (compiled, addresses(job))):
-        call.arrays["numbers"][:], call.arrays["places"][:] = 7 + np.arange(COUNT), np.arange(COUNT)
-        assert call(kernel.scale, 0, BLOCKS, 0, 0) == 0
-        assert call(kernel.encode, FIRST, NUMBER, COUNT, ROW) == kernels.ALL_GOOD
-        call(kernel.decode, job.result_bytes, 0, COUNT, FIRST - STEP * 7)
-    for array in ("own", "magnitudes", "ring"):
-        assert python.arrays[array].tobytes() == compiled.arrays[array].tobytes()
-    codec: Any = callbacks.codec
-    blocks = [slice(b * job.lanes, (b + 1) * job.lanes) for b in range(FIRST, BLOCKS, STEP)]
-    assert all(codec.out[b].tobytes() == compiled.arrays["out"][b].tobytes() for b in blocks)
-
-
-def test_what_a_kernel_in_python_raises_is_kept() -> None:
-    job, values = made("nat8")
-    codec = Kernels(job, values[:-1])  # so the last block is not there
-    callbacks = Callbacks(codec)
-    call = Call(job, values)
-    codec._values = values[:1]
-    assert call(callbacks.addresses.encode, FIRST, NUMBER, COUNT, ROW) == RAISED
-    assert isinstance(callbacks.error, ValueError | IndexError)

@@ -21,7 +21,7 @@ from .memory import Memory
 from .network import Bytes, Network, Weather
 from .trees import FLAT, Shape, Tree
 from .watch import Watch
-from .world import World
+from .world import Tensor, World
 
 Address = tuple[str, int]
 
@@ -87,6 +87,8 @@ class Outcome:
 
 class Simulation:
     """One run. `run` raises AssertionError, or what the engines raise."""
+
+    of_memory = Memory
 
     def __init__(
         self,
@@ -180,18 +182,20 @@ class Simulation:
     def _submit(self, rank: Rank) -> None:
         t = len(rank.memory)
         tensor, sums = self.world.tensors[t], self.world.expected.sums[t]
-        memory = Memory(
+        memory = self.of_memory(
             tensor.values[rank.number], tensor.in_place, sums, self.world.lanes, tensor.float_type, rank.number,
             tensor.pieces,
         )  # fmt: skip
         rank.memory.append(memory)
-        operation = rank.engine.submit(
-            memory.values, memory.out, tensor.float_type, self.now, tensor.divisor, scatter=tensor.scatters
-        )
-        rank.operations[operation] = t
+        rank.operations[self._begin(rank, tensor, memory)] = t
         if not self.pace.one_by_one:
             self._schedule_submit(rank)
         self._pump(rank)
+
+    def _begin(self, rank: Rank, tensor: Tensor, memory: Memory) -> Operation:
+        return rank.engine.submit(
+            memory.values, memory.out, tensor.float_type, self.now, tensor.divisor, scatter=tensor.scatters
+        )
 
     def _pump(self, rank: Rank) -> None:
         """Send what the engine has to send, and come back when it wants to."""

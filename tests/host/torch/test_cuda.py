@@ -1,4 +1,4 @@
-"""CUDA tensors: staged through pinned memory, beside the training stream; and what of that needs no GPU."""
+"""CUDA tensors: encoded beside the training stream, by a feeder; and what of that needs no GPU."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from torch._C._distributed_c10d import PrefixStore
 
 from inagg_host.allreduce import AllReduceError
 from inagg_host.torch import InaggState, TensorAllReduce, inagg_hook
-from inagg_host.torch.cuda import CudaStage
 from inagg_host.torch.inner import ArrayGroup
 
 
 def sum_through_stage(name: str) -> tuple[list[float], str]:
-    """CPU tensors take the way of CUDA tensors, once there was one of those: in order, futures and all."""
+    """CPU tensors take the way of CUDA tensors: in order, futures and all."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
-        all_reduce._stage = CudaStage(all_reduce)
+        all_reduce._staged = frozenset({"cpu"})
         tensors = [torch.full((LARGE + i,), 2.0 ** (i % 4)) for i in range(10)]
         works = [all_reduce.submit(tensor) for tensor in tensors]
         chained = [work.get_future().then(lambda done: float(done.value()[0][0])) for work in works]
@@ -66,7 +65,7 @@ def sum_both_ways(name: str, fmt: str, policy: str, device: str = "cpu") -> tupl
             assert network is not None
             base = network.engine.epoch.shards[0].lease.base
             if staged and device == "cpu":
-                all_reduce._stage = CudaStage(all_reduce, frozenset({"cpu"}))
+                all_reduce._staged = frozenset({"cpu"})
             here = torch.device(device if staged else "cpu")
             generator = torch.Generator().manual_seed(rank)
             found = []
@@ -127,7 +126,7 @@ def fail_through_stage(name: str) -> str:
     """What comes of a tensor that is on its way when all is closed."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     all_reduce = TensorAllReduce(rank=rank, workers=workers, job=name)
-    all_reduce._stage = CudaStage(all_reduce, frozenset({"cpu"}))
+    all_reduce._staged = frozenset({"cpu"})
     dist.barrier()
     told = ""
     if rank == 0:

@@ -1,7 +1,7 @@
 """The Triton kernels, compiled for GPUs: that needs Triton, which comes with the CUDA builds of torch, and no GPU.
 
 What is compiled is what a launch would be: the arguments are those that `encode`, `decode` and `largest` give. With
-`--junitxml FILE` the file says how many registers a thread of each takes.
+`--junitxml FILE -o junit_family=xunit1` the file says how many registers a thread of each takes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import torch
 from tests.host.codec.reference import CONTRIBUTIONS, make_job
 
 from inagg_host.codec import Job
-from inagg_host.torch.gpu.table import Column
-from inagg_host.torch.tensors import FLOAT_TYPES
-from inagg_wire.layout import HEADER_BYTES
+from inagg_host.torch.gpu.device import DTYPES
+from inagg_host.torch.gpu.table import FLOATS, Column
 from inagg_wire.scale import FloatType
 
 pytestmark = pytest.mark.skipif(
@@ -36,7 +35,6 @@ ARCHITECTURES = (90, 100)
 """Compute capabilities, times ten: H100 and H200, and B200."""
 REGISTERS_MOST = 128
 """A thread of four warps may have 255; with 128, four such programs run on a multiprocessor (65,536 registers)."""
-TYPES = {float_type: dtype for dtype, float_type in FLOAT_TYPES.items()}
 POINTERS = {
     torch.uint8: "*u8", torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64",
 }  # fmt: skip
@@ -133,8 +131,13 @@ def job_of(name: str, float_type: FloatType) -> Job:
 def test_encoders(
     kernels: Any, name: str, float_type: FloatType, architecture: int, record_property: Callable[[str, object], None]
 ) -> None:
-    job, values = job_of(name, float_type), torch.zeros(2 * LANES, dtype=TYPES[float_type])
-    check(kernels, "_encode", lambda: kernels.encode(job, values, 0, table_of(2)), architecture, record_property)
+    job, values = job_of(name, float_type), torch.zeros(2 * LANES, dtype=DTYPES[float_type])
+    payloads = torch.zeros(2 * job.for_encode.payload_bytes, dtype=torch.uint8)
+    flags = torch.zeros(2 * kernels.flag_bytes(job), dtype=torch.uint8)
+    check(
+        kernels, "_encode", lambda: kernels.encode(job, values, table_of(2), payloads, flags, 0, 2), architecture,
+        record_property,
+    )  # fmt: skip
 
 
 @everywhere
@@ -149,11 +152,12 @@ def test_decoders(
     architecture: int,
     record_property: Callable[[str, object], None],
 ) -> None:
-    job, values = job_of(name, float_type), torch.zeros(2 * LANES, dtype=TYPES[float_type])
-    payloads = torch.zeros(2, job.result_bytes - HEADER_BYTES, dtype=torch.uint8)
+    job, values = job_of(name, float_type), torch.zeros(2 * LANES, dtype=DTYPES[float_type])
+    payloads = torch.zeros(2 * job.for_decode.payload_bytes, dtype=torch.uint8)
+    counts = torch.zeros(2 * kernels.count_words(job), dtype=torch.int32)
     check(
-        kernels, "_decode", lambda: kernels.decode(job, payloads, table_of(2), values, 0, divisor), architecture,
-        record_property,
+        kernels, "_decode", lambda: kernels.decode(job, payloads, table_of(2), values, counts, 0, 2, divisor),
+        architecture, record_property,
     )  # fmt: skip
 
 
@@ -163,5 +167,16 @@ def test_decoders(
 def test_the_largest_of_a_block(
     kernels: Any, float_type: FloatType, lanes: int, architecture: int, record_property: Callable[[str, object], None]
 ) -> None:
-    values = torch.zeros(2 * lanes, dtype=TYPES[float_type])
-    check(kernels, "_largest", lambda: kernels.largest(values, lanes, 0, 2), architecture, record_property)
+    values = torch.zeros(2 * lanes, dtype=DTYPES[float_type])
+    out = torch.zeros(2, dtype=FLOATS[values.element_size()])
+    check(kernels, "_largest", lambda: kernels.largest(values, lanes, out), architecture, record_property)
+
+
+@pytest.mark.parametrize("name", ["_largest", "_encode", "_decode"])
+def test_no_kernel_is_compiled_anew_for_other_numbers(kernels: Any, name: str) -> None:
+    """What is not a constant of the job is exempt from specialization: an integer that is 1, or a multiple of 16."""
+    parameters = getattr(kernels, name).params
+    numbers = [p for p in parameters if p.name in ("elements", "row_at", "divisor")]
+    assert all(p.do_not_specialize for p in numbers)
+    pointers = {"bits", "out", "values", "table", "payloads", "flags", "counts"}
+    assert all(p.is_constexpr or p in numbers or p.name in pointers for p in parameters)

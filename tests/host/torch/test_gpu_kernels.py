@@ -20,6 +20,7 @@ import pytest
 import torch
 from tests.host.codec.reference import (
     CONTRIBUTIONS,
+    UNTOUCHED,
     agree,
     decode_all,
     encode_all,
@@ -34,9 +35,9 @@ from tests.vectors.load import Vector, label, vectors
 
 from inagg_host import codec as cpu
 from inagg_host.codec import Job
+from inagg_host.io.device import BAD, TIE
 from inagg_host.torch.gpu import ops
-from inagg_host.torch.gpu.ops import BAD, TIE
-from inagg_host.torch.gpu.table import Column, block_keys, make_table
+from inagg_host.torch.gpu.table import FLOATS, Column, block_keys, make_table
 from inagg_wire import noise, payload, scale
 from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.layout import HEADER_BYTES, LANE_BITS
@@ -76,14 +77,35 @@ def bits(values: torch.Tensor) -> bytes:
     return values.cpu().view(torch.uint8).numpy().tobytes()
 
 
+AT = 2
+"""How many rows there are before and after those that kernels are to use."""
+
+
+def around(rows: torch.Tensor) -> torch.Tensor:
+    return torch.cat([torch.zeros_like(rows[:1]).repeat(AT, 1), rows, torch.zeros_like(rows[:1]).repeat(AT, 1)]).to(
+        DEVICE
+    )
+
+
+def launch_encoder(kernels: ModuleType, job: Job, values: torch.Tensor, table: torch.Tensor) -> tuple[list[int], Bytes]:
+    """Flags and payloads of all blocks of a table. Nothing is written beside them."""
+    count, size, each = len(table), job.for_encode.payload_bytes, kernels.flag_bytes(job)
+    payloads, flags = (
+        torch.full(((count + 2 * AT) * row,), UNTOUCHED, dtype=torch.uint8, device=DEVICE) for row in (size, each)
+    )
+    kernels.encode(job, values, around(table), payloads, flags, AT, count)
+    rows = [whole.cpu().numpy().reshape(count + 2 * AT, -1) for whole in (payloads, flags)]
+    assert all((row[[0, 1, -1, -2]] == UNTOUCHED).all() for row in rows)
+    return np.bitwise_or.reduce(rows[1][AT:-AT], axis=1).tolist(), rows[0][AT:-AT]
+
+
 def encode_on_device(
     kernels: ModuleType, job: Job, values: Floats, scales: Bytes, refinements: Bytes, first_number: int = 0
 ) -> tuple[list[int], Bytes]:
     """Flags and payloads."""
     numbers = np.arange(scales.size) + first_number
     table = make_table(job, scales, refinements, job.for_encode.fraction_bits, numbers)
-    payloads, flags = kernels.encode(job, tensor(values, job.float_type), 0, torch.from_numpy(table).to(DEVICE))
-    return flags.cpu().tolist(), payloads.cpu().numpy()
+    return launch_encoder(kernels, job, tensor(values, job.float_type), torch.from_numpy(table))
 
 
 def decode_on_device(
@@ -92,9 +114,13 @@ def decode_on_device(
     """How many codes are invalid, and the bits of the values."""
     table = make_table(job, scales, refinements, job.for_decode.fraction_bits)
     values = torch.empty(elements, dtype=TORCH_TYPES[job.float_type], device=DEVICE)
-    to = [torch.from_numpy(array.copy()).to(DEVICE) for array in (payloads, table)]
-    invalid = kernels.decode(job, *to, values, 0, divisor)
-    return int(invalid), bits(values)
+    rows, tables = (around(torch.from_numpy(array.copy())) for array in (payloads, table))
+    words = kernels.count_words(job)
+    counts = torch.full(((len(table) + 2 * AT) * words,), UNTOUCHED, dtype=torch.int32, device=DEVICE)
+    kernels.decode(job, rows.view(-1), tables, values, counts, AT, len(table), divisor)
+    found = counts.cpu().view(-1, words)
+    assert (found[[0, 1, -1, -2]] == UNTOUCHED).all()
+    return int(found[AT:-AT].sum()), bits(values)
 
 
 # --- noise ---
@@ -116,7 +142,8 @@ def test_largest_magnitudes(device_kernels: ModuleType, float_type: FloatType) -
     job = make_job("nat8", float_type, lanes=40)
     values = random_bits(np.random.default_rng(1), 9 * job.lanes + 7, float_type)
     values[: 3 * job.lanes] = random_values(np.random.default_rng(2), 3 * job.lanes, float_type, 3.0)
-    found = device_kernels.largest(tensor(values, float_type), job.lanes, 0, job.blocks(values.size))
+    found = torch.empty(job.blocks(values.size), dtype=FLOATS[values.itemsize], device=DEVICE)
+    device_kernels.largest(tensor(values, float_type), job.lanes, found)
     raw = found.cpu().view(torch.uint8).numpy().view(float_type.dtype)
     of_one = make_job("nat8", float_type, lanes=8)
     padded = np.zeros((raw.size, 8), float_type.dtype)
@@ -243,14 +270,14 @@ def test_a_tie_is_flagged(device_kernels: ModuleType, name: str, float_type: Flo
     table = torch.from_numpy(make_table(job, scales, refinements, job.for_encode.fraction_bits, np.zeros(1, np.int64)))
     # A key with which word 0 of lane 3 is the complement of what the value has above its level.
     parts = (ops._natural if ops._is_natural(job) else ops._linear)(
-        job, ops.blocks_of(tensor(values, float_type).cpu(), 32, 0, 1), table
+        job, ops.blocks_of(tensor(values, float_type).cpu(), 32, 1), table
     )[1]
     part = int(parts[0, 3]) & 0xFFFFFFFF
     k1 = 0x12345678
     k0 = k0_with_word(part ^ 0xFFFFFFFF, 3, k1)
     table[0, Column.K0], table[0, Column.K1] = ops.signed(k0), ops.signed(k1)
-    _, flags = device_kernels.encode(job, tensor(values, float_type), 0, table.to(DEVICE))
-    assert flags.cpu().tolist() == [TIE]
+    flags, _ = launch_encoder(device_kernels, job, tensor(values, float_type), table)
+    assert flags == [TIE]
 
 
 def agreed_of(job: Job, vector: Vector) -> tuple[Bytes, Bytes]:
@@ -294,14 +321,14 @@ def test_golden_codes(device_kernels: ModuleType, vector: Vector) -> None:
     job = make_job(vector["format"], float_type, vector["workers"], lanes=lanes)
     table = make_table(job, *agreed_of(job, vector), job.for_encode.fraction_bits)
     table[0, Column.K0 :] = [ops.signed(int(vector["key"][k], 16)) for k in ("k0", "k1")]
-    payloads, flags = device_kernels.encode(
-        job, tensor(values_of(vector, lanes), float_type), 0, torch.from_numpy(table).to(DEVICE)
+    flags, payloads = launch_encoder(
+        device_kernels, job, tensor(values_of(vector, lanes), float_type), torch.from_numpy(table)
     )
     padded = np.zeros(lanes, np.uint32)
     padded[: len(vector["codes"])] = vector["codes"]
-    same = payloads.cpu().numpy().tobytes() == payload.pack(job.format.up, padded)
-    assert flags.tolist() in ([0], [TIE])
-    assert same or flags.tolist() == [TIE]
+    same = payloads.tobytes() == payload.pack(job.format.up, padded)
+    assert flags in ([0], [TIE])
+    assert same or flags == [TIE]
 
 
 # --- results ---

@@ -9,6 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from inagg_host.torch.tensors import TensorAllReduce
+from inagg_wire.scale import FloatType
 
 ELEMENTS = 100_000
 
@@ -25,8 +26,7 @@ def test_a_work_tells_what_it_took(alone: TensorAllReduce) -> None:
     for work in works:
         work.result()
     took = [work.counters for work in works]
-    assert alone.arrays.lanes is not None
-    blocks = -(-ELEMENTS // alone.arrays.lanes) + 1  # and one of scales
+    blocks = alone.arrays.job(FloatType.FLOAT32).blocks(ELEMENTS) + 1  # and one of scales
     for counters in took:
         assert counters is not None
         done = counters.done

@@ -3,6 +3,9 @@
 Unsigned numbers of 32 bits stand in int32, whose sums and products wrap; that is all that hash and carries need. Floats
 are taken apart as integers or widened to float64, where nothing is subnormal. So all is exact, unless a CPU was told to
 flush subnormal numbers (`torch.set_flush_denormal`).
+
+Memory that kernels write is given to them. Rows of payloads, tables, flags and counts belong to blocks; a kernel works
+on ``count`` of them from row ``at`` on, so that several may be under way in one buffer.
 """
 
 from __future__ import annotations
@@ -11,15 +14,14 @@ import torch
 from torch import Tensor
 
 from inagg_host.codec import Job
+from inagg_host.io.device import BAD, TIE
 from inagg_wire.layout import LANE_BITS, Encoding
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 
-from .table import Column, State
+from .table import FLOATS, Column, State
 
 MIN32 = -(1 << 31)
 SMALLEST_NORMAL = 1 << 23
-BAD, TIE = 1, 2
-"""Flags of a block: values beyond the agreed scale; a rounding that word 0 of the noise leaves open."""
 
 
 def signed(word: int) -> int:
@@ -41,9 +43,19 @@ def _power_of_two(exponent: Tensor) -> Tensor:
     return ((exponent.to(torch.int64) + 1023) << 52).view(torch.float64)
 
 
-def blocks_of(values: Tensor, lanes: int, first: int, count: int) -> Tensor:
-    """Blocks ``first`` to ``first + count - 1``: (count, lanes); the last one of ``values`` is filled up with zeros."""
-    part = values[first * lanes : (first + count) * lanes]
+def flag_bytes(job: Job) -> int:
+    """Bytes of a block's flags, of which each may have any."""
+    return 1
+
+
+def count_words(job: Job) -> int:
+    """Numbers, int32, that add up to a block's invalid codes."""
+    return 1
+
+
+def blocks_of(values: Tensor, lanes: int, count: int) -> Tensor:
+    """The first ``count`` blocks: (count, lanes); the last one of ``values`` is filled up with zeros."""
+    part = values[: count * lanes]
     if part.numel() < count * lanes:
         part = torch.cat([part, part.new_zeros(count * lanes - part.numel())])
     return part.view(count, lanes)
@@ -52,12 +64,13 @@ def blocks_of(values: Tensor, lanes: int, first: int, count: int) -> Tensor:
 # --- scales ---
 
 
-def largest(values: Tensor, lanes: int, first: int, count: int) -> Tensor:
-    """The largest magnitude of each block, NaN above all else; of the type of ``values``."""
-    blocks = blocks_of(values, lanes, first, count)
-    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]
+def largest(values: Tensor, lanes: int, out: Tensor) -> None:
+    """The bits of the largest magnitude of each block into ``out`` (1-D, integers as large as the values), NaN above
+    all else. There are as many blocks as ``out`` has room for; the last one may be a partial one."""
+    blocks = blocks_of(values, lanes, out.numel())
+    bits = FLOATS[values.element_size()]
     # The bits of magnitudes are in the order of the magnitudes; the sign is the sign bit of the integer as well.
-    return (blocks.view(bits) & torch.iinfo(bits).max).amax(dim=1).view(values.dtype)
+    torch.amax(blocks.view(bits) & torch.iinfo(bits).max, dim=1, out=out)
 
 
 # --- contributions ---
@@ -77,13 +90,12 @@ def noise(table: Tensor, lanes: int) -> Tensor:
     return word
 
 
-def encode(job: Job, values: Tensor, first: int, table: Tensor) -> tuple[Tensor, Tensor]:
-    """The payloads of the blocks of ``table``, of which the first is block ``first`` of ``values``.
+def encode(job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Tensor, at: int, count: int) -> None:
+    """The ``payloads`` of the first blocks of ``values``, and their ``flags`` (`flag_bytes` each), both uint8 and 1-D.
 
-    Returns (blocks, payload bytes) and flags (blocks), both uint8. Blocks with the flag `BAD` hold nothing of use;
-    those with `TIE` must be encoded again, exactly.
+    Blocks with the flag `BAD` hold nothing of use; those with `TIE` must be encoded again, exactly.
     """
-    blocks = blocks_of(values, job.lanes, first, len(table))
+    blocks, table = blocks_of(values, job.lanes, count), table[at : at + count]
     floor, part, beyond = _natural(job, blocks, table) if _is_natural(job) else _linear(job, blocks, table)
     complement = ~noise(table, job.lanes)
     coded = _column(table, Column.STATE) == State.CODED
@@ -97,7 +109,9 @@ def encode(job: Job, values: Tensor, first: int, table: Tensor) -> tuple[Tensor,
     payload = _pack(up, torch.where(coded, codes, 0))
     bad = torch.where(coded, beyond, (_column(table, Column.STATE) == State.ZERO) & (blocks != 0)).any(dim=1)
     tie = (coded & (part == complement)).any(dim=1)
-    return payload, bad.to(torch.uint8) * BAD + tie.to(torch.uint8) * TIE
+    size = job.for_encode.payload_bytes
+    payloads[at * size : (at + count) * size].view(count, size).copy_(payload)
+    flags[at : at + count] = bad.to(torch.uint8) * BAD + tie.to(torch.uint8) * TIE
 
 
 def _is_natural(job: Job) -> bool:
@@ -170,14 +184,15 @@ def _pack(encoding: Encoding, codes: Tensor) -> Tensor:
 # --- results ---
 
 
-def decode(job: Job, payloads: Tensor, table: Tensor, values: Tensor, first: int, divisor: int = 1) -> Tensor:
-    """Write the sums that ``payloads`` hold over the blocks of ``table``, from block ``first`` of ``values`` on.
-
-    ``divisor`` as in `inagg_host.codec.decode`. Returns how many codes name no level (0-dimensional, int64).
-    """
+def decode(
+    job: Job, payloads: Tensor, table: Tensor, values: Tensor, counts: Tensor, at: int, count: int, divisor: int = 1
+) -> None:
+    """Write the sums that ``payloads`` (uint8, 1-D) hold over the first blocks of ``values``; into ``counts`` (int32,
+    `count_words` a block) how many codes name no level. ``divisor`` as in `inagg_host.codec.decode`."""
+    table, size = table[at : at + count], job.for_decode.payload_bytes
     state = _column(table, Column.STATE)
     encoding = job.format.down(job.workers)
-    codes = _unpack(encoding, payloads)
+    codes = _unpack(encoding, payloads[at * size : (at + count) * size].view(count, size))
     sums, valid = (_from_natural if _is_natural_code(encoding) else _from_integers)(job, codes, table, values.dtype)
     if divisor != 1:
         # By a tensor: by a number, torch would multiply with the reciprocal on CUDA.
@@ -185,10 +200,10 @@ def decode(job: Job, payloads: Tensor, table: Tensor, values: Tensor, first: int
         sums = (wide / torch.full((), divisor, dtype=wide.dtype, device=wide.device)).to(values.dtype)
     sums = torch.where(state == State.CODED, sums, 0)
     sums = torch.where(state == State.NAN, torch.full((), float("nan"), dtype=values.dtype, device=values.device), sums)
-    out = values[first * job.lanes : (first + len(table)) * job.lanes]
+    out = values[: count * job.lanes]
     out.copy_(sums.view(-1)[: out.numel()])
     counted = (torch.arange(sums.numel(), device=values.device) < out.numel()).view_as(valid)
-    return ((state == State.CODED) & ~valid & counted).sum()
+    counts[at : at + count] = ((state == State.CODED) & ~valid & counted).sum(dim=1)
 
 
 def _is_natural_code(encoding: Encoding) -> bool:

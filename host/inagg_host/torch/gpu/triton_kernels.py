@@ -3,6 +3,11 @@
 One program does a stretch of one block. Everything is integers of an explicit width, or float64: no float32 operation
 meets a subnormal number, and none may be contracted to another result. Interfaces are those of `ops`. Kernels have no
 annotations but `constexpr`, since Triton would look for what these name.
+
+Triton compiles a kernel anew for other constants and types, for numbers that are 1 or multiples of 16, and for
+addresses that are not multiples of 16 bytes. So what does not change in a job is a constant, counts and offsets are
+exempt, and addresses are those of whole buffers, and of blocks of values: these begin at multiples of 8 lanes of 2
+bytes or more.
 """
 
 # ruff: noqa: N803, N806
@@ -15,10 +20,10 @@ import triton.language as tl
 from torch import Tensor
 
 from inagg_host.codec import Job
+from inagg_host.io.device import BAD, TIE
 from inagg_wire.layout import LANE_BITS, Encoding
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 
-from .ops import BAD, TIE
 from .table import FLOATS, Column, State
 
 TILE = 512
@@ -46,15 +51,15 @@ ABOVE_ONE = tl.constexpr((1023 << 52) | (1 << 2))
 # --- scales ---
 
 
-@triton.jit
-def _largest(bits, out, elements, first, lanes, TILE: tl.constexpr):
+@triton.jit(do_not_specialize=["elements"])
+def _largest(bits, out, elements, LANES: tl.constexpr, TILE: tl.constexpr):
     block = tl.program_id(0)
-    begin = (first + block).to(tl.int64) * lanes
+    begin = block * LANES  # less than 2**31: see `inagg_host.io.device.LOOK_ELEMENTS`
     # As floats' magnitudes are ordered as their bits. Registers for a whole block of 13,072 lanes would be spilled.
     largest = tl.zeros([TILE], bits.dtype.element_ty)
-    for start in range(0, lanes, TILE):
+    for start in range(0, LANES, TILE):
         lane = start + tl.arange(0, TILE)
-        x = tl.load(bits + begin + lane, mask=(lane < lanes) & (begin + lane < elements), other=0)
+        x = tl.load(bits + begin + lane, mask=(lane < LANES) & (begin + lane < elements), other=0)
         if x.dtype == tl.int64:
             x &= 0x7FFFFFFFFFFFFFFF
         else:
@@ -64,12 +69,10 @@ def _largest(bits, out, elements, first, lanes, TILE: tl.constexpr):
     tl.store(out + block, tl.max(largest, axis=0))
 
 
-def largest(values: Tensor, lanes: int, first: int, count: int) -> Tensor:
+def largest(values: Tensor, lanes: int, out: Tensor) -> None:
     """As `ops.largest`."""
     bits = values.view(FLOATS[values.element_size()])
-    out = torch.empty(count, dtype=bits.dtype, device=values.device)
-    _largest[(count,)](bits, out, values.numel(), first, lanes, TILE=LARGEST_TILE, **UNFUSED)
-    return out.view(values.dtype)
+    _largest[(out.numel(),)](bits, out, values.numel(), LANES=lanes, TILE=LARGEST_TILE, **UNFUSED)
 
 
 # --- contributions ---
@@ -150,16 +153,16 @@ def _linear(magnitude, exponent, mantissa, TOP: tl.constexpr, FAMILY: tl.constex
     return floor.to(tl.int64).to(tl.int32), part.to(tl.int64).to(tl.uint32), within == 0
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["elements", "row_at"])
 def _encode(
-    values, table, payloads, flags, elements, first, lanes, units,
+    values, table, payloads, flags, elements, row_at, LANES: tl.constexpr, UNITS: tl.constexpr,
     TOP: tl.constexpr, FRACTION_BITS: tl.constexpr, FAMILY: tl.constexpr, BITS: tl.constexpr, HALF: tl.constexpr,
     TILE: tl.constexpr,
 ):  # fmt: skip
-    """``values``: their bits. ``units``: bytes of a payload, or lanes if a code has four bytes."""
+    """``values``: their bits. UNITS: bytes of a payload, or lanes if a code has four bytes."""
     PER: tl.constexpr = 8 // BITS if BITS < 8 else 1
     block = tl.program_id(0)
-    row = table + block * COLUMNS
+    row = table + (row_at + block) * COLUMNS
     state, exponent, mantissa = tl.load(row), tl.load(row + 1), tl.load(row + 2)
     k0, k1 = tl.load(row + 3).to(tl.uint32, bitcast=True), tl.load(row + 4).to(tl.uint32, bitcast=True)
     top = exponent + FRACTION_BITS
@@ -169,8 +172,8 @@ def _encode(
     tied = tl.zeros([TILE], tl.int32)
     for i in tl.static_range(PER):
         lane = unit * PER + i
-        at = (first + block).to(tl.int64) * lanes + lane
-        bits = tl.load(values + at, mask=(unit < units) & (at < elements), other=0)
+        at = block * LANES + lane
+        bits = tl.load(values + at, mask=(unit < UNITS) & (at < elements), other=0)
         if bits.dtype == tl.int64:
             magnitude = bits & 0x7FFFFFFFFFFFFFFF
             if FAMILY == IS_NATURAL:
@@ -198,35 +201,45 @@ def _encode(
             packed = code
         wrong = tl.where(state == CODED, beyond.to(tl.int32), ((state == ZERO) & (magnitude != 0)).to(tl.int32))
         bad |= wrong
-        tied |= ((part == complement) & (unit < units) & (state == CODED)).to(tl.int32)
+        tied |= ((part == complement) & (unit < UNITS) & (state == CODED)).to(tl.int32)
     packed = tl.where(state == CODED, packed, 0)
-    to = payloads + block.to(tl.int64) * units + unit
+    to = payloads + (row_at + block) * UNITS + unit  # less than 2**31: of a slot
     if BITS == 32:
         w = packed.to(tl.uint32, bitcast=True)
         w = (w >> 24) | ((w >> 8) & 0xFF00) | ((w << 8) & 0xFF0000) | (w << 24)
-        tl.store(to, w.to(tl.int32, bitcast=True), mask=unit < units)
+        tl.store(to, w.to(tl.int32, bitcast=True), mask=unit < UNITS)
     else:
-        tl.store(to, packed.to(tl.uint8), mask=unit < units)
+        tl.store(to, packed.to(tl.uint8), mask=unit < UNITS)
     flag = tl.max(bad, axis=0) * BAD_FLAG + tl.max(tied, axis=0) * TIE_FLAG
-    if flag != 0:
-        tl.atomic_or(flags + block, flag)
+    tl.store(flags + (row_at + block) * tl.num_programs(1) + tl.program_id(1), flag.to(tl.uint8))
 
 
-def encode(job: Job, values: Tensor, first: int, table: Tensor) -> tuple[Tensor, Tensor]:
+def _units(job: Job) -> int:
+    """Bytes of a payload, or lanes if a code has four bytes."""
+    return job.lanes if job.format.up is Encoding.FIX32 else job.for_encode.payload_bytes
+
+
+def flag_bytes(job: Job) -> int:
+    """As `ops.flag_bytes`: one of each program."""
+    return -(-_units(job) // TILE)
+
+
+def count_words(job: Job) -> int:
+    """As `ops.count_words`: one of each program."""
+    return -(-job.lanes // TILE)
+
+
+def encode(job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Tensor, at: int, count: int) -> None:
     """As `ops.encode`."""
-    up, count = job.format.up, len(table)
-    payloads = torch.empty(count, job.for_encode.payload_bytes, dtype=torch.uint8, device=values.device)
-    flags = torch.zeros(count, dtype=torch.int32, device=values.device)
+    up = job.format.up
     natural = up in (Encoding.NAT8, Encoding.NAT4)
     family = NATURAL if natural else FIXED if up is Encoding.FIX32 else LINEAR
     out = payloads.view(torch.int32) if family == FIXED else payloads
-    units = out.shape[1]
-    _encode[(count, triton.cdiv(units, TILE))](
-        values.view(FLOATS[values.element_size()]), table, out, flags, values.numel(), first, job.lanes, units,
-        TOP=job.for_encode.top, FRACTION_BITS=job.for_encode.fraction_bits, FAMILY=family, BITS=LANE_BITS[up],
-        HALF=values.dtype is torch.float16, TILE=TILE, **UNFUSED,
+    _encode[(count, flag_bytes(job))](
+        values.view(FLOATS[values.element_size()]), table, out, flags, values.numel(), at, LANES=job.lanes,
+        UNITS=_units(job), TOP=job.for_encode.top, FRACTION_BITS=job.for_encode.fraction_bits, FAMILY=family,
+        BITS=LANE_BITS[up], HALF=values.dtype is torch.float16, TILE=TILE, **UNFUSED,
     )  # fmt: skip
-    return payloads, flags.to(torch.uint8)
 
 
 # --- results ---
@@ -256,26 +269,28 @@ def _signed(word):
     return (word ^ 0x8000) - 0x8000
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["elements", "row_at", "divisor"])
 def _decode(
-    payloads, table, out, invalid, elements, first, lanes, units, divisor,
+    payloads, table, out, counts, elements, row_at, divisor, LANES: tl.constexpr, UNITS: tl.constexpr,
     NAN_BITS: tl.constexpr, TOP: tl.constexpr, NATURAL_CODE: tl.constexpr, BITS: tl.constexpr, SIZE: tl.constexpr,
     HALF: tl.constexpr, MEAN: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """``out``: the values' bits, of SIZE bytes. ``payloads``: integers of the size of a code, at least a byte."""
+    """``out``: the values' bits, of SIZE bytes. ``payloads``: integers of the size of a code, at least a byte; UNITS:
+    of a block."""
     block = tl.program_id(0)
-    row = table + block * COLUMNS
+    row = table + (row_at + block) * COLUMNS
+    source = payloads + (row_at + block) * UNITS  # less than 2**31: of a slot
     state, exponent, mantissa = tl.load(row), tl.load(row + 1), tl.load(row + 2)
     lane = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    at = (first + block).to(tl.int64) * lanes + lane
-    there = (lane < lanes) & (at < elements)
+    at = block * LANES + lane
+    there = (lane < LANES) & (at < elements)
     if BITS == 4:
-        byte = tl.load(payloads + block.to(tl.int64) * units + lane // 2, mask=there, other=0).to(tl.int32)
+        byte = tl.load(source + lane // 2, mask=there, other=0).to(tl.int32)
         code = tl.where(lane % 2 == 0, byte >> 4, byte & 15)
         if not NATURAL_CODE:
             code = (code ^ 8) - 8
     else:
-        raw = tl.load(payloads + block.to(tl.int64) * units + lane, mask=there, other=0)
+        raw = tl.load(source + lane, mask=there, other=0)
         if BITS == 8:
             code = raw.to(tl.int32)
             if not NATURAL_CODE:
@@ -333,24 +348,23 @@ def _decode(
     sums = tl.where(state == CODED, sums, tl.where(state == NAN, NAN_BITS, 0).to(sums.dtype))
     tl.store(out + at, sums, mask=there)
     wrong = tl.sum((there & (valid == 0) & (state == CODED)).to(tl.int32), axis=0)
-    if wrong != 0:
-        tl.atomic_add(invalid, wrong)
+    tl.store(counts + (row_at + block) * tl.num_programs(1) + tl.program_id(1), wrong)
 
 
 NAN_BITS = {torch.float16: 0x7E00, torch.bfloat16: 0x7FC0, torch.float32: 0x7FC00000, torch.float64: 0x7FF8 << 48}
 
 
-def decode(job: Job, payloads: Tensor, table: Tensor, values: Tensor, first: int, divisor: int = 1) -> Tensor:
+def decode(
+    job: Job, payloads: Tensor, table: Tensor, values: Tensor, counts: Tensor, at: int, count: int, divisor: int = 1
+) -> None:
     """As `ops.decode`."""
-    encoding, count = job.format.down(job.workers), len(table)
+    encoding = job.format.down(job.workers)
     each, size = LANE_BITS[encoding], values.element_size()
     codes = {16: torch.int16, 32: torch.int32}.get(each)
     source = payloads if codes is None else payloads.view(codes)
-    invalid = torch.zeros((), dtype=torch.int32, device=values.device)
-    _decode[(count, triton.cdiv(job.lanes, TILE))](
-        source, table, values.view(FLOATS[size]), invalid, values.numel(), first, job.lanes, source.shape[1], divisor,
-        NAN_BITS=NAN_BITS[values.dtype], TOP=job.for_decode.top,
-        NATURAL_CODE=encoding in (Encoding.NAT8, Encoding.NAT4), BITS=each, SIZE=size,
+    _decode[(count, count_words(job))](
+        source, table, values.view(FLOATS[size]), counts, values.numel(), at, divisor, LANES=job.lanes,
+        UNITS=job.for_decode.payload_bytes // source.element_size(), NAN_BITS=NAN_BITS[values.dtype],
+        TOP=job.for_decode.top, NATURAL_CODE=encoding in (Encoding.NAT8, Encoding.NAT4), BITS=each, SIZE=size,
         HALF=values.dtype is torch.float16, MEAN=divisor != 1, TILE=TILE, **UNFUSED,
     )  # fmt: skip
-    return invalid.to(torch.int64)

@@ -1,0 +1,67 @@
+"""Words that one thread writes and another reads, without a lock: what is compiled and never waits hands work over by
+them. Terms are those of C++ (ISO/IEC 14882, [atomics.order]).
+
+What was written before `store` is seen by whoever has seen what it stored with `load`. A `swap` is both, and all swaps
+of a word have one order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from inagg_link.jit import jit
+
+_ir: Any = vars(cgutils)["ir"]
+_WORD: Final = _ir.IntType(64)
+
+
+def _load(_context: Any, _address: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.load_atomic(builder.inttoptr(args[0], _WORD.as_pointer()), "acquire", 8)
+
+    return types.int64(types.int64), generate
+
+
+def _store(_context: Any, _address: Any, _value: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], builder.inttoptr(args[0], _WORD.as_pointer()), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+def _swap(_context: Any, _address: Any, _value: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("xchg", builder.inttoptr(args[0], _WORD.as_pointer()), args[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+load: Any = intrinsic(_load)
+"""The int64 at an address; what comes after it is done after it."""
+store: Any = intrinsic(_store)
+"""Write an int64; what comes before it is done before it."""
+swap: Any = intrinsic(_swap)
+"""Write an int64, and return what was there."""
+
+
+@jit
+def load_word(address: int) -> int:
+    """`load`, for Python."""
+    return int(load(address))
+
+
+@jit
+def store_word(address: int, value: int) -> None:
+    """`store`, for Python."""
+    store(address, value)
+
+
+@jit
+def swap_word(address: int, value: int) -> int:
+    """`swap`, for Python."""
+    return int(swap(address, value))

@@ -1,0 +1,127 @@
+"""How fast an all-reduce of CUDA tensors is: through the switch, Gloo, and NCCL where it allows ranks to share a GPU.
+
+As `allreduce`: real worker processes over loopback, all on one GPU, and systems in turns. Each run is timed on every
+rank from a common barrier until the device has the sums; the slowest rank counts.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+from ..switch_process import SwitchProcess
+from .cuda import copy_bandwidths
+from .load import Child, common_barrier, crew, receive_all
+
+START_LIMIT_S, RUN_LIMIT_S = 300.0, 600.0
+RUNS_MIN, RUNS_MAX, TURNS = 5, 200, 10
+ON_HOST = "inagg cpu"
+"""The same tensor in the host's memory."""
+
+
+def _worker(
+    connection: Connection, rank: int, workers: int, options: dict[str, Any], store: str, barrier: Barrier
+) -> None:
+    """A rank: joins all systems, says which there are, then does the runs that it is told and reports their seconds,
+    and those of the processor."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+    import torch.distributed as dist
+
+    from inagg_host.torch import TensorAllReduce
+
+    device = torch.device("cuda", 0)
+    torch.cuda.set_device(device)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
+    with TensorAllReduce(rank=rank, workers=workers, **options) as sums:
+        systems: dict[str, Callable[[torch.Tensor], object]] = {"inagg": sums, ON_HOST: sums, "gloo": dist.all_reduce}
+        if dist.is_nccl_available():
+            try:  # it refuses ranks that share a GPU, unless told otherwise
+                nccl = dist.new_group(backend="nccl")
+                dist.all_reduce(torch.ones(1, device=device), group=nccl)
+                torch.cuda.synchronize(device)
+                systems["nccl"] = lambda tensor: dist.all_reduce(tensor, group=nccl)
+            except (RuntimeError, dist.DistBackendError) as error:
+                connection.send((None, (None, f"no NCCL here: {str(error).splitlines()[0]}")))
+        connection.send((None, (list(systems), copy_bandwidths() if rank == 0 else {})))
+        while True:
+            system, elements, runs = connection.recv()
+            generator = torch.Generator().manual_seed(rank)
+            where = torch.device("cpu") if system == ON_HOST else device
+            values = torch.randn(elements, generator=generator).to(where)
+            buffer, seconds = torch.empty_like(values), []
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            for _ in range(runs):
+                buffer.copy_(values)
+                torch.cuda.synchronize(device)
+                barrier.wait()
+                start_s = time.perf_counter()
+                systems[system](buffer)
+                torch.cuda.synchronize(device)
+                seconds.append(time.perf_counter() - start_s)
+                barrier.wait()
+            after = resource.getrusage(resource.RUSAGE_SELF)
+            cpu_s = (after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime) / runs
+            connection.send((None, (seconds, cpu_s)))
+
+
+def bench_allreduce_cuda(
+    workers: int, format_: str, sizes: Sequence[int], *, seconds: float, shards: int, window: int | None
+) -> Iterator[dict[str, Any]]:
+    """Lines of results: the bandwidth of copies, then for each size one per system, and one that compares them."""
+    with tempfile.TemporaryDirectory(prefix="inagg-bench-") as folder, crew() as ranks:
+        options = {"format": format_, "job": "cuda"} | ({} if window is None else {"window": window})
+        with SwitchProcess(*(["--shards", str(shards)] if shards > 1 else [])) as switch:
+            barrier = common_barrier(workers)
+            for rank in range(workers):
+                given = {"switch": switch.control, **options}
+                ranks.append(Child(f"rank {rank}", _worker, rank, workers, given, f"{folder}/store", barrier))
+            answers = receive_all(ranks, START_LIMIT_S)
+            about: dict[str, Any] = {"bench": "allreduce", "device": "cuda", "workers": workers}
+            if answers[0][0] is None:
+                yield about | {"system": "nccl", "format": "float32", "skipped": answers[0][1]}
+                answers = receive_all(ranks, START_LIMIT_S)
+            systems: list[str] = answers[0][0]
+            yield about | {"copy_bytes_per_s": answers[0][1]}
+
+            def run(system: str, elements: int, runs: int) -> tuple[list[float], float]:
+                for child in ranks:
+                    child.send((system, elements, runs))
+                found = receive_all(ranks, RUN_LIMIT_S)
+                slowest = [max(times) for times in zip(*(times for times, _ in found), strict=True)]
+                return slowest, statistics.mean(cpu_s for _, cpu_s in found)
+
+            for size in sizes:
+                elements = size // 4
+                for system in systems:
+                    run(system, elements, 2)
+                estimate_s = max(statistics.median(run(s, elements, 3)[0]) for s in systems)
+                runs = int(min(RUNS_MAX, max(RUNS_MIN, seconds / estimate_s)))
+                times: dict[str, list[float]] = {s: [] for s in systems}
+                cpu: dict[str, list[float]] = {s: [] for s in systems}
+                for _ in range(min(TURNS, runs)):
+                    for system in systems:
+                        taken, cpu_s = run(system, elements, -(-runs // TURNS))
+                        times[system] += taken
+                        cpu[system].append(cpu_s)
+                medians = {s: statistics.median(times[s]) for s in systems}
+                for system in systems:
+                    yield about | {
+                        "system": system,
+                        "format": format_ if system in ("inagg", ON_HOST) else "float32",
+                        "elements": elements,
+                        "median_s": medians[system],
+                        "elements_per_s": elements / medians[system],
+                        "cpu_s": statistics.median(cpu[system]),
+                        "runs": len(times[system]),
+                    }
+                compared = {f"ratio_to_{s}": medians[s] / medians["inagg"] for s in ("gloo", "nccl") if s in systems}
+                compared["cpu_to_host_tensor"] = statistics.median(cpu["inagg"]) / statistics.median(cpu[ON_HOST])
+                yield about | {"format": format_, "elements": elements} | compared

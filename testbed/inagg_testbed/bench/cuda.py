@@ -1,0 +1,60 @@
+"""What the benchmarks on a GPU have in common: whether there is one, and how fast memory is copied there."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable
+
+import click
+
+RUNS = 7
+COPIED_BYTES = 64 << 20
+
+device_option = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True,
+    help="Where tensors are. All ranks share the first GPU.",
+)  # fmt: skip
+
+
+def why_not() -> str | None:
+    """Why there is no GPU to measure, None if there is one."""
+    if importlib.util.find_spec("torch") is None:
+        return "no torch; run: pip install 'inagg[torch]'"
+    import torch
+
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} finds no CUDA device"
+    return None
+
+
+def require() -> None:
+    """Raise an error of the command line, exit status 1, if there is no GPU."""
+    if (reason := why_not()) is not None:
+        raise click.ClickException(f"--device cuda: {reason}")
+
+
+def copy_bandwidths() -> dict[str, float]:
+    """Bytes a second: copied within the GPU's memory, from pinned memory of the host to it, and back."""
+    import torch
+
+    device = torch.device("cuda", torch.cuda.current_device())
+    there, other = (torch.zeros(COPIED_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
+    here = torch.zeros(COPIED_BYTES, dtype=torch.uint8, pin_memory=True)
+    ways: dict[str, Callable[[], object]] = {
+        "within": lambda: other.copy_(there),
+        "to_device": lambda: there.copy_(here, non_blocking=True),
+        "to_host": lambda: here.copy_(there, non_blocking=True),
+    }
+    found = {}
+    for name, copy in ways.items():
+        seconds = []
+        for _ in range(RUNS):
+            torch.cuda.synchronize(device)
+            start_s = time.perf_counter()
+            copy()
+            torch.cuda.synchronize(device)
+            seconds.append(time.perf_counter() - start_s)
+        found[name] = COPIED_BYTES / statistics.median(seconds)
+    return found
