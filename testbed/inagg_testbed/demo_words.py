@@ -100,8 +100,7 @@ def go_on() -> list[str]:
         (f"{inagg} doctor", "is this machine set up for speed?"),
         (f"{inagg} switch", "a switch that workers elsewhere can use"),
     ]
-    width = max(len(command) for command, _ in steps) + 2
-    lines = ["Go on:", *(f"  {command:<{width}}{words}" for command, words in steps)]
+    lines = ["Go on:", *(line for command, words in steps for line in (f"  {words}", f"    {command}"))]
     if inagg != "inagg":
         activate = Path(inagg).with_name("activate")
         lines.append(f"To type just `inagg`: . {activate}" if activate.is_file() else f"`inagg` is {inagg}")

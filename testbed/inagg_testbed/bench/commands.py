@@ -218,8 +218,8 @@ def allreduce(
     from .rack import ASSUMPTIONS
 
     if device == "cuda":
-        if loss or ways or racks or link is not None or trunk is not None or target != "soft":
-            raise click.UsageError("--device cuda is over loopback, without --loss, --way, --racks and --target")
+        if loss or ways or racks or link is not None or trunk is not None or target != "software" or lanes_list:
+            raise click.UsageError("--device cuda is over loopback, without --loss, --way, --racks, --lanes, --target")
         require()
     entry = target_entry(target)
     if lanes_list:

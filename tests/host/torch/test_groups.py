@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import torch
@@ -38,7 +39,7 @@ def test_a_group_of_ours_in_a_world_of_gloo(beside: World) -> None:
     exact, carried, name, _ = equal(beside.run(beside_gloo))
     assert exact == [3.0, 3.0]
     assert carried == 1
-    assert name.startswith("mine/train/0-1/")
+    assert re.fullmatch(r"mine/train-[a-z]+-[a-z]+-\d+/0-1", name)
 
 
 def two_jobs() -> tuple[list[float], list[str]]:
