@@ -349,7 +349,7 @@ def _start(record: Any, lease: Lease, block: int) -> None:
     record["snd_una"] = record["snd_nxt"] = record["round_end"] = block
     record["end"] = (lease.round(block) + 1) * lease.slots * GENERATION_MAX
     record["highest"] = record["highest_alone"] = block - 1
-    record["flight"] = record["lost"] = record["backoff"] = 0
+    record["flight"] = record["lost"] = record["backoff"] = record["asked"] = record["spurious"] = 0
     record["expired"] = record["recover"] = record["again"] = block
 
 

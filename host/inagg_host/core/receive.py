@@ -12,7 +12,7 @@ from inagg_wire.errors import Reason
 from inagg_wire.layout import Op
 
 from .headers import HEADER, KIND_AT, NOTICE, OWNER_AT, outcome, u16
-from .recovery import end_round_trip, mark_overtaken, recover
+from .recovery import end_round_trip, judge, mark_overtaken, recover
 from .schedule import ITEM, SIGNATURE_LANES, Phase
 from .state import (
     FRESH,
@@ -103,6 +103,8 @@ def _accept(st: State, shard: int, data: Array, size: int, now: float) -> int:
         s.acked += acked
         if timed_s >= 0:
             s.shortest_s = min(s.shortest_s, now - timed_s)
+        if s.asked:
+            judge(s, now)
         s.timer_s = now  # (5.3)
         if not late:  # else what was sent once took longer than the timer, which then stays long until a sample
             s.backoff = 0

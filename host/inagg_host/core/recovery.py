@@ -18,6 +18,12 @@ RTO_MAX_S = 0.25
 """(2.5) allows a bound of 60 s or more. A rank that waits for another sends a datagram so often."""
 RTO_FIRST_S = 0.02
 """Before the first sample; (2.1) says one second."""
+SPURIOUS_FEW = 2
+SPURIOUS_MOST = 6
+"""A timer that ran out so often in a row for nothing is twice as long, and again each time, up to 32 ms: else
+all ranks send again whatever they wait for whenever one of them computes, or waits for a processor. See `judge`."""
+TURN_S = 0.001
+"""How long processes on the way may wait for their turn on a processor, where that is not rare."""
 GRANULARITY_S = 1e-4
 BACKOFF_MOST = 16
 
@@ -73,7 +79,8 @@ def rto_s(job: Any, s: Any) -> float:
         # The variation of the shortest round trips says little, so RFC 8985 takes twice the round trip (section 7.2).
         # Here it is three times: with nothing lost a result takes so long when a job that begins puts its window, which
         # is a round trip of the link, into the queue before it. A process, too, may wait longer than four variations.
-        rto_s = max(job.rto_min_s, s.srtt_s + max(GRANULARITY_S, 4 * s.rttvar_s), 3 * s.srtt_s)
+        least_s = job.rto_min_s * 2.0 ** max(min(s.spurious, SPURIOUS_MOST) - SPURIOUS_FEW, 0)
+        rto_s = max(least_s, s.srtt_s + max(GRANULARITY_S, 4 * s.rttvar_s), 3 * s.srtt_s)
     return float(min(rto_s * 2.0 ** min(s.backoff, BACKOFF_MOST), job.rto_max_s))
 
 
@@ -81,6 +88,23 @@ def rto_s(job: Any, s: Any) -> float:
 def expires_s(job: Any, s: Any) -> float:
     """When the timer of a shard runs out; infinity while nothing is out, and so none runs."""
     return float(s.timer_s + rto_s(job, s)) if s.snd_una != s.snd_nxt else np.inf
+
+
+@jit
+def judge(s: Any, now: float) -> None:
+    """Results have come, for the first time since the timer ran out: had something been lost?
+
+    If so, what was sent again is answered after a round trip of a path that is empty. All ranks' timers start with the
+    same result, so if it was another rank's datagram that was lost, the answer comes then too. A result that comes
+    earlier, or later, was waited for: for a rank that was not ready (the question of Eifel, RFC 3522, which goes by
+    time stamps).
+    """
+    waited_s = now - s.timer_s
+    if s.rtt_min_s / 2 <= waited_s <= 2 * s.rtt_min_s + TURN_S:
+        s.spurious //= 2
+    else:
+        s.spurious = min(s.spurious + 1, SPURIOUS_MOST)
+    s.asked = 0
 
 
 @jit
@@ -169,6 +193,7 @@ def mark_overtaken(st: State, shard: int) -> None:
         if not row.acked and not row.lost and row.after + REORDER_BLOCKS <= highest_like(s, row, owner):
             mark_lost(s, row)
             s.overtaken += 1
+            s.spurious = 0  # this path loses
 
 
 @jit
@@ -187,6 +212,7 @@ def expire(st: State, shard: int, now: float) -> None:
     lost = s.expired < s.snd_una < s.recover
     s.backoff += 1
     s.timeouts += 1
+    s.asked = s.samples != 0
     s.timer_s = now
     marked = 0
     last: Any = -1
@@ -200,6 +226,7 @@ def expire(st: State, shard: int, now: float) -> None:
                 marked += 1
     s.expired = s.snd_una
     if lost:
+        s.spurious = 0
         s.cwnd = min(s.cwnd, CWND_EXPIRED)
         s.again, s.recover = s.snd_una, s.snd_nxt
         recover(st, shard)

@@ -93,6 +93,8 @@ SHARD: Final = np.dtype(
             # When the timer expired last, the first block without a result, and the one that was to be sent next; of
             # those between, which is the next to be sent again, if they are taken for lost (`expire`).
             "expired", "recover", "again",
+            # Whether the timer has expired since the last result; and how often in a row it has for nothing (`judge`).
+            "asked", "spurious",
         )
     ]
     + [

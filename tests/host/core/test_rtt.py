@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inagg_host.core.recovery import RTO_FIRST_S, RTO_MAX_S, RTO_MIN_S, rto_s, sample_rtt
+from inagg_host.core.recovery import RTO_FIRST_S, RTO_MAX_S, RTO_MIN_S, judge, rto_s, sample_rtt
 from inagg_host.core.state import JOB, make_state
 
 
@@ -54,6 +54,20 @@ def test_later_samples_are_smoothed_by_an_eighth_and_a_quarter() -> None:
 def test_the_timeout_is_no_less_than_three_round_trips() -> None:
     """However little they vary."""
     assert timeout_s(estimate(*[0.01] * 100)) == pytest.approx(0.03)
+
+
+def test_a_timer_that_runs_out_for_nothing_gets_longer_and_a_loss_makes_it_short_again() -> None:
+    """So that ranks that wait for one that computes do not all send again, each time."""
+    shard, lengths = estimate(1e-6, 1e-6), []
+    for _ in range(10):
+        shard["timer_s"], shard["asked"] = 0.0, 1
+        judge(shard, 0.05)  # a result that has nothing to do with what was sent again
+        lengths.append(timeout_s(shard) / RTO_MIN_S)
+    assert lengths == [1, 1, 2, 4, 8, 16, 16, 16, 16, 16]
+    for _ in range(2):
+        shard["timer_s"] = 0.0
+        judge(shard, float(shard["rtt_min_s"]))  # the answer to it
+    assert timeout_s(shard) == RTO_MIN_S
 
 
 def test_the_timeout_has_a_least() -> None:

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inagg_host.core.recovery import CWND_EXPIRED, CWND_LEAST, REORDER_BLOCKS, RTO_FIRST_S, RTO_MIN_S, rto_s
+from inagg_host.core.recovery import (
+    CWND_EXPIRED,
+    CWND_LEAST,
+    REORDER_BLOCKS,
+    RTO_FIRST_S,
+    RTO_MIN_S,
+    SPURIOUS_MOST,
+    rto_s,
+)
 from inagg_wire.layout import Op
 
 from .cluster import Cluster, Datagram, blocks, shard_of
@@ -90,6 +98,15 @@ def test_a_block_is_sent_again_when_the_third_after_it_is_answered() -> None:
     assert lost.block not in blocks(cluster.send(0))
     cluster.take(cluster.aggregate([others[REORDER_BLOCKS - 1]]))
     assert lost.block in blocks(cluster.send(0))
+
+
+def test_a_gap_in_the_results_makes_a_timer_short_that_had_run_out_for_nothing() -> None:
+    """The path loses."""
+    cluster, window = begun()
+    window["spurious"] = SPURIOUS_MOST
+    _, *others = cluster.send(0)
+    cluster.take(cluster.aggregate(others[:REORDER_BLOCKS]))
+    assert window["spurious"] == 0
 
 
 def test_a_block_that_was_sent_again_is_given_time_to_be_answered() -> None:
