@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -135,26 +136,31 @@ class _Counter(event.Listener):
 
 _counter = _Counter()
 _tellers: list[Tell] = []
+_lock = threading.RLock()
+"""Of the tellers, also while they are called: nobody is told anything once it is over for him. Ranks may be threads."""
 
 
 def _say() -> None:
-    for tell in list(_tellers):
-        tell(_counter.count)
+    with _lock:
+        for tell in _tellers:
+            tell(_counter.count)
 
 
 @contextmanager
 def telling(tell: Tell) -> Iterator[None]:
     """Call ``tell`` whenever this process begins to compile a function, and while it waits for another's, on the thread
     that does."""
-    if not _tellers:
-        _register("numba:compile", _counter)
-    _tellers.append(tell)
+    with _lock:
+        if not _tellers:
+            _register("numba:compile", _counter)
+        _tellers.append(tell)
     try:
         yield
     finally:
-        _tellers.remove(tell)
-        if not _tellers:
-            _unregister("numba:compile", _counter)
+        with _lock:
+            _tellers.remove(tell)
+            if not _tellers:
+                _unregister("numba:compile", _counter)
 
 
 class Progress:

@@ -153,6 +153,24 @@ def test_whoever_asks_is_told_of_each_function_that_is_compiled() -> None:
     assert told[1] == told[0] + 1
 
 
+def test_nobody_is_told_anything_when_it_is_over_for_him() -> None:
+    """Though another thread, such as another rank of the process, says something just then: his files are closed."""
+    speaking, over, late = threading.Event(), threading.Event(), list[bool]()
+
+    def slow(_: int) -> None:
+        speaking.set()
+        over.wait(0.2)
+
+    with telling(slow):
+        with telling(lambda _: late.append(over.is_set())):
+            other = threading.Thread(target=compile_something)
+            other.start()
+            assert speaking.wait(PATIENCE_S)
+        over.set()
+        other.join(PATIENCE_S)
+    assert late == [False]
+
+
 def test_who_waits_for_another_process_says_that_it_lives(tmp_path: Path) -> None:
     source, gate, told = tmp_path / "source", threading.Event(), threading.Event()
     source.touch()

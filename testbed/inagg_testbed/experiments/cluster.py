@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,7 +29,17 @@ PATIENCE_S = 120.0
 ETHERNET_PAYLOAD_BYTES = 1460
 """Of a gather over TCP, in frames of 1500 bytes; each has as many bytes of headers as a datagram, and 12 more."""
 TCP_MORE_BYTES = 12
+S = TypeVar("S")
 T = TypeVar("T")
+
+
+def at_once(pool: ThreadPoolExecutor, function: Callable[[S], T], of: Sequence[S]) -> list[T]:
+    """What ``function`` returns, in their order; each has a thread. Raises what was raised first: that the others then
+    waited in vain comes of it."""
+    futures = [pool.submit(function, one) for one in of]
+    for done in as_completed(futures):
+        done.result()
+    return [future.result() for future in futures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +85,7 @@ class Cluster:
 
     def run(self, function: Callable[[Worker], T]) -> list[T]:
         """What ``function`` returns on all ranks, by rank; they call it at once."""
-        return list(self._pool.map(function, self.workers))
+        return at_once(self._pool, function, self.workers)
 
     def sums(self, compressor: Compressor, vectors: Sequence[Sequence[Floats]], first: int = 0) -> list[Floats]:
         """The sums of vectors ``first``, ``first`` + 1, ... over all ranks; ``vectors[rank]`` are those of a rank.
@@ -129,12 +139,13 @@ def open_cluster(
             lanes=formats.job_format(fmt).max_lanes(workers) if lanes is None else lanes,
             seed=seed,
             timeout_s=PATIENCE_S,
+            join_timeout_s=PATIENCE_S,
             wrap_link=partial(wrap, rank),
         )
 
     gathering = Gathering(workers)
     with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
-        all_reduces = [stack.enter_context(one) for one in pool.map(join, range(workers))]
+        all_reduces = [stack.enter_context(one) for one in at_once(pool, join, range(workers))]
         members = []
         for rank, one in enumerate(all_reduces):
             exchange = Exchange(one, rank, workers, seed, partial(gathering.gather, rank))

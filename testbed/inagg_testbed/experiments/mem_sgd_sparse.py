@@ -17,13 +17,13 @@ from .model import Experiment, Line, Outcome, Plot, Relation, Run, SettingsError
 
 DOCUMENTS, DIM = 2000, 1024
 STEPS, TINY_STEPS = 20_000, 600
-POINTS = 60
+POINTS = 66
 """Of a curve."""
 RATIOS = (16, 32, 64, 128)
 """d/k, about."""
 EARLY = 4
 """In the ablations gaps are looked at after so many times d/k steps too."""
-LONGER, ENOUGH = 4, 30
+LONGER, ENOUGH = 8, 75
 """Less than a coordinate a step takes so many times the steps, and is left out if that is not so many times d/k."""
 GAMMAS, SHIFTS = (0.5, 1.0, 4.0, 8.0), (1 / 128, 1 / 8, 7.0)
 """Beside gamma = 2 and a shift of d/k; shifts over d/k, the least one is 1 step. The theory asks for 8 and about 7."""
