@@ -266,7 +266,9 @@ def why_not(case: str, system: str) -> str | None:
     return None
 
 
-def bench_recovery(cases: Sequence[str], systems: Sequence[str], repeats: int) -> Iterator[dict[str, Any]]:
+def bench_recovery(
+    cases: Sequence[str], systems: Sequence[str], repeats: int, progress: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
     """Lines of results, with medians of ``repeats`` runs; systems take turns. Where something cannot be measured,
     ``skipped`` says why; runs in which training did not go on are ``failed``, and ``logs`` has what was printed there.
     """
@@ -274,8 +276,9 @@ def bench_recovery(cases: Sequence[str], systems: Sequence[str], repeats: int) -
         runs: dict[str, list[dict[str, float]]] = {system: [] for system in systems}
         lost: dict[str, list[NoStepError]] = {system: [] for system in systems}
         reasons = {system: why_not(case, system) for system in systems}
-        for _ in range(repeats):
+        for number in range(repeats):
             for system in (system for system in systems if reasons[system] is None):
+                progress(f"{case}, {system}: run {number + 1} of {repeats}")
                 try:
                     runs[system].append(MEASURES[case](system))
                 except NoStepError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..progress import said
 from .commands import Column, json_option, show
 from .recovery import CASES
 
@@ -34,7 +35,8 @@ def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json:
         ("restarts", lambda r: f"{r['restarts']:g}" if "restarts" in r else ""),
         ("lost", lambda r: f"{len(r['failed'])} of {r['runs']}" if "failed" in r else ""),
     ]
-    lines = bench_recovery(cases or CASES, [OURS, *([against] if against else [])], repeats)
+    with said() as say:
+        lines = list(bench_recovery(cases or CASES, [OURS, *([against] if against else [])], repeats, say))
     measured = show(lines, columns, as_json, "from SIGKILL to the first step of all", keys=2)
     for line in (line for line in measured if line["system"] == OURS and "failed" in line):
         for why, log in zip(line["failed"], line["logs"], strict=True):

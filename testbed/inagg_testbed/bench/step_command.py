@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +14,7 @@ from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..option_types import NOT_NEGATIVE, POSITIVE, LinkRate
 from ..profiles import NAMES, profile
+from ..progress import said
 from ..report.option import report_option
 from ..tables import console, print_table
 
@@ -101,18 +101,14 @@ def step(
     from .step import as_json, bench_step
     from .step_ranks import disturbance
 
-    told = Console(stderr=True)
     lines: list[StepLine] = []
-    with ExitStack() as stack:
-        status = stack.enter_context(told.status("measuring computation"))
+    with said() as say:
         computes = []
         for model in models:
-            status.update(f"computation of {model}")
+            say(f"computation of {model}")
             computes.append((model, compute_of(model, batch, compute_ms, compute_rate)))
         for link in links or (None,):
-            for line in bench_step(
-                computes, link, workers, formats, gloo=against == "gloo", steps=steps, progress=status.update
-            ):
+            for line in bench_step(computes, link, workers, formats, gloo=against == "gloo", steps=steps, progress=say):
                 lines.append(line)
                 if as_json_lines:
                     click.echo(json.dumps(as_json(line)))

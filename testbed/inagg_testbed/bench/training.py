@@ -66,14 +66,16 @@ def bench_training(
 ) -> Iterator[Found]:  # fmt: skip
     """What was found of each task and system. Needs root, for the links."""
     found = {(task, system): Found(task, system, failed=why_not(system)) for task in tasks for system in systems}
-    for link in (UNSHAPED, *links):
+    rounds = (UNSHAPED, *links)
+    for number, link in enumerate(rounds):
         with ExitStack() as stack:
             topology = stack.enter_context(open_topology(workers, link))
             switch = stack.enter_context(start_target("software", topology, []))
             environment = {"INAGG_SWITCH": switch.control}
-            for system in systems:
+            for place, system in enumerate(systems, 1 + number * len(systems)):
                 mine = [found[task, system] for task in tasks if found[task, system].failed is None]
-                progress(f"{system}, {'to the end' if link == UNSHAPED else f'steps over {link}'}")
+                doing = f"{system}, {'to the end' if link == UNSHAPED else f'steps over {link}'}"
+                progress(f"{doing}: {place} of {len(rounds) * len(systems)}")
                 try:
                     _one_system(topology, environment, link, system, mine, seeds, steps, data)
                 except (RuntimeError, TimeoutError) as error:

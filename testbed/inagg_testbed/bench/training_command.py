@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from inagg_wire.formats import CHILDREN_MAX
 
 from ..option_types import LinkRate
+from ..progress import said
 from ..report.option import report_option
 from .commands import Column, json_option, show
 
@@ -80,8 +80,8 @@ def training(
     rates = links or (("1gbit",) if tiny else ("1gbit", "100mbit"))
     systems = systems or ((BASELINE, "inagg nat8") if tiny else tuple(SYSTEMS))
     seeds, steps = seeds or (1 if tiny else 3), steps or (TINY_STEPS if tiny else None)
-    with Console(stderr=True).status("starting") as status:
-        found = list(bench_training(tasks, systems, rates, workers, seeds, steps, status.update, data))
+    with said() as say:
+        found = list(bench_training(tasks, systems, rates, workers, seeds, steps, say, data))
     lines = list(lines_of(found, rates))
     if as_json:
         show(lines, [], True, "")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
+from ..progress import said
 from .compare import Comparison, compare, make_core
 from .recording import Begin, Event, RecordingError, Run, events
 
@@ -56,13 +56,13 @@ def _replay(file: Path, name: str, as_json: bool, tell_of_it: bool) -> bool:
                 runs.append(event)
             yield event
 
-    with Console(stderr=True).status(f"{NAMES[name]}") as status:
+    with said() as say:
         result = Comparison()
         shown_s = start_s
         for result in compare(make_core(name, begin), noting_runs()):
             if time.monotonic() - shown_s > 0.2:
                 shown_s = time.monotonic()
-                status.update(f"{NAMES[name]}: {result.received:,} datagrams in, {result.compared:,} out the same")
+                say(f"{NAMES[name]}: {result.received:,} datagrams in, {result.compared:,} out the same")
     seconds = time.monotonic() - start_s
     if as_json:
         click.echo(json.dumps(_line(name, begin, result, seconds, runs)))
