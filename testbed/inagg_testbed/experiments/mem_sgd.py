@@ -19,11 +19,13 @@ OVER_SGD = {
     "Mem-SGD, top-1": (1.0, 0.1),
     "Mem-SGD, rand-1": (1.0, 0.2),
     "Mem-SGD, half a coordinate": (1.0, 0.4),
-    "QSGD, 4 bits a coordinate": (2.14, 0.5),
+    "QSGD, 4 bits a coordinate": (2.14, 0.7),
 }
-"""Where each ends, over where SGD does. Five orders of the data gave 0.97 to 1.00, 1.00 to 1.10 and 1.07 to 1.25
-(QSGD: one, 2.11)."""
+"""Where each ends, over where SGD does. Five orders of the data gave 0.97 to 1.00, 1.00 to 1.10 and 1.07 to 1.25; QSGD,
+whose noise nothing makes up for, 1.5 to 3.4 from draw to draw, and the mean of `DRAWS` 2.29 and 2.33 in two orders."""
 QSGD = "QSGD, 4 bits a coordinate"
+DRAWS = 4
+"""Of QSGD's noise."""
 FORGETFUL = 500.0
 """Five orders gave 1,494 to 2,730."""
 COORDINATE_BITS = {
@@ -54,7 +56,7 @@ def run(settings: Run) -> Outcome:
     compressors: dict[str, Compressor] = {"top-1": top, "rand-1": RandK(1), "half a coordinate": UltraSparse(0.5)}
     for place, (kind, compressor) in enumerate(compressors.items()):
         name = f"Mem-SGD, {kind}"
-        settings.progress(0.2 + 0.27 * place, name)
+        settings.progress(0.2 + 0.2 * place, name)
         bound = compressor.contractive().bound(d)
         assert isinstance(bound, Contraction)
         runs[name], drift = mem_sgd_gaps(
@@ -70,8 +72,12 @@ def run(settings: Run) -> Outcome:
             "may part them",
             Relation.AT_MOST,
         )
-    settings.progress(0.95, QSGD)
-    runs[QSGD] = sgd_gaps(problem, order, at, best, keep=d, compressor=parse("qsgd:p=2,s=7"), seed=settings.seed)
+    settings.progress(0.8, QSGD)
+    draws = [
+        sgd_gaps(problem, order, at, best, keep=d, compressor=parse("qsgd:p=2,s=7"), seed=settings.seed + draw)
+        for draw in range(1 if settings.tiny else DRAWS)
+    ]
+    runs[QSGD] = np.mean(draws, axis=0).tolist()
     for name, gaps in runs.items():
         reference, tolerance = OVER_SGD[name]
         outcome.add(
@@ -84,7 +90,7 @@ def run(settings: Run) -> Outcome:
             + (
                 "theorem 2.4 has 1 in the end, however few coordinates are sent"
                 if name != QSGD
-                else "w + 1, as so much larger is the variance of a step that is never made up for"
+                else f"w + 1, as so much larger is the variance of a step that nothing makes up for; mean of {DRAWS} draws"
             ),
         )
     outcome.add(
