@@ -90,7 +90,7 @@ def run(settings: Run) -> Outcome:
             + (
                 "theorem 2.4 has 1 in the end, however few coordinates are sent"
                 if name != QSGD
-                else f"w + 1, as so much larger is the variance of a step that nothing makes up for; mean of {DRAWS} draws"
+                else f"w + 1, as so much larger is the variance, which nothing makes up for; mean of {DRAWS} draws"
             ),
         )
     outcome.add(
