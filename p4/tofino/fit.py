@@ -57,15 +57,16 @@ The compiler may take one for the other without a word."""
 Stage = dict[str, Any]
 
 
-CONTAINERS = {8: 64, 16: 96, 32: 64}
-"""Header containers that match and actions can use, by width in bits: how many the chip has."""
+CONTAINERS = {"normal": {8: 64, 16: 96, 32: 64}, "tagalong": {8: 32, 16: 48, 32: 32}}
+"""Header containers, by width in bits: how many the chip has that match and actions can use, and how many that only
+parser and deparser reach."""
 
 
-def containers(phv: dict[str, Any]) -> str:
+def containers(phv: dict[str, Any], kind: str) -> str:
     """How many containers are in use, from phv.json."""
-    used = {(each["bit_width"], each["phv_number"]) for each in phv["containers"] if each["container_type"] == "normal"}
+    used = {(each["bit_width"], each["phv_number"]) for each in phv["containers"] if each["container_type"] == kind}
     return ", ".join(
-        f"{sum(of == width for of, _ in used)} of {has} with {width} bits" for width, has in CONTAINERS.items()
+        f"{sum(of == width for of, _ in used)} of {has} with {width} bits" for width, has in CONTAINERS[kind].items()
     )
 
 
@@ -81,8 +82,11 @@ def report(stages: list[Stage], phv: dict[str, Any], compiler: str, code: int) -
         f"- compiler: {compiler}",
         f"- assembler's exit code: {code}",
         f"- stages: {1 + max(number for number, _ in rows)} of {STAGES}",
-        f"- header containers: {containers(phv)}",
+        f"- header containers: {containers(phv, 'normal')}",
+        f"- those that only parser and deparser reach: {containers(phv, 'tagalong')}",
         "",
+        "Each pass of a datagram of 32, 64, 96 or 128 lanes is this program, so this is the fit of each. The lanes of",
+        "other passes, up to 96 bytes, are in containers of the second kind.",
         "Ingress and egress share the stages. In brackets: what a stage has.",
         "",
         f"| stage | {' | '.join(COLUMNS)} |",
@@ -157,7 +161,11 @@ def main() -> int:
             print(assembled.stdout + assembled.stderr, file=sys.stderr)
             return assembled.returncode
         context = json.loads((assembly.parent / "context.json").read_text())
-        compiled_program = extract(context, assembly.read_text(), compiler, HERE.parent)
+        try:
+            compiled_program = extract(context, assembly.read_text(), compiler, HERE.parent)
+        except ValueError as error:
+            print(f"{assembly}: {error}", file=sys.stderr)
+            return 1
         wrong = wrong_returns(compiled_program["registers"])
         if wrong:
             print("these register actions return something else:", *wrong, sep="\n", file=sys.stderr)

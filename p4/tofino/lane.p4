@@ -1,6 +1,6 @@
-// One lane's accumulators, one for each slot. A control for each stage: lanes.p4.
+// One lane's accumulators, one for each pass and slot. A control for each stage: lanes.p4.
 
-control LANE_AT(STAGE)(in bit<8> what, in bit<32> slot, inout bit<32> value) {
+control LANE_AT(STAGE)(in bit<8> what, in bit<16> index, inout bit<32> value) {
     Register<bit<32>, bit<SLOT_BITS>>(1 << SLOT_BITS, 0) acc;
 
     RegisterAction<bit<32>, bit<SLOT_BITS>, bit<32>>(acc) start = {
@@ -28,16 +28,16 @@ control LANE_AT(STAGE)(in bit<8> what, in bit<32> slot, inout bit<32> value) {
     };
 
     action do_start() {
-        value = start.execute(slot[SLOT_BITS - 1:0]);
+        value = start.execute(index[SLOT_BITS - 1:0]);
     }
     action do_add() {
-        value = add.execute(slot[SLOT_BITS - 1:0]);
+        value = add.execute(index[SLOT_BITS - 1:0]);
     }
     action do_maximum() {
-        value = maximum.execute(slot[SLOT_BITS - 1:0]);
+        value = maximum.execute(index[SLOT_BITS - 1:0]);
     }
     action do_read() {
-        value = read.execute(slot[SLOT_BITS - 1:0]);
+        value = read.execute(index[SLOT_BITS - 1:0]);
     }
 
     @hidden

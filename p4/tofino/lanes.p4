@@ -50,8 +50,8 @@
 #define MAKE_LANE(i, adds, codes) Decode() decode_##i; Lane_##adds() lane_##i;
 #define DECODE_LATE(i, adds, codes) decode_##i.apply(hdr.late.l##i, meta.mode, hdr.sums.l##i);
 #define DECODE_EARLY(i, adds, codes) decode_##i.apply(hdr.early.l##i, meta.mode, meta.l##i);
-#define ADD_LATE(i, adds, codes) lane_##i.apply(meta.lanes, hdr.inagg.slot, hdr.sums.l##i);
-#define ADD_EARLY(i, adds, codes) lane_##i.apply(meta.lanes, hdr.inagg.slot, meta.l##i);
+#define ADD_LATE(i, adds, codes) lane_##i.apply(meta.lanes, meta.index, hdr.sums.l##i);
+#define ADD_EARLY(i, adds, codes) lane_##i.apply(meta.lanes, meta.index, meta.l##i);
 #define MAKE_CODE(i, adds, codes) Rounding() rounding_##i; Code_##codes() code_##i;
 
 // The container of a code: tables write the codes of one stage at once, which they can only into containers of their own.
@@ -76,8 +76,8 @@
     CODE_EARLY(i) CODE_EARLY(j) CODE_EARLY(k) CODE_EARLY(m)
 
 // The late lanes are one cluster of the egress, which has room for two words for what is to be added, and one of noise.
-#define ROUND_LATE(i, by) rounding_##i.apply(hdr.sums.l##i, hdr.inagg.op, hdr.noise.group, by);
-#define CODE_LATE(i) code_##i.apply(hdr.sums.l##i, hdr.inagg.op, hdr.late.l##i);
+#define ROUND_LATE(i, by) rounding_##i.apply(hdr.sums.l##i, hdr.noise.op, hdr.noise.group, by);
+#define CODE_LATE(i) code_##i.apply(hdr.sums.l##i, hdr.noise.op, hdr.late.l##i);
 #define ENCODE_TWO(i, j) \
     ROUND_LATE(i, by_0) ROUND_LATE(j, by_1) \
     hdr.sums.l##i = hdr.sums.l##i + by_0; \

@@ -1,10 +1,10 @@
 // The state of a slot but for its lanes: which generation it serves, who is missing in its sum, and the sum's op.
-// The lease is aligned, so the slot in the packet is the index of all registers.
+// The index of all registers is the pass and the slot (passes.p4).
 
 // A register action compares twice, so two things are told apart beside all the rest, which counts as stale: what the
 // reference calls outside of the window, too. Whether the generation before is complete is known a stage later.
 
-control SlotTag(in inagg_t h, out bit<8> state) {
+control SlotTag(in inagg_t h, in bit<16> index, out bit<8> state) {
     Register<bit<32>, bit<SLOT_BITS>>(1 << SLOT_BITS, 0) tags;
     RegisterAction<bit<32>, bit<SLOT_BITS>, bit<8>>(tags) compare = {
         void apply(inout bit<32> tag, out bit<8> what) {
@@ -16,7 +16,7 @@ control SlotTag(in inagg_t h, out bit<8> state) {
     };
 
     apply {
-        state = compare.execute(h.slot[SLOT_BITS - 1:0]);
+        state = compare.execute(index[SLOT_BITS - 1:0]);
     }
 }
 
@@ -25,7 +25,7 @@ struct members_t {
     bit<32> op;
 }
 
-control SlotMembers(in bit<32> slot, in bit<8> state, in bit<32> others, in bit<32> op, out bit<32> missing) {
+control SlotMembers(in bit<16> index, in bit<8> state, in bit<32> others, in bit<32> op, out bit<32> missing) {
     Register<members_t, bit<SLOT_BITS>>(1 << SLOT_BITS, { 0, 0 }) members;
 
     // Lazy reset between generations; who is missing now.
@@ -50,10 +50,10 @@ control SlotMembers(in bit<32> slot, in bit<8> state, in bit<32> others, in bit<
     };
 
     action do_start() {
-        missing = start.execute(slot[SLOT_BITS - 1:0]);
+        missing = start.execute(index[SLOT_BITS - 1:0]);
     }
     action do_join() {
-        missing = join.execute(slot[SLOT_BITS - 1:0]);
+        missing = join.execute(index[SLOT_BITS - 1:0]);
     }
     action nothing() {
         missing = 0;

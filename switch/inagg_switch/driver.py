@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from inagg_wire.errors import Reason
+from inagg_wire.layout import LANE_MULTIPLE
 
 from .binding import Address, Binding
 
@@ -39,8 +40,8 @@ class Limits:
     """Of each shard."""
     jobs: int = 1024
     """At a time, those included that it has still to drop."""
-    all_lanes: bool = False
-    """Whether a job must have ``lanes`` lanes, not fewer."""
+    lane_step: int = LANE_MULTIPLE
+    """Of what a job's lanes must be a multiple."""
     trees: bool = False
     """Whether switches can be below it."""
     alone: bool = True

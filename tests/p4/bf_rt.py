@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("tofino-bf-rt.json")
-KINDS = ("MatchAction_Direct", "Register", "Counter")
+KINDS = ("MatchAction_Direct", "Register", "Counter", "PortMetadata")
 
 
 def trim(description: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ from .bfruntime_server import ALREADY_EXISTS, BIND, MEMBERS, PROGRAM, TAGS, BfRu
 from .p4runtime_server import P4RuntimeServer
 
 NETWORK = Network("10.77.0.254", 0x02000A4D00FE, tuple(Host(f"10.77.0.{n}", 0x02000A4D0000 + n, 4 * n) for n in (1, 2)))
+PASSES = replace(NETWORK, loopback=((68,), (64, 65), (196,)))
+"""With ports for four passes, of which the last one is in a pipe of its own."""
 
 
 def make_binding(token: int = 0xC0FFEE, lanes: int = 32, workers: int = 2) -> Binding:
@@ -59,16 +61,72 @@ def numbers(entry: pb.TableEntry) -> list[int]:
 def test_a_new_switch_gets_its_address_its_hosts_and_a_group_of_all_ports(
     driver: P4Driver, server: BfRuntimeServer
 ) -> None:
-    own = {tuple(int.from_bytes(f.ternary.value, "big") for f in e.key.fields[:2]): e for e in server.entries("local")}
+    own = {tuple(int.from_bytes(f.ternary.value, "big") for f in e.key.fields[:3]): e for e in server.entries("local")}
     assert {key: numbers(entry) for key, entry in own.items()} == {
-        (0x0A4D00FE, 47101): [0x02000A4D00FE, 2],
-        (0x0A4D00FE, 0): [0x02000A4D00FE, 1],
+        (0x0A4D00FE, 47101, 0): [0x02000A4D00FE, 2],
+        (0x0A4D00FE, 0, 1): [0x02000A4D00FE, 2],  # fragments
+        (0x0A4D00FE, 0, 0): [0x02000A4D00FE, 1],
     }
-    priorities = {key: int.from_bytes(entry.key.fields[2].exact.value, "big") for key, entry in own.items()}
-    assert priorities[0x0A4D00FE, 47101] < priorities[0x0A4D00FE, 0]  # the smallest number wins
+    priorities = {key: int.from_bytes(entry.key.fields[3].exact.value, "big") for key, entry in own.items()}
+    other = priorities.pop((0x0A4D00FE, 0, 0))
+    assert max(priorities.values()) < other  # the smallest number wins
     assert [numbers(entry) for entry in server.entries("forward")] == [[4], [8]]
+    assert [exact(entry) for entry in server.entries("to_switch")] == [[0x02000A4D00FE]]
+    assert server.entries("onward") == server.entries("$PORT_METADATA") == []
     (node,) = server.entries("$pre.node")
     assert [list(field.int_arr_val.val) for field in node.data.fields[1:]] == [[], [4, 8]]
+
+
+def exact(entry: pb.TableEntry) -> list[int]:
+    """The key of an entry of an exact table."""
+    return [int.from_bytes(field.exact.value, "big") for field in entry.key.fields]
+
+
+def test_datagrams_go_from_pass_to_pass_by_the_ports_of_the_network(server: BfRuntimeServer) -> None:
+    with closing(tofino_driver(PASSES, server.target)) as driver:
+        assert [exact(entry) + numbers(entry) for entry in server.entries("$PORT_METADATA")] == [
+            [port, 1] for port in (68, 64, 65, 196)
+        ]
+        ways = {tuple(exact(entry)): numbers(entry) for entry in server.entries("onward")}
+        assert len(ways) == 6 * 16
+        # (what the pass is and its chunk, low bits of the slot): the same of the next pass, its port
+        assert [ways[0x43, slot] for slot in (0, 1, 15)] == [[0x82, 68]] * 3
+        assert [ways[place, slot] for place in (0x42, 0x82) for slot in (0, 1, 2)] == [
+            [0x81, 64],
+            [0x81, 65],
+            [0x81, 64],
+        ] * 2
+        assert [ways[place, 7] for place in (0x41, 0x81)] == [[0x80, 196]] * 2
+        assert (driver.limits.lanes, driver.limits.slots) == (128, 16384 // 4)
+
+
+@pytest.mark.parametrize(
+    ("loopback", "says"),
+    [
+        (((68,),) * 4, "has 4 lists of ports, one for each pass after the first; this program has up to 3"),
+        (((68,), (69, 130)), r"switch.loopback\[1\] .* ports 69, 130 are in several pipes"),
+    ],
+)
+def test_ports_that_cannot_serve_as_loopback_are_refused(
+    server: BfRuntimeServer, loopback: tuple[tuple[int, ...], ...], says: str
+) -> None:
+    with pytest.raises(DriverError, match=says):
+        tofino_driver(replace(NETWORK, loopback=loopback), server.target)
+
+
+def test_a_job_of_several_passes_is_bound_and_cleared_in_each(server: BfRuntimeServer) -> None:
+    with closing(tofino_driver(PASSES, server.target)) as driver:
+        driver.bind(0, make_binding(lanes=96))
+        bound = [entry for entry in server.entries("binding") if entry.data.action_id == BIND]
+        # ingress_port and its mask, place and its mask
+        assert sorted(
+            tuple(int.from_bytes(part, "big") for n in (1, 9) for part in (f[n].ternary.value, f[n].ternary.mask))
+            for entry in bound
+            for f in [entry.key.fields]
+            if numbers(entry)[:4] == [0, 0, 0x80000002, 1]
+        ) == [(0, 0, 0x80, 0x80), (4, 0x1FF, 0x42, 0xFF)]
+        slots = sorted(exact(entry)[0] for entry in server.entries("tags"))
+        assert slots == [first + slot for first in (0, 4096, 8192) for slot in range(64, 80)]
 
 
 @pytest.mark.parametrize("as_the_sde", [True, False], ids=["in the status", "in the answer"])
@@ -87,12 +145,12 @@ def test_what_a_write_could_not_do_is_told_by_its_place(server: BfRuntimeServer,
 def test_a_binding_says_who_the_others_are_and_how_to_read_codes(driver: P4Driver, server: BfRuntimeServer) -> None:
     driver.bind(0, make_binding())
     bind = [numbers(entry) for entry in server.entries("binding") if entry.data.action_id == BIND]
-    # worker, rank, others, op, mode, seed, group; for two workers c = 1
+    # worker, rank, others, op, mode, seed, group, port; for two workers c = 1
     assert sorted(bind) == [
-        [0, 0, 0x80000002, 1, 1, 0x5EED, 2],
-        [0, 0, 0x80000002, 2, 7, 0x5EED, 2],
-        [1, 1, 0x80000001, 1, 1, 0x5EED, 2],
-        [1, 1, 0x80000001, 2, 7, 0x5EED, 2],
+        [0, 0, 0x80000002, 1, 1, 0x5EED, 2, 4],
+        [0, 0, 0x80000002, 2, 7, 0x5EED, 2, 4],
+        [1, 1, 0x80000001, 1, 1, 0x5EED, 2, 8],
+        [1, 1, 0x80000001, 2, 7, 0x5EED, 2, 8],
     ]
     (group,) = (entry for entry in server.entries("$pre.mgid") if len(entry.data.fields[0].int_arr_val.val) == 2)
     assert list(group.data.fields[0].int_arr_val.val) == [2 << 16 | 1, 2 << 16 | 2]
@@ -128,6 +186,10 @@ def test_outcomes_become_the_counters_of_the_job(driver: P4Driver, server: BfRun
     frame = 42 + 24 + 32
     for worker, outcome, packets in ((0, 4, 5), (1, 5, 5), (1, 3, 2), (0, 2, 1), (0, 1, 3), (1, 0, 1)):
         server.counts["outcomes", 8 * worker + outcome] = (packets, packets * frame)
+    # what the last pass answered: 1 to one worker, 2 to all
+    for worker, answered, packets in ((1, 2, 5), (1, 1, 2)):
+        server.counts["answers", 4 * worker + answered] = (packets, packets * frame)
+    server.counts["not_ours", 0] = (6, 6 * frame)
     server.counts["refused", int(Reason.WRONG_OP)] = (1, frame)
     server.counts["refused", int(Reason.STALE)] = (3, 3 * frame)
     server.counts["datagrams_in", 0] = (17, 17 * frame)
@@ -138,13 +200,16 @@ def test_outcomes_become_the_counters_of_the_job(driver: P4Driver, server: BfRun
     assert (counters.datagrams_in, counters.bytes_in) == (17, 17 * 56)
     assert counters.drops == {Reason.STALE: 3, Reason.WRONG_OP: 1}
     assert counters.notices == 1
+    assert counters.link_drops == {"not_ours": 6}
     assert (counters.datagrams_out, counters.bytes_out) == (5 * 2 + 2 + 1, 12 * 56 + 24)
 
 
 def test_a_job_with_another_number_of_lanes_is_refused(driver: P4Driver, server: BfRuntimeServer) -> None:
     server.log.clear()
-    with pytest.raises(DriverError, match="exactly 32"):
+    with pytest.raises(DriverError, match="a multiple of 32"):
         driver.bind(0, make_binding(lanes=8))
+    with pytest.raises(DriverError, match="64 lanes: the program inagg-nat8-32 has 32"):
+        driver.bind(0, make_binding(lanes=64))
     assert server.log == []
 
 

@@ -132,6 +132,7 @@ def test_a_tofino_is_driven_over_bf_runtime_and_said_to_be_untried(network: Path
         assert len(bound) == 2 * 2  # a rank and an op
         assert {int.from_bytes(entry.key.fields[4].ternary.value, "big") for entry in bound} == tokens
         server.counts["outcomes", 5] = (7, 7 * (42 + 24 + lanes))
+        server.counts["answers", 2] = (7, 7 * (42 + 24 + lanes))  # to all
         (job,) = json.loads(switch.command("top", "--once", "--json", "--interval", "0.1").stdout)["jobs"]
         assert (job["results"], [worker["contributions"] for worker in job["workers"]]) == (7, [7, 0])
         assert "is not known" in switch.command("why", "train").stdout

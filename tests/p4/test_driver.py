@@ -168,3 +168,12 @@ def test_bmv2_has_one_pipe() -> None:
     network = Network(SWITCH_ADDRESS, SWITCH_MAC, (Host("10.0.0.1", 1, 3), Host("10.0.0.3", 3, 128)))
     driver = P4Driver(FailingPlane(), build("nat8-32"), network, name="test")
     assert driver.admit(at(("10.0.0.1", 1), ("10.0.0.3", 1))) is None
+
+
+def test_bmv2_has_one_pass() -> None:
+    chosen = build("nat8-32")
+    network = replace(make_network(["10.0.0.1"]), loopback=((68,),))
+    with pytest.raises(
+        DriverError, match=r"has 1 lists of ports, .*this program adds up all lanes in one: leave it out"
+    ):
+        P4Driver(Bmv2(chosen), chosen, network, name="interpreter")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,26 @@ def test_a_description_is_read() -> None:
     assert NETWORK.host("10.77.0.3") is None
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loopback", [(), ((68,),), ((68, 69), (196,))])
+def test_what_is_written_is_read_back(tmp_path: Path, loopback: tuple[tuple[int, ...], ...]) -> None:
+    network = replace(NETWORK, loopback=loopback)
     file = tmp_path / "network.toml"
-    file.write_text(network_toml(NETWORK))
-    assert read_network(file) == NETWORK
+    file.write_text(network_toml(network))
+    assert read_network(file) == network
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"switch": None}, r"^switch: Expected `object`, got `null`"),
+        ({"switch": GOOD["switch"] | {"loopback": [68]}}, r"^switch.loopback\[0\]: Expected `array`, got `int`"),
+        ({"switch": GOOD["switch"] | {"loopback": [[511]]}}, "^switch.loopback.*: Expected `int` <= 510"),
+        ({"switch": GOOD["switch"] | {"loopback": [[68], []]}}, r"^switch.loopback\[1\]: name at least one port"),
+        ({"switch": GOOD["switch"] | {"loopback": [[68, 68]]}}, r"^switch.loopback\[0\]: a port stands there twice"),
+        (
+            {"switch": GOOD["switch"] | {"loopback": [[68], [7]]}},
+            r"^switch.loopback\[1\]: 10\.77\.0\.2 is on port 7; choose ports that no cable leaves by",
+        ),
         ({"host": []}, r"^host: Expected `array` of length >= 1"),
         ({"hosts": []}, "^the file: Object contains unknown field `hosts`"),
         ({"switch": {"address": "10.77.0.254"}}, "^switch: Object missing required field `mac`"),

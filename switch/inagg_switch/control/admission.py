@@ -9,7 +9,7 @@ from typing import Final
 
 from inagg_wire.errors import AdmissionError
 from inagg_wire.formats import JobFormat, admit, job_format
-from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500, Op, datagram_bytes
+from inagg_wire.layout import LANE_MULTIPLE, UDP_PAYLOAD_BYTES_1500, Op, datagram_bytes
 from inagg_wire.slots import slots_for_window
 
 from ..driver import Limits
@@ -117,8 +117,9 @@ def check(
         lanes = usual_lanes(limits, fmt, max(workers, 1), tree=tree) if lanes is None else lanes
         if lanes > limits.lanes:
             raise AdmissionError(f"{lanes} lanes: this switch takes up to {most} for {fmt.name}")
-        if limits.all_lanes and lanes != limits.lanes:
-            raise AdmissionError(f"{lanes} lanes: jobs of this switch have exactly {limits.lanes}")
+        if lanes % limits.lane_step and limits.lane_step > LANE_MULTIPLE:
+            steps = ", ".join(str(step) for step in range(limits.lane_step, limits.lanes + 1, limits.lane_step))
+            raise AdmissionError(f"{lanes} lanes: jobs of this switch have {steps}")
         admit(fmt, workers, lanes, limits.datagram_bytes)
         parts = fmt.parts(workers, lanes, limits.datagram_bytes) if tree else None
         if tree and parts is None:
@@ -140,6 +141,7 @@ def usual_lanes(limits: Limits, fmt: JobFormat, workers: int, *, tree: bool) -> 
     fine = fmt.top(workers) >= FINE
     most_bytes = limits.datagram_bytes if fine else min(limits.datagram_bytes, UDP_PAYLOAD_BYTES_1500)
     most = min(limits.lanes, fmt.max_lanes(workers, most_bytes))
+    most -= most % limits.lane_step
     return fmt.tree_lanes(workers, most, limits.datagram_bytes) if tree else most
 
 

@@ -6,6 +6,7 @@ A TOML file says it, since a P4 program has no ports of its own accord:
     address = "10.77.0.254"         # where workers send to
     mac = "02:00:0a:4d:00:fe"
     data_port = 47101               # UDP; this is the default
+    loopback = [[68], [196]]        # Tofino: ports that come back, see `Network.loopback`
 
     [[host]]
     address = "10.77.0.1"
@@ -57,6 +58,9 @@ class Network:
     hosts: tuple[Host, ...]
     data_port: int = DATA_PORT
     """UDP."""
+    loopback: tuple[tuple[int, ...], ...] = ()
+    """Of a switch that adds up a datagram in several passes, the ports by which it comes to the second one, the third,
+    and so on: what leaves by such a port comes in by it."""
 
     @property
     def ports(self) -> frozenset[int]:
@@ -107,16 +111,20 @@ class _Mac(int):
     """An Ethernet address of the file, as a number."""
 
 
+_Port = Annotated[int, msgspec.Meta(ge=0, le=PORT_MAX)]
+
+
 class _Switch(msgspec.Struct, forbid_unknown_fields=True):
     address: _Ipv4
     mac: _Mac
     data_port: Annotated[int, msgspec.Meta(ge=1, le=0xFFFF)] = DATA_PORT
+    loopback: tuple[tuple[_Port, ...], ...] = ()
 
 
 class _Host(msgspec.Struct, forbid_unknown_fields=True):
     address: _Ipv4
     mac: _Mac
-    port: Annotated[int, msgspec.Meta(ge=0, le=PORT_MAX)]
+    port: _Port
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -142,18 +150,33 @@ def network_from(description: Mapping[str, Any]) -> Network:
         what, _, where = str(error).partition(" - at `$")
         raise NetworkError(f"{where.strip('.`') or 'the file'}: {what}") from None
     hosts = tuple(Host(host.address, host.mac, host.port) for host in file.host)
-    network = Network(file.switch.address, file.switch.mac, hosts, file.switch.data_port)
+    loopback = file.switch.loopback
+    network = Network(file.switch.address, file.switch.mac, hosts, file.switch.data_port, loopback)
     for name in ("address", "mac"):
         values = [getattr(network, name), *(getattr(host, name) for host in network.hosts)]
         if len(set(values)) < len(values):
             raise NetworkError(f"two of switch and hosts have the same {name}")
+    for place, ports in enumerate(loopback):
+        where = f"switch.loopback[{place}]"
+        if not ports:
+            raise NetworkError(f"{where}: name at least one port, or leave the pass out")
+        if len(set(ports)) < len(ports):
+            raise NetworkError(f"{where}: a port stands there twice")
+        for host in hosts:
+            if host.port in ports:
+                raise NetworkError(
+                    f"{where}: {host.address} is on port {host.port}; choose ports that no cable leaves by, as what "
+                    "comes in by them is taken for the switch's own"
+                )
     return network
 
 
 def network_toml(network: Network) -> str:
     """The TOML document that `network_from` reads back."""
+    loopback = f"loopback = {[list(ports) for ports in network.loopback]}\n" if network.loopback else ""
     parts = [
-        f'[switch]\naddress = "{network.address}"\nmac = "{mac_text(network.mac)}"\ndata_port = {network.data_port}\n'
+        f'[switch]\naddress = "{network.address}"\nmac = "{mac_text(network.mac)}"\n'
+        f"data_port = {network.data_port}\n{loopback}"
     ]
     parts += [
         f'[[host]]\naddress = "{host.address}"\nmac = "{mac_text(host.mac)}"\nport = {host.port}\n'

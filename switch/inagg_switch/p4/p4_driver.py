@@ -10,7 +10,6 @@ from typing import Final
 
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
-from inagg_wire.slots import Lease
 
 from ..binding import Address, Binding
 from ..driver import Counters, DriverError, JobCounters, Limits, Shard, SlotWait
@@ -60,11 +59,11 @@ class P4Driver:
         *,
         name: str,
         program: Program = BMV2,
-        clear: Callable[[Lease, int], None] | None = None,
+        clear: Callable[[Binding], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clear``: clears the slots of a lease for an epoch that begins with a block; None if the program does so
-        itself."""
+        """``clear``: clears the slots of a job's lease for its epoch; None if the program does so itself."""
+        check_passes(network, program)
         self.name = name
         self.build = build
         self.network = network
@@ -76,7 +75,7 @@ class P4Driver:
             UDP_PAYLOAD_BYTES_1500,
             build.slots,
             build.jobs,
-            program.all_lanes,
+            program.lane_step,
             scatters=program.scatters,
             trees=build.role == ROOT,
             alone=build.role == FLAT,
@@ -129,7 +128,7 @@ class P4Driver:
             updates = _replace(before, items, keep)
             self._plane.write([update for update in updates if isinstance(update, Delete)])
             if self._clear is not None:
-                self._clear(binding.lease, binding.resume_block)
+                self._clear(binding)
             self._plane.write([update for update in updates if isinstance(update, Insert)])
         except BaseException:
             bound.items, bound.failed = tuple(dict.fromkeys((*before, *items))), True
@@ -169,8 +168,9 @@ class P4Driver:
             raise DriverError("blocks come here in one datagram, and go up in one: choose fewer lanes")
         if binding.lanes > build.lanes:
             raise DriverError(f"{binding.lanes} lanes: the program {build.name} has {build.lanes}")
-        if self._program.all_lanes and binding.lanes != build.lanes:
-            raise DriverError(f"{binding.lanes} lanes: jobs of the program {build.name} have exactly {build.lanes}")
+        step = self._program.lane_step
+        if binding.lanes % step:
+            raise DriverError(f"{binding.lanes} lanes: jobs of the program {build.name} have a multiple of {step}")
         if len(set(binding.children)) != len(binding.children):
             raise DriverError("two ranks have the same address; each needs a socket of its own")
         for number, other in self._jobs.items():
@@ -259,6 +259,23 @@ class P4Driver:
                 self._plane.write([Delete(item) for job in jobs.values() for item in reversed(job.items)])
         finally:
             self._plane.close()
+
+
+def check_passes(network: Network, program: Program) -> None:
+    """Raises `DriverError` unless datagrams can come to their passes as ``network`` says."""
+    most = program.passes - 1
+    if len(network.loopback) > most:
+        has = f"has up to {most}" if most else "adds up all lanes in one: leave it out"
+        raise DriverError(
+            f"switch.loopback in the file of --network has {len(network.loopback)} lists of ports, one for each pass "
+            f"after the first; this program {has}"
+        )
+    for after, ports in enumerate(network.loopback):
+        if program.pipe_ports is not None and len({port // program.pipe_ports for port in ports}) > 1:
+            raise DriverError(
+                f"switch.loopback[{after}] in the file of --network: ports {', '.join(map(str, ports))} are in several "
+                "pipes, which have registers of their own; those of one pass must be in one"
+            )
 
 
 def _replace(old: Sequence[Entry | Group], new: Sequence[Entry | Group], keep: set[Entry | Group]) -> list[Update]:

@@ -21,7 +21,8 @@ class Masked(NamedTuple):
 class Entry:
     """A table entry. Fields of ``match`` that are left out are not compared (ternary tables only).
 
-    ``priority``: among ternary entries that fit, the largest wins; 0 in exact tables.
+    ``action``: empty in a table of data without actions. ``priority``: among ternary entries that fit, the largest
+    wins; 0 in exact tables.
     """
 
     table: str

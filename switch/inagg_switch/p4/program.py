@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from inagg_wire.formats import CHILDREN_MAX
+from inagg_wire.layout import LANE_MULTIPLE
 
 from ..binding import Binding
 from ..driver import Counters, JobCounters
@@ -24,14 +25,16 @@ class Program:
 
     workers: int
     """The most of a job."""
-    all_lanes: bool
-    """Whether a job must have as many lanes as the program, not fewer."""
+    lane_step: int
+    """Of what a job's lanes must be a multiple."""
     scatters: bool
     """Whether a result can go to one worker alone."""
     window: int | None
     """See `Limits.window`."""
     pipe_ports: int | None
     """How many ports share a pipe, where pipes have registers of their own, and a job so must lie in one."""
+    passes: int
+    """The most by which a datagram is added up; those after the first need ports in loopback."""
     base_entries: Callable[[Network], Iterator[Entry | Group]]
     job_entries: Callable[[Binding, Network, int, int], tuple[Entry | Group, ...]]
     switch_cells: Callable[[], Iterator[Cell]]
@@ -47,10 +50,11 @@ lost. And a window of 512 takes all slots, so that there is no room for a second
 
 BMV2: Final = Program(
     CHILDREN_MAX,
-    False,
+    LANE_MULTIPLE,
     True,
     BMV2_WINDOW,
     None,
+    1,
     entries.base_entries,
     entries.job_entries,
     counting.switch_cells,
@@ -69,10 +73,11 @@ BMV2_LEAF: Final = replace(
 )
 TOFINO: Final = Program(
     tofino.WORKERS,
-    True,
+    tofino.CHUNK,
     False,
     None,
     tofino.PIPE_PORTS,
+    tofino.PASSES,
     tofino.base_entries,
     tofino.job_entries,
     tofino.switch_cells,

@@ -97,10 +97,11 @@ def test_a_chosen_window_is_one_that_the_switch_has_room_for() -> None:
     assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=None).window == 32
 
 
-def test_a_switch_whose_jobs_must_fill_its_lanes_says_so() -> None:
-    limits = dataclasses.replace(LIMITS, lanes=32, all_lanes=True)
-    assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=16).lanes == 32
-    with pytest.raises(ControlError, match="24 lanes: jobs of this switch have exactly 32"):
+def test_a_switch_whose_jobs_have_a_multiple_of_some_lanes_says_which() -> None:
+    limits = dataclasses.replace(LIMITS, lanes=96, lane_step=32)
+    assert check(limits, name="job", workers=4, format_name="nat8", lanes=None, window=16).lanes == 96
+    assert check(limits, name="job", workers=4, format_name="nat8", lanes=64, window=16).lanes == 64
+    with pytest.raises(ControlError, match="24 lanes: jobs of this switch have 32, 64, 96"):
         check(limits, name="job", workers=4, format_name="nat8", lanes=24, window=16)
 
 

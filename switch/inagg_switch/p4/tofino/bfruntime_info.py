@@ -24,6 +24,10 @@ PRE_GROUPS: Final = "$pre.mgid"
 PRE_NODES: Final = "$pre.node"
 """A multicast group is a list of nodes, a node the copies of one instance."""
 
+PORTS: Final = "$PORT_METADATA"
+"""What the parser is told of a port, by the port; a table without actions."""
+PORTS_KEY: Final = "intrinsic.ingress_port"
+
 ACCUMULATOR: Final = re.compile(r"\blane_\d+\.acc$")
 """The registers of one lane."""
 
@@ -130,7 +134,8 @@ class Program:
     def entry(self, entry: Entry) -> pb.Entity:
         """A table entry."""
         table = self.table(entry.table)
-        return _entity(table, table.key(self._key(table, entry)), table.action(entry.action, entry.params))
+        data = table.action(entry.action, entry.params) if entry.action else table.data(dict(entry.params))
+        return _entity(table, table.key(self._key(table, entry)), data)
 
     def without_data(self, entry: Entry) -> pb.Entity:
         """The same to delete it."""

@@ -13,24 +13,24 @@ from typing import Final
 import grpc
 
 from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
-from inagg_wire.slots import Lease
 
+from ...binding import Binding
 from ...driver import DriverError
 from ...service.access import Access
 from ..builds import Build
 from ..entries import FLOOD_GROUP, ROW_WORKERS
 from ..grpc_stream import WriteFailed
 from ..network import Network
-from ..p4_driver import P4Driver
+from ..p4_driver import P4Driver, check_passes
 from ..plane import Cell, Count, Delete, Group, SlotState, Update
 from ..program import TOFINO
 from .bfruntime_client import Client
-from .bfruntime_info import PRE_GROUPS, PRE_NODES, Program
-from .tofino_program import OUTCOMES
+from .bfruntime_info import PORTS, PRE_GROUPS, PRE_NODES, Program
+from .tofino_program import OUTCOMES, PASSES, tags
 
 PROGRAM: Final = "inagg"
 """The name of the program on the switch, unless told otherwise."""
-TABLES: Final = ("binding", PRE_GROUPS, PRE_NODES, "copies", "forward", "local")
+TABLES: Final = ("binding", PRE_GROUPS, PRE_NODES, "copies", "forward", "local", "to_switch", PORTS, "onward")
 """What a control plane writes, in the order in which it is to be removed: first of all nothing is accepted any more."""
 
 UPDATES_MAX: Final = 1000
@@ -41,21 +41,30 @@ class TofinoPlane:
     """Implements `p4.plane.Plane`. Removes what an earlier control plane has left. Raises `DriverError`."""
 
     def __init__(
-        self, target: str, *, program: str = PROGRAM, device: int = 0, client: int = 0, access: Access | None = None
+        self,
+        target: str,
+        *,
+        passes: int = 1,
+        program: str = PROGRAM,
+        device: int = 0,
+        client: int = 0,
+        access: Access | None = None,
     ) -> None:
-        """``target``: host:port. ``program``: its name on the switch."""
+        """``target``: host:port. ``passes``: the most of a job. ``program``: its name on the switch."""
         self._client = Client(target, program, device, client, access)
         try:
             self._program = Program(*self._client.info)
-            self.build = self._build()
+            self.build = self._build(passes)
             self._forget()
         except BaseException:
             self._client.close()
             raise
 
-    def _build(self) -> Build:
+    def _build(self, passes: int) -> Build:
         """What the program serves, by the sizes of its tables."""
-        lanes, slots = self._program.lanes, self._program.table("tags").size
+        lanes, slots = self._program.lanes * passes, self._program.table("tags").size
+        self._pass_slots = slots // PASSES
+        slots = slots if passes == 1 else self._pass_slots
         jobs = self._program.table("outcomes").size // (ROW_WORKERS * OUTCOMES)
         if not (lanes and slots and jobs):
             raise DriverError(f"the program {self._client.program} has no lanes: it is not p4/tofino/inagg.p4")
@@ -108,16 +117,13 @@ class TofinoPlane:
             entities = [self._program.entry(what)]
         yield from (pb.Update(type=pb.Update.INSERT, entity=entity) for entity in entities)
 
-    def clear(self, lease: Lease, resume_block: int) -> None:
-        """Clear the slots for an epoch that begins with a block. A tag is the generation before the first one, which
-        then takes nothing from the slot's other registers; with nobody missing and no op, a contribution to that
-        generation is refused."""
+    def clear(self, binding: Binding) -> None:
+        """Clear the slots of a job for its epoch, in all its passes: see `tofino_program.tags`. With nobody missing and
+        no op, a contribution to the generation before the first one is refused."""
         registers = []
-        for slot in range(lease.base, lease.base + lease.slots):
-            registers.append(self._program.register("members", slot, {"missing": 0, "op": 0}))
-            registers.append(
-                self._program.register("tags", slot, {"f1": lease.first_generation(slot, resume_block) - 1})
-            )
+        for index, tag in tags(binding, self._pass_slots):
+            registers.append(self._program.register("members", index, {"missing": 0, "op": 0}))
+            registers.append(self._program.register("tags", index, {"f1": tag}))
         for part in _batches([pb.Update(type=pb.Update.MODIFY, entity=register) for register in registers]):
             self._client.write(part)
 
@@ -167,7 +173,9 @@ def tofino_driver(
     access: Access | None = None,
 ) -> P4Driver:
     """A Tofino that runs p4/tofino/inagg.p4, as a driver. Raises `DriverError`."""
-    plane = TofinoPlane(target, program=program, device=device, client=client, access=access)
+    check_passes(network, TOFINO)
+    passes = 1 + len(network.loopback)
+    plane = TofinoPlane(target, passes=passes, program=program, device=device, client=client, access=access)
     try:
         return P4Driver(plane, plane.build, network, name="tofino", program=TOFINO, clear=plane.clear)
     except BaseException:

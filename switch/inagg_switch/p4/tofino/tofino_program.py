@@ -1,7 +1,7 @@
 """What the Tofino program wants to be told, and what its counters say: what `entries` and `counters` are to bmv2's.
 
-The program is another: it knows who is missing in a sum instead of who is in it, serves jobs of exactly its number of
-lanes, and counts by outcome. Nobody has run it on a Tofino yet (`p4/README.md`).
+The program is another: it knows who is missing in a sum instead of who is in it, adds up 32 lanes in each of one to
+four passes, and counts by outcome. Nobody has run it on a Tofino yet (`p4/README.md`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,27 @@ from inagg_wire.layout import Op
 from ...binding import Binding
 from ...driver import Counters, JobCounters
 from .. import entries
-from ..counters import DATAGRAMS_IN, LINK_REFUSED, REFUSED, Read, arrivals, drops_by_reason, payload_bytes
+from ..counters import DATAGRAMS_IN, LINK_DROPS, REFUSED, Read, arrivals, drops_by_reason, payload_bytes
 from ..entries import ROW_WORKERS
 from ..network import Network, number
 from ..plane import Cell, Count, Entry, Group, Masked
+from .bfruntime_info import PORTS, PORTS_KEY
 
 PIPE_PORTS: Final = 128
 """Device ports of a pipe: a port is 9 bits, of which the upper 2 name the pipe."""
+
+CHUNK: Final = 32
+"""Lanes of a pass."""
+
+PASSES: Final = 4
+"""The most of a datagram. Each has a part of all registers of its own."""
+
+FIRST, LATER = 0x40, 0x80
+"""What a pass is (``PLACE_`` of the program), with the number of its chunk: of 32k lanes the first pass adds up chunk
+k - 1 and the last one chunk 0."""
+
+SLOT_CLASSES: Final = 16
+"""By the low bits of their slot datagrams are spread over the ports to the next pass."""
 
 WORKERS: Final = 31
 """A register action cannot return all ones, so one bit of the 32 is never a worker's."""
@@ -37,18 +51,45 @@ MODE_MAX: Final = 7
 
 
 class Outcome(IntEnum):
-    """What became of a contribution that the binding took."""
+    """What became of a contribution that the binding took, in its first pass."""
 
     WRONG_OP = 0
     STALE = 1
     DUPLICATE = 2
-    RESEND = 3
+    REPEATED = 3
+    """The sums of the first pass are complete."""
     ABSORBED = 4
-    RESULT = 5
+    COMPLETED = 5
 
 
 OUTCOMES: Final = 8
 """A worker's counters stand from its number * OUTCOMES on."""
+
+
+class Answered(IntEnum):
+    """With what the last pass answered a contribution."""
+
+    ONE = 1
+    ALL = 2
+
+
+ANSWERS: Final = 4
+"""A worker's counters stand from its number * ANSWERS on."""
+
+
+def passes_of(binding: Binding) -> int:
+    """By how many passes the datagrams of a job are added up."""
+    return binding.lanes // CHUNK
+
+
+def tags(binding: Binding, pass_slots: int) -> Iterator[tuple[int, int]]:
+    """Where registers of a job are, in all its passes, and with which tag its epoch begins there: the generation before
+    the first one, which then takes nothing from the slot's other registers. ``pass_slots``: indices of a pass."""
+    lease = binding.lease
+    for slot in range(lease.base, lease.base + lease.slots):
+        before = lease.first_generation(slot, binding.resume_block) - 1
+        for at in range(passes_of(binding)):
+            yield slot + at * pass_slots, before
 
 
 def base_entries(network: Network) -> Iterator[Entry | Group]:
@@ -57,22 +98,43 @@ def base_entries(network: Network) -> Iterator[Entry | Group]:
     data_port = Masked(network.data_port, (1 << 16) - 1)
     mac = ("mac", network.mac)
     yield Entry("local", (("address", address), ("port", data_port)), "own", (mac, ("to", TO_DATA_PORT)), priority=2)
+    # which so is counted, as on bmv2: nobody knows to which port it is
+    fragment = (("address", address), ("fragment", Masked(1, 0xFF)))
+    yield Entry("local", fragment, "own", (mac, ("to", TO_DATA_PORT)), priority=2)
     yield Entry("local", (("address", address),), "own", (mac, ("to", TO_SWITCH)), priority=1)
+    yield Entry("to_switch", (("destination", network.mac),), "ours")
     shared = entries.base_entries(network)
     yield from (item for item in shared if not isinstance(item, Entry) or item.table not in ("local", "to_switch"))
+    yield from _ways(network)
+
+
+def _ways(network: Network) -> Iterator[Entry]:
+    """Which ports are loopback ports, and by which one a datagram goes to its next pass."""
+    for port in dict.fromkeys(port for ports in network.loopback for port in ports):
+        yield Entry(PORTS, ((PORTS_KEY, port),), "", (("loopback", 1),))
+    for chunk, ports in enumerate(reversed(network.loopback), 1):
+        for place in (FIRST | chunk, LATER | chunk):
+            for slot in range(SLOT_CLASSES):
+                to = (("place", LATER | chunk - 1), ("port", ports[slot % len(ports)]))
+                yield Entry("onward", (("place", place), ("slot", slot)), "pass", to)
 
 
 def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tuple[Entry | Group, ...]:
     """See `entries.job_entries`: the same, but for the data of entries that take a datagram. ``epoch`` has no part: the
     slots of a Tofino are cleared from outside."""
-    return tuple(
-        _member(item, binding, row) if isinstance(item, Entry) and item.action == "member" else item
-        for item in entries.job_entries(binding, network, row, epoch)
-    )
+    items: list[Entry | Group] = []
+    for item in entries.job_entries(binding, network, row, epoch):
+        member = isinstance(item, Entry) and item.action == "member"
+        items += _members(item, binding, row) if member and isinstance(item, Entry) else [item]
+    return tuple(items)
 
 
-def _member(entry: Entry, binding: Binding, row: int) -> Entry:
+def _members(entry: Entry, binding: Binding, row: int) -> Iterator[Entry]:
+    """The entry for the first pass, and if there are more passes, one for them, which leaves out the port, as the first
+    one has looked at it. So no port stands in what passes from one to the next."""
     match, params = dict(entry.match), dict(entry.params)
+    port = match["ingress_port"]
+    assert isinstance(port, Masked)
     rank = params["worker"] - row * ROW_WORKERS
     op = match["op"]
     assert isinstance(op, Masked)
@@ -84,27 +146,38 @@ def _member(entry: Entry, binding: Binding, row: int) -> Entry:
         ("mode", ceil_log2(len(binding.children)) if op.value == Op.SUM else MODE_MAX),
         ("seed", binding.seed),
         ("group", params["group"]),
+        ("asker", port.value),
     )
-    return Entry(entry.table, entry.match, "bind", data, entry.priority)
+    first = (*entry.match, ("place", Masked(FIRST | passes_of(binding) - 1, 0xFF)))
+    yield Entry(entry.table, first, "bind", data, entry.priority)
+    if passes_of(binding) > 1:
+        later = (*(item for item in entry.match if item[0] != "ingress_port"), ("place", Masked(LATER, LATER)))
+        yield Entry(entry.table, later, "bind", data, entry.priority)
 
 
 def switch_cells() -> Iterator[Cell]:
     """The counters that are no job's."""
-    yield from (DATAGRAMS_IN, *REFUSED, *LINK_REFUSED.values())
+    yield from (DATAGRAMS_IN, *REFUSED, *LINK_DROPS.values())
 
 
 def job_cells(row: int, workers: int) -> Iterator[Cell]:
     """The counters of a job."""
     for rank in range(workers):
         yield from (_cell(row, rank, outcome) for outcome in Outcome)
+        yield from (_answers(row, rank, what) for what in Answered)
 
 
 def _cell(row: int, rank: int, outcome: Outcome) -> Cell:
     return Cell("outcomes", (row * ROW_WORKERS + rank) * OUTCOMES + outcome)
 
 
+def _answers(row: int, rank: int, what: Answered) -> Cell:
+    return Cell("answers", (row * ROW_WORKERS + rank) * ANSWERS + what)
+
+
 def job_counters(row: int, workers: int, read: Read) -> JobCounters:
-    """What was counted of a job. Invalid codes are not: they count as zero in the sums all the same."""
+    """What was counted of a job: contributions by the first pass, results by the last. Invalid codes are not: they
+    count as zero in the sums all the same."""
 
     def by_rank(*outcomes: Outcome) -> list[Count]:
         counts = [[read(_cell(row, rank, outcome)) for outcome in outcomes] for rank in range(workers)]
@@ -113,13 +186,16 @@ def job_counters(row: int, workers: int, read: Read) -> JobCounters:
     def packets(*outcomes: Outcome) -> list[int]:
         return [count.packets for count in by_rank(*outcomes)]
 
+    def answered(what: Answered) -> list[int]:
+        return [read(_answers(row, rank, what)).packets for rank in range(workers)]
+
     return JobCounters(
-        contributions=packets(Outcome.ABSORBED, Outcome.RESULT),
+        contributions=packets(Outcome.ABSORBED, Outcome.COMPLETED),
         duplicates=packets(Outcome.DUPLICATE),
-        resends=packets(Outcome.RESEND),
+        resends=answered(Answered.ONE),
         stale=packets(Outcome.STALE),
         bytes_in=[payload_bytes(count) for count in by_rank(*Outcome)],
-        results=sum(packets(Outcome.RESULT)),
+        results=sum(answered(Answered.ALL)),
     )
 
 
@@ -133,4 +209,4 @@ def results_sent(row: int, binding: Binding, read: Read) -> tuple[int, int]:
 def switch_counters(read: Read) -> Counters:
     """What was counted of no job: arrivals, drops, and notices, of which there is one for each drop that has any."""
     notices = sum(count for reason, count in drops_by_reason(read).items() if reason in NOTICED)
-    return arrivals(read, notices, LINK_REFUSED)
+    return arrivals(read, notices, LINK_DROPS)
