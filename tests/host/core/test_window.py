@@ -100,6 +100,19 @@ def test_a_block_is_sent_again_when_the_third_after_it_is_answered() -> None:
     assert lost.block in blocks(cluster.send(0))
 
 
+def test_a_timer_that_runs_out_for_nothing_gets_longer() -> None:
+    """What was waited for has nothing to do with what was sent again; a result in time does."""
+    cluster, window = begun(window=16)
+    counts = []
+    for late_s in (0.1, 0.1, 0.1, RTT_S):
+        sent = cluster.send(0)
+        expired(cluster)
+        cluster.now += late_s
+        cluster.take(cluster.aggregate(sent))
+        counts.append(int(window["spurious"]))
+    assert counts == [1, 2, 3, 1]
+
+
 def test_a_gap_in_the_results_makes_a_timer_short_that_had_run_out_for_nothing() -> None:
     """The path loses."""
     cluster, window = begun()
