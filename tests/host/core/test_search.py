@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.host.sim.search import OneSwitch, Search
+from tests.host.sim.fabrics import OneSwitch
+from tests.host.sim.search import Search
 from tests.host.sim.searches import Plan, describe, plans, two_tensors
 from tests.host.sim.switchml import VersionBitSwitch
 

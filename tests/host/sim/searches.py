@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType
 
-from .search import Found, Search, TwoLevels
+from .fabrics import TwoLevels
+from .search import Found, Search
 from .world import World, make_world
 
 LANES = 16
