@@ -46,7 +46,7 @@
 #include "parser.p4"
 #include "../include/check.p4"
 #include "../include/forward.p4"
-#include "../include/reply.p4"
+#include "reply.p4"
 #include "binding.p4"
 #ifdef LEAF
 #include "leaf/uplink.p4"

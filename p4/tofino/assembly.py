@@ -188,3 +188,38 @@ def stages(root: Line, direction: str) -> Iterator[tuple[int, Line]]:
         found = re.fullmatch(rf"stage (\d+) {direction}", line.key)
         if found is not None:
             yield int(found[1]), line
+
+
+def text_of(at: Slice) -> str:
+    """`W3` or `B5(2)` or `H2(0..8)`."""
+    name, low, width = at
+    if (low, width) == (0, BITS[name.lstrip("T")[0]]):
+        return name
+    return f"{name}({low})" if width == 1 else f"{name}({low}..{low + width - 1})"
+
+
+def one(fields: Containers, text: str) -> str:
+    """The one place that an operand names."""
+    found = fields.find(text)
+    if found is None or len(found) != 1:
+        raise ValueError(f"{text} is no one place")
+    return text_of(found[0])
+
+
+def ternary(text: str, width: int) -> tuple[int, int]:
+    """Mask and value of `0x0*1`, `0b10*` or `*`."""
+    if text == "*":
+        return 0, 0
+    base = {"0x": 4, "0o": 3, "0b": 1}.get(text[:2])
+    if base is None:
+        return (1 << width) - 1, int(text, 0)
+    mask = value = 0
+    for digit in text[2:].replace("_", ""):
+        mask, value = mask << base, value << base
+        if digit != "*":
+            mask, value = mask | (1 << base) - 1, value | int(digit, 16)
+    # Digits that are left out in front are zeros that must be there.
+    given = base * len(text[2:].replace("_", ""))
+    if given < width:
+        mask |= (1 << width) - (1 << given)
+    return mask & (1 << width) - 1, value

@@ -1,4 +1,4 @@
-// The switch's own address answers ARP requests and pings, in the data plane: as include/reply.p4, in one table.
+// The switch's own address answers ARP requests and pings, in the data plane: as bmv2/reply.p4, in one table.
 
 control Reply(inout headers_t hdr, in bit<48> own_mac, out bool replied) {
     // Turns the request into its answer. The caller sends it back out of the port that it came from.
