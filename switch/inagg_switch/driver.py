@@ -42,6 +42,8 @@ class Limits:
     """At a time, those included that it has still to drop."""
     lane_step: int = LANE_MULTIPLE
     """Of what a job's lanes must be a multiple."""
+    more_lanes: str | None = None
+    """What an operator does for blocks of more lanes; None: nothing helps."""
     trees: bool = False
     """Whether switches can be below it."""
     alone: bool = True

@@ -236,6 +236,15 @@ def test_what_a_program_serves_is_what_its_tables_have_room_for(driver: P4Driver
     assert (driver.build.jobs, driver.limits.workers) == (32, 31)
 
 
+@pytest.mark.parametrize(("network", "more"), [(NETWORK, "up to 3 more lists"), (PASSES, None)])
+def test_how_to_get_more_lanes_is_said_until_there_are_all(
+    network: Network, more: str | None, server: BfRuntimeServer
+) -> None:
+    with closing(tofino_driver(network, server.target)) as driver:
+        said = driver.limits.more_lanes
+    assert said is None if more is None else more in (said or "")
+
+
 @pytest.mark.parametrize(
     ("left_out", "says"),
     [

@@ -31,4 +31,4 @@ def test_what_is_passed_on_is_longer_by_what_the_program_carries(wire: SimpleNam
     source = (P4 / "tofino" / "packet.p4").read_text()
     _, _, fields = source.partition("header carry_t {")
     bits = [int(field.split(">")[0].split("bit<")[1]) for field in fields.partition("}")[0].split(";")[:-1]]
-    assert sum(bits) == 8 * wire.CARRY
+    assert sum(bits) == 8 * wire.CARRY_BYTES

@@ -116,7 +116,8 @@ def check(
         chosen = frozenset(field for field, value in (("lanes", lanes), ("window", window)) if value is None)
         lanes = usual_lanes(limits, fmt, max(workers, 1), tree=tree) if lanes is None else lanes
         if lanes > limits.lanes:
-            raise AdmissionError(f"{lanes} lanes: this switch takes up to {most} for {fmt.name}")
+            more = f"; for more, {limits.more_lanes}" if limits.more_lanes else ""
+            raise AdmissionError(f"{lanes} lanes: this switch takes up to {most} for {fmt.name}{more}")
         if lanes % limits.lane_step and limits.lane_step > LANE_MULTIPLE:
             steps = ", ".join(str(step) for step in range(limits.lane_step, limits.lanes + 1, limits.lane_step))
             raise AdmissionError(f"{lanes} lanes: jobs of this switch have {steps}")

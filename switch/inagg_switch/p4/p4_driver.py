@@ -76,6 +76,7 @@ class P4Driver:
             build.slots,
             build.jobs,
             program.lane_step,
+            _more_lanes(network, program),
             scatters=program.scatters,
             trees=build.role == ROOT,
             alone=build.role == FLAT,
@@ -276,6 +277,17 @@ def check_passes(network: Network, program: Program) -> None:
                 f"switch.loopback[{after}] in the file of --network: ports {', '.join(map(str, ports))} are in several "
                 "pipes, which have registers of their own; those of one pass must be in one"
             )
+
+
+def _more_lanes(network: Network, program: Program) -> str | None:
+    """See `Limits.more_lanes`."""
+    unused = program.passes - 1 - len(network.loopback)
+    if unused <= 0:
+        return None
+    return (
+        f"list ports in loopback as switch.loopback in its file of --network: up to {unused} more lists, each of which "
+        f"adds {program.lane_step} lanes"
+    )
 
 
 def _replace(old: Sequence[Entry | Group], new: Sequence[Entry | Group], keep: set[Entry | Group]) -> list[Update]:

@@ -105,6 +105,12 @@ def test_a_switch_whose_jobs_have_a_multiple_of_some_lanes_says_which() -> None:
         check(limits, name="job", workers=4, format_name="nat8", lanes=24, window=16)
 
 
+def test_a_switch_that_could_have_more_lanes_says_how() -> None:
+    limits = dataclasses.replace(LIMITS, lanes=32, lane_step=32, more_lanes="do this")
+    with pytest.raises(ControlError, match="64 lanes: this switch takes up to 32 for nat8; for more, do this"):
+        check(limits, name="job", workers=4, format_name="nat8", lanes=64, window=16)
+
+
 @pytest.mark.parametrize("name", ["a", "0", "train:0", "group/a.b_c-d", "x" * 64])
 def test_names_of_many_kinds_are_taken(name: str) -> None:
     assert spec(name).name == name
