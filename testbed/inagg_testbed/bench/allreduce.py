@@ -150,8 +150,7 @@ def of_packets(lanes: int, workers: int, line: dict[str, Any], counted: dict[str
         "packets_per_s": packets / line["median_s"],
         "busy_packets_per_s": packets / busy_s,
         "wire_bytes_per_element": wire,
-        "rack_elements_per_s": rack.elements_per_s,
-        "rack_bound": rack.bound,
+        **({} if rack is None else {"rack_elements_per_s": rack.elements_per_s, "rack_bound": rack.bound}),
     }
 
 

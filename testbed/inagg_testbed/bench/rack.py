@@ -6,8 +6,8 @@ second, and the least of them counts:
     worker   a worker that has a core of its own handles so many datagrams as here in the time that it was busy, that
              is, neither waiting for the network nor for other ranks: the rest of what this machine does is not its own;
     link     its rate, by the bytes of a datagram on the wire, with preamble and gap;
-    switch   a pipe takes a packet a clock cycle. A block of `PASS_LANES` lanes or fewer takes one pass from each
-             worker; one of more takes as many passes as they fill, each of them a packet more to a pipe.
+    switch   a pipe takes a packet a clock cycle, and ports in loopback bring datagrams of more than `PASS_LANES` lanes
+             to their further passes, with the rate of a port each.
 
 The windows must cover the round trip; those that a switch chooses do.
 """
@@ -17,13 +17,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from inagg_switch.p4.tofino.tofino_program import CHUNK as PASS_LANES
+from inagg_switch.p4.tofino.tofino_program import PASSES
+
 WIRE_OVERHEAD_BYTES: Final = 7 + 1 + 14 + 20 + 8 + 4 + 12
 """Of a datagram on Ethernet (IEEE 802.3, RFC 791, RFC 768): preamble, delimiter, header, IPv4, UDP, checksum, gap."""
-PASS_LANES: Final = 32
-"""What `p4/tofino` adds in one pass."""
+CARRY_BYTES: Final = 4
+"""In front of a frame between two passes: `carry_t` of p4/tofino/packet.p4."""
+LINK_BITS_PER_S: Final = 100e9
+"""Of a port of Tofino 1."""
+PIPE_PORTS: Final = 16
+"""Of such a rate."""
+PIPE_LOOPBACK: Final = 1
+"""Ports that a pipe has for loopback alone, each as fast as another one."""
 PIPE_PACKETS_PER_S: Final = 1.22e9
 """Of a pipe of Tofino 1, one in each cycle of its clock of 1.22 GHz."""
-LINK_BITS_PER_S: Final = 100e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +50,35 @@ def wire_bytes(payload_bytes: float, datagrams: float) -> float:
     return payload_bytes + datagrams * WIRE_OVERHEAD_BYTES
 
 
+def pipe_packets_per_s(workers: int, passes: int, packet_bytes: float, *, chained: bool) -> float:
+    """Packets a second that a switch takes from each of ``workers`` that are in one pipe, with ``packet_bytes`` on the
+    wire each. ``chained``: each pass has a pipe of its own, whose ports are all in loopback; else all passes are in the
+    workers' pipe, whose other ports are."""
+    if workers > PIPE_PORTS:
+        return 0.0
+    here = 1 if chained else passes
+    bound = PIPE_PACKETS_PER_S / (workers * here)
+    if passes > 1:
+        ports, times = (PIPE_PORTS, 1) if chained else (PIPE_PORTS - workers, passes - 1)
+        bits = 8 * (packet_bytes + CARRY_BYTES) * workers * times
+        bound = min(bound, (ports + PIPE_LOOPBACK) * LINK_BITS_PER_S / bits)
+    return bound
+
+
 def predict(
     workers: int, lanes: int, worker_elements_per_s: float, wire_bytes_per_element: float,
     link_bits_per_s: float = LINK_BITS_PER_S,
-) -> Rack:  # fmt: skip
-    """``worker_elements_per_s``: of one that is always busy. All ``workers`` are behind one pipe, as must be."""
+) -> Rack | None:  # fmt: skip
+    """``worker_elements_per_s``: of one that is always busy. None if the switch cannot: more workers than ports in a
+    pipe, more lanes than passes add up."""
     passes = -(-lanes // PASS_LANES)
+    if workers > PIPE_PORTS or passes > PASSES:
+        return None
+    size = wire_bytes_per_element * lanes
     bounds = {
         "worker": worker_elements_per_s,
         "link": link_bits_per_s / 8 / wire_bytes_per_element,
-        "switch": PIPE_PACKETS_PER_S / passes / workers * lanes,
+        "switch": lanes * max(pipe_packets_per_s(workers, passes, size, chained=way) for way in (False, True)),
     }
     bound = min(bounds, key=lambda name: bounds[name])
     return Rack(bounds[bound], bound, bounds["worker"], bounds["link"], bounds["switch"])
@@ -59,7 +86,9 @@ def predict(
 
 ASSUMPTIONS: Final = (
     f"rack: predicted for a Tofino 1, links of {LINK_BITS_PER_S / 1e9:.0f} Gbit/s, a core for each worker: the least "
-    "of what a worker handles while it is busy (measured here), the link's rate by bytes on the wire, and "
-    f"{PIPE_PACKETS_PER_S / 1e9:.2f} G packets/s of one pipe, where {PASS_LANES} lanes of a worker's block take a pass "
-    "each. Of cards and drivers it knows nothing: here datagrams cross the loopback in batches."
+    "of what a worker handles while it is busy (measured here), the link's rate by bytes on the wire, and what the "
+    f"switch takes: {PIPE_PACKETS_PER_S / 1e9:.2f} G packets/s of one pipe, where {PASS_LANES} lanes of a worker's "
+    "block take a pass each, by way of ports in loopback. Empty where a Tofino cannot: more than "
+    f"{PASS_LANES * PASSES} lanes, or {PIPE_PORTS} workers. Of cards and drivers it knows nothing: here datagrams "
+    "cross the loopback in batches."
 )
