@@ -101,9 +101,12 @@ clean: ## remove build outputs and caches; .venv stays
 distclean: clean ## remove .venv and its like as well
 	rm -rf $(VENV) .venv-* .constraints-torch-*.txt
 
-# pip gets no index from here: it uses the one that is configured on the machine.
+# pip gets no index from here: it uses the one that is configured on the machine. If it is quiet, it does not say what
+# is in conflict with what.
+INSTALL = $(BIN)/python -m pip install --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
 $(STAMP): pyproject.toml $(CONSTRAINTS) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
+	@echo "$(INSTALL)"
+	@$(INSTALL) --quiet || { echo "make: that failed; once more, in full:" >&2; $(INSTALL); }
 	@touch $@
 
 $(BIN)/python:

@@ -6,17 +6,20 @@ So nothing that a fresh clone lacks can get into it, and both artefacts are test
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import subprocess
 import sys
 import tarfile
 import zipfile
+from contextlib import suppress
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("inagg_wire", "inagg_link", "inagg_proto", "inagg_switch", "inagg_host", "inagg_testbed")
@@ -141,6 +144,17 @@ def test_the_wheel_imports_and_shows_its_help_without_any_extra(installed: Path,
     lines = result.stdout.splitlines()
     assert lines[: len(PACKAGES)] == [str(installed / name / "__init__.py") for name in PACKAGES]
     assert "Usage: inagg [OPTIONS] COMMAND [ARGS]..." in lines
+
+
+def test_what_the_project_is_developed_with_installs_on_the_oldest_python_that_it_takes() -> None:
+    """Debian 12 has 3.11.2, and who has a later one does not notice what needs it."""
+    (oldest,) = SpecifierSet(importlib.metadata.metadata("inagg")["Requires-Python"])
+    asking = {}
+    for name in re.findall(r"^([\w.-]+)==", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE):
+        with suppress(importlib.metadata.PackageNotFoundError):  # of an extra that is not here
+            asking[name] = importlib.metadata.metadata(name).get("Requires-Python") or ""
+    assert len(asking) > 40
+    assert {name: asks for name, asks in asking.items() if f"{oldest.version}.0" not in SpecifierSet(asks)} == {}
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""Measure what the cost model needs, on this machine, in about a minute; kept with a date until asked for anew."""
+"""Measure what the cost model needs, on this machine, in two or three minutes; kept with a date until asked for anew."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -39,6 +40,11 @@ class Plan:
     systems: tuple[str, ...] = SYSTEMS
     elements: tuple[int, ...] = (1 << 14, 1 << 20, 1 << 23, 1 << 25)
     """64 KiB, 4 MiB, 32 MiB of float32, as buckets are, and 128 MiB, as the largest layers' are."""
+
+    @property
+    def steps(self) -> int:
+        """What `measure` tells of."""
+        return 1 + TURNS * len(self.systems) * len(self.elements)
 
 
 PLANS: dict[Network, tuple[Plan, ...]] = {
@@ -88,10 +94,15 @@ def calibration(network: Network, again: bool = False, progress: Callable[[str],
             return from_kept(kept)
         except (KeyError, TypeError):
             progress("the calibration that was kept is of another version: measuring anew")
-    kernels = measure_kernels(progress)
+    numbers, steps = itertools.count(1), len(FLAT_FORMATS) + sum(plan.steps for plan in PLANS[network])
+
+    def counted(what: str) -> None:
+        progress(f"calibrating, once, in two or three minutes: {next(numbers)} of {steps}, {what}")
+
+    kernels = measure_kernels(counted)
     samples, loads = [], []
     for plan in PLANS[network]:
-        found, load = measure(plan, progress)
+        found, load = measure(plan, counted)
         samples += found
         loads.append(load)
     content = {
@@ -106,16 +117,16 @@ def measure(plan: Plan, progress: Callable[[str], None] = lambda _: None) -> tup
     from ..topology import LinkSpec
 
     workers, rate = plan.workers, LinkSpec.parse(plan.link).rate_bits_per_s if plan.link else 0.0
-    progress(f"calibrating: starting {workers} workers")
+    progress(f"starting {workers} workers")
     each = [(elements, system) for elements in plan.elements for system in plan.systems]
     count = {elements: max(1, COLD_ELEMENTS // elements) if elements >= COLD_FROM else 1 for elements in plan.elements}
     runs: dict[tuple[int, str], int] = {}
     measured: dict[tuple[int, str], list[StepRun]] = {key: [] for key in each}
     with StepRanks(workers, plan.systems, plan.link) as ranks:
-        for turn in range(TURNS):
+        for _ in range(TURNS):
             for key in each:
                 elements, system = key
-                progress(f"calibrating: {workers} workers, {elements * 4 >> 10:,} KiB, {system}, {turn + 1} of {TURNS}")
+                progress(f"{workers} workers, {elements * 4 >> 10:,} KiB, {system}")
                 bare = nothing([elements] * count[elements])
                 if key not in runs:
                     estimate_s = min(ranks.run(system, bare, 2).seconds)
@@ -138,7 +149,7 @@ def measure_kernels(progress: Callable[[str], None] = lambda _: None) -> dict[st
 
     found: dict[str, float] = {}
     for name in FLAT_FORMATS:
-        progress(f"calibrating: kernels of {name}")
+        progress(f"kernels of {name}")
         rates = measure_all(
             [job_format(name)], [FloatType.FLOAT32], workers=4, elements=KERNEL_ELEMENTS,
             batch_datagrams=BATCH_DATAGRAMS, runs=3,

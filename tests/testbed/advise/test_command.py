@@ -214,6 +214,12 @@ def test_a_calibration_is_found_again() -> None:
     assert max(map(abs, found.residuals())) < 1e-9
 
 
+def test_a_calibration_tells_of_as_many_steps_as_it_says() -> None:
+    plan, told = Plan(2, None, ("nat8",), (1 << 10,)), list[str]()
+    calibrate.measure(plan, told.append)
+    assert (told[0], told[-1], len(told)) == ("starting 2 workers", "2 workers, 4 KiB, nat8", plan.steps)
+
+
 def test_a_calibration_of_another_version_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.keep("calibration-loopback", {"network": "loopback", "samples": [{"speed": 1}], "kernels": {}})
     monkeypatch.setattr(calibrate, "measure_kernels", lambda progress: {"nat8": 1e-9})

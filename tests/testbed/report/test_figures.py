@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -63,3 +66,10 @@ def test_gradients_that_are_all_zero_have_no_exponents() -> None:
 @pytest.mark.parametrize(("size", "text"), [(4, "4 B"), (65536, "64 KiB"), (3 << 20, "3 MiB"), (1 << 30, "1 GiB")])
 def test_sizes_are_written_for_people(size: int, text: str) -> None:
     assert figures.size_text(size) == text
+
+
+def test_nothing_is_said_where_matplotlib_can_keep_nothing() -> None:
+    env = {name: value for name, value in os.environ.items() if name != "MPLCONFIGDIR"}
+    env |= {"HOME": "/proc/none", "XDG_CONFIG_HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none"}
+    command = [sys.executable, "-c", "import inagg_testbed.report.figures"]
+    assert subprocess.run(command, env=env, capture_output=True, text=True, check=True).stderr == ""
