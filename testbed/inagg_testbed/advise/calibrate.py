@@ -1,4 +1,4 @@
-"""Measure what the cost model needs, on this machine, in two or three minutes; kept with a date until asked for anew."""
+"""Measure what the cost model needs, on this machine, in minutes; kept with a date until asked for anew."""
 
 from __future__ import annotations
 
