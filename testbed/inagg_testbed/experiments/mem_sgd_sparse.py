@@ -212,7 +212,7 @@ def against_sgd(outcome: Outcome, found: Study) -> None:
     )
     half = found.steps // 2
     sgd = found.gap(SGD, half)
-    there = next((t for t in found.at if found.gap(TOP, t) <= sgd), found.steps)
+    there = next(t for t in found.at if t >= found.steps or found.gap(TOP, t) <= sgd)
     dense = FLOAT_BITS * found.d
     outcome.add(
         f"bits of SGD over bits of Mem-SGD with top-k, to SGD's gap after {half:,} steps",
