@@ -206,7 +206,8 @@ def figures(copy: Path, experiment: str, cache: Path) -> list[dict[str, Any]]:
     }
     command = [sys.executable, "-c", RUN, "experiment", experiment, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
-    assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stderr
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
