@@ -61,10 +61,13 @@ def _ddp(hook: Callable[[], tuple[object, Callable[..., Any]]] | None = None) ->
 
 
 def _built_in(name: str) -> Make:
+    """A hook of PyTorch's, which refuses the one for bfloat16 by its name where there is no NCCL. Gloo sums it."""
+
     def hook() -> tuple[object, Callable[..., Any]]:
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-        return None, getattr(default_hooks, name)
+        compress = getattr(default_hooks, name)
+        return None, lambda state, bucket: compress(state, bucket)
 
     return _ddp(hook)
 

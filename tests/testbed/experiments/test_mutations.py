@@ -220,7 +220,7 @@ def test_a_mutation_is_noticed(mutation: Mutation, copy: Path, tmp_path: Path, r
     cache = tmp_path if mutation.compiled else copy / "cache"
     with mutated(copy, mutation):
         noticed = missed(figures(copy, mutation.experiment, cache))
-    record_property(f"noticed: {mutation.what}", f"{mutation.experiment}: {len(noticed)} figures, {noticed[:3]}")
+    record_property("figure", f"{mutation.experiment} has {len(noticed)} figures out of tolerance if {mutation.what}")
     assert noticed
 
 
