@@ -129,11 +129,6 @@ TIERS: dict[str, Callable[[], str | None]] = {
 }
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """For ``-n auto``. Many tests wait for timers and processes: two workers left a quarter of two processors idle."""
-    return len(os.sched_getaffinity(0)) + 1
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
 

@@ -118,6 +118,7 @@ def rank_main(
 def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:
     import torch.distributed as dist
     from torch.nn import functional
+    from torch.optim.lr_scheduler import CosineAnnealingLR
 
     from .training_systems import NEEDS_TORCHFT, SYSTEMS, WARM_UP
     from .training_tasks import TASKS
@@ -125,6 +126,7 @@ def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:
     task = TASKS[run.task].load(run.data)
     network = task.network(run.seed)
     trainer = SYSTEMS[system](network, task.optimizer(network), place)
+    rate = CosineAnnealingLR(trainer.optimizer, run.steps) if task.decays else None
     batches = task.batches(task.batch, place.rank, place.workers, run.seed)
     curve, warm_up, steady = [], _Meter(interface), _Meter(interface)
     running: _Meter | None = None
@@ -138,6 +140,8 @@ def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:
         trainer.optimizer.zero_grad()
         functional.cross_entropy(trainer.forward(inputs), targets).backward()  # type: ignore[no-untyped-call]
         trainer.optimizer.step()
+        if rate is not None:
+            rate.step()
         done = step + 1
         looks = run.every is not None and done % run.every == 0
         if running is not None and (looks or done in (WARM_UP, run.steps)):

@@ -31,6 +31,8 @@ class Task:
     """Of batch, rank, workers and seed; without end."""
     evaluate: Callable[[nn.Module], tuple[float, float]]
     """Loss, and accuracy from 0 to 1, on what is not trained on."""
+    decays: bool = False
+    """The learning rate goes to 0 along a cosine: else the end of a training depends on when it is looked at."""
 
 
 def _digits(_: Path | None) -> Task:
@@ -76,7 +78,7 @@ def _cifar(folder: Path | None) -> Task:
     return Task(
         16, make_resnet,
         lambda model: torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4),
-        training.batches, evaluate,
+        training.batches, evaluate, decays=True,
     )  # fmt: skip
 
 
