@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 from click.testing import CliRunner
 
 from inagg_testbed.bench.training import Found, lines_of
 from inagg_testbed.bench.training_command import training
 from inagg_testbed.bench.training_ranks import Phase
-from inagg_testbed.bench.training_systems import BASELINE, WARM_UP
+from inagg_testbed.bench.training_systems import BASELINE, SYSTEMS, WARM_UP, Place
 
 LINK = "1gbit"
 
@@ -38,6 +41,20 @@ def test_a_system_that_failed_says_why_and_spoils_no_other() -> None:
     lines = list(lines_of([found("quick", [0.5, 0.4], 0.1), lost], [LINK]))
     assert lines[1] == {"bench": "training", "task": "text", "system": "lost", "failed": "it cannot"}
     assert "target_loss" not in lines[0], "there is no baseline"
+
+
+@pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated")  # PyTorch 2.7 has no other
+def test_bfloat16_goes_over_gloo(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        network = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(network.parameters(), 0.1)
+        trainer = SYSTEMS["gloo bf16"](network, optimizer, Place(0, 1, "127.0.0.1", None))
+        trainer.forward(torch.full((1, 3), 1 + 2**-10)).sum().backward()
+        assert network.weight.grad is not None
+        assert network.weight.grad.tolist() == [[1.0] * 3] * 2, "which has 8 bits"
+    finally:
+        dist.destroy_process_group()
 
 
 def test_names_that_are_none_are_told_with_those_that_are() -> None:
