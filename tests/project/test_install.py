@@ -152,7 +152,7 @@ def test_what_the_project_is_developed_with_installs_on_the_oldest_python_that_i
     asking = {}
     for name in re.findall(r"^([\w.-]+)==", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE):
         with suppress(importlib.metadata.PackageNotFoundError):  # of an extra that is not here
-            asking[name] = importlib.metadata.metadata(name).get("Requires-Python") or ""
+            asking[name] = ",".join(importlib.metadata.metadata(name).get_all("Requires-Python") or [])
     assert len(asking) > 40
     assert {name: asks for name, asks in asking.items() if f"{oldest.version}.0" not in SpecifierSet(asks)} == {}
 
