@@ -51,11 +51,9 @@ def wire_bytes(payload_bytes: float, datagrams: float) -> float:
 
 
 def pipe_packets_per_s(workers: int, passes: int, packet_bytes: float, *, chained: bool) -> float:
-    """Packets a second that a switch takes from each of ``workers`` that are in one pipe, with ``packet_bytes`` on the
-    wire each. ``chained``: each pass has a pipe of its own, whose ports are all in loopback; else all passes are in the
-    workers' pipe, whose other ports are."""
-    if workers > PIPE_PORTS:
-        return 0.0
+    """Packets a second that a switch takes from each of ``workers``, `PIPE_PORTS` at most, in one pipe, if they have
+    ``packet_bytes`` on the wire. ``chained``: each pass has a pipe of its own, all of whose ports are in loopback; else
+    all passes are in the workers' pipe, whose other ports are."""
     here = 1 if chained else passes
     bound = PIPE_PACKETS_PER_S / (workers * here)
     if passes > 1:
