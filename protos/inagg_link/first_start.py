@@ -18,6 +18,7 @@ from typing import IO, Any, Final, NamedTuple
 import numba
 from numba.core import event
 
+from .progress import Progress, Tell
 from .source_cache import look_at_all_sources
 
 log = logging.getLogger("inagg")
@@ -26,10 +27,6 @@ _unregister: Any = event.unregister
 
 LOOK_S: Final = 0.05
 """How often to look whether another process has compiled what this one needs."""
-SAY_EVERY_S: Final = 5.0
-
-Tell = Callable[[int], None]
-"""Told, whenever there is news, how many functions this process has begun to compile."""
 
 
 # --- where ---
@@ -163,32 +160,11 @@ def telling(tell: Tell) -> Iterator[None]:
                 _unregister("numba:compile", _counter)
 
 
-class Progress:
-    """A `Tell` that says it in words: when it begins, and now and then."""
-
-    def __init__(self, say: Callable[[str], None], what: str) -> None:
-        """``what`` is compiled."""
-        self._say, self._what = say, what
-        self._first = _counter.count
-        self._begun = False
-        self._said_s = time.monotonic()
-
-    def __call__(self, count: int) -> None:
-        now_s, done = time.monotonic(), count - self._first
-        if done and not self._begun:
-            self._begun, self._said_s = True, now_s
-            self._say(f"compiling {self._what} for this machine, once: that takes about half a minute")
-        elif now_s - self._said_s >= SAY_EVERY_S:
-            self._said_s = now_s
-            what = f"{done} functions so far" if done else "another process does"
-            self._say(f"compiling {self._what}: {what}")
-
-
 @contextmanager
 def saying(say: Callable[[str], None], what: str) -> Iterator[None]:
     """`Progress` meanwhile. Of processes that start together, such as the ranks of a machine, one at a time speaks: so
     that people read it once."""
-    progress, speaks = Progress(say, what), False
+    progress, speaks = Progress(say, what, _counter.count), False
     with Path(__file__).open("rb") as voice:  # a file that is there, as that of a `Unit`
 
         def tell(count: int) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from inagg_host import warmup as host
 from inagg_link.first_start import compile_all, telling
-from inagg_switch.software import process as switch
+from inagg_switch.software import shard as switch
 from inagg_wire.formats import FORMATS, job_format
 
 from .bench.load import Child, crew, receive_all

@@ -109,7 +109,7 @@ ALLOWED = [
     ("protos/inagg_link/native.py", "import numba"),
     ("switch/inagg_switch/aggregation/kernels.py", "import numba\nimport inagg_wire.noise"),
     ("switch/inagg_switch/service/server.py", "import grpc\nfrom inagg_proto.v1 import control_pb2"),
-    ("switch/inagg_switch/service/driver_threads.py", "import asyncio, time\nfrom ..software import process"),
+    ("switch/inagg_switch/service/driver_threads.py", "import asyncio, time\nfrom ..software import config"),
     ("switch/inagg_switch/p4/bmv2/p4runtime_client.py", "import grpc"),
     ("switch/inagg_switch/cli/why.py", "from inagg_proto.v1 import control_pb2"),
     ("switch/inagg_switch/control/jobs.py", "from ..driver import Binding"),

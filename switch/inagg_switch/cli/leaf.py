@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import Final
 
 import structlog
 
 from ..p4.p4_driver import P4Driver
-from ..service.security import SecurityError
-from ..service.server import LeafServer, ServerError
+from ..service.server import LeafServer
 from ..service.uplink_agent import UplinkAgent
 from .priority import yield_to_shards
-from .ready import Urls, facts, leaf_announcement, notify, write_ready_file
+from .ready import Urls, facts, leaf_announcement, say_ready, tell_systemd
 from .settings import ParentSettings, Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
-
-STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-EXIT_STOPPED: Final = 0
-EXIT_FAILED: Final = 1
+from .signals import EXIT_FAILED, EXIT_STOPPED, STOP_SIGNALS, ignore_stop_signals, reload
 
 log = structlog.get_logger("inagg.switch")
 
@@ -39,7 +34,7 @@ class Leaf:
             loop.add_signal_handler(number, self._stopped.set)
         agent = UplinkAgent(self._driver, parent.name, parent.address, parent.access)
         server = LeafServer(agent, settings.listen, security=settings.security, policy=settings.policy)
-        loop.add_signal_handler(signal.SIGHUP, self._reload, server)
+        loop.add_signal_handler(signal.SIGHUP, reload, server)
         keeper = ShardKeeper(self._driver, settings.shard_restarts, agent.restart, list, self._lose)
         stopped = asyncio.create_task(self._stopped.wait())
         attached = asyncio.create_task(agent.attached.wait())
@@ -60,7 +55,7 @@ class Leaf:
                 log.error("switch_lost", what=self._lost)
             return EXIT_STOPPED if self._lost is None else EXIT_FAILED
         finally:
-            self._notify("STOPPING=1")
+            tell_systemd("STOPPING=1")
             keeper.close()
             for task in (stopped, attached, running, *([looking] if looking is not None else [])):
                 task.cancel()
@@ -68,8 +63,7 @@ class Leaf:
             await server.stop(0.0)
             for number in (*STOP_SIGNALS, signal.SIGHUP):
                 loop.remove_signal_handler(number)
-            for number in STOP_SIGNALS:
-                signal.signal(number, signal.SIG_IGN)  # the rest is quick
+            ignore_stop_signals()
             log.info("switch_stopped", name=parent.name)
 
     def _tell(self, server: LeafServer) -> None:
@@ -79,29 +73,7 @@ class Leaf:
             print(leaf_announcement(server.address, self._driver, self._settings, self._parent), flush=True)
         else:
             log.info("switch_serving", **known)
-        if self._settings.ready_file is not None:
-            try:
-                write_ready_file(self._settings.ready_file, known)
-            except OSError as error:
-                raise ServerError(f"cannot write {self._settings.ready_file}: {error.strerror}") from None
-        self._notify("READY=1")
-
-    @staticmethod
-    def _notify(state: str) -> None:
-        try:
-            notify(state)
-        except OSError as error:
-            log.warning("not_notified", what=f"systemd was not told {state}", why=str(error))
-
-    @staticmethod
-    def _reload(server: LeafServer) -> None:
-        """SIGHUP: secrets and certificates may have changed."""
-        try:
-            server.reload()
-        except SecurityError as error:
-            log.error("not_reloaded", why=str(error), then="secrets and certificates stay as they were")
-        else:
-            log.info("reloaded", what="secrets and certificates", secrets=len(server.secrets.by_name))
+        say_ready(self._settings, known)
 
     def _lose(self, why: str) -> None:
         self._lost = why

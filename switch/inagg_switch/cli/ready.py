@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
+
 from inagg_wire.formats import job_format
 
 from ..control.text import count_text
 from ..p4.p4_driver import P4Driver
 from ..service.http_server import WILDCARDS
 from ..service.security import Security
+from ..service.server import ServerError
 from ..software.software_driver import SoftwareDriver
 from .settings import ParentSettings, Settings, TofinoSettings, join_address, split_address
 from .words import bytes_text
@@ -22,6 +25,9 @@ from .words import bytes_text
 BUFFER_GOOD_BYTES: Final = 8 << 20
 """A receive buffer, as the kernel counts, that can be called large: 32 workers with the usual window (128 datagrams of
 1472 bytes, in batches that are charged 1.01 times their bytes) have 6 MiB on their way at most."""
+
+
+log = structlog.get_logger("inagg.switch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +172,31 @@ def reachable(control: str) -> str:
     return join_address(socket.gethostname(), port) if host in WILDCARDS else control
 
 
-def notify(state: str) -> None:
-    """Tell systemd, if it started us with Type=notify: ``READY=1`` or ``STOPPING=1`` (sd_notify(3)). Raises OSError."""
+def say_ready(settings: Settings, known: dict[str, Any]) -> None:
+    """Tell programs, if they want to know: by the ready file, with what is ``known``, and systemd. Raises
+    `ServerError`."""
+    if settings.ready_file is not None:
+        try:
+            _write(settings.ready_file, known)
+        except OSError as error:
+            raise ServerError(f"cannot write {settings.ready_file}: {error.strerror}") from None
+    tell_systemd("READY=1")
+
+
+def tell_systemd(state: str) -> None:
+    """If it started us with Type=notify: ``READY=1`` or ``STOPPING=1`` (sd_notify(3))."""
     path = os.environ.get("NOTIFY_SOCKET")
     if not path:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to_systemd:
-        to_systemd.connect(f"\0{path[1:]}" if path.startswith("@") else path)
-        to_systemd.sendall(state.encode())
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to_systemd:
+            to_systemd.connect(f"\0{path[1:]}" if path.startswith("@") else path)
+            to_systemd.sendall(state.encode())
+    except OSError as error:
+        log.warning("not_notified", what=f"systemd was not told {state}", why=str(error))
 
 
-def write_ready_file(path: Path, content: dict[str, Any]) -> None:
+def _write(path: Path, content: dict[str, Any]) -> None:
     """Write JSON so that a reader sees all of it or no file. Raises OSError."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,4 +1,4 @@
-"""`inagg switch`: data planes, control service and metrics, from the first line to the last.
+"""`inagg switch`, from the first line to the last.
 
 Exit status: 0 when it was told to stop (Ctrl-C or SIGTERM, however many), 1 if it could not start, or if a shard died
 and could not be started again.
@@ -6,329 +6,35 @@ and could not be started again.
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from types import FrameType
-from typing import Any, Final
+from collections.abc import Sequence
 
-import click
 import structlog
 
-from ..control.text import count_text, seconds_text
-from ..driver import DriverError
-from ..service.controller import Controller
-from ..service.descriptors import raise_limit, shortage
-from ..service.http_server import Listener
-from ..service.live.server import LiveServer
-from ..service.metrics_server import MetricsServer
-from ..service.security import SecurityError, is_local
-from ..service.server import STOP_GRACE_S, ControlServer, ServerError
-from ..service.uplink_agent import UplinkError
-from ..software.software_driver import SoftwareDriver
-from .leaf import Leaf
-from .priority import yield_to_shards
-from .ready import Urls, announcement, buffer_hint, facts, join_needs, notify, reachable, write_ready_file
-from .settings import Settings, TofinoSettings, join_address
-from .shard_keeper import ShardKeeper, SwitchDriver
-
-STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-AT_ONCE_GRACE_S: Final = 0.25
-"""What calls in progress get to be told why they end, when the switch is to stop at once."""
-DRAIN_LOOK_S: Final = 0.05
-DRAIN_TELL_S: Final = 5.0
-"""How often a switch that drains says what it still waits for."""
-
-DESCRIPTORS_LOOK_S: Final = 2.0
-DESCRIPTORS_TELL_S: Final = 60.0
-"""How often to look whether descriptors are short, and to say so."""
-EXIT_STOPPED: Final = 0
-EXIT_FAILED: Final = 1
+from ..service.descriptors import raise_limit
+from ..software.shard_process import ShardProcess, end_shards, start_shards
+from .settings import Settings
+from .signals import EXIT_STOPPED, Stopped, signals_raise
 
 log = structlog.get_logger("inagg.switch")
 
 
-class Stopped(BaseException):
-    """A signal to stop came while the switch was starting."""
-
-
-class CannotServe(click.ClickException):
-    """The switch could not start; the text says what to do."""
-
-    exit_code = EXIT_FAILED
-
-
 def serve(settings: Settings) -> int:
-    """Run a switch until it is told to stop, or has lost a shard; the exit status. Raises `CannotServe`."""
+    """Run a switch until it is told to stop, or has lost a shard; the exit status. Raises `run.CannotServe`."""
     if settings.ready_file is not None:
         settings.ready_file.unlink(missing_ok=True)  # of an earlier run that was killed
     raise_limit()
-    driver: SwitchDriver | None = None
-    with signals_raise(), ExitStack() as stack:
+    shards: Sequence[ShardProcess] = ()
+    with signals_raise():
         try:
-            http = listen_http(settings, stack)  # before what takes time: an address that cannot be is told at once
-            driver = open_driver(settings)
-            if settings.parent is not None:
-                return asyncio.run(Leaf(settings, settings.parent, driver).run())
-            return asyncio.run(_Switch(settings, driver, http).run())
+            if settings.p4 is None:
+                shards = start_shards(settings.software)
+            from .run import run  # while the shards start: gRPC and the rest take half as long
+
+            return run(settings, shards)
         except Stopped:
             log.info("switch_stopped", before="it served")
             return EXIT_STOPPED
-        except DriverError as error:
-            hint = "; choose another address with --data" if "in use" in str(error) else ""
-            raise CannotServe(f"{error}{hint}") from None
-        except (ServerError, SecurityError, UplinkError) as error:
-            raise CannotServe(str(error)) from None
         finally:
-            if driver is not None:
-                driver.close()
+            end_shards(shards)
             if settings.ready_file is not None:
                 settings.ready_file.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """Where HTTP is to be served besides; None: nowhere."""
-
-    metrics: Listener | None
-    web: Listener | None
-
-
-def listen_http(settings: Settings, stack: ExitStack) -> Listeners:
-    """Take the addresses; ``stack`` closes them. Raises `ServerError`."""
-
-    def bound(address: str | None, what: str, option: str) -> Listener | None:
-        if address is None:
-            return None
-        try:
-            return stack.enter_context(Listener(address))
-        except OSError as error:
-            raise ServerError(
-                f"cannot serve {what} on {address}: {error.strerror}; choose another address with {option}"
-            ) from None
-
-    return Listeners(bound(settings.metrics, "metrics", "--metrics"), bound(settings.web, "the live view", "--web"))
-
-
-def open_driver(settings: Settings) -> SwitchDriver:
-    """The driver of the switch, which is started where it is ours to start. Raises `DriverError`."""
-    p4 = settings.p4
-    if p4 is None:
-        return SoftwareDriver(settings.software)
-    if isinstance(p4, TofinoSettings):
-        from ..p4.tofino.tofino_plane import PROGRAM, tofino_driver
-
-        return tofino_driver(p4.network, p4.address, program=p4.program or PROGRAM, device=p4.device, access=p4.access)
-    from ..p4.bmv2.bmv2_plane import bmv2_driver
-
-    return bmv2_driver(p4.program, p4.network, p4.address, device=p4.device, thrift=p4.thrift, access=p4.access)
-
-
-@contextmanager
-def signals_raise() -> Iterator[None]:
-    """Inside, the first signal to stop raises `Stopped`, as long as nobody else listens; then they are ignored, so that
-    what was opened is closed in peace. For the main thread, which alone has signals."""
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        for number in STOP_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        raise Stopped
-
-    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-class _Switch:
-    """One run, on an event loop."""
-
-    def __init__(self, settings: Settings, driver: SwitchDriver, http: Listeners) -> None:
-        self._settings = settings
-        self._driver = driver
-        self._http = http
-        self._signals = 0
-        self._changed = asyncio.Event()
-        """Set when a signal has come, or a shard has died for good."""
-        self._lost: str | None = None
-        """What became of a shard that could not be started again."""
-        self._server = ControlServer(driver, settings.listen, security=settings.security, policy=settings.policy)
-
-    async def run(self) -> int:
-        """Serve; the exit status. Raises `ServerError` or `SecurityError`."""
-        loop = asyncio.get_running_loop()
-        # asyncio takes the signals over: nothing is raised from here on.
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, self._on_signal)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
-        keeper = ShardKeeper(self._driver, self._settings.shard_restarts, self._restart, self._jobs, self._lose)
-        watching = asyncio.create_task(self._warn_of_descriptors())
-        metrics: MetricsServer | None = None
-        web: LiveServer | None = None
-        why: str | None = None
-        grace_s = STOP_GRACE_S
-        try:
-            await self._server.start()
-            yield_to_shards()
-            controller = self._server.controller
-            assert controller is not None
-            await controller.snapshot()  # so that nobody finds a switch without counters
-            guards = self._settings.security, self._server.secrets
-            if self._http.metrics is not None:
-                metrics = MetricsServer(self._http.metrics, controller, *guards)
-            if self._http.web is not None:
-                about: dict[str, Any] = {
-                    "control": reachable(self._server.address),
-                    "needs": join_needs(self._settings.security),
-                }
-                web = LiveServer(self._http.web, controller, *guards, **about)
-            self._tell(Urls(metrics.url if metrics is not None else None, web.url if web is not None else None))
-            await self._changed.wait()
-            if self._lost is None:
-                await self._drain(controller)
-            why = self._lost
-            if why is not None:
-                log.error("switch_lost", what=why, jobs=self._jobs())
-            return EXIT_STOPPED if why is None else EXIT_FAILED
-        finally:
-            watching.cancel()
-            self._tell_of_capture()
-            if self._signals > 1:
-                grace_s = AT_ONCE_GRACE_S
-            await self._server.stop(grace_s, why)
-            for server in (metrics, web):
-                if server is not None:
-                    server.close()
-            keeper.close()
-            loop.remove_signal_handler(signal.SIGHUP)
-            for number in STOP_SIGNALS:
-                loop.remove_signal_handler(number)
-                signal.signal(number, signal.SIG_IGN)  # the rest is quick
-            log.info("switch_stopped", signals=self._signals)
-
-    def _tell(self, urls: Urls) -> None:
-        settings, driver, control = self._settings, self._driver, self._server.address
-        known = facts(control, driver, settings, urls)
-        if settings.announce:
-            print(announcement(control, driver, settings, urls), flush=True)
-        else:
-            log.info("switch_serving", **known)
-        hint = buffer_hint(driver) if isinstance(driver, SoftwareDriver) else None
-        if hint is not None:
-            log.warning("small_socket_buffers", hint=hint)
-        if settings.software.faults is not None:
-            log.warning(
-                "faults_injected",
-                what="datagrams are harmed ON PURPOSE, in both directions: not for real work",
-                faults=known["faults"],
-                seed=known["fault_seed"],
-                again=f"--fault-seed {known['fault_seed']}",
-            )
-        security, far = settings.security, not is_local(control)
-        if far and not self._server.secrets.by_name and security.client_ca is None:
-            log.warning(
-                "open_to_all",
-                what=f"whoever reaches {control} may use this switch and end jobs",
-                hint="give --secret-file, or --client-ca",
-            )
-        if not far and not is_local(join_address(*driver.shards[0].address)):
-            log.warning(
-                "out_of_reach",
-                what=f"workers elsewhere could send data, but cannot join: control listens on {control} alone",
-                hint="give --listen an address that they reach",
-            )
-        if isinstance(settings.p4, TofinoSettings):
-            log.warning(
-                "untried_driver",
-                what="this driver has never been tried on a Tofino, nor has the program: watch what it does",
-            )
-        if settings.ready_file is not None:
-            try:
-                write_ready_file(settings.ready_file, known)
-            except OSError as error:
-                raise ServerError(f"cannot write {settings.ready_file}: {error.strerror}") from None
-        self._notify("READY=1")
-
-    @staticmethod
-    def _notify(state: str) -> None:
-        try:
-            notify(state)
-        except OSError as error:
-            log.warning("not_notified", what=f"systemd was not told {state}", why=str(error))
-
-    def _tell_of_capture(self) -> None:
-        """A capture that lacks something must not look whole."""
-        snapshot = self._server.controller.last_snapshot if self._server.controller is not None else None
-        missing = [shard.not_captured for shard in snapshot.shards] if snapshot is not None else []
-        if any(missing):
-            log.warning("capture_full", not_captured_by_shard=missing, hint="record more with --capture-limit")
-
-    def _on_signal(self) -> None:
-        self._signals += 1
-        self._changed.set()
-
-    def _reload(self) -> None:
-        """SIGHUP: secrets and certificates may have changed."""
-        try:
-            self._server.reload()
-        except SecurityError as error:
-            log.error("not_reloaded", why=str(error), then="secrets and certificates stay as they were")
-        else:
-            log.info("reloaded", what="secrets and certificates", secrets=len(self._server.secrets.by_name))
-
-    async def _restart(self, shard: int) -> None:
-        controller = self._server.controller
-        if controller is None:
-            raise DriverError("the switch does not serve yet")
-        await controller.restart(shard)
-
-    def _jobs(self) -> list[str]:
-        controller = self._server.controller
-        return [job.name for job in controller.registry.jobs()] if controller is not None else []
-
-    @staticmethod
-    async def _warn_of_descriptors() -> None:
-        while True:
-            await asyncio.sleep(DESCRIPTORS_LOOK_S)
-            short = shortage()
-            if short is not None:
-                hint = "raise the limit (ulimit -n, LimitNOFILE=), or look who connects: further ones are turned away"
-                log.warning("descriptors_short", open=short[0], limit=short[1], hint=hint)
-                await asyncio.sleep(DESCRIPTORS_TELL_S)
-
-    def _lose(self, why: str) -> None:
-        self._lost = why
-        self._changed.set()
-
-    async def _drain(self, controller: Controller) -> None:
-        """Wait until all jobs have ended, the time is over, a second signal comes, or a shard is lost."""
-        self._notify("STOPPING=1")
-        await self._server.drain()
-        give_up_at = time.monotonic() + self._settings.drain_s
-        tell_at = 0.0
-        while jobs := controller.registry.jobs():
-            now = time.monotonic()
-            if self._signals > 1 or self._lost is not None or now >= give_up_at:
-                break
-            if now >= tell_at:
-                tell_at = now + DRAIN_TELL_S
-                log.warning(
-                    "draining",
-                    waits_for=f"{count_text(len(jobs), 'job')}: {', '.join(job.name for job in jobs)}",
-                    at_most=seconds_text(give_up_at - now),
-                    hint="a second Ctrl-C or SIGTERM stops at once",
-                )
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(DRAIN_LOOK_S):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
-        left = [job.name for job in controller.registry.jobs()]
-        if left:
-            log.warning("stopping_with_jobs", jobs=left, their_ranks="join again when a switch is back")

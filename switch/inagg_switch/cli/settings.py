@@ -20,11 +20,9 @@ from ..p4 import BFRUNTIME_PORT, P4RUNTIME_PORT
 from ..p4.builds import LEAF, Build, build
 from ..p4.network import Network, read_network
 from ..service.access import Access
-from ..service.http_server import check_http_address
-from ..service.live.server import WEB_PORT
-from ..service.metrics_server import METRICS_PORT
+from ..service.http_server import METRICS_PORT, WEB_PORT, check_http_address
 from ..service.security import OPERATOR, Security
-from ..software.process import SoftwareConfig
+from ..software.config import SoftwareConfig
 
 PORT_MAX: Final = 0xFFFF
 THRIFT_PORT: Final = 9090

@@ -18,6 +18,12 @@ import structlog
 
 from .security import Secrets, Security, SecurityError, is_local
 
+METRICS_PORT: Final = 47099
+WEB_PORT: Final = 47098
+"""The usual ports: of metrics, and of the live view."""
+DEFAULT_METRICS_ADDRESS: Final = f"127.0.0.1:{METRICS_PORT}"
+DEFAULT_WEB_ADDRESS: Final = f"127.0.0.1:{WEB_PORT}"
+
 THREADS: Final = 4
 CONNECTIONS_MAX: Final = 64
 """Connections that are served or wait for it; further ones are closed at once."""

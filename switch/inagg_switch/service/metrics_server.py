@@ -6,7 +6,6 @@ import asyncio
 import platform
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -15,9 +14,6 @@ from .controller import Controller
 from .http_server import HttpServer, Listener, Reply, Request
 from .metrics import SwitchCollector
 from .security import Secrets, Security
-
-METRICS_PORT: Final = 47099
-DEFAULT_METRICS_ADDRESS: Final = f"127.0.0.1:{METRICS_PORT}"
 
 
 class MetricsServer:

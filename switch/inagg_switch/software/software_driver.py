@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-import multiprocessing
-import signal
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from multiprocessing import resource_tracker
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
-from typing import Any
 
 from inagg_link import canonical
-from inagg_link.first_start import Progress
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..binding import Address, Binding
 from ..driver import Counters, DriverError, Limits, Shard, SlotWait
-from .process import PARENTS_SIGNALS, Compiling, SoftwareConfig, Started, serve
-
-log = logging.getLogger("inagg")
+from .config import SoftwareConfig, Started
+from .shard_process import ShardProcess, end_shards, start_shards
 
 __all__ = ["SoftwareConfig", "SoftwareDriver", "Started"]
 
-START_S = 120.0
-"""How long a shard may say nothing before it serves. While it compiles, it says so."""
-ANSWER_S = 10.0
-STOP_S = 5.0
-
 
 class SoftwareDriver:
-    """Implements `driver.Driver`. Starts its shards when it is made; raises `DriverError` if it cannot."""
+    """Implements `driver.Driver`. It is made when its shards serve; raises `DriverError` if they cannot."""
 
     name = "software"
 
-    def __init__(self, config: SoftwareConfig | None = None) -> None:
+    def __init__(self, config: SoftwareConfig | None = None, shards: Sequence[ShardProcess] | None = None) -> None:
+        """``shards``: those of this configuration that `start_shards` started, which are this driver's to end from now
+        on. Without them it starts its own."""
         self.config = config = config or SoftwareConfig()
         self.limits = Limits(
             frozenset(FORMATS),
@@ -48,10 +34,8 @@ class SoftwareDriver:
             trees=True,
             scatters=True,
         )
-        self._shards: list[_ShardProcess] = []
+        self._shards = list(start_shards(config) if shards is None else shards)
         try:
-            for index in range(config.shards):
-                self._shards.append(_ShardProcess(config, index))
             self.started = tuple(shard.started() for shard in self._shards)
         except BaseException:
             self.close()
@@ -106,12 +90,11 @@ class SoftwareDriver:
             raise DriverError(f"shard {shard} has not died")
         again = replace(old.config, host=host, port=port - shard, starts=old.config.starts + 1)
         old.stop()
-        new = _ShardProcess(again, shard)
+        new = ShardProcess(again, shard)
         try:
             started = new.started()
         except BaseException:
-            new.tell_to_stop()
-            new.stop()
+            end_shards([new])
             raise
         self._shards[shard] = new
         self.started = (*self.started[:shard], started, *self.started[shard + 1 :])
@@ -126,113 +109,4 @@ class SoftwareDriver:
 
     def close(self) -> None:
         """See `Driver.close`."""
-        for shard in self._shards:
-            shard.tell_to_stop()
-        for shard in self._shards:
-            shard.stop()
-
-
-class _ShardProcess:
-    """The parent's end of one shard."""
-
-    def __init__(self, config: SoftwareConfig, index: int) -> None:
-        # spawn, not fork: the parent has gRPC's threads, which a fork would leave with their locks held.
-        context = multiprocessing.get_context("spawn")
-        self.config = config
-        self._index = index
-        self._serves = False
-        self._number = 0
-        self._reaping = threading.Lock()
-        self._pipe, theirs = context.Pipe()
-        self._process: BaseProcess = context.Process(
-            target=serve, args=(config, index, theirs), name=f"inagg-shard-{index}", daemon=True
-        )
-        # Not among what follows, since it unblocks the signals.
-        resource_tracker.ensure_running()
-        # A child inherits which signals are blocked, so there is no moment in which one could hit it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
-        try:
-            self._process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
-
-    @property
-    def sentinel(self) -> int:
-        """Readable when the process has ended."""
-        return self._process.sentinel
-
-    def started(self) -> Started:
-        """Wait until the shard serves; what it says of itself."""
-        progress = Progress(log.info, f"shard {self._index}'s loops")
-        while isinstance(message := self._receive(time.monotonic() + START_S, START_S), Compiling):
-            progress(message.functions)
-        started: Started = message
-        self._serves = True
-        return started
-
-    def ask(self, command: str, *arguments: Any) -> Any:
-        """Have the shard do something and return what it says."""
-        self._number += 1
-        give_up_at = time.monotonic() + ANSWER_S
-        try:
-            self._pipe.send((self._number, command, *arguments))
-        except OSError as error:
-            raise self._dead() from error
-        while True:
-            number, answer = self._receive(give_up_at, ANSWER_S)
-            if number == self._number:  # else it is late: nobody waits for it any more
-                break
-        if isinstance(answer, Exception):
-            raise DriverError(f"shard {self._index}: {answer}") from answer
-        return answer
-
-    def _receive(self, give_up_at: float, timeout_s: float) -> Any:
-        try:
-            if not self._pipe.poll(max(0.0, give_up_at - time.monotonic())):
-                raise DriverError(f"shard {self._index} has not answered for {timeout_s:.0f} s; restart the switch")
-            message = self._pipe.recv()
-        except (EOFError, OSError) as error:
-            raise self._dead() from error
-        if isinstance(message, Exception):
-            raise DriverError(f"shard {self._index}: {message}") from message
-        return message
-
-    def _reap(self) -> None:
-        """Wait for the end of the process. Of two threads that do so at the same time, one finds it gone before the
-        other has noted its exit code (`multiprocessing` takes that for a process that lives): so one by one."""
-        if wait([self._process.sentinel], STOP_S):
-            with self._reaping:
-                self._process.join(STOP_S)
-
-    def _dead(self) -> DriverError:
-        self._reap()
-        return DriverError(f"shard {self._index} has died ({self._exit_text()})")
-
-    def wait_for_death(self) -> str:
-        """What became of the process, which has closed all that it had."""
-        self._reap()
-        return self.death() or f"shard {self._index} serves no more"
-
-    def death(self) -> str | None:
-        """What became of the process, if it has ended; None if it lives."""
-        with self._reaping:
-            lives = self._process.is_alive()
-        return None if lives else f"shard {self._index} has died ({self._exit_text()})"
-
-    def _exit_text(self) -> str:
-        code = self._process.exitcode
-        return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-
-    def tell_to_stop(self) -> None:
-        """Close the pipe, at which the process stops; one that does not serve yet is ended at once."""
-        self._pipe.close()
-        if not self._serves:
-            self._process.kill()
-
-    def stop(self) -> None:
-        """Wait for the process to end, and make it if it does not."""
-        self._process.join(STOP_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        end_shards(self._shards)

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 
 from inagg_switch.cli.settings import SettingsError, join_address, split_address
-from inagg_switch.service.http_server import OPENED, Listener
-from inagg_switch.service.live.server import DEFAULT_WEB_ADDRESS, WEB_PORT
+from inagg_switch.service.http_server import DEFAULT_WEB_ADDRESS, OPENED, WEB_PORT, Listener
 from inagg_switch.service.security import is_local
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -10,8 +10,7 @@ import pytest
 from inagg_switch.cli.settings import POLICY_OPTIONS
 from inagg_switch.control.policy import Policy
 from inagg_switch.logs import FORMATS, LEVELS
-from inagg_switch.service.live.server import DEFAULT_WEB_ADDRESS
-from inagg_switch.service.metrics_server import DEFAULT_METRICS_ADDRESS
+from inagg_switch.service.http_server import DEFAULT_METRICS_ADDRESS, DEFAULT_WEB_ADDRESS
 from inagg_testbed.cli import COMMANDS, make_root, run
 from inagg_wire.layout import DATA_PORT
 

@@ -20,7 +20,7 @@ from inagg_switch.cli.settings import (
     split_address,
 )
 from inagg_switch.control.policy import Policy
-from inagg_switch.service.live.server import DEFAULT_WEB_ADDRESS
+from inagg_switch.service.http_server import DEFAULT_WEB_ADDRESS
 
 
 def settings(*arguments: str, secret: str | None = None) -> Settings:

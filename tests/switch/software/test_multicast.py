@@ -16,9 +16,10 @@ from inagg_switch.binding import Binding, Place, Uplink
 from inagg_switch.driver import DriverError
 from inagg_switch.multicast_groups import LOCAL, group_of, parse_prefix
 from inagg_switch.software import multicast
+from inagg_switch.software.config import SoftwareConfig
 from inagg_switch.software.multicast import open_groups
-from inagg_switch.software.process import LinkStack, SoftwareConfig
 from inagg_switch.software.recording import binding_fields, binding_from
+from inagg_switch.software.shard import LinkStack
 from inagg_wire.noise import BlockKey
 
 GROUP = ("239.255.0.1", 5000)

@@ -16,8 +16,9 @@ from tests.switch.aggregation.world import make_binding
 
 from inagg_link import Faults, UdpLink
 from inagg_switch.driver import Counters, DriverError
-from inagg_switch.software import software_driver as software
-from inagg_switch.software.process import LinkStack, SoftwareConfig
+from inagg_switch.software import shard_process
+from inagg_switch.software.config import SoftwareConfig
+from inagg_switch.software.shard import LinkStack
 from inagg_switch.software.software_driver import SoftwareDriver
 from inagg_wire.errors import Reason
 
@@ -51,9 +52,20 @@ def test_a_shard_takes_no_core_from_others_for_each_datagram(driver: SoftwareDri
 
 def test_a_scheduling_policy_that_somebody_chose_is_kept() -> None:
     chosen = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
-    shard = "from inagg_switch.software.process import batches_only; batches_only(); print(os.sched_getscheduler(0))"
+    shard = "from inagg_switch.software.shard import batches_only; batches_only(); print(os.sched_getscheduler(0))"
     done = subprocess.run([sys.executable, "-c", f"{chosen}; {shard}"], capture_output=True, text=True, check=True)
     assert done.stdout == f"{os.SCHED_IDLE}\n"
+
+
+def test_the_parent_of_shards_imports_no_compiler_and_a_shard_no_scipy(driver: SoftwareDriver) -> None:
+    """Either would make each start take longer, and larger."""
+    parent = "import sys, inagg_switch.cli.serve, inagg_switch.cli.run; print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    (started,) = driver.started
+    maps = Path(f"/proc/{started.pid}/maps").read_text()
+    assert "llvmlite" in maps
+    assert "/scipy/" not in maps
 
 
 def test_a_late_answer_is_not_taken_for_that_to_a_later_question(
@@ -61,11 +73,11 @@ def test_a_late_answer_is_not_taken_for_that_to_a_later_question(
 ) -> None:
     (started,) = driver.started
     os.kill(started.pid, signal.SIGSTOP)
-    monkeypatch.setattr(software, "ANSWER_S", 0.05)
+    monkeypatch.setattr(shard_process, "ANSWER_S", 0.05)
     with pytest.raises(DriverError, match="has not answered"):
         driver.waiting(0, 1, 1)
     os.kill(started.pid, signal.SIGCONT)
-    monkeypatch.setattr(software, "ANSWER_S", 10.0)
+    monkeypatch.setattr(shard_process, "ANSWER_S", 10.0)
     assert driver.counters(0).datagrams_in == 0
 
 

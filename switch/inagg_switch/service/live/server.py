@@ -23,8 +23,6 @@ from ..metrics_server import version_text
 from ..security import Secrets, Security
 from .recorder import Question, Recorder
 
-WEB_PORT: Final = 47098
-DEFAULT_WEB_ADDRESS: Final = f"127.0.0.1:{WEB_PORT}"
 DATA: Final = "/api/live"
 FOLDER: Final = Path(__file__).with_name("page")
 KINDS: Final = {

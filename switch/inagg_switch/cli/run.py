@@ -1,0 +1,78 @@
+"""What a switch consists of, opened one by one when its shards have begun to start: addresses, driver, service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import click
+
+from ..driver import DriverError
+from ..service.http_server import Listener
+from ..service.security import SecurityError
+from ..service.server import ServerError
+from ..service.uplink_agent import UplinkError
+from ..software.shard_process import ShardProcess
+from ..software.software_driver import SoftwareDriver
+from .leaf import Leaf
+from .root import Listeners, Root
+from .settings import Settings, TofinoSettings
+from .shard_keeper import SwitchDriver
+from .signals import EXIT_FAILED
+
+
+class CannotServe(click.ClickException):
+    """The switch could not start; the text says what to do."""
+
+    exit_code = EXIT_FAILED
+
+
+def run(settings: Settings, shards: Sequence[ShardProcess]) -> int:
+    """Serve with these ``shards`` until the end; the exit status. Raises `CannotServe`."""
+    driver: SwitchDriver | None = None
+    with ExitStack() as stack:
+        try:
+            http = listen_http(settings, stack)  # before what takes time: an address that cannot be is told at once
+            driver = open_driver(settings, shards)
+            if settings.parent is not None:
+                return asyncio.run(Leaf(settings, settings.parent, driver).run())
+            return asyncio.run(Root(settings, driver, http).run())
+        except DriverError as error:
+            hint = "; choose another address with --data" if "in use" in str(error) else ""
+            raise CannotServe(f"{error}{hint}") from None
+        except (ServerError, SecurityError, UplinkError) as error:
+            raise CannotServe(str(error)) from None
+        finally:
+            if driver is not None:
+                driver.close()
+
+
+def listen_http(settings: Settings, stack: ExitStack) -> Listeners:
+    """Take the addresses; ``stack`` closes them. Raises `ServerError`."""
+
+    def bound(address: str | None, what: str, option: str) -> Listener | None:
+        if address is None:
+            return None
+        try:
+            return stack.enter_context(Listener(address))
+        except OSError as error:
+            raise ServerError(
+                f"cannot serve {what} on {address}: {error.strerror}; choose another address with {option}"
+            ) from None
+
+    return Listeners(bound(settings.metrics, "metrics", "--metrics"), bound(settings.web, "the live view", "--web"))
+
+
+def open_driver(settings: Settings, shards: Sequence[ShardProcess]) -> SwitchDriver:
+    """The driver of the switch, which is started where it is ours to start. Raises `DriverError`."""
+    p4 = settings.p4
+    if p4 is None:
+        return SoftwareDriver(settings.software, shards)
+    if isinstance(p4, TofinoSettings):
+        from ..p4.tofino.tofino_plane import PROGRAM, tofino_driver
+
+        return tofino_driver(p4.network, p4.address, program=p4.program or PROGRAM, device=p4.device, access=p4.access)
+    from ..p4.bmv2.bmv2_plane import bmv2_driver
+
+    return bmv2_driver(p4.program, p4.network, p4.address, device=p4.device, thrift=p4.thrift, access=p4.access)

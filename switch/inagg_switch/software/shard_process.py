@@ -1,0 +1,168 @@
+"""The parent's end of a shard: a process of its own, which is told what to do through a pipe."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Final
+
+from inagg_link.progress import Progress
+
+from ..driver import DriverError
+from .config import PARENTS_SIGNALS, Compiling, SoftwareConfig, Started
+
+log = logging.getLogger("inagg")
+
+START_S: Final = 120.0
+"""How long a shard may say nothing before it serves. While it compiles, it says so."""
+ANSWER_S = 10.0
+STOP_S: Final = 5.0
+
+
+def _serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
+    """The process."""
+    # Numba imports SciPy where there is one, to look for its BLAS: a tenth of a second, and 16 MB, for nothing.
+    sys.modules["scipy"] = None  # type: ignore[assignment]
+    from .shard import serve  # the parent does not need what that imports
+
+    serve(config, shard, pipe)
+    # All is closed. To take down the interpreter with what Numba compiled takes another quarter of a second.
+    sys.stderr.flush()
+    os._exit(0)
+
+
+class ShardProcess:
+    """One shard. It begins to start when this is made; `started` waits until it serves."""
+
+    def __init__(self, config: SoftwareConfig, index: int) -> None:
+        # spawn, not fork: the parent has gRPC's threads, which a fork would leave with their locks held.
+        context = multiprocessing.get_context("spawn")
+        self.config = config
+        self._index = index
+        self._serves = False
+        self._number = 0
+        self._reaping = threading.Lock()
+        self._pipe, theirs = context.Pipe()
+        self._process: BaseProcess = context.Process(
+            target=_serve, args=(config, index, theirs), name=f"inagg-shard-{index}", daemon=True
+        )
+        # Not among what follows, since it unblocks the signals.
+        resource_tracker.ensure_running()
+        # A child inherits which signals are blocked, so there is no moment in which one could hit it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+
+    @property
+    def sentinel(self) -> int:
+        """Readable when the process has ended."""
+        return self._process.sentinel
+
+    def started(self) -> Started:
+        """Wait until the shard serves; what it says of itself."""
+        progress = Progress(log.info, f"shard {self._index}'s loops")
+        while isinstance(message := self._receive(time.monotonic() + START_S, START_S), Compiling):
+            progress(message.functions)
+        started: Started = message
+        self._serves = True
+        return started
+
+    def ask(self, command: str, *arguments: Any) -> Any:
+        """Have the shard do something and return what it says."""
+        self._number += 1
+        give_up_at = time.monotonic() + ANSWER_S
+        try:
+            self._pipe.send((self._number, command, *arguments))
+        except OSError as error:
+            raise self._dead() from error
+        while True:
+            number, answer = self._receive(give_up_at, ANSWER_S)
+            if number == self._number:  # else it is late: nobody waits for it any more
+                break
+        if isinstance(answer, Exception):
+            raise DriverError(f"shard {self._index}: {answer}") from answer
+        return answer
+
+    def _receive(self, give_up_at: float, timeout_s: float) -> Any:
+        try:
+            if not self._pipe.poll(max(0.0, give_up_at - time.monotonic())):
+                raise DriverError(f"shard {self._index} has not answered for {timeout_s:.0f} s; restart the switch")
+            message = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise self._dead() from error
+        if isinstance(message, Exception):
+            raise DriverError(f"shard {self._index}: {message}") from message
+        return message
+
+    def _reap(self) -> None:
+        """Wait for the end of the process. Of two threads that do so at the same time, one finds it gone before the
+        other has noted its exit code (`multiprocessing` takes that for a process that lives): so one by one."""
+        if wait([self._process.sentinel], STOP_S):
+            with self._reaping:
+                self._process.join(STOP_S)
+
+    def _dead(self) -> DriverError:
+        self._reap()
+        return DriverError(f"shard {self._index} has died ({self._exit_text()})")
+
+    def wait_for_death(self) -> str:
+        """What became of the process, which has closed all that it had."""
+        self._reap()
+        return self.death() or f"shard {self._index} serves no more"
+
+    def death(self) -> str | None:
+        """What became of the process, if it has ended; None if it lives."""
+        with self._reaping:
+            lives = self._process.is_alive()
+        return None if lives else f"shard {self._index} has died ({self._exit_text()})"
+
+    def _exit_text(self) -> str:
+        code = self._process.exitcode
+        return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+
+    def tell_to_stop(self) -> None:
+        """Close the pipe, at which the process stops; one that does not serve yet is ended at once. Told twice it is as
+        once."""
+        if not self._pipe.closed:
+            self._pipe.close()
+        if not self._serves:
+            self._process.kill()
+
+    def stop(self) -> None:
+        """Wait for the process to end, and make it if it does not."""
+        self._process.join(STOP_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def start_shards(config: SoftwareConfig) -> list[ShardProcess]:
+    """Begin to start all shards of a switch. `end_shards` them."""
+    shards: list[ShardProcess] = []
+    try:
+        for index in range(config.shards):
+            shards.append(ShardProcess(config, index))
+    except BaseException:
+        end_shards(shards)
+        raise
+    return shards
+
+
+def end_shards(shards: Sequence[ShardProcess]) -> None:
+    """Have all of them stop, and wait for that."""
+    for shard in shards:
+        shard.tell_to_stop()
+    for shard in shards:
+        shard.stop()
