@@ -21,7 +21,7 @@ from .codec import Job
 from .codec.staged import Arriving, Codec, Staging
 from .config import Config, ConfigError
 from .core.reconcile import InnerGroup
-from .errors import AllReduceError
+from .errors import AllReduceError, over_text
 from .io.futures import Completer, Work
 from .io.signals import Deferred
 from .membership.failover import Fallback
@@ -263,7 +263,7 @@ class AllReduce:
 
     def _on_broken(self, network: Network, failure: AllReduceError) -> None:
         """A network has broken: end the job, so that the other ranks hear of it, and act by the policy."""
-        reason = f"rank {self.config.rank}: {failure}"
+        reason = str(failure).removeprefix(over_text(self.config.job))  # the switch says who ended which job
         with self._lock:  # all the while, so that nothing is submitted to neither
             if self._closed or network is not self._network:
                 return

@@ -5,3 +5,8 @@ from __future__ import annotations
 
 class AllReduceError(RuntimeError):
     """The sums cannot be had: the switch or a rank is gone, or refuses. Every rank that waits gets one."""
+
+
+def over_text(job: str) -> str:
+    """How the error of a job that is over begins."""
+    return f"job {job!r} is over: "

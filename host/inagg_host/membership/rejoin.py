@@ -10,7 +10,7 @@ from collections.abc import Callable
 from inagg_host import warmup
 from inagg_host.config import Config
 from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, Refused
-from inagg_host.errors import AllReduceError
+from inagg_host.errors import AllReduceError, over_text
 from inagg_host.io.signals import Deferred
 from inagg_host.io.thread import Transport
 from inagg_host.stats import Counters, OperationCounters, Totals
@@ -254,7 +254,7 @@ class Network:
                 return
             self._rejoining = True
         if final:
-            self._break(AllReduceError(f"job {self.config.job!r} is over: {loss.cause}"))
+            self._break(AllReduceError(f"{over_text(self.config.job)}{loss.cause}"))
         else:
             threading.Thread(target=self._rejoin, args=(loss,), name="inagg-rejoin", daemon=True).start()
 

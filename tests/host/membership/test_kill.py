@@ -159,10 +159,14 @@ def wait_until_left(switch: SwitchProcess, rank: int) -> None:
             time.sleep(0.01)
 
 
-def test_a_rank_that_leaves_too_early_is_named_on_the_others(switch: SwitchProcess) -> None:
+def test_a_rank_that_leaves_too_early_is_named_on_the_others_and_at_the_switch(switch: SwitchProcess) -> None:
     with Ranks([script(switch, "j", steps) for steps in (3, FOREVER)]) as ranks:
         ranks.hear(0, "end")
         assert "rank 0 has left" in ranks.hear(1, "error")
+        with ControlClient(switch.control) as client:
+            (text,) = client.why("j").text
+        why = "rank 0 has left the job, and what it has not sent is waited for"
+        assert text == f"The job is over: rank 1 ended job 'j': {why}."
 
 
 # --- the way to the switch ---
