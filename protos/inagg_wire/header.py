@@ -6,7 +6,7 @@ This is the readable codec, one datagram at a time. `batch` does the same to a b
 from __future__ import annotations
 
 import struct
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from .errors import Reason, WireError
@@ -54,8 +54,13 @@ class Header:
     def __post_init__(self) -> None:
         if self.reason is not None and (self.kind is not Kind.NOTICE or self.owner):
             raise WireError(Reason.BAD_OWNER, "a reason is for an error notice, which has no owner")
+        check(*self._values())
+
+    def _values(self) -> tuple[int, ...]:
+        """Of all `layout.FIELDS`, in their order."""
         owner = self.owner or self.reason or 0
-        check(MAGIC, VERSION, self.kind, self.op, self.format, self.lanes, self.job, owner, *astuple(self)[5:8])
+        kind = MAGIC, VERSION, self.kind, self.op, self.format, self.lanes
+        return *kind, self.job, owner, self.token, self.slot, self.generation
 
     @property
     def payload_bytes(self) -> int:
@@ -64,8 +69,7 @@ class Header:
 
     def pack(self) -> bytes:
         """The 24 bytes of the header."""
-        values = asdict(self) | {"magic": MAGIC, "version": VERSION, "owner": self.owner or self.reason or 0}
-        return STRUCT.pack(*(values[f.name] for f in FIELDS))
+        return STRUCT.pack(*self._values())
 
 
 def check(
@@ -82,32 +86,34 @@ def check(
     generation: int,
 ) -> None:
     """Raise `WireError` for the first field, in the order of `Reason`, that no datagram may have."""
-
-    def demand(ok: bool, why: Reason, detail: str) -> None:
-        if not ok:
-            raise WireError(why, detail)
-
-    demand(magic == MAGIC, Reason.BAD_MAGIC, f"magic {magic:#06x}, not {MAGIC:#06x}")
-    demand(version == VERSION, Reason.BAD_VERSION, f"version {version}; this is version {VERSION}")
-    demand(kind in _KINDS, Reason.BAD_KIND, f"kind {kind}")
-    demand(op in _OPS, Reason.BAD_OP, f"op {op}")
-    carried = format_ in _ENCODINGS and Encoding(format_) in CARRIED[Kind(kind), Op(op)]
-    demand(carried, Reason.BAD_FORMAT, f"format {format_} with kind {kind} and op {op}")
+    if magic != MAGIC:
+        raise WireError(Reason.BAD_MAGIC, f"magic {magic:#06x}, not {MAGIC:#06x}")
+    if version != VERSION:
+        raise WireError(Reason.BAD_VERSION, f"version {version}; this is version {VERSION}")
+    if kind not in _KINDS:
+        raise WireError(Reason.BAD_KIND, f"kind {kind}")
+    if op not in _OPS:
+        raise WireError(Reason.BAD_OP, f"op {op}")
+    if format_ not in _ENCODINGS or Encoding(format_) not in CARRIED[Kind(kind), Op(op)]:
+        raise WireError(Reason.BAD_FORMAT, f"format {format_} with kind {kind} and op {op}")
     if kind in BARE:
-        demand(lanes == 0, Reason.BAD_LANES, f"{lanes} lanes with kind {kind}, which has none")
-    else:
-        sound = LANE_MULTIPLE <= lanes <= LANE_COUNT_MAX and lanes % LANE_MULTIPLE == 0
-        demand(sound, Reason.BAD_LANES, f"{lanes} lanes, not a multiple of 8 up to {LANE_COUNT_MAX}")
+        if lanes != 0:
+            raise WireError(Reason.BAD_LANES, f"{lanes} lanes with kind {kind}, which has none")
+    elif not LANE_MULTIPLE <= lanes <= LANE_COUNT_MAX or lanes % LANE_MULTIPLE:
+        raise WireError(Reason.BAD_LANES, f"{lanes} lanes, not a multiple of 8 up to {LANE_COUNT_MAX}")
     if kind == Kind.NOTICE:
-        demand(owner in _NOTICE_REASONS, Reason.BAD_OWNER, f"an error notice with reason {owner}")
-    else:
-        most = 0 if op == Op.MAX else OWNER_MAX
-        demand(int(kind == Kind.ACK) <= owner <= most, Reason.BAD_OWNER, f"owner {owner} with kind {kind} and op {op}")
-    demand(0 < job <= 0xFFFF, Reason.BAD_JOB, f"job {job}, not 1 to 65535")
-    demand(0 < token <= 0xFFFFFFFF, Reason.BAD_TOKEN, "token 0, or beyond 32 bits")
-    demand(0 <= slot < SLOT_COUNT_MAX, Reason.BAD_SLOT, f"slot {slot}, not below {SLOT_COUNT_MAX}")
-    sound = 1 <= generation <= GENERATION_MAX
-    demand(sound, Reason.BAD_GENERATION, f"generation {generation}, not 1 to {GENERATION_MAX}")
+        if owner not in _NOTICE_REASONS:
+            raise WireError(Reason.BAD_OWNER, f"an error notice with reason {owner}")
+    elif not int(kind == Kind.ACK) <= owner <= (0 if op == Op.MAX else OWNER_MAX):
+        raise WireError(Reason.BAD_OWNER, f"owner {owner} with kind {kind} and op {op}")
+    if not 0 < job <= 0xFFFF:
+        raise WireError(Reason.BAD_JOB, f"job {job}, not 1 to 65535")
+    if not 0 < token <= 0xFFFFFFFF:
+        raise WireError(Reason.BAD_TOKEN, "token 0, or beyond 32 bits")
+    if not 0 <= slot < SLOT_COUNT_MAX:
+        raise WireError(Reason.BAD_SLOT, f"slot {slot}, not below {SLOT_COUNT_MAX}")
+    if not 1 <= generation <= GENERATION_MAX:
+        raise WireError(Reason.BAD_GENERATION, f"generation {generation}, not 1 to {GENERATION_MAX}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,20 +139,9 @@ def parse(data: bytes | bytearray | memoryview) -> Datagram:
     """The datagram that the UDP payload ``data`` holds. Raises `WireError` with the first `Reason` that fits."""
     if len(data) < HEADER_BYTES:
         raise WireError(Reason.TOO_SHORT, f"{len(data)} bytes, a header has {HEADER_BYTES}")
-    values = dict(zip((f.name for f in FIELDS), STRUCT.unpack_from(data), strict=True))
-    format_ = values.pop("format")
-    check(format_=format_, **values)
-    del values["magic"], values["version"]
-    kind, owner = Kind(values.pop("kind")), values.pop("owner")
-    notice = kind is Kind.NOTICE
-    return Datagram(
-        Header(
-            kind=kind,
-            op=Op(values.pop("op")),
-            format=Encoding(format_),
-            reason=Reason(owner) if notice else None,
-            owner=0 if notice else owner,
-            **values,
-        ),
-        bytes(data[HEADER_BYTES:]),
-    )
+    values = STRUCT.unpack_from(data)
+    check(*values)
+    _, _, kind, op, format_, lanes, job, owner, token, slot, generation = values
+    reason, owner = (Reason(owner), 0) if kind == Kind.NOTICE else (None, owner)
+    header = Header(Kind(kind), Op(op), Encoding(format_), lanes, job, token, slot, generation, reason, owner)
+    return Datagram(header, bytes(data[HEADER_BYTES:]))
