@@ -86,9 +86,7 @@ def announcement(control: str, driver: SoftwareDriver | P4Driver, settings: Sett
     lines = [f"inagg switch: control on {control} ({_guards(security)}), {about[0]}", *about[1:]]
     if urls.metrics is not None:
         lines.append(f"  metrics on {urls.metrics}")
-    lines.append(f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below")
-    if needs := join_needs(security):
-        lines.append(f"         with {', '.join(needs)}")
+    lines += _join_lines(control, security)
     lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
     if urls.web is not None:
         lines.append(f"         {urls.web} in a browser")
@@ -106,11 +104,19 @@ def leaf_announcement(
             f"inagg switch {parent.name}: below {parent.address}, control on {control} ({_guards(settings.security)}), "
             f"{about[0]}",
             *about[1:],
-            f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below",
+            *_join_lines(control, settings.security),
             "  look:  inagg jobs, inagg top, inagg why JOB (the whole tree)",
             "  stop:  Ctrl-C: its workers join again through another switch, if they have one",
         ]
     )
+
+
+def _join_lines(control: str, security: Security) -> list[str]:
+    needs = join_needs(security)
+    return [
+        f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below",
+        *([f"         with {', '.join(needs)}"] if needs else []),
+    ]
 
 
 def _p4_lines(driver: P4Driver, settings: Settings) -> list[str]:
@@ -209,7 +215,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 def _guards(security: Security) -> str:
     words = ["mutual TLS" if security.client_ca is not None else "TLS" if security.tls else "no TLS"]
-    return ", ".join([*words, "shared secret"] if security.secret is not None else words)
+    return ", ".join([*words, "shared secret"] if security.wants_secret else words)
 
 
 def _data_text(driver: SoftwareDriver) -> str:
@@ -235,4 +241,4 @@ def join_needs(security: Security) -> list[str]:
     """The variables that workers need besides INAGG_SWITCH."""
     names = ["INAGG_CA"] if security.tls else []
     names += ["INAGG_CERTIFICATE", "INAGG_KEY"] if security.client_ca is not None else []
-    return [*names, "INAGG_SECRET"] if security.secret is not None else names
+    return [*names, "INAGG_SECRET"] if security.wants_secret else names

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from http import HTTPStatus
@@ -125,7 +126,7 @@ class HttpServer:
         """Of its root, without a slash at the end."""
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving, at once: connections are cut, also those of which no request has come yet."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -142,9 +143,12 @@ class _Server(HTTPServer):
     ) -> None:
         self.answer, self.secrets = answer, secrets
         self._name = name
+        self._security, self._reloads_seen = security, secrets.reloads
         self._tls = _context(security)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"inagg-{name}")
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._served: set[socket.socket] = set()
+        self._closed = False
         super().__init__(bound.getsockname(), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = bound
@@ -158,30 +162,57 @@ class _Server(HTTPServer):
         self._pool.submit(self._serve, request, client_address)
 
     def _serve(self, connection: socket.socket, client: Any) -> None:
-        late = threading.Timer(REQUEST_S, _cut, (connection,))
-        late.daemon = True
-        late.start()
+        connection.settimeout(REQUEST_S)
         try:
-            connection.settimeout(REQUEST_S)
-            if self._tls is not None:
-                connection = self._tls.wrap_socket(connection, server_side=True)
-            self.finish_request(connection, client)
+            if (tls := self._tls_now()) is not None:
+                # The new socket takes the descriptor over: who has the old one could not cut the connection.
+                connection = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            with self._cut_when_late(connection):
+                if isinstance(connection, ssl.SSLSocket):
+                    connection.do_handshake()
+                self.finish_request(connection, client)
         except OSError as error:  # it hung up, was too slow, or speaks no TLS
             log.debug("http_connection_lost", server=self._name, peer=client[0], why=str(error))
         finally:
-            late.cancel()
             self.shutdown_request(connection)
             self._room.release()
 
+    @contextmanager
+    def _cut_when_late(self, connection: socket.socket) -> Iterator[None]:
+        """Inside, it is cut when its time is over, and when the server closes."""
+        late = threading.Timer(REQUEST_S, _cut, (connection,))
+        late.daemon = True
+        late.start()
+        self._served.add(connection)
+        try:
+            if self._closed:  # meanwhile
+                _cut(connection)
+            yield
+        finally:
+            self._served.discard(connection)
+            late.cancel()
+
+    def _tls_now(self) -> ssl.SSLContext | None:
+        """With the certificates that there are since secrets and certificates were read again."""
+        if self._reloads_seen != self.secrets.reloads:
+            self._reloads_seen = self.secrets.reloads
+            with suppress(OSError):  # somebody has changed a file since it was checked: the old ones stay
+                self._tls = _context(self._security)
+        return self._tls
+
     def server_close(self) -> None:
-        """Stop, when the requests in progress are done."""
+        """Stop, and cut what is connected. It does not wait for the threads: who closes this may run the event loop on
+        which an answer waits."""
         super().server_close()
-        self._pool.shutdown(cancel_futures=True)
+        self._closed = True
+        for connection in tuple(self._served):
+            _cut(connection)
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _cut(connection: socket.socket) -> None:
     try:
-        connection.shutdown(socket.SHUT_RDWR)
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # that of ssl.SSLSocket forgets its keys, too
     except OSError as error:
         log.debug("http_connection_gone", why=str(error))
 
@@ -198,7 +229,7 @@ def _context(security: Security) -> ssl.SSLContext | None:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, one GET."""
+    """One connection, one GET, or HEAD, which asks for its headers alone (RFC 9110, section 9.3.2)."""
 
     server: _Server
     server_version, sys_version = "inagg", ""
@@ -215,7 +246,12 @@ class _Handler(BaseHTTPRequestHandler):
         if reply.status is HTTPStatus.UNAUTHORIZED:
             self.send_header("WWW-Authenticate", "Bearer")
         self.end_headers()
-        self.wfile.write(reply.body)
+        if self.command != "HEAD":
+            self.wfile.write(reply.body)
+
+    def do_HEAD(self) -> None:
+        """Called by http.server."""
+        self.do_GET()
 
     def _may(self) -> bool:
         secrets = self.server.secrets

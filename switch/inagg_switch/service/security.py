@@ -61,6 +61,11 @@ class Security:
         """Whether connections are encrypted."""
         return self.certificate is not None
 
+    @property
+    def wants_secret(self) -> bool:
+        """Whether callers must know one."""
+        return self.secret is not None or self.secret_file is not None
+
     def named(self, secrets: Secrets) -> bool:
         """Whether callers have names: then only some are operators."""
         return self.client_ca is not None or any(secrets.by_name)
@@ -120,15 +125,17 @@ class Secrets:
     def __init__(self, by_name: Mapping[str, str], file: Path | None = None) -> None:
         """``file`` adds to ``by_name``. Raises `SecurityError`."""
         self._given, self._file = dict(by_name), file
-        self.by_name: dict[str, str] = {}
-        self.reload()
+        self.by_name = self._read()
+        self.reloads = 0
+        """How often secrets were read again, and certificates with them."""
 
     def reload(self) -> None:
         """Read the file again. Raises `SecurityError`; then the secrets stay as they were."""
-        found = dict(self._given)
-        if self._file is not None:
-            found |= read_secrets(self._file)
-        self.by_name = found
+        self.by_name = self._read()
+        self.reloads += 1
+
+    def _read(self) -> dict[str, str]:
+        return {**self._given, **(read_secrets(self._file) if self._file is not None else {})}
 
     def who(self, given: bytes) -> str | None:
         """The principal that a bearer token makes somebody; None if it is nobody's. All are compared, in constant time
@@ -148,16 +155,15 @@ def read_secrets(path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
         name, colon, secret = line.partition(": ")
-        if not colon:
-            name, secret = "", line
+        name, secret = (name.strip(), secret.strip()) if colon else ("", line)
         if name in found:
             what = f"{name!r} stands twice" if name else "give each of several secrets a name (name: secret)"
             raise SecurityError(f"{path}: {what}")
         try:
-            check_secret(secret.strip())
+            check_secret(secret)
         except SecurityError as error:
             raise SecurityError(f"{path}: {error}") from None
-        found[name.strip()] = secret.strip()
+        found[name] = secret
     if not found:
         raise SecurityError(f"{path}: there is no secret in it")
     if "" in found and len(found) > 1:

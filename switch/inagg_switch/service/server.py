@@ -76,7 +76,7 @@ class GrpcServer:
         self.address = address
         self.secrets = Secrets({})
         self._throttle = RefusalThrottle()
-        self._reloads, self._reloads_seen = 0, 0
+        self._reloads_seen = 0
         self._policy = policy or Policy()
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # its stubs lack it
@@ -130,12 +130,11 @@ class GrpcServer:
         """Read secrets and certificates again. Raises `SecurityError`; then all stays as it was."""
         self.security.check_files()
         self.secrets.reload()
-        self._reloads += 1
 
     def _certificates_changed(self) -> bool:
         """Called by gRPC's threads."""
-        changed = self._reloads_seen != self._reloads
-        self._reloads_seen = self._reloads
+        changed = self._reloads_seen != self.secrets.reloads
+        self._reloads_seen = self.secrets.reloads
         return changed
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from inagg_link import Faults
 from inagg_switch.cli.commands import switch
+from inagg_switch.cli.ready import join_needs
 from inagg_switch.cli.settings import (
     Settings,
     SettingsError,
@@ -188,6 +189,14 @@ def test_the_secret_is_that_of_the_file_or_of_the_environment(tmp_path: Path) ->
     assert settings(secret="of-the-environment").security.secret == "of-the-environment"
     found = settings("--secret-file", str(file), secret="of-the-environment").security
     assert found.secrets().by_name == {"": "of-the-file"}
+
+
+def test_workers_are_told_that_they_need_a_secret_wherever_the_switch_has_its_from(tmp_path: Path) -> None:
+    file = tmp_path / "secrets"
+    file.write_text("alice: a-secret\n")
+    of_file, of_environment = settings("--secret-file", str(file)), settings(secret="s3cret")
+    assert join_needs(of_file.security) == join_needs(of_environment.security) == ["INAGG_SECRET"]
+    assert join_needs(settings().security) == []
 
 
 def test_a_file_of_secrets_that_cannot_be_is_told_before_anything_is_opened(tmp_path: Path) -> None:

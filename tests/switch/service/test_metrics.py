@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
+import ssl
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from tests.switch.service.certificates import Authority
+from tests.switch.service.certificates import Authority, Pair
 from tests.switch.service.serving import Serving, job_spec
 
 from inagg_switch.control.events import ROOT
@@ -24,28 +27,49 @@ from inagg_switch.driver import JobCounters, SlotWait
 from inagg_switch.service import http_server
 from inagg_switch.service.http_server import Listener, check_http_address
 from inagg_switch.service.metric_names import METRICS
-from inagg_switch.service.metrics import families, take
+from inagg_switch.service.metrics import SNAPSHOT_S, families, take
 from inagg_switch.service.metrics_server import MetricsServer
-from inagg_switch.service.security import Security, SecurityError
+from inagg_switch.service.security import Secrets, Security, SecurityError
 from inagg_wire.errors import Reason
 
 
-@contextmanager
-def metrics(serving: Serving, address: str = "127.0.0.1:0", security: Security | None = None) -> Iterator[str]:
-    """Serve metrics; their URL."""
+def metrics_server(
+    serving: Serving,
+    address: str = "127.0.0.1:0",
+    security: Security | None = None,
+    secrets: Secrets | None = None,
+) -> MetricsServer:
+    """Serve metrics, for who closes it."""
     controller = serving.server.controller
     assert controller is not None
 
     async def start() -> MetricsServer:
         guard = security or Security()
         check_http_address(address, guard, "the metrics")
-        return MetricsServer(Listener(address), controller, guard, guard.secrets())
+        return MetricsServer(Listener(address), controller, guard, secrets or guard.secrets())
 
-    server = serving.loop.run(start(), 5)
+    return serving.loop.run(start(), 5)
+
+
+@contextmanager
+def metrics(
+    serving: Serving,
+    address: str = "127.0.0.1:0",
+    security: Security | None = None,
+    secrets: Secrets | None = None,
+) -> Iterator[str]:
+    """Serve metrics; their URL."""
+    server = metrics_server(serving, address, security, secrets)
     try:
         yield server.url
     finally:
         server.close()
+
+
+def address_of(url: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = url.split("/")[2].rpartition(":")
+    return host, int(port)
 
 
 def job_counters(**counts: int) -> JobCounters:
@@ -195,6 +219,27 @@ def test_metrics_have_the_certificate_of_the_switch(
         assert samples(scrape(url))["inagg_switch_healthy", ()] == 1
 
 
+def test_certificates_that_are_read_again_are_shown_to_the_next_connection(
+    busy: Serving, authority: Authority, stranger: Authority, tmp_path: Path
+) -> None:
+    certificate, key = tmp_path / "switch.pem", tmp_path / "switch.key"
+    security = Security(certificate, key)
+
+    def install(pair: Pair) -> str:
+        shutil.copy(pair.certificate, certificate)
+        shutil.copy(pair.key, key)
+        return pair.certificate.read_text()
+
+    first = install(authority.issue("first"))
+    secrets = security.secrets()
+    with metrics(busy, security=security, secrets=secrets) as url:
+        assert ssl.get_server_certificate(address_of(url)) == first
+        second = install(stranger.issue("second"))
+        assert ssl.get_server_certificate(address_of(url)) == first
+        secrets.reload()
+        assert ssl.get_server_certificate(address_of(url)) == second
+
+
 def test_metrics_for_other_machines_must_be_asked_for_by_name(busy: Serving) -> None:
     with pytest.raises(SecurityError, match="--insecure"), metrics(busy, "0.0.0.0:0"):
         pass
@@ -253,9 +298,8 @@ def test_slow_connections_hold_no_thread_each_and_are_cut(busy: Serving, monkeyp
     with ExitStack() as stack:
         url = stack.enter_context(metrics(busy))
         before = threading.active_count()
-        host, port = url.removeprefix("http://").removesuffix("/metrics").split(":")
         slow = [
-            stack.enter_context(socket.create_connection((host, int(port)), 5))
+            stack.enter_context(socket.create_connection(address_of(url), 5))
             for _ in range(http_server.CONNECTIONS_MAX)
         ]
         for connection in slow:
@@ -263,6 +307,59 @@ def test_slow_connections_hold_no_thread_each_and_are_cut(busy: Serving, monkeyp
         assert threading.active_count() - before <= 2 * http_server.THREADS  # each has its alarm clock
         assert all(connection.recv(1) == b"" for connection in slow)
         assert status_of(url)[0] == 200
+
+
+def test_a_slow_request_over_tls_is_cut_though_it_says_something_now_and_then(
+    busy: Serving, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte starts the time of a read anew, but not that of the request."""
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.3)
+    pair = authority.issue("slow")
+    trust = ssl.create_default_context(cafile=authority.pair.certificate)
+    with (
+        metrics(busy, security=Security(pair.certificate, pair.key)) as url,
+        socket.create_connection(address_of(url), 5) as plain,
+        trust.wrap_socket(plain, server_hostname="127.0.0.1") as slow,
+    ):
+        sent = 0
+        with suppress(OSError):
+            while sent < 30:
+                slow.sendall(b"G")
+                sent += 1
+                time.sleep(0.1)
+        assert sent < 15
+
+
+def test_who_asks_for_headers_alone_gets_them(busy: Serving) -> None:
+    with metrics(busy) as url:
+        request = urllib.request.Request(url.replace("/metrics", "/healthz"), method="HEAD")
+        with urllib.request.urlopen(request, timeout=5) as reply:
+            assert (reply.status, reply.headers["Content-Length"], reply.read()) == (200, "3", b"")
+
+
+def test_a_connection_of_which_nothing_comes_does_not_delay_the_end(busy: Serving) -> None:
+    """Browsers open some ahead."""
+    server = metrics_server(busy)
+    with socket.create_connection(address_of(server.url), 5) as idle:
+        busy.until(lambda: any("inagg-metrics_" in thread.name for thread in threading.enumerate()))
+        begun = time.monotonic()
+        server.close()
+        assert idle.recv(1) == b""
+        assert time.monotonic() - begun < http_server.REQUEST_S / 2
+
+
+def test_an_answer_that_waits_for_the_event_loop_does_not_delay_its_end(busy: Serving) -> None:
+    server = metrics_server(busy)
+
+    async def close() -> float:
+        with socket.create_connection(address_of(server.url), 5) as asks:
+            asks.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            time.sleep(0.2)  # on the loop, as closing is
+            begun = time.monotonic()
+            server.close()
+            return time.monotonic() - begun
+
+    assert busy.loop.run(close(), 10) < SNAPSHOT_S / 2
 
 
 ALERTS = Path(__file__).parents[3] / "switch" / "alerts.yml"
