@@ -10,6 +10,7 @@ or the integer that the subcommand returned.
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import importlib.metadata
 import os
@@ -192,6 +193,12 @@ def run(root: click.Command, arguments: Sequence[str] | None = None) -> int:
         return EXIT_ERROR
     except KeyboardInterrupt as interrupt:
         return getattr(interrupt, "exit_code", EXIT_INTERRUPTED)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        where = f" for {error.filename}" if error.filename else ", to write what was asked for"
+        click.echo(f"Error: there is no space left{where}", err=True)
+        return EXIT_ERROR
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRA_OF_MODULE:

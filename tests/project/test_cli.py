@@ -115,6 +115,17 @@ def test_a_refused_confirmation_is_an_error_and_no_interrupt(run_command: Callab
     assert run_command(body) == cli.EXIT_ERROR
 
 
+def test_a_full_disk_is_said_in_one_line(run_command: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    def body() -> NoReturn:
+        with open("/dev/full", "w") as full:
+            full.write("what was asked for")
+            full.flush()
+        raise AssertionError
+
+    assert run_command(body) == cli.EXIT_ERROR
+    assert capsys.readouterr().err == "Error: there is no space left, to write what was asked for\n"
+
+
 def test_other_errors_keep_their_traceback(run_command: Callable[..., int]) -> None:
     def body() -> NoReturn:
         raise RuntimeError("a fault of ours")

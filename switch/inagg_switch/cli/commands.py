@@ -9,6 +9,7 @@ reachable, refused, no such job); `why` has 3 and 4 besides. Of all: 2 for wrong
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,6 +18,9 @@ from click.shell_completion import CompletionItem
 
 from .sections import FILE, LOOPBACK, Number, SectionedCommand, in_section
 from .switch_options import switch
+
+# gRPC's core prints its own account of a failure, unless it finds this when it is imported: after this module.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 __all__ = ["drain", "evict", "jobs", "switch", "top", "why"]
 

@@ -15,6 +15,7 @@ from ..service.access import Access
 from ..service.control_client import ControlCallError, ControlClient
 from ..service.security import SecurityError, read_secrets
 
+PORT_MAX: Final = 0xFFFF
 TRY_S: Final = 3.0
 """How long to wait for the answer of a switch where there is another to ask."""
 
@@ -24,8 +25,7 @@ class AskError(click.ClickException):
 
 
 def complete(reach: dict[str, Any]) -> dict[str, Any]:
-    """The options of `commands.client_options`, with the secret of the environment. Keeps gRPC's core from printing."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    """The options of `commands.client_options`, with the secret of the environment."""
     return {**reach, "secret": os.environ.get("INAGG_SECRET") or None}
 
 
@@ -51,7 +51,7 @@ def connected(
             server_name=tls_name,
             secret=read_secret(secret_file) if secret_file is not None else secret,
         )
-        with ControlClient(_first(switch, access), access) as client:
+        with ControlClient(_first(_addresses(switch), access), access) as client:
             yield client
     except SecurityError as error:
         raise click.UsageError(str(error)) from None
@@ -59,9 +59,19 @@ def connected(
         raise AskError(f"{error}{_if_default(error)}") from None
 
 
-def _first(switch: str, access: Access) -> str:
-    """The address of the first of several that answers; the last, if none does."""
-    *others, last = [address.strip() for address in switch.split(",")]
+def _addresses(switch: str) -> list[str]:
+    """One or several, with commas. Raises click.UsageError for what gRPC would take for another port, or for none."""
+    addresses = [address.strip() for address in switch.split(",")]
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not address.startswith("unix:") and not (host and port.isdecimal() and 0 < int(port) <= PORT_MAX):
+            raise click.UsageError(f"switch {address!r}: give HOST:PORT, as `inagg switch` prints it")
+    return addresses
+
+
+def _first(addresses: list[str], access: Access) -> str:
+    """The first of several that answers; the last, if none does."""
+    *others, last = addresses
     for address in others:
         with ControlClient(address, access) as client:
             try:

@@ -8,8 +8,8 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from ..service.control_client import ControlCallError, ControlClient
-from .connect import AskError, complete, connected
+from ..service.control_client import ControlClient
+from .connect import complete, connected
 from .sections import LOOPBACK
 
 NAMES_SHOWN: Final = 8
@@ -52,7 +52,7 @@ def complete_job(ctx: click.Context, _parameter: click.Parameter, incomplete: st
     try:
         with connected(**complete(reach)) as client:
             jobs = client.list(timeout_s=COMPLETION_S).jobs
-    except (AskError, ControlCallError):
+    except click.ClickException:  # what is wrong is told when the command runs
         return []
     return [
         CompletionItem(job.spec.name, help=f"{job.spec.workers} workers, {job.spec.format}")

@@ -390,8 +390,6 @@ def switch(**options: Any) -> int:
     It serves any number of jobs at a time, each with slots of its own. What it says about them: `inagg jobs`, `inagg
     top`, `inagg why JOB`, and the page of --web.
     """
-    # gRPC's core prints its own account of a port in use before we can say what to do about it.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from .. import logs
     from .serve import serve
     from .settings import SettingsError, settings_from

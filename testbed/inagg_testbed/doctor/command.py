@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
@@ -10,6 +11,9 @@ from typing import Final
 import click
 from rich.console import Console
 from rich.text import Text
+
+# gRPC's core prints its own account of a failure, unless it finds this when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from . import kernel, network, software
 from .finding import Finding, Verdict

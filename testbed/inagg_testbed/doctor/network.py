@@ -17,7 +17,6 @@ from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.security import SecurityError
 
-from ..topology.targets import CONTROL_PORT
 from .finding import Finding, Verdict
 
 PATIENCE_S: Final = 5.0
@@ -52,7 +51,7 @@ def check_switches(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]
 def _check_switch(address: str, access: Access) -> Iterator[Finding]:
     name = f"switch {address}"
     try:
-        host, port = split_address(address, CONTROL_PORT)
+        host, port = split_address(address)  # workers want a port, too
     except SettingsError as error:
         yield Finding(name, Verdict.WRONG, str(error), "export INAGG_SWITCH=HOST:PORT, as `inagg switch` prints it")
         return

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from tests.switch.service.certificates import Authority
@@ -106,6 +112,33 @@ def test_a_switch_that_is_not_there_is_said_in_one_sentence(
     )
 
 
+@pytest.mark.parametrize("where", ["localhost", "localhost:99999", ":47100", "localhost:http", "127.0.0.1:1,"])
+def test_an_address_without_a_host_and_a_port_is_wrong_usage(where: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """gRPC would take 80 or another port, and find nobody there."""
+    assert inagg(None, "jobs", "--switch", where) == 2
+    assert "give HOST:PORT, as `inagg switch` prints it" in capsys.readouterr().err
+
+
+def test_grpc_adds_nothing_to_the_sentence(authority: Authority) -> None:
+    """It reads how much it may print when it is imported, so in a process of its own."""
+    environment = {**os.environ, "INAGG_CA": str(authority.pair.certificate)}
+    environment.pop("GRPC_VERBOSITY", None)
+    with socket.create_server(("127.0.0.1", 0)) as no_tls:
+        address = f"127.0.0.1:{no_tls.getsockname()[1]}"
+        threading.Thread(target=_answer_with_text, args=(no_tls,), daemon=True).start()
+        program = "import sys; from inagg_testbed.cli import main; sys.exit(main())"
+        command = (sys.executable, "-c", program, "jobs", "--switch", address)
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert [line.partition(":")[0] for line in ended.stderr.splitlines()] == ["Error"]
+
+
+def _answer_with_text(server: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            with server.accept()[0] as connection:
+                connection.sendall(b"this is no TLS\n")
+
+
 def test_the_switch_is_that_of_the_environment(
     switch: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +236,8 @@ def test_the_shell_completes_names_of_jobs(
     assert completed(monkeypatch, capsys, "inagg why tr") == ["train-mint-otter-417"]
     assert set(completed(monkeypatch, capsys, "inagg evict ")) == {"train-mint-otter-417", "eval"}
     monkeypatch.setenv("INAGG_SWITCH", "127.0.0.1:1")
+    assert completed(monkeypatch, capsys, "inagg why tr") == []
+    monkeypatch.setenv("INAGG_SECRET", "two words")
     assert completed(monkeypatch, capsys, "inagg why tr") == []
 
 

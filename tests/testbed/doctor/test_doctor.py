@@ -114,7 +114,8 @@ def test_a_switch_that_serves_is_reached_and_its_ports_are_no_fault(monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("address", "words"), [("no.such.host.invalid:1", "has no address here"), ("host:port", "is no port")]
+    ("address", "words"),
+    [("no.such.host.invalid:1", "has no address here"), ("host:port", "is no port"), ("host", "give host:port")],
 )
 def test_an_address_that_is_none_is_wrong(address: str, words: str) -> None:
     found = only(network.check_switches({"INAGG_SWITCH": address}))
