@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import gzip
 import ipaddress
+import logging
 import os
 import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
@@ -42,6 +44,8 @@ UDP_HEADER_BYTES = 8
 NOTE: Address = ("0.0.0.0", 0)
 """Source and destination of what is no datagram but a note of whoever captures: see `CaptureLink.note`."""
 _ETHERTYPES = {b"\x08\x00": 4, b"\x86\xdd": 6}
+
+log = logging.getLogger("inagg")
 
 
 class CaptureError(ValueError):
@@ -137,8 +141,9 @@ class CaptureLink(LinkAround):
     (Wireshark reads it so).
 
     A sent batch is recorded as far as the kernel accepted it. `max_bytes` bounds the file: what comes later
-    is passed on but not recorded, and counted in `not_captured` (datagrams). `clock_ns`: nanoseconds since
-    1970. The file is complete after `close`, and whole up to the last `flush` before that.
+    is passed on but not recorded, and counted in `not_captured` (datagrams). So is what comes after the disk
+    was full, or failed, which is logged once; the file ends with a whole record then. `clock_ns`: nanoseconds
+    since 1970. The file is complete after `close`, and whole at any time before that. OSError: it does not open.
     """
 
     def __init__(
@@ -154,12 +159,14 @@ class CaptureLink(LinkAround):
         self.captured = 0
         self.not_captured = 0
         self._left_bytes = max_bytes - FILE_HEADER_BYTES
+        self._whole_bytes = 0
+        self._failed = False
         self._clock_ns = clock_ns
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by close)
         self._below = self._file
         if is_compressed(path):
             self._file = cast(BinaryIO, gzip.GzipFile(fileobj=self._file, mode="wb", compresslevel=GZIP_LEVEL))
-        self._file.write(struct.pack("<" + FILE_HEADER, MAGIC_NANOSECONDS, 2, 4, 0, 0, SNAP_BYTES, LINKTYPE_RAW))
+        self._append(struct.pack("<" + FILE_HEADER, MAGIC_NANOSECONDS, 2, 4, 0, 0, SNAP_BYTES, LINKTYPE_RAW))
 
     def __repr__(self) -> str:
         return f"CaptureLink({self.link!r}, {self.path!r})"
@@ -169,19 +176,45 @@ class CaptureLink(LinkAround):
 
         `payload` has 1..MAX_DATAGRAM_BYTES bytes.
         """
-        self._file.write(note_record(payload, self._clock_ns()))
+        self._write(note_record(payload, self._clock_ns()))
 
     def flush(self) -> None:
-        """Hand what was recorded to the operating system, for others to read."""
-        self._file.flush()
-        self._below.flush()
+        """Hand what was recorded to the operating system, for others to read, as each batch is anyway."""
+        self._write(b"")
 
     def close(self) -> None:
         try:
             self._file.close()
             self._below.close()
+        except OSError as error:
+            self._fail(error)
         finally:
             super().close()
+
+    def _append(self, data: bytes) -> None:
+        self._file.write(data)
+        self._file.flush()  # so that others can read it, and none of it is known to be lost only later
+        self._below.flush()
+        if self._below.seekable():
+            self._whole_bytes = self._below.tell()
+
+    def _write(self, data: bytes) -> bool:
+        """Whether it is in the file."""
+        if not self._failed:
+            try:
+                self._append(data)
+            except OSError as error:
+                self._fail(error)
+        return not self._failed
+
+    def _fail(self, error: OSError) -> None:
+        self._failed = True
+        for file in (self._file, self._below):
+            with suppress(OSError):  # it tries to write what is left
+                file.close()
+        with suppress(OSError):  # a pipe has no length
+            os.truncate(self.path, self._whole_bytes)
+        log.error("%s: %s; nothing more is recorded there", self.path, error.strerror)
 
     def receive(self, timeout_s: float) -> list[Batch]:
         batches = self.link.receive(timeout_s)
@@ -201,7 +234,8 @@ class CaptureLink(LinkAround):
         data = records(datagrams, source, destination, self._clock_ns())
         room = min(max(self._left_bytes, 0) // (len(data) // count), count)
         kept = data[: room * (len(data) // count)]
-        self._file.write(kept)
+        if kept and not self._write(kept):
+            room = 0
         self._left_bytes = self._left_bytes - len(kept) if room == count else 0
         self.captured += room
         self.not_captured += count - room

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +165,36 @@ def test_a_flushed_capture_can_be_read_while_it_is_written(path: Path) -> None:
         link.send(Batch(random_data(1, 5), 5, OTHER))
         link.flush()
         assert len(list(read_capture(path))) == 1
+
+
+@pytest.mark.parametrize("name", ["run.pcap", "run.pcap.gz"])
+def test_a_disk_that_is_full_ends_the_capture_with_a_whole_record_and_not_the_link(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    network, path = MemoryNetwork(), tmp_path / name
+    other = network.link(OTHER)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))  # more is an error, as on a disk that is full
+    try:
+        with CaptureLink(network.link(ONE), path) as link:
+            for seed in range(20):
+                assert link.send(Batch(random_data(1, 1000, seed), 1000, other.address)) == 1
+            link.note(b"too late")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    kept = read_until_cut(path)
+    assert kept == [random_data(1, 1000, seed).tobytes() for seed in range(len(kept))]
+    assert (link.captured, link.not_captured) == (len(kept), 20 - len(kept))
+    assert 8 <= len(kept) <= 9
+    assert [record.message for record in caplog.records] == [f"{path}: File too large; nothing more is recorded there"]
+
+
+def read_until_cut(path: Path) -> list[bytes]:
+    """The payloads of a capture that ends with a whole record, but, if it is compressed, without what gzip adds."""
+    found: list[bytes] = []
+    with pytest.raises(CaptureError, match="ends within what is compressed") if path.suffix == ".gz" else nullcontext():
+        found.extend(datagram.payload for datagram in read_capture(path))
+    return found
 
 
 def test_what_the_kernel_did_not_accept_is_not_captured(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,6 +138,8 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
     faults = faults_from(options)
     if faults is None and options["fault_seed"] is not None:
         raise SettingsError("--fault-seed has nothing to seed: give --loss, --duplicate, --reorder or --corrupt too")
+    if options["capture"] is not None and options["capture"] == options["record"]:
+        raise SettingsError("--capture and --record would write over each other: give each a file of its own")
     software = SoftwareConfig(
         host=host,
         port=port,
@@ -326,9 +328,13 @@ def join_address(host: str, port: int) -> str:
 def literal(host: str) -> str:
     """The first address of a host, since data planes bind to addresses and not to names. Raises `SettingsError`."""
     try:
-        return str(ipaddress.ip_address(host.partition("%")[0]))
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         pass
+    else:
+        if address.version == 6 and address.is_link_local:
+            raise SettingsError(f"{host} means something on one link alone: give --data an address that all know")
+        return str(address)
     try:
         return str(socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)[0][4][0])
     except OSError as error:

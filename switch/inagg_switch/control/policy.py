@@ -67,7 +67,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         if not HEARTBEAT_LIMIT_MIN_S <= self.heartbeat_limit_s <= LIMIT_MAX_S:
-            raise ValueError(f"heartbeat_limit_s is {self.heartbeat_limit_s}: choose {HEARTBEAT_LIMIT_MIN_S} or more")
+            raise ValueError(
+                f"heartbeat_limit_s is {self.heartbeat_limit_s:g}: choose {HEARTBEAT_LIMIT_MIN_S} to {LIMIT_MAX_S:.0f}"
+            )
         if not 0 <= self.rejoin_limit_s <= LIMIT_MAX_S:
             raise ValueError(f"rejoin_limit_s is {self.rejoin_limit_s}: choose 0 to {LIMIT_MAX_S:.0f}")
         for name in ("heartbeat_limit", "rejoin_limit"):

@@ -119,7 +119,7 @@ def events(path: Path) -> Iterator[Event]:
     if batch:
         yield _received(batch, number - len(batch) + (not cut))
     if not ended:
-        yield End(False, 0, cut or "the switch was killed")
+        yield End(False, 0, cut or "the switch was killed, or its disk was full")
 
 
 def _whole_datagrams(path: Path) -> Iterator[CapturedDatagram | str]:
