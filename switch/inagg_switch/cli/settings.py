@@ -128,6 +128,8 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
     except ValueError as error:  # SecurityError is one
         raise SettingsError(str(error)) from None
     parent = parent_from(options, secret)
+    if parent is not None and parent.address == listen:
+        raise SettingsError(f"--parent {parent.address} is this switch itself: name the switch above it")
     if isinstance(p4, Bmv2Settings) and (p4.program.role == LEAF) != (parent is not None):
         raise SettingsError(
             f"the program {p4.program.name} is for a leaf of a tree: say with --parent what is above it"

@@ -44,7 +44,8 @@ def failed_text(
         else f"the switch last took a contribution of it {seconds_text(last_contribution_s)} ago "
         f"({count_text(contributions, 'contribution')} in all)"
     )
-    waits = f"; {count_text(slots_waiting, 'slot')} wait for it" if slots_waiting else ""
+    verb = "waits" if slots_waiting == 1 else "wait"
+    waits = f"; {count_text(slots_waiting, 'slot')} {verb} for it" if slots_waiting else ""
     broke = "; its connection broke off, as that of a process does that ends" if broke_off else ""
     return f"rank {rank} of job {job!r} has been silent for {seconds_text(silent_s)}{broke}; {saw}{waits}"
 

@@ -30,8 +30,10 @@ CONNECTION_LOST = (
     "end of tcp stream",
     "errors resolving",
 )
-"""How gRPC's own texts speak of a connection that failed; a switch's sentences contain none of them."""
-
+"""How gRPC's own texts speak of a connection that failed; a switch's sentences contain none of them, but for those that
+begin with `LEAF_SAYS`."""
+LEAF_SAYS: Final = "switch '"
+"""Begins what a leaf says that does not reach its parent."""
 
 GRPC_PREAMBLE: Final = re.compile(r"failed to connect to all addresses; last error: [A-Z]+: \S+: (?=\S)")
 """What gRPC says before the cause: it names the address again."""
@@ -130,7 +132,9 @@ class ControlClient:
     def _friendly(self, error: grpc.RpcError) -> ControlCallError:
         # What a call raises is a grpc.Call too, which the type of the exception does not say.
         code, text = error.code(), error.details() or ""
-        if code is grpc.StatusCode.UNAVAILABLE and any(words in text.lower() for words in CONNECTION_LOST):
+        if text.startswith(LEAF_SAYS):
+            text = GRPC_PREAMBLE.sub("", text)
+        elif code is grpc.StatusCode.UNAVAILABLE and any(words in text.lower() for words in CONNECTION_LOST):
             hint = (
                 "does it serve TLS, with a certificate for that name from an authority you trust?"
                 if self._access.tls

@@ -151,7 +151,8 @@ class UplinkAgent:
                     continue
                 answer = await self._answer(order)
                 answer.number = order.number
-                await call.write(pb.AttachRequest(answer=answer))
+                with suppress(asyncio.InvalidStateError):  # the stream has ended meanwhile: the loop raises why
+                    await call.write(pb.AttachRequest(answer=answer))
         finally:
             call.cancel()
 

@@ -219,6 +219,7 @@ def test_operators_are_those_that_are_named_or_the_operator() -> None:
         (("--fault-seed", "1"), "nothing to seed"),
         (("--heartbeat-limit", "0.1"), "choose 0.2 to 86400"),
         (("--heartbeat-limit", "1e9"), "choose 0.2 to 86400"),
+        (("--parent", "127.0.0.1"), "is this switch itself"),
         (("--listen", "[fe80::1%lo]:0", "--insecure"), "on one link alone"),
         (("--capture", "run.pcap", "--record", "run.pcap"), "would write over each other"),
         (("--listen", "here:99999"), "0 to 65535"),

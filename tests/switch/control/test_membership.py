@@ -9,6 +9,7 @@ from inagg_switch.control import events as ev
 from inagg_switch.control.refusals import Code, ControlError
 from inagg_switch.control.stall_detector import Observation
 from inagg_switch.control.states import JobState, MemberState
+from inagg_switch.control.text import failed_text
 from inagg_switch.driver import SlotWait
 
 
@@ -114,6 +115,11 @@ def test_of_a_failed_member_one_is_told_what_the_switch_saw_last() -> None:
         "rank 1 of job 'job' has been silent for 10.5 s; the switch last took a contribution of it 10.5 s ago "
         "(40 contributions in all); 2 slots wait for it",
     )
+
+
+def test_one_slot_waits_and_two_wait() -> None:
+    assert failed_text("job", 1, 10.0, 0, None, 1, False).endswith("; 1 slot waits for it")
+    assert failed_text("job", 1, 10.0, 0, None, 2, False).endswith("; 2 slots wait for it")
 
 
 def test_the_others_have_the_rejoin_limit_to_go_on_with_the_one_that_comes_back() -> None:

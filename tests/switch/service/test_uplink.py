@@ -1,0 +1,92 @@
+"""A switch below another, as its parent and those who ask it see it, without data planes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import grpc.aio
+import pytest
+from tests.switch.background import LoopThread
+from tests.switch.control.world import RecordingDriver
+
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_proto.v1 import control_pb2_grpc
+from inagg_switch.driver import Counters
+from inagg_switch.service import uplink_agent
+from inagg_switch.service.access import Access
+from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.server import LeafServer
+from inagg_switch.service.uplink_agent import UplinkAgent
+
+NOBODY = "127.0.0.1:1"
+
+
+class SlowDriver(RecordingDriver):
+    """Takes its time to look, as one whose process stood still."""
+
+    def counters(self, shard: int) -> Counters:
+        time.sleep(0.3)
+        return super().counters(shard)
+
+
+class HastyParent(control_pb2_grpc.ControlServicer):
+    """Takes a switch in, orders a look, and has gone before it can be answered; the second time it stays."""
+
+    def __init__(self) -> None:
+        self.attached = 0
+        self.again = asyncio.Event()
+
+    async def Attach(  # noqa: N802  # gRPC's name
+        self, requests: AsyncIterator[pb.AttachRequest], context: object
+    ) -> AsyncIterator[pb.AttachOrder]:
+        await anext(requests)
+        self.attached += 1
+        yield pb.AttachOrder(attached=pb.Attached())
+        if self.attached == 1:
+            yield pb.AttachOrder(number=1, look=pb.LookOrder())
+            return
+        self.again.set()
+        await asyncio.Event().wait()
+
+
+def test_an_order_that_can_be_answered_no_more_does_not_end_the_switch(
+    loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uplink_agent, "RETRY_S", 0.01)
+
+    async def attach_twice() -> None:
+        parent, server = HastyParent(), grpc.aio.server()  # type: ignore[abstract]  # it is asked for nothing else
+        control_pb2_grpc.add_ControlServicer_to_server(parent, server)
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        agent = UplinkAgent(SlowDriver(), "rack1", address, Access())
+        running = asyncio.create_task(agent.run())
+        again = asyncio.create_task(parent.again.wait())
+        await asyncio.wait((running, again), timeout=5, return_when=asyncio.FIRST_COMPLETED)
+        ended = running.exception() if running.done() else None
+        running.cancel()
+        again.cancel()
+        await agent.close()
+        await server.stop(None)
+        assert ended is None
+        assert parent.attached == 2
+
+    loop_thread.run(attach_twice(), 10)
+
+
+def test_a_leaf_that_does_not_reach_its_parent_is_not_said_to_be_out_of_reach_itself(loop_thread: LoopThread) -> None:
+    async def start() -> tuple[UplinkAgent, LeafServer]:
+        agent = UplinkAgent(RecordingDriver(), "rack1", NOBODY, Access())
+        leaf = LeafServer(agent, "127.0.0.1:0")
+        await leaf.start()
+        return agent, leaf
+
+    agent, leaf = loop_thread.run(start(), 5)
+    with ControlClient(leaf.address) as client, pytest.raises(ControlCallError) as caught:
+        client.list()
+    loop_thread.run(leaf.stop(0.0), 5)
+    loop_thread.run(agent.close(), 5)
+    assert str(caught.value).startswith(f"switch 'rack1' does not reach its parent at {NOBODY}: ")
+    assert caught.value.unreachable
