@@ -34,5 +34,8 @@ def shortage() -> tuple[int, int] | None:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return None
-    opened = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    try:
+        opened = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    except OSError:  # none is left to look with
+        opened = limit
     return (opened, limit) if opened >= SHORT * limit else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -31,6 +32,8 @@ CONNECTIONS_MAX: Final = 64
 OPENED: Final = "fd:"
 """Begins the address of a socket that whoever started us has opened: so it can lie in another network namespace."""
 WILDCARDS: Final = frozenset(("0.0.0.0", "::"))
+PAUSE_S: Final = 0.1
+"""Until a connection that could not be taken is tried again."""
 REQUEST_S: Final = 10.0
 """How long a request may take, from the connection to the last byte of its answer."""
 
@@ -153,6 +156,14 @@ class _Server(HTTPServer):
         self.socket.close()
         self.socket = bound
         self.server_activate()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Called for each connection."""
+        try:
+            return super().get_request()
+        except OSError:  # no descriptor is left for it, so it goes on waiting: without a pause this would spin
+            time.sleep(PAUSE_S)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Called for each connection."""

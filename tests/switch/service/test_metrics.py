@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import socket
@@ -13,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from http.server import HTTPServer
 from pathlib import Path
 
 import pytest
@@ -360,6 +362,26 @@ def test_an_answer_that_waits_for_the_event_loop_does_not_delay_its_end(busy: Se
             return time.monotonic() - begun
 
     assert busy.loop.run(close(), 10) < SNAPSHOT_S / 2
+
+
+def test_a_connection_for_which_no_descriptor_is_left_takes_no_processor(
+    busy: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = 0
+
+    def no_descriptor(_: object) -> None:
+        nonlocal tried
+        tried += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with metrics(busy) as url:
+        monkeypatch.setattr(HTTPServer, "get_request", no_descriptor)
+        with socket.create_connection(address_of(url), 5):
+            busy.until(lambda: tried)
+            time.sleep(0.3)
+        assert tried <= 5
+        monkeypatch.undo()
+        assert status_of(url)[0] == 200
 
 
 ALERTS = Path(__file__).parents[3] / "switch" / "alerts.yml"
