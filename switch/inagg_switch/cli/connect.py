@@ -64,7 +64,8 @@ def _addresses(switch: str) -> list[str]:
     addresses = [address.strip() for address in switch.split(",")]
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not address.startswith("unix:") and not (host and port.isdecimal() and 0 < int(port) <= PORT_MAX):
+        named = bool(host) and (":" not in host or (host[0], host[-1]) == ("[", "]"))
+        if not address.startswith("unix:") and not (named and port.isdecimal() and 0 < int(port) <= PORT_MAX):
             raise click.UsageError(f"switch {address!r}: give HOST:PORT, as `inagg switch` prints it")
     return addresses
 

@@ -112,7 +112,7 @@ def test_a_switch_that_is_not_there_is_said_in_one_sentence(
     )
 
 
-@pytest.mark.parametrize("where", ["localhost", "localhost:99999", ":47100", "localhost:http", "127.0.0.1:1,"])
+@pytest.mark.parametrize("where", ["localhost", "::1", "localhost:99999", ":47100", "localhost:http", "127.0.0.1:1,"])
 def test_an_address_without_a_host_and_a_port_is_wrong_usage(where: str, capsys: pytest.CaptureFixture[str]) -> None:
     """gRPC would take 80 or another port, and find nobody there."""
     assert inagg(None, "jobs", "--switch", where) == 2
