@@ -157,7 +157,8 @@ class Root:
         snapshot = self._server.controller.last_snapshot if self._server.controller is not None else None
         missing = [shard.not_captured for shard in snapshot.shards] if snapshot is not None else []
         if any(missing):
-            log.warning("capture_full", not_captured_by_shard=missing, hint="record more with --capture-limit")
+            hint = "record more with --capture-limit, unless an error above says that the disk was full"
+            log.warning("capture_full", not_captured_by_shard=missing, hint=hint)
 
     def _on_signal(self) -> None:
         self._signals += 1

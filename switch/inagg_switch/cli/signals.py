@@ -28,7 +28,8 @@ class Stopped(BaseException):
 @contextmanager
 def signals_raise() -> Iterator[None]:
     """Inside, the first signal to stop raises `Stopped`, as long as nobody else listens; then they are ignored, so that
-    what was opened is closed in peace. For the main thread, which alone has signals."""
+    what was opened is closed in peace. So is SIGHUP: what it would have read again is not read yet. For the main
+    thread, which alone has signals."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         for number in STOP_SIGNALS:
@@ -36,6 +37,7 @@ def signals_raise() -> Iterator[None]:
         raise Stopped
 
     before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
     finally:

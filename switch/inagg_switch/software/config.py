@@ -17,7 +17,7 @@ from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from ..binding import Address
 from ..multicast_groups import AUTO
 
-PARENTS_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+PARENTS_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that a terminal (Ctrl-C) or a service manager sends to the whole group: only the parent acts on them, and
 says when to stop."""
 

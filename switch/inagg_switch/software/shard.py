@@ -39,7 +39,7 @@ class LinkStack:
         port = config.port + shard if config.port else 0
         self._udp = UdpLink((config.host, port), offload=config.offload)
         self._groups: str | None = None
-        self._capture: CaptureLink | None = None
+        self._captures: list[CaptureLink] = []
         self._faults: FaultLink | None = None
         self.link: Link = self._udp
         path = config.capture_of(shard)
@@ -47,7 +47,7 @@ class LinkStack:
             if config.faults is None:
                 self._groups = open_groups(self._udp, config.multicast)
             if path is not None:
-                self.link = self._capture = _capture(self.link, path, config.capture_bytes)
+                self._capture(path, config.capture_bytes)
             if config.faults is not None:
                 self.link = self._faults = FaultLink(self.link, config.faults, config.fault_seed + shard)
             self.recorder = self._recorder(config, shard)
@@ -59,11 +59,19 @@ class LinkStack:
         path = config.record_of(shard)
         if path is None:
             return None
-        self.link = link = _capture(self.link, path, config.capture_bytes)
+        link = self._capture(path, config.capture_bytes)
         faults = None if config.faults is None else repr(config.faults)
         seed = None if config.faults is None else config.fault_seed + shard
         about = {"shard": shard, "slots": config.slots, "lanes": config.lanes, "faults": faults, "fault_seed": seed}
         return Recorder(link, about)
+
+    def _capture(self, path: Path, size_bytes: int) -> CaptureLink:
+        try:
+            self.link = capture = CaptureLink(self.link, path, max_bytes=size_bytes)
+        except OSError as error:
+            raise DriverError(f"cannot capture to {path}: {error.strerror}") from None
+        self._captures.append(capture)
+        return capture
 
     def started(self) -> Started:
         """What was opened."""
@@ -93,17 +101,10 @@ class LinkStack:
                 "duplicated": sum(c.duplicated for c in models),
                 "reordered": sum(c.reordered for c in models),
             }
-        if self._capture is not None:
-            self._capture.flush()
-            counters.not_captured = self._capture.not_captured
+        for capture in self._captures:
+            capture.flush()
+            counters.not_captured += capture.not_captured
         return counters
-
-
-def _capture(link: Link, path: Path, size_bytes: int) -> CaptureLink:
-    try:
-        return CaptureLink(link, path, max_bytes=size_bytes)
-    except OSError as error:
-        raise DriverError(f"cannot capture to {path}: {error.strerror}") from None
 
 
 def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
@@ -122,6 +123,10 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
         plane.step(0.0)
     except DriverError as error:
         pipe.send(error)
+        return
+    except MemoryError:
+        what = f"{config.slots} slots of {config.lanes} lanes need more memory than there is"
+        pipe.send(DriverError(f"{what}: choose fewer with --slots, or a smaller --datagram-bytes"))
         return
     except (OSError, ValueError) as error:
         pipe.send(

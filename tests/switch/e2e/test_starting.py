@@ -157,6 +157,23 @@ def test_systemd_is_told_when_it_serves_and_when_it_stops(
         assert switch.ended() == 0
 
 
+def test_sighup_while_it_starts_does_not_end_it(tmp_path: Path) -> None:
+    switch = Switch(tmp_path)
+    children = Path(f"/proc/{switch.process.pid}/task/{switch.process.pid}/children")
+    until(children.read_text, what="a shard")
+    switch.signal(signal.SIGHUP)
+    with switch:
+        assert len(switch.shard_pids) == 1
+
+
+def test_more_slots_than_there_is_memory_for_are_an_error_in_one_line() -> None:
+    done = inagg("switch", "--listen", "127.0.0.1:0", "--slots", "16777216", "--datagram-bytes", "65507")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("Error: shard 0: 16777216 slots of 65")
+    assert "choose fewer with --slots" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_secrets_are_read_again_on_sighup_and_stay_if_the_file_cannot_be(
     start: Callable[..., Switch], tmp_path: Path
 ) -> None:
