@@ -46,6 +46,17 @@ def with_format(compressor: Compressor | None, options: dict[str, Any]) -> dict[
     return options
 
 
+def spans(bucket: GradBucket) -> list[tuple[int, int]]:
+    """Where the gradient of each parameter begins and ends in the buffer of a dense bucket."""
+    start, found = bucket.buffer().storage_offset(), []
+    for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+        # Of complex numbers the buffer has both parts, one after the other, and torch counts in whole numbers.
+        parts = 2 if parameter.is_complex() else 1
+        at = parts * int(gradient.storage_offset() - start)
+        found.append((at, at + parts * gradient.numel()))
+    return found
+
+
 class Compression:
     """What is remembered of each parameter, and how often which was compressed. Can be pickled.
 
@@ -62,12 +73,7 @@ class Compression:
 
     def places(self, bucket: GradBucket) -> list[Place]:
         """Which parameters a dense bucket has."""
-        start = bucket.buffer().storage_offset()
-        places = []
-        for number, gradient in zip(self._number(bucket), bucket.gradients(), strict=True):
-            at = int(gradient.storage_offset() - start)
-            places.append((number, at, at + gradient.numel()))
-        return places
+        return [(number, *span) for number, span in zip(self._number(bucket), spans(bucket), strict=True)]
 
     def _number(self, bucket: GradBucket) -> list[int]:
         return [self._numbers.setdefault(parameter, len(self._numbers)) for parameter in bucket.parameters()]
@@ -76,10 +82,10 @@ class Compression:
         """Give back to the gradients of a bucket, which will not be compressed, what is remembered of them."""
         if bucket.buffer().layout is not torch.strided:  # sparse, of one parameter, of which nothing is remembered
             return
-        for number, gradient in zip(self._number(bucket), bucket.gradients(), strict=True):
+        for number, start, end in self.places(bucket):
             error = self.memories[number].release() if number in self.memories else None
             if error is not None:
-                gradient += torch.from_numpy(error).to(gradient).as_strided(gradient.shape, gradient.stride())
+                bucket.buffer()[start:end] += torch.from_numpy(error).to(bucket.buffer())
 
     def __getstate__(self) -> dict[str, Any]:
         return {"seed": self.seed, "memories": self.memories}
@@ -95,10 +101,11 @@ class Apart:
     def __init__(self, bucket: GradBucket, mask: Sequence[bool], group: dist.ProcessGroup) -> None:
         """Begins. ``mask``: which of the bucket's parameters they are."""
         self.mask = mask
-        self._gradients = [g for g, plain in zip(bucket.gradients(), mask, strict=True) if plain]
+        buffer = bucket.buffer()
+        self._gradients = [buffer[start:end] for (start, end), plain in zip(spans(bucket), mask, strict=True) if plain]
         self._work: dist.Work | None = None
         if self._gradients:
-            self._flat = torch.cat([gradient.reshape(-1) for gradient in self._gradients]).div_(group.size())
+            self._flat = torch.cat(self._gradients).div_(group.size())
             self._work = group.allreduce([self._flat])
 
     def finish(self) -> None:
@@ -108,7 +115,7 @@ class Apart:
         self._work.wait()
         start = 0
         for gradient in self._gradients:
-            gradient.copy_(self._flat[start : start + gradient.numel()].view_as(gradient))
+            gradient.copy_(self._flat[start : start + gradient.numel()])
             start += gradient.numel()
 
 
@@ -135,7 +142,7 @@ class CompressedSums:
         """Average a bucket in place. Values of 16 bits are compressed as float32. ``apart`` are those parameters that
         are averaged otherwise, and are waited for here."""
         buffer, places = bucket.buffer(), self._compression.places(bucket)
-        places = [place for place, plain in zip(places, apart.mask, strict=True) if not plain]
+        places = [p for p, plain in zip(places, apart.mask, strict=True) if not plain and p[1] < p[2]]
         work = Work()
         wide = torch.float64 if buffer.dtype is torch.float64 else torch.float32
         values = buffer.detach().to("cpu", wide).numpy()  # waits for a GPU, whose gradients these are

@@ -325,6 +325,37 @@ def average_on(device: str) -> list[list[float]]:
         return gradients
 
 
+class Odd(torch.nn.Module):
+    """Has parameters of complex numbers, and one without elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(20, 10, dtype=torch.complex64))
+        self.empty = torch.nn.Parameter(torch.ones(0, 10))
+        self.bias = torch.nn.Parameter(torch.zeros(10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(x @ self.weight).sum(-1) + self.bias + self.empty.sum()
+
+
+def gradients_of_odd(compressor: str, plain: bool) -> tuple[list[float], list[float]]:
+    """Real and imaginary parts, where each rank has its number plus 1 as gradient of either."""
+    model = DistributedDataParallel(Odd())
+    apart = [model.module.weight] if plain else []
+    with InaggState(compressor=compressor, format="fix32", min_bytes=0, plain=apart) as state:
+        model.register_comm_hook(state, inagg_hook)
+        backward(model(torch.full((1, 20), 1.0 + dist.get_rank(), dtype=torch.complex64)).sum())
+    parts = torch.view_as_real(model.module.weight.grad)
+    return parts.amin((0, 1)).tolist(), parts.amax((0, 1)).tolist()
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_complex_and_empty_parameters_are_averaged_whole(beside: World, plain: bool) -> None:
+    for compressor in ("topk:k=1.0", "blocktopk"):
+        least, most = equal(beside.run(gradients_of_odd, compressor, plain))
+        np.testing.assert_allclose([np.abs(least), np.abs(most)], 1.5, rtol=1e-6)
+
+
 def refused() -> list[str]:
     messages = []
     for options in (
