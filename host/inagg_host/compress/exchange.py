@@ -112,11 +112,15 @@ class Exchange:
         return self._begin_sum(compressor, prepared)
 
     def _remark(self, compressor: Compressor, d: int) -> None:
-        """Say once, on the first rank, what is to be known of ``compressor`` for vectors of ``d`` elements."""
-        if self._rank == 0 and compressor not in self._remarked:
-            self._remarked.add(compressor)
-            if (remark := compressor.remark(d)) is not None:
-                log.warning("%s %s", compressor, remark)
+        """Say once, on the first rank, what is to be known of ``compressor`` for vectors of ``d`` elements.
+
+        All ranks ask, as all must raise what a compressor raises: none is to wait for another that has raised."""
+        if compressor in self._remarked:
+            return
+        remark = compressor.remark(d)
+        self._remarked.add(compressor)
+        if remark is not None and self._rank == 0:
+            log.warning("%s %s", compressor, remark)
 
     def _enter(self, compressor: Compressor, number: int, x: Floats, memories: Memories) -> _Vector:
         memory = memory_of(memories, number, x.size, x.dtype)

@@ -315,6 +315,14 @@ def test_another_compressor_takes_over_the_memory(switch: str) -> None:
         np.testing.assert_allclose(total, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_compressor_that_promises_nothing_is_refused_before_a_rank_waits_for_others(switch: str, rank: int) -> None:
+    with ranks_on(switch, 1, "nat8") as ranks:
+        exchange = Exchange(ranks[0].all_reduce, rank, 2, SEED, lambda data: pytest.fail("waits"))
+        with pytest.raises(ValueError, match="give a damping"):
+            exchange.begin(parse("ef+qsgd:s=7+topk:k=0.1"), {0: np.ones(ELEMENTS, np.float32)}, {})
+
+
 def test_another_tensor_than_before_is_refused_and_nothing_changes(switch: str) -> None:
     with ranks_on(switch, 1, "fix32") as ranks:
         (rank,) = ranks
