@@ -146,7 +146,7 @@ class _Way:
 
     def bring(self, landing: Tensor) -> None:
         """The sums come to ``landing`` first. Before anything else."""
-        self._after.insert(0, lambda: _copy_from(self.target, landing))
+        self._after.insert(0, lambda: bring(self.target, landing))
         self._up.keep(self.target, *([landing] if landing.device == self.target.device else []))
 
     def launched(self, error: Exception | None) -> None:
@@ -203,7 +203,10 @@ class _Way:
             self._arrival.come()
 
 
-def _copy_from(target: Tensor, landing: Tensor) -> None:
+@torch.inference_mode()
+def bring(target: Tensor, landing: Tensor) -> None:
+    """Copy the sums to where they belong. That may be a tensor of `torch.inference_mode`, which can be written to in it
+    alone, and the caller of this need not be in it."""
     target.copy_(landing, non_blocking=True)
 
 

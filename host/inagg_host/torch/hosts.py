@@ -136,6 +136,7 @@ class HostAllReduce:
             work = self._sums.submit(part, out, divisor=one.divisor, tag=one.tag, scatter=one.scatter)
             return out, work
 
+    @torch.inference_mode()  # its tensors, if the caller was in it, can be written to in no other
     def _complete(self, one: _Sum, begun: Future[tuple[torch.Tensor, TensorWork]], done: Future[None]) -> None:
         try:
             with _on(one.arrival):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.io.futures import Work
 from inagg_host.stats import Counters
 
-from .cuda import FLOAT_TYPES, Stage, view
+from .cuda import FLOAT_TYPES, Stage, bring, view
 from .tracing import SUBMIT, span
 from .work import TensorWork
 
@@ -98,7 +99,7 @@ class TensorAllReduce:
         else:
             # As it lies in memory, a strided tensor could be summed too, but ranks may have different strides.
             landing = torch.empty(target.shape, dtype=target.dtype)
-            finish = _after(lambda: target.copy_(landing), finish)
+            finish = _after(partial(bring, target, landing), finish)
         if not is_plain(tensor):
             tensor = tensor.contiguous().resolve_neg()
         if scatter:

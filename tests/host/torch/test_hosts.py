@@ -69,6 +69,23 @@ def test_tensors_of_all_kinds_are_summed_in_order(four: World) -> None:
     assert values == [4.0, 4.0, 4.0, 1.0] + [6.0] * 10
 
 
+def in_inference_mode() -> list[float]:
+    """Sums of tensors that were made in it, and before."""
+    group = dist.new_group(backend="inagg", pg_options=Options(min_bytes=0, window=16, local_size=LOCAL))
+    before = torch.ones(LARGE)
+    with torch.inference_mode():
+        within = torch.ones(LARGE)
+        for values in (within, before):
+            dist.all_reduce(values, group=group)
+        ends = [float(within.max()), float(before.max())]
+    dist.destroy_process_group(group)
+    return ends
+
+
+def test_tensors_of_inference_mode_are_summed(four: World) -> None:
+    assert equal(four.run(in_inference_mode)) == [4.0, 4.0]
+
+
 def scattered(size: int) -> tuple[str, float, int]:
     """A reduce-scatter of noise with two hosts of two; what all ranks have, its error, and the elements that this rank
     sent."""

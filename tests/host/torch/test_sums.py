@@ -80,6 +80,18 @@ def test_tensors_need_not_be_contiguous(two: World) -> None:
     assert right
 
 
+def sum_strided_inference() -> list[float]:
+    """By a future, which another thread completes."""
+    with torch.inference_mode():
+        values = torch.ones(100, 200).t()
+        dist.all_reduce(values, async_op=True).get_future().wait()
+        return [float(values.min()), float(values.max())]
+
+
+def test_strided_tensors_of_inference_mode_are_summed(two: World) -> None:
+    assert equal(two.run(sum_strided_inference)) == [2.0, 2.0]
+
+
 def sum_a_leaf() -> float:
     parameter = torch.nn.Parameter(torch.ones(LARGE))
     dist.all_reduce(parameter.data)

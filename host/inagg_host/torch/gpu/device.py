@@ -251,6 +251,7 @@ class TensorDevice:
         return Decoded(self.up.mark(self._bell), part.counts.array[counts])
 
 
+@torch.inference_mode()  # as it may be a tensor of that
 def spoil(target: Tensor) -> None:
     """Sums that will never come: NaN, on the current stream."""
     target.fill_(float("nan"))
