@@ -131,6 +131,8 @@ class TensorWork(dist.Work):
         """Whether it is over, well or not."""
         if not self._pending.done():
             return False
+        if self._pending.exception() is None:
+            self._finish_once()
         return self._arrival is None or self._arrival.there() or self._pending.exception() is not None
 
     def is_success(self) -> bool:

@@ -99,6 +99,13 @@ def test_its_state_can_be_asked_for_without_waiting() -> None:
     assert (work.is_completed(), work.is_success(), work.exception()) == (True, True, None)
 
 
+def test_what_is_said_to_be_completed_is_in_its_place() -> None:
+    work, pending, calls = make_work()
+    pending.set_result(None)
+    assert work.is_completed()
+    assert calls == ["finish"]
+
+
 def test_a_failed_work_fails_its_future() -> None:
     with pytest.raises(RuntimeError, match="gone"):
         failed(AllReduceError("gone")).get_future().wait()
