@@ -69,7 +69,7 @@ class Network:
         self._listens = False  # whether this rank can take results from a group, as far as it knows
         link: Link | None = None
         try:
-            link = udp = UdpLink((self._session.local_host(), 0))
+            link = udp = _open(self._session.local_host())
             if ":" not in udp.address[0]:
                 link = self._groups = GroupLink(udp)
                 self._listens = True
@@ -318,3 +318,13 @@ class Network:
             if oldest is not None and time.monotonic() - oldest.submitted_s > self.config.timeout_s:
                 self._break(AllReduceError(f"no result within {self.config.timeout_s:g} s. {self._session.why()}"))
                 return
+
+
+def _open(host: str) -> UdpLink:
+    """A socket for datagrams. Raises `AllReduceError` if this machine does not have the literal address ``host``."""
+    try:
+        return UdpLink((host, 0))
+    except OSError as error:
+        raise AllReduceError(
+            f"cannot send datagrams from {host}: {error}. INAGG_HOST, if it is set, says from which address"
+        ) from None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from inagg_host.config import Config
+from inagg_host.config import Config, ConfigError
 from inagg_host.core import Epoch, ShardLease
 from inagg_link import Address
 from inagg_proto.v1 import control_pb2 as pb
@@ -332,6 +332,7 @@ class Session:
 
 
 def _channel(config: Config, address: str) -> grpc.Channel:
+    """Raises `ConfigError` if a file of keys cannot be read."""
     options = (("grpc.enable_http_proxy", 0), *RECONNECT)
     if config.ca is None:
         return grpc.insecure_channel(address, options)
@@ -339,8 +340,11 @@ def _channel(config: Config, address: str) -> grpc.Channel:
     def read(path: str | None) -> bytes | None:
         if path is None:
             return None
-        with open(path, "rb") as file:
-            return file.read()
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}. See INAGG_CA, _CERTIFICATE and _KEY") from None
 
     credentials = grpc.ssl_channel_credentials(read(config.ca), read(config.key), read(config.certificate))
     return grpc.secure_channel(address, credentials, options)

@@ -15,6 +15,7 @@ import pytest
 
 from inagg_host import allreduce
 from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.config import ConfigError
 from inagg_host.membership import session
 from inagg_host.membership.rejoin import Network
 from inagg_host.membership.session import Loss
@@ -56,6 +57,16 @@ def test_a_network_that_breaks_before_it_is_used_fails_what_comes(
         pytest.raises(AllReduceError, match="it broke at once"),
     ):
         all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S)
+
+
+def test_an_address_that_this_machine_lacks_is_an_error_that_names_the_variable(switch: SwitchProcess) -> None:
+    with pytest.raises(AllReduceError, match=r"cannot send datagrams from 192\.0\.2\.1: .*INAGG_HOST"):
+        AllReduce(switch=switch.control, rank=0, workers=1, host="192.0.2.1")
+
+
+def test_a_file_of_keys_that_is_not_there_is_an_error_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"cannot read /not/there: No such file.*INAGG_CA"):
+        AllReduce(switch="127.0.0.1:9", rank=0, workers=1, ca="/not/there")
 
 
 @pytest.mark.parametrize("lasts", [False, True])
