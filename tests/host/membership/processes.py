@@ -167,11 +167,6 @@ class Ranks:
         """The checksums of the results that ``rank`` has had."""
         return [said for step, said in self.said[rank] if isinstance(step, int)]
 
-    def leave(self) -> None:
-        """Wait until all have left the job and ended."""
-        for process in self.processes:
-            process.join(PATIENCE_S)
-
     def stop(self) -> None:
         for process in self.processes:
             process.kill()

@@ -39,12 +39,12 @@ def script(switch: SwitchProcess, job: str, steps: int = STEPS, **options: Any) 
     return Script(steps, {"switch": switch.control, "job": job, "seed": 7, **options}, LARGE)
 
 
-@pytest.fixture
-def undisturbed(switch: SwitchProcess) -> list[int]:
-    with Ranks([script(switch, "undisturbed")] * 2) as ranks:
+@pytest.fixture(scope="module")
+def undisturbed() -> list[int]:
+    """The bits depend on the seed alone, not on the switch or the slots."""
+    with start_switch() as switch, Ranks([script(switch, "undisturbed")] * 2) as ranks:
         for rank in range(2):
             ranks.hear(rank, "end")  # a machine that is busy for a second begins another epoch, which changes no bit
-        ranks.leave()  # so that the next job has the same slots: the switch's noise depends on them
         return ranks.sums(0)
 
 
