@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
+from numbers import Integral, Real
 from typing import Any
 
 from inagg_wire.formats import WORKERS_MAX, admit, job_format
@@ -16,6 +17,11 @@ from inagg_wire.variables import misspelt
 log = logging.getLogger("inagg")
 
 POLICIES = ("raise", "fallback")
+_KINDS: dict[str, tuple[type, str]] = {
+    "int": (Integral, "an integer"),
+    "float": (Real, "a number"),
+    "str": (str, "text"),
+}
 
 
 class ConfigError(ValueError):
@@ -73,6 +79,11 @@ class Config:
         return tuple(address.strip() for address in self.switch.split(","))
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            kind, *optional = str(field.type).split(" | ")
+            value, (wanted, words) = getattr(self, field.name), _KINDS[kind]
+            if not isinstance(value, wanted) and not (optional and value is None):
+                raise ConfigError(f"{field.name} is {value!r}: give {words}")
         for address in self.switches:
             host, _, port = address.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:

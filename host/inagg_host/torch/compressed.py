@@ -27,6 +27,8 @@ Place = tuple[int, int, int]
 
 def choose(compressor: str | Compressor | None) -> Compressor | None:
     """The compressor that is meant. Raises `ConfigError` if there is none of that name, or with such options."""
+    if not isinstance(compressor, str | Compressor | None):
+        raise ConfigError(f"compressor is {compressor!r}: give a Compressor, or a text such as 'ef+topk:k=0.01'")
     try:
         return parse(compressor) if isinstance(compressor, str) else compressor
     except ValueError as error:

@@ -63,6 +63,8 @@ class InaggState:
         operation may take. ``plain``: parameters that are not compressed but averaged exactly by the process
         group, such as those of the last layer. ``options``: as `Options`. Raises `ConfigError` or `AllReduceError`.
         """
+        if not isinstance(timeout, timedelta):
+            raise ConfigError(f"timeout is {timeout!r}: give a datetime.timedelta, as torch.distributed takes it")
         self.plain = tuple(plain)
         self.process_group, self.timeout, self.options = process_group, timeout, options
         self.compressor = choose(compressor)

@@ -86,7 +86,7 @@ class HostAllReduce:
         done.set_running_or_notify_cancel()
         with self._lock:
             if self._closed:
-                raise AllReduceError("closed")
+                raise AllReduceError("this job was closed, and sums nothing any more")
             whole = self._by_place(tensor) if scatter else self._in_equal_parts(tensor)
             parts, scattered = self._begin_scatter(whole)
             arrival = self._arrival(tensor.device) if tensor.is_cuda else None

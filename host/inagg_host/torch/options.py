@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import timedelta
+from numbers import Integral
 from typing import Any
 
 from torch._C._distributed_c10d import Backend
@@ -99,8 +100,8 @@ def settle(
     min_bytes = options.pop("min_bytes", None)
     if min_bytes is None:
         min_bytes = _int("INAGG_MIN_BYTES", DEFAULT_MIN_BYTES)
-    if min_bytes < 0:
-        raise ConfigError(f"min_bytes is {min_bytes}: give a number of bytes, 0 for all tensors")
+    if not isinstance(min_bytes, Integral) or min_bytes < 0:
+        raise ConfigError(f"min_bytes is {min_bytes!r}: give a number of bytes, 0 for all tensors")
     if asked("format", given) is None:
         options["format"] = default_format
     if asked("rejoin_limit_s", given) is None:
@@ -124,9 +125,9 @@ def settle(
     }
     common = {name: getattr(config, name) for name in ("format", "lanes", "window", "seed", "policy")}
     scattered = config.format if scattered is None else job_format(scattered).name
-    common |= {"min_bytes": min_bytes, "local_size": local_size, "reduce_scatter_format": scattered}
+    common |= {"min_bytes": int(min_bytes), "local_size": local_size, "reduce_scatter_format": scattered}
     summary = bool(_int("INAGG_SUMMARY", 0))
-    return Settings(min_bytes, local_size, summary, options, config.policy, config.format, scattered, job, common)
+    return Settings(int(min_bytes), local_size, summary, options, config.policy, config.format, scattered, job, common)
 
 
 def _local_size(given: Any, workers: int) -> int:

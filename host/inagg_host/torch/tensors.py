@@ -77,7 +77,7 @@ class TensorAllReduce:
         with span(SUBMIT):
             with self._lock:
                 if self._closed:
-                    raise AllReduceError("closed")
+                    raise AllReduceError("this job was closed, and sums nothing any more")
                 if tensor.device.type in self._staged:
                     return self.stage(tensor.device).submit(tensor, target, divisor, finish, result, tag, scatter)
             pending, finish = self._submit_cpu(tensor, target, divisor, finish, tag, wait, contributed, scatter)

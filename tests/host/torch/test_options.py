@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
 from inagg_host.config import ConfigError
+from inagg_host.torch import InaggState
 from inagg_host.torch.options import DEFAULT_MIN_BYTES, Options, Settings, configure, settle
 
 MINUTE = timedelta(minutes=1)
@@ -107,6 +109,26 @@ def test_what_is_no_number_is_refused(variable: str, monkeypatch: pytest.MonkeyP
 def test_options_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # ConfigError, or that of an unknown format
         settled(**given)
+
+
+@pytest.mark.parametrize(
+    "given", [{"window": "4"}, {"seed": 7.0}, {"min_bytes": "16"}, {"timeout_s": "60"}, {"format": 3}], ids=str
+)
+def test_an_option_of_another_type_is_named(given: dict[str, Any]) -> None:
+    ((name, value),) = given.items()
+    with pytest.raises(ConfigError, match=f"^{name} is {value!r}: give "):
+        settled(**given)
+
+
+def test_numbers_may_be_of_numpy() -> None:
+    settings = settled(window=np.int64(4), min_bytes=np.int32(16), timeout_s=np.float32(2))
+    assert (settings.options["window"], settings.min_bytes, settings.options["timeout_s"]) == (4, 16, 2.0)
+
+
+@pytest.mark.parametrize("given", [{"timeout": 60}, {"compressor": 3}], ids=str)
+def test_a_state_made_with_something_else_says_what_to_give(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="give a"):
+        InaggState(**given)
 
 
 def test_options_of_a_group_are_kept_as_given() -> None:
