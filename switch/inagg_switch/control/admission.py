@@ -27,8 +27,8 @@ enough that no process waits for another to be scheduled (with two workers and a
 more processor time). As many bytes are so many more blocks of fewer lanes, as those of P4 switches are."""
 WINDOW_BYTES: Final = 3 * WINDOW_FRAMES * UDP_PAYLOAD_BYTES_1500
 """The most that larger blocks hold: 128 of 13 KB, a power of two. With half of that, a block that was lost holds up all
-others before it has come again (of 64 MiB with 1 % lost, 0.86 to 0.89 of the rate without loss is left, and 0.90 to 0.93
-with this, the rate without loss being the same)."""
+others before it has come again: of 64 MiB with 1 % lost, 0.86 to 0.89 of the rate without loss is left, and 0.90 to
+0.93 with this; the rate without loss is the same."""
 SHARES: Final = 8
 """So many jobs of small blocks find slots, if nobody asks for a window: a job has no more than its share, or than it
 would have with full frames."""
