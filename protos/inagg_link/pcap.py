@@ -178,10 +178,6 @@ class CaptureLink(LinkAround):
         """
         self._write(note_record(payload, self._clock_ns()))
 
-    def flush(self) -> None:
-        """Hand what was recorded to the operating system, for others to read, as each batch is anyway."""
-        self._write(b"")
-
     def close(self) -> None:
         try:
             self._file.close()

@@ -14,8 +14,8 @@ from click.core import ParameterSource
 from ..service.access import Access
 from ..service.control_client import ControlCallError, ControlClient
 from ..service.security import SecurityError, read_secrets
+from .settings import SettingsError, split_address
 
-PORT_MAX: Final = 0xFFFF
 TRY_S: Final = 3.0
 """How long to wait for the answer of a switch where there is another to ask."""
 
@@ -63,9 +63,11 @@ def _addresses(switch: str) -> list[str]:
     """One or several, with commas. Raises click.UsageError for what gRPC would take for another port, or for none."""
     addresses = [address.strip() for address in switch.split(",")]
     for address in addresses:
-        host, _, port = address.rpartition(":")
-        named = bool(host) and (":" not in host or (host[0], host[-1]) == ("[", "]"))
-        if not address.startswith("unix:") and not (named and port.isdecimal() and 0 < int(port) <= PORT_MAX):
+        try:
+            sound = address.startswith("unix:") or split_address(address)[1] > 0
+        except SettingsError:
+            sound = False
+        if not sound:
             raise click.UsageError(f"switch {address!r}: give HOST:PORT, as `inagg switch` prints it")
     return addresses
 

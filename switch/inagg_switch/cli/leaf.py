@@ -14,7 +14,7 @@ from .priority import yield_to_shards
 from .ready import Urls, facts, leaf_announcement, say_ready, tell_systemd
 from .settings import ParentSettings, Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
-from .signals import EXIT_FAILED, EXIT_STOPPED, STOP_SIGNALS, ignore_stop_signals, reload
+from .signals import EXIT_FAILED, EXIT_STOPPED, STOP_SIGNALS, ignore_signals, reload
 
 log = structlog.get_logger("inagg.switch")
 
@@ -63,7 +63,7 @@ class Leaf:
             await server.stop(0.0)
             for number in (*STOP_SIGNALS, signal.SIGHUP):
                 loop.remove_signal_handler(number)
-            ignore_stop_signals()
+            ignore_signals()
             log.info("switch_stopped", name=parent.name)
 
     def _tell(self, server: LeafServer) -> None:

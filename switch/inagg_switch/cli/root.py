@@ -25,7 +25,7 @@ from .priority import yield_to_shards
 from .ready import Urls, announcement, buffer_hint, facts, join_needs, reachable, say_ready, tell_systemd
 from .settings import Settings, TofinoSettings, join_address
 from .shard_keeper import ShardKeeper, SwitchDriver
-from .signals import EXIT_FAILED, EXIT_STOPPED, STOP_SIGNALS, ignore_stop_signals, reload
+from .signals import EXIT_FAILED, EXIT_STOPPED, STOP_SIGNALS, ignore_signals, reload
 
 AT_ONCE_GRACE_S: Final = 0.25
 """What calls in progress get to be told why they end, when the switch is to stop at once."""
@@ -111,7 +111,7 @@ class Root:
             loop.remove_signal_handler(signal.SIGHUP)
             for number in STOP_SIGNALS:
                 loop.remove_signal_handler(number)
-            ignore_stop_signals()
+            ignore_signals()
             log.info("switch_stopped", signals=self._signals)
 
     def _tell(self, urls: Urls) -> None:

@@ -45,9 +45,9 @@ def signals_raise() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def ignore_stop_signals() -> None:
+def ignore_signals() -> None:
     """What is left to do is quick."""
-    for number in STOP_SIGNALS:
+    for number in (*STOP_SIGNALS, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -115,4 +115,3 @@ class Recorder:
 
     def _note(self, kind: str, fields: Mapping[str, Any]) -> None:
         self._capture.note(encode_note({"note": kind, **fields}))
-        self._capture.flush()

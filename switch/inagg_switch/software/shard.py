@@ -87,7 +87,7 @@ class LinkStack:
         )
 
     def complete(self, counters: Counters) -> Counters:
-        """Add what only the wires know, and let readers of the capture see it so far."""
+        """Add what only the wires know."""
         below = self._udp.counters
         if below.empty:
             # No batch can hold a datagram of no bytes, so the link drops it: it is too short for a header.
@@ -102,7 +102,6 @@ class LinkStack:
                 "reordered": sum(c.reordered for c in models),
             }
         for capture in self._captures:
-            capture.flush()
             counters.not_captured += capture.not_captured
         return counters
 
