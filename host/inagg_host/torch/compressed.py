@@ -18,6 +18,7 @@ from inagg_host.compress.memory import Memories
 from inagg_host.config import ConfigError
 from inagg_host.io.futures import Completer, Work
 
+from .gpu.lane import Lane, Mark, computed
 from .options import asked
 from .work import TensorWork
 
@@ -121,11 +122,32 @@ class Apart:
             start += gradient.numel()
 
 
+class Lanes:
+    """Of one device: to the host and back. They are two, since the next bucket's values may not be computed yet when
+    sums are to go to the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._down, self.up = Lane(device), Lane(device)
+
+    def fetch(self, buffer: torch.Tensor, wide: torch.dtype, ready: Mark) -> Floats:
+        """The values of ``buffer``, which are there when the device has come to ``ready``; waits for them."""
+        buffer = buffer.detach()
+        if self._down.stream is not None:
+            there = self._down.host(*buffer.shape, dtype=buffer.dtype)
+            self._down.after(ready)
+            with self._down():
+                there.copy_(buffer, non_blocking=True)
+            self._down.mark().wait()
+            buffer = there
+        values: Floats = buffer.to(wide).numpy()
+        return values
+
+
 class CompressedSums:
     """One rank's compressed buckets on their way, one after the other, on threads of their own.
 
-    On one thread ranks agree on what they must and send; all of them have the same order there, which is that of the
-    calls. On another the sums are waited for.
+    On one thread ranks take the values from the device, agree on what they must and send; all of them have the same
+    order there, which is that of the calls. On another the sums are waited for.
     """
 
     def __init__(self, compression: Compression, sums: Sums, rank: int, workers: int, gather: Gather | None) -> None:
@@ -134,6 +156,7 @@ class CompressedSums:
         self._begin = ThreadPoolExecutor(1, thread_name_prefix="inagg-compress")
         self._end = ThreadPoolExecutor(1, thread_name_prefix="inagg-decompress")
         self._completer = Completer()
+        self._lanes: dict[torch.device, Lanes] = {}
 
     @property
     def counts(self) -> Counter[str]:
@@ -147,14 +170,17 @@ class CompressedSums:
         places = [p for p, plain in zip(places, apart.mask, strict=True) if not plain and p[1] < p[2]]
         work = Work()
         wide = torch.float64 if buffer.dtype is torch.float64 else torch.float32
-        values = buffer.detach().to("cpu", wide).numpy()  # waits for a GPU, whose gradients these are
+        if buffer.device not in self._lanes:
+            self._lanes[buffer.device] = Lanes(buffer.device)
+        lanes, ready = self._lanes[buffer.device], computed(buffer.device)
 
         def begin() -> Callable[[], dict[int, Floats]]:
+            values = lanes.fetch(buffer, wide, ready)
             vectors = {number: values[start:end] for number, start, end in places}
             return self._exchange.begin(compressor, vectors, self._compression.memories)
 
         begun = self._begin.submit(begin)
-        self._end.submit(self._finish, begun, buffer, places, apart, work)
+        self._end.submit(self._finish, begun, buffer, places, apart, lanes.up, work)
         return TensorWork(work, [buffer])
 
     def _finish(
@@ -163,15 +189,16 @@ class CompressedSums:
         buffer: torch.Tensor,
         places: list[Place],
         apart: Apart,
+        up: Lane,
         work: Work,
     ) -> None:
         try:
             totals = begun.result()()
-            for number, start, end in places:
-                buffer[start:end] = torch.from_numpy(totals[number]).div_(self._workers)
-            apart.finish()
-            if buffer.is_cuda:
-                torch.cuda.current_stream(buffer.device).synchronize()
+            with up():
+                for number, start, end in places:
+                    buffer[start:end] = torch.from_numpy(totals[number]).div_(self._workers)
+                apart.finish()
+            up.mark().wait()
         except BaseException as error:  # whatever it is, it belongs to whoever waits
             work.finish(error, self._completer)
         else:

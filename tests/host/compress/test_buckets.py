@@ -1,0 +1,79 @@
+"""Buckets of gradients on their way through a compressor, where they are and where they are needed."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch._C._distributed_c10d import GradBucket
+
+from inagg_host.compress import Floats
+from inagg_host.torch.compressed import Apart, CompressedSums, Compression, Lanes, choose
+from inagg_host.torch.gpu.lane import Mark
+
+SOON_S = 60.0
+
+
+class OneRank:
+    """The sums of a job of one rank: its own values."""
+
+    def submit(self, values: npt.NDArray[Any], out: npt.NDArray[Any], **options: Any) -> SimpleNamespace:
+        out[:] = values
+        return SimpleNamespace(result=lambda: out)
+
+
+def bucket_of(buffer: torch.Tensor) -> GradBucket:
+    """A bucket of one parameter."""
+    parameter = torch.nn.Parameter(torch.zeros_like(buffer))
+    bucket = SimpleNamespace(buffer=lambda: buffer, parameters=lambda: [parameter], gradients=lambda: [buffer])
+    return cast(GradBucket, bucket)
+
+
+def averaged(buffer: torch.Tensor) -> torch.Tensor:
+    """``buffer``, after "natural" has compressed what was in it."""
+    sums = CompressedSums(Compression(seed=1), cast(Any, OneRank()), rank=0, workers=1, gather=None)
+    compressor = choose("natural")
+    assert compressor is not None
+    bucket = bucket_of(buffer)
+    try:
+        sums.average(compressor, bucket, Apart(bucket, [False], cast(Any, None))).get_future().wait()
+    finally:
+        sums.close()
+    return buffer
+
+
+def test_who_submits_a_bucket_does_not_wait_for_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, fetch = threading.Event(), Lanes.fetch
+
+    def late(lanes: Lanes, buffer: torch.Tensor, wide: torch.dtype, ready: Mark) -> Floats:
+        assert computed.wait(SOON_S)
+        return fetch(lanes, buffer, wide, ready)
+
+    monkeypatch.setattr(Lanes, "fetch", late)
+    sums = CompressedSums(Compression(seed=1), cast(Any, OneRank()), rank=0, workers=1, gather=None)
+    compressor = choose("natural")
+    assert compressor is not None
+    bucket = bucket_of(torch.arange(100.0))
+    work = sums.average(compressor, bucket, Apart(bucket, [False], cast(Any, None)))
+    assert not work.is_completed()
+    computed.set()
+    work.get_future().wait()
+    sums.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_values_of_16_bits_are_compressed_as_float32(dtype: torch.dtype) -> None:
+    values = torch.arange(100.0) / 8
+    assert torch.equal(averaged(values.to(dtype)).float(), averaged(values.clone()).to(dtype).float())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_bucket_on_a_gpu_becomes_what_it_would_on_the_cpu(dtype: torch.dtype) -> None:
+    values = torch.from_numpy(np.random.default_rng(0).standard_normal(100_000)).to(dtype)
+    assert torch.equal(averaged(values.cuda()).cpu(), averaged(values.clone()))
