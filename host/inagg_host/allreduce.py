@@ -18,7 +18,7 @@ from inagg_link import Link
 from inagg_wire.scale import FloatType
 
 from .codec import Job
-from .codec.staged import Arriving, Codec, Staging
+from .codec.staging import Arriving, Codec, Staging
 from .config import Config, ConfigError
 from .core.reconcile import InnerGroup
 from .errors import AllReduceError, over_text

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from inagg_wire.scale import FloatType
 
-from .codec.staged import Codec
+from .codec.staging import Codec
 from .io.futures import Work
 
 FLOAT_TYPES = {t.dtype: t for t in FloatType if t is not FloatType.BFLOAT16}

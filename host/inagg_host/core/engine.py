@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from inagg_host.codec import Job
 from inagg_host.codec.calls import Room
-from inagg_host.codec.staged import Codec
+from inagg_host.codec.staging import Codec
 from inagg_link import MAX_BATCH_DATAGRAMS, datagrams_per_call
 from inagg_wire.errors import Reason
 from inagg_wire.header import Header

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from inagg_host import codec
 from inagg_host.codec.calls import Room
-from inagg_host.codec.staged import Codec, Staging
+from inagg_host.codec.staging import Codec, Staging
 
 from .schedule import Item, Phase, as_records, chunk_blocks, item_records, plan, signature
 

@@ -27,7 +27,7 @@ SHELF_BLOCKS, LOOK_ELEMENTS = 1 << 15, 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Memory of the host that the device reaches: `codec.staged.SLOT_BYTES` of codes, and as many of results."""
+    """Memory of the host that the device reaches: `codec.staging.SLOT_BYTES` of codes, and as many of results."""
 
     number: int
     codes: Bytes

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from inagg_host.codec.staged import Arriving
+from inagg_host.codec.staging import Arriving
 from inagg_host.core import RanksDisagree
 from inagg_host.core.reconcile import InnerGroup, salvage, unfinished
 from inagg_host.errors import AllReduceError

@@ -26,8 +26,11 @@ import torch
 from torch import Tensor
 
 from inagg_host.allreduce import AllReduce
-from inagg_host.codec.staged import Arriving, Bell, Staging, compile_kernels
-from inagg_host.io.feeder import Coded, Copied, Feeder, FeederThread, Flow
+from inagg_host.codec.bell import Bell
+from inagg_host.codec.staged import compile_kernels
+from inagg_host.codec.staging import Arriving, Staging
+from inagg_host.io.feeder import Feeder, FeederThread
+from inagg_host.io.flow import Coded, Copied, Flow
 from inagg_host.io.futures import Work
 from inagg_wire.scale import FloatType
 

@@ -7,8 +7,8 @@ from contextlib import closing
 
 import numpy as np
 
+from inagg_host.codec.bell import Bell, ring
 from inagg_host.codec.ordered import load_word, store_word, swap_word
-from inagg_host.codec.staged import Bell, ring
 
 
 def test_words_are_read_and_written() -> None:

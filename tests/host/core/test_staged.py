@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.host.sim.staged import check_staged_run
 
-from inagg_host.codec import staged
+from inagg_host.codec import staging
 
 RUNS, BATCH = 120, 20
 
@@ -13,7 +13,7 @@ RUNS, BATCH = 120, 20
 @pytest.fixture(autouse=True)
 def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that operations have several."""
-    monkeypatch.setattr(staged, "RUN_BLOCKS_MOST", 3)
+    monkeypatch.setattr(staging, "RUN_BLOCKS_MOST", 3)
 
 
 @pytest.mark.parametrize("first", range(0, RUNS, BATCH))

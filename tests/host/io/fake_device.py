@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from inagg_host import codec as kernels
 from inagg_host.codec import Job
-from inagg_host.codec.staged import SLOT_BYTES
+from inagg_host.codec.staging import SLOT_BYTES
 from inagg_host.io.device import SHELF_BLOCKS, TIE, Bytes, Integers, Slot
 from inagg_wire.layout import HEADER_BYTES
 

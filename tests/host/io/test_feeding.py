@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inagg_host.codec import Job, staged
-from inagg_host.codec.staged import Arriving, Bell, Staging
-from inagg_host.io.feeder import Coded, Copied, Feeder, FeederThread
+from inagg_host.codec import Job, staged, staging
+from inagg_host.codec.bell import Bell
+from inagg_host.codec.staging import Arriving, Staging
+from inagg_host.io.feeder import Feeder, FeederThread
+from inagg_host.io.flow import Coded, Copied
 from inagg_link import FaultLink, Faults, Link
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType
@@ -29,7 +31,7 @@ SLOTS = 10
 
 @pytest.fixture(autouse=True)
 def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged, "RUN_BLOCKS_MOST", 16)
+    monkeypatch.setattr(staging, "RUN_BLOCKS_MOST", 16)
     staged.compile_kernels()
     compile_for(Job(job_format("nat8"), 2, 0, LANES, 0, FloatType.FLOAT32))
 

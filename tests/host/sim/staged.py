@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from tests.host.io.fake_device import FakeDevice, Operand
 
-from inagg_host.codec.staged import Bell, Staging
+from inagg_host.codec.bell import Bell
+from inagg_host.codec.staging import Staging
 from inagg_host.core import Operation
-from inagg_host.io.feeder import Coded, Feeder
+from inagg_host.io.feeder import Feeder
+from inagg_host.io.flow import Coded
 
 from .memory import CANARY, PAD_BYTES, Memory
 from .runs import BLOCKS, check_bounds, make_run

@@ -14,8 +14,8 @@ import torch
 from tests.host.codec.reference import agree, decode_all, encode_all, make_job, random_result, random_values
 
 from inagg_host import codec as cpu
-from inagg_host.codec import Job, staged
-from inagg_host.codec.staged import Bell
+from inagg_host.codec import Job, staging
+from inagg_host.codec.bell import Bell
 from inagg_host.io.device import BAD, TIE, Slot
 from inagg_host.torch.gpu import device as module
 from inagg_host.torch.gpu import kernels_for, ops
@@ -38,7 +38,7 @@ def bell() -> Iterator[Bell]:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in (module, staged):
+    for where in (module, staging):
         monkeypatch.setattr(where, "RUN_BLOCKS_MOST", 16)
         monkeypatch.setattr(where, "SLOT_BYTES", 1 << 12)
     monkeypatch.setattr(module, "SLOTS", 2)

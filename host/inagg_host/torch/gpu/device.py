@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from inagg_host.codec import Job
+from inagg_host.codec.bell import Bell
 from inagg_host.codec.job import FRACTION_BITS
-from inagg_host.codec.staged import RUN_BLOCKS_MOST, SLOT_BYTES, Bell, run_blocks
+from inagg_host.codec.staging import RUN_BLOCKS_MOST, SLOT_BYTES, run_blocks
 from inagg_host.io.device import LOOK_ELEMENTS, SHELF_BLOCKS, Bytes, Integers, Slot
 from inagg_link import MAX_BATCH_BYTES
 from inagg_wire.scale import FloatType

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inagg_host.codec.staged import Bell, ring_address
+from inagg_host.codec.bell import Bell, ring_address
 
 from . import driver
 
