@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +15,7 @@ from inagg_wire.slots import slots_for_window
 
 from ..driver import Limits
 from .leases import LeasePool
-from .policy import HEARTBEAT_LIMIT_MIN_S, LIMIT_MAX_S
+from .policy import HEARTBEAT_LIMIT_MIN_S, LIMIT_MAX_S, Policy
 from .refusals import Code, ControlError
 from .text import count_text
 
@@ -175,6 +176,30 @@ def _check_limit(name: str, field: str, value: float | None, least: float) -> No
             Code.INVALID_ARGUMENT,
             f"job {name!r} cannot have {field} {value:g}: choose {least:g} to {LIMIT_MAX_S:g} seconds",
         )
+
+
+def check_quota(spec: JobSpec, principal: str, mine: Sequence[JobSpec], policy: Policy) -> None:
+    """Raise `ControlError` if ``principal``, who has the jobs ``mine``, would have more than a share, or a limit is too
+    long."""
+    for name in ("heartbeat_limit_s", "rejoin_limit_s"):
+        asked, most = getattr(spec, name), getattr(policy, name.replace("_s", "_max_s"))
+        if asked is not None and asked > most:
+            raise ControlError(
+                Code.INVALID_ARGUMENT,
+                f"job {spec.name!r} cannot have {name} {asked:g}: this switch takes up to {most:g} seconds",
+            )
+    slots = sum(job.slots_leased for job in mine)
+    who = repr(principal) if principal else "whoever has no name of his own"
+    for quota, asked, what in (
+        (policy.quota_jobs, len(mine) + 1, "jobs"),
+        (policy.quota_slots, slots + spec.slots_leased, "slots on each shard"),
+    ):
+        if quota is not None and asked > quota:
+            raise ControlError(
+                Code.RESOURCE_EXHAUSTED,
+                f"no room for job {spec.name!r}: {who} may have {quota} {what} at a time, and would have {asked}; "
+                "wait until a job ends (`inagg jobs` lists them), or ask the operator",
+            )
 
 
 def no_room(spec: JobSpec, pool: LeasePool, jobs: int) -> ControlError:

@@ -2,59 +2,32 @@
 
 The shell calls a method with the time, then takes what came of it from `drain`, in order: answers, news, and orders
 to the switch, whose outcome it tells by `bound`, `bind_failed`, `unbound` and `unbind_failed`. Slots go back only
-when the switch has said that it dropped the job: until then they are in *quarantine*, and the order is repeated.
+when the switch has said that it dropped the job: until then they are in `quarantine`.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ..binding import Address
-from ..driver import JobCounters, Limits, Shard
+from ..driver import Limits, Shard
 from . import events as ev
-from .admission import JobSpec, no_room
+from .admission import JobSpec, check_quota, no_room
 from .credit import Credit
 from .events import Cause
 from .jobs import Job
 from .leases import LeasePool, NoRoom
 from .members import JoinRequest, Ticket
+from .past import Ended, Past
 from .policy import JOB_NUMBER_MAX, Policy
+from .quarantine import Quarantine
 from .refusals import Code, ControlError
 from .stall_detector import Observation
 from .states import JobState
 from .text import draining_text, ranks_text, seconds_text
 from .topology import AttachedSwitch, Topology
-
-UNBIND_BACKOFF_MAX = 64
-"""The wait between attempts to unbind grows to this many times the first."""
-
-
-@dataclass(slots=True)
-class Ended:
-    """What is remembered of a job that ended."""
-
-    name: str
-    number: int
-    epoch: int
-    created_at: float
-    at: float
-    cause: Cause
-    text: str
-    spec: JobSpec
-    totals: JobCounters | None = None
-    """What it had done at its end; None: it never ran, or the switch has not said it."""
-
-
-@dataclass(slots=True)
-class Retry:
-    """When to try again to unbind a job, and how long to wait after that."""
-
-    at: float
-    wait_s: float
 
 
 def draw_32_bits() -> int:
@@ -81,13 +54,8 @@ class Registry:
         self.policy = policy
         self.pool = LeasePool([shard.slots for shard in shards])
         self.by_name: dict[str, Job] = {}
-        self.ending: dict[int, Job] = {}
-        """Jobs that the switch has still to drop, by number."""
-        self.retries: dict[int, Retry] = {}
-        """Those of them that it has failed to drop."""
-        self.ended: deque[Ended] = deque(maxlen=policy.ended_kept)
-        self.ended_by_cause: Counter[Cause] = Counter()
-        """How many jobs have ended, since the switch started."""
+        self.quarantine = Quarantine(policy.unbind_retry_s)
+        self.past = Past(policy.ended_kept)
         self.principals: dict[int, str] = {}
         """Who asked for each job, by its number."""
         self.draining = False
@@ -116,16 +84,12 @@ class Registry:
         job = self.by_name.get(name)
         if job is not None:
             return job
-        last = self.last_ended(name)
+        last = self.past.last(name)
         if last is None:
             why = "it has had none of that name since it started; `inagg jobs` lists what it has"
         else:
             why = f"it ended {seconds_text(now - last.at)} ago: {last.text}"
         raise ControlError(Code.NOT_FOUND, f"this switch has no job {name!r}: {why}")
-
-    def last_ended(self, name: str) -> Ended | None:
-        """The latest job of that name that ended, if it is remembered."""
-        return next((ended for ended in reversed(self.ended) if ended.name == name), None)
 
     # ---------------------------------------------------------------------------------- calls
 
@@ -210,10 +174,7 @@ class Registry:
         for job in self.jobs():
             with self._one_job(now, job):
                 job.tick(now)
-        for number, retry in self.retries.items():
-            if now >= retry.at:
-                self._outputs.append(ev.Unbind(number, self.ending[number].switches))
-                retry.at = now + retry.wait_s  # in case that nobody answers
+        self._outputs += [ev.Unbind(job.number, job.switches) for job in self.quarantine.due(now)]
 
     def refuse_new(self, now: float) -> None:
         """Refuse new jobs from now on, and end those that wait for their ranks to join for the first time: they have
@@ -280,34 +241,21 @@ class Registry:
             with self._one_job(now, job):
                 job.end(now, Cause.SWITCH_ERROR, None, sentence, Code.INTERNAL)
 
-    def count_last(self, number: int, totals: JobCounters) -> None:
-        """What a job had done at its end, as the switch said before it dropped it."""
-        ended = next((ended for ended in reversed(self.ended) if ended.number == number), None)
-        if ended is not None:
-            ended.totals = totals
-
     def unbound(self, number: int) -> None:
         """The switch has done `Unbind`: the slots are free."""
-        job = self.ending.pop(number, None)
-        self.retries.pop(number, None)
+        job = self.quarantine.release(number)
         if job is not None:
             self._free(job)
 
     def unbind_failed(self, now: float, number: int) -> None:
         """The switch could not do `Unbind`: its slots stay in quarantine, and the order will be repeated."""
-        if number in self.ending:
-            first = self.policy.unbind_retry_s
-            wait_s = self.retries[number].wait_s if number in self.retries else first
-            self.retries[number] = Retry(now + wait_s, min(2 * wait_s, UNBIND_BACKOFF_MAX * first))
-
-    def slots_quarantined(self) -> int:
-        """Slots on each shard that ended jobs hold because the switch has failed to drop them."""
-        return sum(self.ending[number].spec.slots_leased for number in self.retries)
+        self.quarantine.failed(now, number)
 
     # ---------------------------------------------------------------------------------- small change
 
     def _create(self, now: float, spec: JobSpec, principal: str, *, implicit: bool) -> Job:
-        self._check_quota(spec, principal)
+        mine = [self._by_number[number].spec for number, owner in self.principals.items() if owner == principal]
+        check_quota(spec, principal, mine, self.policy)
         if self.draining:
             raise ControlError(Code.UNAVAILABLE, draining_text(spec.name))
         most = min(self.policy.jobs_max, self.limits.jobs)
@@ -331,30 +279,6 @@ class Registry:
         self.principals[number] = principal
         self.by_name[spec.name] = self._by_number[number] = job
         return job
-
-    def _check_quota(self, spec: JobSpec, principal: str) -> None:
-        """Raises `ControlError` if ``principal`` would have more than its share, or a limit is too long."""
-        policy = self.policy
-        for name in ("heartbeat_limit_s", "rejoin_limit_s"):
-            asked, most = getattr(spec, name), getattr(policy, name.replace("_s", "_max_s"))
-            if asked is not None and asked > most:
-                raise ControlError(
-                    Code.INVALID_ARGUMENT,
-                    f"job {spec.name!r} cannot have {name} {asked:g}: this switch takes up to {most:g} seconds",
-                )
-        mine = [self._by_number[number] for number, owner in self.principals.items() if owner == principal]
-        slots = sum(job.spec.slots_leased for job in mine)
-        who = repr(principal) if principal else "whoever has no name of his own"
-        for quota, asked, what in (
-            (policy.quota_jobs, len(mine) + 1, "jobs"),
-            (policy.quota_slots, slots + spec.slots_leased, "slots on each shard"),
-        ):
-            if quota is not None and asked > quota:
-                raise ControlError(
-                    Code.RESOURCE_EXHAUSTED,
-                    f"no room for job {spec.name!r}: {who} may have {quota} {what} at a time, and would have {asked}; "
-                    "wait until a job ends (`inagg jobs` lists them), or ask the operator",
-                )
 
     def _free_number(self) -> int:
         """The next free number after the last one, so that a number comes back as late as possible."""
@@ -407,11 +331,10 @@ class Registry:
             return
         epoch = job.epoch if job.ran else 0
         cause, text = job.ended.cause, job.ended.text
-        self.ended.append(Ended(job.name, job.number, epoch, job.created_at, now, cause, text, job.full_spec))
-        self.ended_by_cause[job.ended.cause] += 1
+        self.past.add(Ended(job.name, job.number, epoch, job.created_at, now, cause, text, job.full_spec))
         del self.by_name[job.name]
         if job.ever_bound:
-            self.ending[job.number] = job
+            self.quarantine.add(job)
         else:
             self._free(job)
 

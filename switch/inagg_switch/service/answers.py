@@ -28,7 +28,7 @@ def job_now(controller: Controller, job: Job) -> pb.Job:
 def list_answer(controller: Controller) -> pb.ListResponse:
     """The jobs, and those that ended lately."""
     registry, now = controller.registry, controller.now()
-    ended = [ended_message(ended, now) for ended in reversed(registry.ended)]
+    ended = [ended_message(ended, now) for ended in reversed(registry.past.jobs)]
     return pb.ListResponse(jobs=[job_now(controller, job) for job in registry.jobs()], ended=ended)
 
 
@@ -55,7 +55,7 @@ def _shard_stats(controller: Controller, snapshot: SwitchSnapshot, index: int) -
     registry = controller.registry
     stats = shard_stats(registry.shards[index], snapshot.shards[index])
     stats.slots_leased = registry.pool.shards[index].slots_leased
-    stats.slots_quarantined = registry.slots_quarantined()
+    stats.slots_quarantined = registry.quarantine.slots()
     return stats
 
 

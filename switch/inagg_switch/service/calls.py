@@ -286,7 +286,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         if request.slots > SLOTS_LISTED_MAX:
             raise ControlError(Code.INVALID_ARGUMENT, f"{request.slots} slots: at most {SLOTS_LISTED_MAX} are listed")
         if request.name not in registry.by_name:
-            ended = registry.last_ended(request.name)
+            ended = registry.past.last(request.name)
             if ended is not None:
                 return pb.WhyResponse(
                     ended=ended_message(ended, controller.now()), text=[f"The job is over: {ended.text}."]

@@ -198,7 +198,7 @@ class Controller:
     @property
     def _on_its_way(self) -> set[int]:
         """Numbers of jobs that have ended and that the switch is about to drop."""
-        return self.registry.ending.keys() - self.registry.retries.keys()
+        return self.registry.quarantine.jobs.keys() - self.registry.quarantine.retries.keys()
 
     async def _room_until(self, give_up_at: float) -> bool:
         """Wait until the switch has dropped a job, or failed to; False if that is too late."""
@@ -290,7 +290,7 @@ class Controller:
 
     async def _count_last(self, number: int) -> None:
         """Ask what an ended job has done, before the switch forgets it."""
-        job = self.registry.ending.get(number)
+        job = self.registry.quarantine.jobs.get(number)
         if job is None or not job.ran:
             return
         try:
@@ -298,7 +298,7 @@ class Controller:
         except DriverError as error:  # if it is more than slow, the order will say so
             log.warning("totals_unknown", job_number=number, why=str(error))
         else:
-            self.registry.count_last(number, snapshot.job(number, job.spec.workers))
+            self.registry.past.count_last(number, snapshot.job(number, job.spec.workers))
 
     def attach(self, switch: AttachedSwitch) -> RemoteSwitch:
         """A switch has opened its stream, and is below this one now. Raises `ControlError`."""

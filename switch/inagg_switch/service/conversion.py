@@ -14,9 +14,9 @@ from ..control import events as ev
 from ..control.admission import JobSpec, check
 from ..control.jobs import Job
 from ..control.members import JoinRequest, Position, Resume
+from ..control.past import Ended
 from ..control.policy import BLOCK_MAX, REASON_CHARS_MAX
 from ..control.refusals import Code, ControlError
-from ..control.registry import Ended
 from ..control.states import MemberState
 from ..control.text import printable
 from ..driver import JobCounters, Limits, Shard

@@ -85,8 +85,8 @@ def take(controller: Controller) -> Snapshot:
         draining=registry.draining,
         uptime_s=now - controller.started_at,
         snapshot_age_s=now - snapshot.at if snapshot is not None else 0.0,
-        slots_quarantined=registry.slots_quarantined(),
-        ended=dict(registry.ended_by_cause),
+        slots_quarantined=registry.quarantine.slots(),
+        ended=dict(registry.past.by_cause),
         shards={
             name: tuple((shard.slots, used) for shard, used in zip(registry.topology.shards(name), leased, strict=True))
             for name in (ROOT, *registry.topology.switches)

@@ -45,7 +45,7 @@ def test_a_job_that_waits_for_its_first_ranks_ends() -> None:
     world.pump()
     assert world.errors[ticket].code is Code.UNAVAILABLE
     assert not world.registry.jobs()
-    assert world.registry.ended[-1].cause is Cause.NEVER_STARTED
+    assert world.registry.past.jobs[-1].cause is Cause.NEVER_STARTED
     with pytest.raises(ControlError, match="about to stop"):
         world.registry.create(world.now, spec("early"))
 

@@ -118,7 +118,7 @@ def test_a_job_that_was_created_waits_for_its_first_rank() -> None:
     assert world.job().state is JobState.JOINING
     world.wait(world.policy.join_timeout_s)
     assert not world.registry.by_name
-    assert world.registry.last_ended("job") is not None
+    assert world.registry.past.last("job") is not None
 
 
 def test_a_cancelled_call_no_longer_counts() -> None:
@@ -222,6 +222,6 @@ def test_tokens_are_never_zero_and_never_those_of_the_last_epoch() -> None:
     world.join_all(spec(seed=1))
     world.leave(0)
     world.leave(1)
-    assert world.registry.ended[-1].epoch == 1
+    assert world.registry.past.jobs[-1].epoch == 1
     epoch = world.join_all(spec(seed=1))
     assert epoch.bindings[0].token == 5  # another job may draw the same: its number differs

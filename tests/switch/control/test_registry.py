@@ -113,7 +113,7 @@ def test_what_is_remembered_of_ended_jobs_is_bounded() -> None:
     for number in range(5):
         world.join_all(spec(f"job{number}"))
         world.leave(0, f"job{number}", end=True)
-    assert [ended.name for ended in world.registry.ended] == ["job2", "job3", "job4"]
+    assert [ended.name for ended in world.registry.past.jobs] == ["job2", "job3", "job4"]
 
 
 def test_job_numbers_go_round_and_skip_those_in_use() -> None:
@@ -132,7 +132,8 @@ def test_a_hundred_jobs_one_after_another_leave_nothing_behind() -> None:
         world.leave(0)
         world.leave(1)
     registry = world.registry
-    assert (registry.by_name, registry._by_number, registry.ending, registry.retries) == ({}, {}, {}, {})
+    assert (registry.by_name, registry._by_number) == ({}, {})
+    assert (registry.quarantine.jobs, registry.quarantine.retries) == ({}, {})
     assert world.driver.bound == {}
     assert registry.pool.largest_free == 32
 
@@ -178,13 +179,13 @@ def test_slots_that_the_switch_fails_to_drop_stay_in_quarantine_until_it_has() -
     world.driver.unbind_error = "timeout"
     world.join_all(spec("a"))
     world.leave(0, "a", end=True)
-    assert world.registry.slots_quarantined() == 32
+    assert world.registry.quarantine.slots() == 32
     world.join_all(spec("b"))
     with pytest.raises(ControlError, match="no room"):
         world.join(0, spec("c"))
     world.driver.unbind_error = ""
     world.wait(1, beating=(0, 1), job="b")
-    assert world.registry.slots_quarantined() == 0
+    assert world.registry.quarantine.slots() == 0
     assert world.join_all(spec("c")).bindings[0].lease.base == 0
 
 

@@ -172,7 +172,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def leases_are_disjoint_and_all_accounted_for(self) -> None:
         if hasattr(self, "world"):
             registry = self.world.registry
-            jobs = [*registry.by_name.values(), *registry.ending.values()]
+            jobs = [*registry.by_name.values(), *registry.quarantine.jobs.values()]
             assert {job.number: job for job in jobs} == registry._by_number
             for shard in range(self.world.driver.shard_count):
                 leased = {job.leases[shard].base: job.leases[shard].slots for job in jobs}

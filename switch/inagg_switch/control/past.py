@@ -1,0 +1,51 @@
+"""Jobs that ended, as far as they are remembered: so that a late call can be told why."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+
+from ..driver import JobCounters
+from .admission import JobSpec
+from .events import Cause
+
+
+@dataclass(slots=True)
+class Ended:
+    """What is remembered of a job that ended."""
+
+    name: str
+    number: int
+    epoch: int
+    created_at: float
+    at: float
+    cause: Cause
+    text: str
+    spec: JobSpec
+    totals: JobCounters | None = None
+    """What it had done at its end; None: it never ran, or the switch has not said it."""
+
+
+class Past:
+    """The jobs that ended last, ``most`` of them."""
+
+    def __init__(self, most: int) -> None:
+        self.jobs: deque[Ended] = deque(maxlen=most)
+        """Oldest first."""
+        self.by_cause: Counter[Cause] = Counter()
+        """How many have ended since the switch started."""
+
+    def add(self, ended: Ended) -> None:
+        """One more."""
+        self.jobs.append(ended)
+        self.by_cause[ended.cause] += 1
+
+    def last(self, name: str) -> Ended | None:
+        """The latest of that name, if it is remembered."""
+        return next((ended for ended in reversed(self.jobs) if ended.name == name), None)
+
+    def count_last(self, number: int, totals: JobCounters) -> None:
+        """What a job had done at its end, as the switch said before it dropped it."""
+        ended = next((ended for ended in reversed(self.jobs) if ended.number == number), None)
+        if ended is not None:
+            ended.totals = totals
