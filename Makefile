@@ -95,7 +95,7 @@ p4: $(STAMP) ## compile the P4 programs, where p4c is on PATH
 	$(BIN)/python p4/compile.py
 
 clean: ## remove build outputs and caches; .venv stays
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba_cache
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find protos switch host testbed docs tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv and its like as well

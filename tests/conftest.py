@@ -6,14 +6,12 @@ skipped, so that nobody takes "passed" to mean "tested on a switch".
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import itertools
 import os
 import shutil
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -24,33 +22,6 @@ import pytest
 # An example on a loaded machine can be slow, so no deadline. A failure prints what repeats it.
 hypothesis.settings.register_profile("inagg", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("inagg")
-
-ROOT = Path(__file__).parent.parent
-
-
-def numba_cache() -> Path:
-    """Where Numba keeps compiled kernels in tests: a folder for each state of the sources.
-
-    Numba compiles a kernel anew when the file that it stands in has changed, but not when one has whose functions or
-    constants it took in; then a test would go on with the old ones.
-    """
-    digest = hashlib.sha256()
-    for package in ("protos", "switch", "host", "testbed"):
-        for source in sorted((ROOT / package).rglob("*.py")):
-            text = source.read_bytes()
-            if package == "protos" or any(word in text for word in (b"numba", b"@jit", b"@inline")):
-                digest.update(text)
-    return ROOT / ".numba_cache" / digest.hexdigest()[:16]
-
-
-CACHE = numba_cache()
-OTHER_RUNS_S = 3600.0
-"""How old a cache of other sources must be to be deleted: a run that began earlier may still use it."""
-if "PYTEST_XDIST_WORKER" not in os.environ:  # the first process of a run; its workers inherit what it sets
-    for old in CACHE.parent.glob("*"):
-        if old != CACHE and time.time() - old.stat().st_mtime > OTHER_RUNS_S:
-            shutil.rmtree(old, ignore_errors=True)  # another run may be doing the same
-os.environ["NUMBA_CACHE_DIR"] = str(CACHE)  # before anything imports Numba
 
 # A shell starts what it runs in the background with SIGINT ignored, nohup with SIGHUP, and processes hand that on to
 # their children. What the tests say of Ctrl-C must not depend on how the tests were started.
@@ -127,6 +98,13 @@ TIERS: dict[str, Callable[[], str | None]] = {
     "ray": why_not_installed("ray", "ray"),
     "torchft": why_not_installed("torchft", "torchft"),
 }
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For ``-n auto``: one process more than there are processors, as tests wait for other processes, and for limits,
+    a quarter of their time."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
