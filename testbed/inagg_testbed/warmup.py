@@ -37,10 +37,10 @@ def warmup(formats: tuple[str, ...], as_json: bool) -> None:
     """
     began_s = time.monotonic()
     console = Console(stderr=True)
-    parts = [(), *((name,) for name in formats or sorted(FORMATS))]
+    chosen = formats or tuple(sorted(FORMATS))
     with crew() as children, console.status("compiling, once: the loops of switch and workers"):
-        processes = min(os.cpu_count() or 1, len(parts))
-        children += [Child(f"compiler {i}", _compile, i, parts[i::processes]) for i in range(processes)]
+        processes = os.cpu_count() or 1
+        children += [Child(f"compiler {i}", _compile, chosen, i, processes) for i in range(processes)]
         functions = sum(receive_all(children, LIMIT_S))
     taken_s = time.monotonic() - began_s
     settings: Any = numba.config
@@ -53,10 +53,10 @@ def warmup(formats: tuple[str, ...], as_json: bool) -> None:
         click.echo(f"all was compiled before; it is kept in {kept}")
 
 
-def _compile(connection: Any, turn: int, parts: list[tuple[str, ...]]) -> None:
-    """In a child: the switch for an empty part, kernels of a format for another. Sends how many functions it were."""
+def _compile(connection: Any, formats: tuple[str, ...], number: int, processes: int) -> None:
+    """In a child, one of several ``processes`` that share the work. Sends how many functions it has compiled."""
+    units = [*switch.units(), *(unit for name in formats for unit in host.units(job_format(name)))]
     counts = [0]
     with telling(counts.append):
-        for part in parts:
-            compile_all([u for name in part for u in host.units(job_format(name))] if part else switch.units(), turn)
+        compile_all(units, number * len(units) // processes)
     connection.send((None, counts[-1]))

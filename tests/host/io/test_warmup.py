@@ -16,7 +16,7 @@ from contextlib import ExitStack
 import numpy as np
 from tests.host.io.rig import World, values
 from inagg_host import warmup
-from inagg_switch import shard
+from inagg_switch.software import shard
 from inagg_link.first_start import compile_all, telling
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType
