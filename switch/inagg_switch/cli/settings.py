@@ -155,6 +155,8 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         capture=options["capture"],
         capture_bytes=round(options["capture_limit"] * 1e6),
         record=options["record"],
+        log_format=options["log_format"],
+        log_level=options["log_level"],
     )
     return Settings(
         listen=listen,

@@ -52,6 +52,10 @@ class SoftwareConfig:
     record: Path | None = None
     """Where to keep what the first shard takes in and gives out, faults done, for a replay; the others as above."""
 
+    log_format: str = "human"
+    log_level: str = "warning"
+    """What shards log, as `logs.configure` takes them."""
+
     starts: int = 1
     """How often this shard was started; more than once if it had died."""
 

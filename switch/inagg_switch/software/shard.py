@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
-import sys
-import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,6 +25,8 @@ from .data_plane import DataPlane
 from .loop import Pump
 from .multicast import open_groups
 from .recording import Recorder
+
+log = logging.getLogger("inagg")
 
 
 class LinkStack:
@@ -184,8 +185,9 @@ def _execute(commands: dict[str, Callable[..., Any]], pipe: Connection) -> bool:
         answer = error
     except Exception as error:
         # A bug. It must not end the jobs that have nothing to do with what was asked.
-        traceback.print_exc(file=sys.stderr)
-        answer = DriverError(f"unexpected {type(error).__name__} in {command}: {error}")
+        what = f"unexpected {type(error).__name__} in {command}: {error}"
+        log.exception("%s", what)
+        answer = DriverError(what)
     pipe.send((number, answer))
     return True
 

@@ -32,9 +32,16 @@ def _serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     """The process."""
     # Numba imports SciPy where there is one, to look for its BLAS: a tenth of a second, and 16 MB, for nothing.
     sys.modules["scipy"] = None  # type: ignore[assignment]
+    from . import shard_log
+
+    shard_log.configure(config.log_format, config.log_level)
     from .shard import serve  # the parent does not need what that imports
 
-    serve(config, shard, pipe)
+    try:
+        serve(config, shard, pipe)
+    except Exception:  # a bug
+        log.exception("shard %d ends", shard)
+        os._exit(1)
     # All is closed. To take down the interpreter with what Numba compiled takes another quarter of a second.
     sys.stderr.flush()
     os._exit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -135,10 +137,17 @@ def test_a_port_in_use_is_told() -> None:
             SoftwareDriver(SoftwareConfig(port=port))
 
 
-def test_a_bug_in_one_command_ends_nothing_but_this(driver: SoftwareDriver) -> None:
-    with pytest.raises(DriverError, match="unexpected KeyError in nonsense"):
-        driver._shards[0].ask("nonsense")
-    assert driver.counters(0).datagrams_in == 0
+def test_a_bug_in_one_command_ends_nothing_but_this_and_is_logged_as_the_switch_logs(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with closing(SoftwareDriver(SoftwareConfig(slots=4, log_format="json"))) as driver:
+        with pytest.raises(DriverError, match="unexpected KeyError in nonsense"):
+            driver._shards[0].ask("nonsense")
+        assert driver.counters(0).datagrams_in == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    logged = json.loads(line)
+    assert (logged["level"], logged["event"]) == ("error", "unexpected KeyError in nonsense: 'nonsense'")
+    assert "Traceback" in logged["exception"]
 
 
 def test_datagrams_without_payload_are_counted_too(driver: SoftwareDriver) -> None:
