@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from typing import Any, Final, TextIO
@@ -28,7 +27,7 @@ def configure(format_name: str = "human", level: str = "info", stream: TextIO | 
     ]
     last: list[Any]
     if format_name == "json":
-        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_dumps)]
+        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
         renderer = structlog.dev.ConsoleRenderer(
             colors=stream.isatty(), pad_event_to=0, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
@@ -50,10 +49,6 @@ def configure(format_name: str = "human", level: str = "info", stream: TextIO | 
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
-
-
-def _dumps(value: Any, **options: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, **options)
 
 
 def _readable(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:

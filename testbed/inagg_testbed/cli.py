@@ -24,6 +24,7 @@ from click.shell_completion import CompletionItem
 
 from inagg_wire.variables import misspelt
 
+from . import streams
 from .extras import EXTRA_OF_MODULE, MissingExtra
 from .signals import terminated_like_ctrl_c
 
@@ -199,6 +200,13 @@ def run(root: click.Command, arguments: Sequence[str] | None = None) -> int:
         where = f" for {error.filename}" if error.filename else ", to write what was asked for"
         click.echo(f"Error: there is no space left{where}", err=True)
         return EXIT_ERROR
+    except UnicodeEncodeError as error:
+        if not any(0xDC80 <= ord(character) <= 0xDCFF for character in error.object):
+            raise
+        # Bytes of the command line that are no characters (PEP 383).
+        where = "it is not UTF-8, or this locale is not: try LC_ALL=C.UTF-8"
+        click.echo(f"Error: {error.object!a} cannot be read as text: {where}", err=True)
+        return EXIT_USAGE
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRA_OF_MODULE:
@@ -210,6 +218,7 @@ def run(root: click.Command, arguments: Sequence[str] | None = None) -> int:
 
 def main() -> int:
     """Entry point of the console script `inagg`."""
+    streams.make_sound()
     for sentence in misspelt(os.environ):
         click.echo(f"Warning: {sentence}", err=True)
     with terminated_like_ctrl_c():

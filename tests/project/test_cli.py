@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 import pytest
@@ -132,3 +134,39 @@ def test_other_errors_keep_their_traceback(run_command: Callable[..., int]) -> N
 
     with pytest.raises(RuntimeError, match="a fault of ours"):
         run_command(body)
+
+
+UNABLE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+"""A locale of 7 bits, which Python is told to take at its word."""
+
+
+def run_process(tmp_path: Path, body: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """`inagg subject ...` in a process of its own, where `subject` does ``body``."""
+    command = (
+        f"import click, sys\n@click.command()\n@click.argument('text', default='')\ndef subject(text):\n    {body}\n"
+    )
+    (tmp_path / "cli_subject.py").write_text(command)
+    script = (
+        "import sys; from inagg_testbed import cli; "
+        "cli.COMMANDS = {'subject': cli.Entry('cli_subject:subject', '')}; sys.exit(cli.main())"
+    )
+    environment = {**os.environ, **UNABLE, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command_line = [sys.executable, "-c", script, "subject", *arguments]
+    return subprocess.run(command_line, capture_output=True, text=True, env=environment, **options)
+
+
+def test_what_the_locale_cannot_show_is_escaped(tmp_path: Path) -> None:
+    shown = run_process(tmp_path, r"print('for \xe9')")
+    assert (shown.returncode, shown.stdout) == (0, "for \\xe9\n")
+
+
+def test_an_argument_that_is_no_text_is_wrong_usage(tmp_path: Path) -> None:
+    shown = run_process(tmp_path, "text.encode()", "é")
+    assert shown.returncode == cli.EXIT_USAGE
+    assert shown.stderr.startswith("Error: '\\udcc3\\udca9' cannot be read as text: ")
+
+
+def test_a_closed_standard_output_is_as_dev_null(tmp_path: Path) -> None:
+    body = "import os; sys.stdout.isatty(); print('nowhere'); print(os.readlink('/proc/self/fd/1'), file=sys.stderr)"
+    shown = run_process(tmp_path, body, preexec_fn=lambda: os.close(1))
+    assert (shown.returncode, shown.stderr) == (0, "/dev/null\n")
