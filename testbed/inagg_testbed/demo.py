@@ -14,13 +14,13 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
+from inagg_switch.cli.new_files import NewFile
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from .demo_training import WORKERS_MAX, Outcome, Training, run_trainings
 from .demo_words import conclusions, go_on, table
 from .extras import require
-from .option_types import NewFile
 from .progress import Steps
 from .report.demo import demo_report, measure_throughput, why_no_report
 from .report.history import History
@@ -73,7 +73,7 @@ SLOW_BMV2: Final = (
 @click.option("--gloo/--no-gloo", default=True, show_default=True, help="Train with Gloo too, to compare.")
 @click.option(
     "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NewFile(makes_folders=True, replaces=True),
     help=f"The HTML file to write. [default: {REPORT}; with --json none]",
 )
 @click.option(
@@ -116,6 +116,8 @@ def demo(
     if report is None and not as_json:
         report = Path(REPORT)
     no_report = why_no_report(report)
+    if no_report is not None:
+        click.echo(f"no report: {no_report}", err=True)
     few = target == "bmv2" or record is not None
     from_seed = range(seed, seed + (seeds or SEEDS["bmv2" if few else "software"]))
     place = Place(workers, link, racks, trunk)
@@ -139,11 +141,8 @@ def demo(
         Console().print(table(outcomes, f"{workers} workers" + (f" in {racks} racks" if racks else "")))
         for sentence in conclusions(outcomes):
             click.echo(click.wrap_text(sentence, 80))
-    if report is not None:
-        if no_report is None:
-            click.echo(f"report: {demo_report(report, found, where, throughput)}", err=as_json)
-        else:
-            click.echo(f"no report: {no_report}", err=True)
+    if report is not None and no_report is None:
+        click.echo(f"report: {demo_report(report, found, where, throughput)}", err=as_json)
     if record is not None:
         from .replay.recording import add_note
 

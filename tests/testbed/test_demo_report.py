@@ -83,6 +83,15 @@ def test_without_matplotlib_the_demo_works_and_says_what_to_install(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_where_nothing_can_be_written_the_demo_works_and_says_so_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/proc")
+    result = run()
+    assert "95.0±0.0%" in result.stdout
+    assert result.stderr.startswith("no report: cannot write into /proc: ")
+
+
 def test_for_programs_there_is_no_report_unless_they_ask(tmp_path: Path) -> None:
     result = run("--json")
     assert [json.loads(line)["system"] for line in result.stdout.splitlines()] == ["software", "gloo"]

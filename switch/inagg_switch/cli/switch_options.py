@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,9 +10,8 @@ import click
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_MAX
 
 from ..p4 import TARGETS
+from .new_files import NewFile
 from .sections import FILE, LOOPBACK, PROBABILITY, SECONDS, Number, SectionedCommand, in_section
-
-NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 P4 = "P4 switches (--target bmv2 or tofino), which run elsewhere"
 TREE = "A tree of switches: workers of several racks, more than 32 workers"
@@ -101,7 +99,7 @@ Standard output has the lines for people, standard error the log.
 @in_section(
     "Addresses",
     "--ready-file",
-    type=NEW_FILE,
+    type=NewFile(replaces=True),
     metavar="FILE",
     help="Write the addresses as JSON to FILE when the switch serves, and remove FILE when it stops. For programs "
     "that start a switch with port 0.",
@@ -338,7 +336,7 @@ Standard output has the lines for people, standard error the log.
 @in_section(
     "Log",
     "--capture",
-    type=NEW_FILE,
+    type=NewFile(),
     metavar="FILE",
     help="Record the datagrams of the first shard as pcap, for Wireshark, compressed if FILE ends with .gz; those of "
     "shard 1 go to FILE with .shard1 before its suffix, and so on.",
@@ -346,7 +344,7 @@ Standard output has the lines for people, standard error the log.
 @in_section(
     "Log",
     "--record",
-    type=NEW_FILE,
+    type=NewFile(),
     metavar="FILE",
     help="Keep what the first shard takes in and gives out, with its jobs and their seeds, for `inagg replay FILE`. "
     "Unlike a capture it has what faults have left. Compressed if FILE ends with .gz.",

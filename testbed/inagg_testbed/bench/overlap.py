@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from inagg_switch.cli.new_files import NewFolder
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..switch_process import SwitchProcess
@@ -120,7 +121,7 @@ def _rank(
 @click.option("--format", "name", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
 @click.option(
     "--trace-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NewFolder(),
     help="Keep a trace of each rank in this folder.  [default: none is kept]",
 )
 @device_option

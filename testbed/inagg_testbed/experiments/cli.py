@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from inagg_switch.cli.new_files import NewFolder
+
 from . import registry
 from .model import Plot, Run, SettingsError
 from .page import Record, expected, record, shown, write
@@ -38,7 +40,7 @@ WITHIN = {True: "yes", False: "NO", None: "-"}
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for each figure.")
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NewFolder(),
     help="Write plots, results.json and README.md here; other experiments' results there stay.",
 )
 def experiment(

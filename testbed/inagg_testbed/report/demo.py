@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from inagg_switch.cli.new_files import why_not_written
 from inagg_wire.formats import CHILDREN_MAX
 
 from ..demo_training import Outcome
@@ -88,10 +88,8 @@ def why_no_report(path: Path | None) -> str | None:
         return None
     if importlib.util.find_spec("matplotlib") is None:
         return "its pictures need matplotlib; install it: pip install 'inagg[report]'"
-    folder = path.expanduser().absolute().parent
-    if folder.is_dir() and not os.access(folder, os.W_OK):
-        return f"{folder} cannot be written; name another place: --report FILE"
-    return None
+    why = why_not_written(path.absolute().parent)
+    return None if why is None else f"{why}; name another place: --report FILE"
 
 
 def measure_throughput(

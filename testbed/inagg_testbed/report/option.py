@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from inagg_switch.cli.new_files import NewFile
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -22,6 +24,6 @@ def _drawable(_ctx: click.Context, _parameter: click.Parameter, path: Path | Non
 def report_option(command: F) -> F:
     """Adds --report FILE; the command gets ``report``, a path or None."""
     return click.option(
-        "--report", type=click.Path(dir_okay=False, path_type=Path), callback=_drawable,
+        "--report", type=NewFile(makes_folders=True, replaces=True), callback=_drawable,
         help="Write an HTML file with pictures.",
     )(command)  # fmt: skip

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from inagg_testbed.option_types import PROBABILITY, LinkRate, NewFile
+from inagg_switch.cli.new_files import NewFile
+from inagg_testbed.option_types import PROBABILITY, LinkRate
 from inagg_testbed.topology import TARGETS, target_entry
 from inagg_testbed.topology.link import UNSHAPED
 from inagg_testbed.topology.opening import RACKS_MAX, WORKERS_MAX

@@ -1,0 +1,69 @@
+"""Options that name what a command will write: whether it can is asked before any work begins, and told."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def why_not_written(folder: Path) -> str | None:
+    """Why no file can be made in ``folder``; None if one can. Permissions do not tell: a file system may be read-only,
+    or full, or none of that kind (/proc), and root has them all."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return f"cannot write into {folder}: {error.strerror}"
+
+
+class NewFile(click.Path):
+    """A file that can be written, in a folder that is there; ``makes_folders``: or that the command makes.
+
+    ``replaces``: what is there is not written to, but removed for another in its place. So it must be a file, and no
+    device: root could remove /dev/null.
+    """
+
+    def __init__(self, *, makes_folders: bool = False, replaces: bool = False) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path, resolve_path=replaces)
+        self._makes_folders, self._replaces = makes_folders, replaces
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Called by click."""
+        path = super().convert(value, param, ctx)
+        if self._replaces and path.exists() and not path.is_file():
+            self.fail(f"{value}: a file would take the place of what is there", param, ctx)
+        if path.exists() and not self._replaces:  # such as /dev/stdout, in whose folder there is nothing to make
+            return path
+        folder = path.absolute().parent
+        if self._makes_folders:
+            folder = _there(folder)
+        elif not folder.is_dir():
+            self.fail(f"{value}: there is no folder {folder} to write into", param, ctx)
+        why = why_not_written(folder)
+        if why is not None:
+            self.fail(f"{value}: {why}", param, ctx)
+        return path
+
+
+class NewFolder(click.Path):
+    """A folder to write files into, which is there or can be made."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Called by click."""
+        path = super().convert(value, param, ctx)
+        why = why_not_written(_there(path.absolute()))
+        if why is not None:
+            self.fail(f"{value}: {why}", param, ctx)
+        return path
+
+
+def _there(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    return next(above for above in (folder, *folder.parents) if os.path.lexists(above))
