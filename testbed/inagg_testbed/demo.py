@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
 
 from inagg_switch.cli.new_files import NewFile
 from inagg_wire.formats import FORMATS
@@ -24,6 +23,7 @@ from .extras import require
 from .progress import Steps
 from .report.demo import demo_report, measure_throughput, why_no_report
 from .report.history import History
+from .tables import console
 from .testbed.options import check_place, place_options, places
 from .testbed.web import live_view, web_option
 from .topology import open_topology, start_target
@@ -138,7 +138,7 @@ def demo(
             line = asdict(outcome) | {"accuracy": outcome.accuracy}
             click.echo(json.dumps({"bench": "demo", "workers": workers} | place.about() | line))
     else:
-        Console().print(table(outcomes, f"{workers} workers" + (f" in {racks} racks" if racks else "")))
+        console().print(table(outcomes, f"{workers} workers" + (f" in {racks} racks" if racks else "")))
         for sentence in conclusions(outcomes):
             click.echo(click.wrap_text(sentence, 80))
     if report is not None and no_report is None:

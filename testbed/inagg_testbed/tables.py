@@ -13,13 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 PIPED_WIDTH: Final = 160
-"""Of what goes to a file, where nobody says how wide it is (COLUMNS)."""
+"""Of tables that go to a file, where nobody says how wide it is (COLUMNS)."""
+ENDLESS: Final = 1_000_000
+"""Of its lines: what reads them line by line finds a row, or a sentence, in one."""
 
 
 def console() -> Console:
     """Standard output."""
     found = Console(highlight=False)
-    return found if found.is_terminal or "COLUMNS" in os.environ else Console(width=PIPED_WIDTH, highlight=False)
+    return found if found.is_terminal or "COLUMNS" in os.environ else Console(width=ENDLESS, highlight=False)
 
 
 def print_table(
@@ -62,4 +64,5 @@ def _table(
 
 def _fits(out: Console, table: Table) -> bool:
     """Whether no cell has to be broken."""
-    return out.measure(table, options=out.options.update(width=10_000)).maximum <= out.width
+    room = PIPED_WIDTH if out.width == ENDLESS else out.width
+    return out.measure(table, options=out.options.update(width=ENDLESS)).maximum <= room

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from inagg_testbed.testbed import cli
 from inagg_testbed.topology import State, TopologyError, all_states, load, open_topology, state
 from inagg_testbed.topology.processes import Process
 
@@ -27,6 +29,15 @@ def test_a_testbed_is_known_while_it_is_open_and_forgotten_afterwards() -> None:
         assert not found.left_over
         assert [s.name for s in all_states()] == ["here"]
     assert list(all_states()) == []
+
+
+def test_status_says_what_a_testbed_runs_in_a_line_whatever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    command = "python train.py --classes [/] " + "--more " * 30
+    with open_topology(1, name="here", made_by=command):
+        shown = CliRunner().invoke(cli.testbed, ["status"]).output
+    (line,) = (line for line in shown.splitlines() if "here" in line)
+    assert f"runs {command}".strip() in line
 
 
 def test_a_name_that_is_taken_is_refused_and_the_other_testbed_stays() -> None:

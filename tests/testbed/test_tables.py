@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from inagg_testbed.bench import commands, hosts_command, recovery_command, sharing_command
-from inagg_testbed.tables import print_table
+from inagg_testbed.tables import console, print_table
 
 
 def printed(columns: Sequence[str], rows: Sequence[Sequence[str]], **options: Any) -> list[str]:
@@ -32,6 +32,15 @@ def test_a_table_that_is_too_wide_becomes_several_with_the_same_first_columns() 
     text = "\n".join(lines)
     assert text.count("column 0") == text.count("column 1 ") > 1
     assert all(cell in text for row in CELLS for cell in row)
+
+
+def test_in_a_pipe_a_row_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_table(console(), "", ["name", "state"], [["here", "runs " + "a very long command " * 20 + "here"]])
+    console().print("a sentence " * 20)
+    lines = capsys.readouterr().out.splitlines()
+    assert next(line for line in lines if "here" in line and "long" in line).count("long") == 20
+    assert lines[-1] == "a sentence " * 20
 
 
 def test_a_table_that_fits_is_one() -> None:

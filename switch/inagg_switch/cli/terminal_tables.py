@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..control.text import printable
 
-PIPED_COLUMNS: Final = 250
+PIPED_COLUMNS: Final = 1_000_000
 """Width where there is no terminal: nothing is shortened for a reader that has no edge."""
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
@@ -20,6 +19,7 @@ from ..option_types import LinkRate
 from ..profiles import NAMES, profile
 from ..progress import said
 from ..report.option import report_option
+from ..tables import console
 from ..testbed.options import check_place
 from .place import Place, rate_of
 from .racks import for_trees_only
@@ -96,7 +96,7 @@ def advise(
             predictions = _predict(constants, compute_of(model, batch, compute_ms, compute_rate), place, formats)
     if as_check:
         if not as_json:
-            Console().print(check_table(found))
+            console().print(check_table(found))
             click.echo(verdict(found))
             _warn(max(constants.foreign_load, *(c.foreign_load for c in found)))
         if report is not None:
@@ -171,9 +171,9 @@ def _show(found: tuple[Any, list[Prediction]], constants: Calibration, model: st
             click.echo(json.dumps({"bench": "advise"} | about | line | asdict(bound.time)))
         click.echo(json.dumps({"bench": "advise"} | about | {"advice": sentences}))
         return
-    Console().print(prediction_table(predictions, f"{model}, {place.words()}: predicted"))
+    console().print(prediction_table(predictions, f"{model}, {place.words()}: predicted"))
     if without:
-        Console().print(bounds_table(without))
+        console().print(bounds_table(without))
     click.echo(f"computation: {compute.seconds * 1e3:,.0f} ms a step, {compute.source}")
     click.echo(f"constants: measured {constants.date} over {constants.network}; {place.placement.replace('-', ' ')}")
     _warn(constants.foreign_load)

@@ -15,6 +15,7 @@ from rich.text import Text
 # gRPC's core prints its own account of a failure, unless it finds this when it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
+from ..tables import console
 from . import kernel, network, software
 from .finding import Finding, Verdict
 
@@ -50,12 +51,12 @@ def doctor(as_json: bool) -> int:
     it. It changes nothing.
     """
     found: list[Finding] = []
-    console = Console(highlight=False)
+    out = console()
     for check in CHECKS:
         for finding in check():
             found.append(finding)
             if not as_json:
-                show(console, finding)
+                show(out, finding)
     bad = sum(finding.bad for finding in found)
     if as_json:
         click.echo(json.dumps({"status": int(bad > 0), "findings": [asdict(finding) for finding in found]}))
@@ -64,9 +65,9 @@ def doctor(as_json: bool) -> int:
     return int(bad > 0)
 
 
-def show(console: Console, finding: Finding) -> None:
+def show(out: Console, finding: Finding) -> None:
     """A line, and what to do below it; commands are not broken, so that they can be copied."""
     line = Text.assemble((f"{finding.verdict:<5}", STYLES[finding.verdict]), f"  {finding.check}: {finding.found}")
-    console.print(line)
+    out.print(line)
     if finding.do:
-        console.print(Text(f"       -> {finding.do}"), soft_wrap=True)
+        out.print(Text(f"       -> {finding.do}"), soft_wrap=True)

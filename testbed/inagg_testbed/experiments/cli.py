@@ -14,6 +14,7 @@ from rich.table import Table
 
 from inagg_switch.cli.new_files import NewFolder
 
+from ..tables import console
 from . import registry
 from .model import Plot, Run, SettingsError
 from .page import Record, expected, record, shown, write
@@ -84,7 +85,7 @@ def experiment(
     check_options(name, asked)
     if name in ONE_COUNT and len(workers) > 1:
         raise click.UsageError(f"{name} has one number of workers, not {len(workers)}")
-    console = Console(stderr=True)
+    errors = Console(stderr=True)
     names = list(registry.MODULES) if name == ALL else [name]
     records: list[Record] = []
     columns = (
@@ -93,7 +94,7 @@ def experiment(
         TextColumn("{task.percentage:3.0f} %"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, disable=as_json) as progress:
+    with Progress(*columns, console=errors, disable=as_json) as progress:
         for each in names:
             found = registry.load(each)
             task = progress.add_task(each, total=1.0)
@@ -113,15 +114,15 @@ def experiment(
                 for figure in records[-1]["figures"]:
                     click.echo(json.dumps(figure))
             else:
-                Console().print(table(records[-1]))
+                console().print(table(records[-1]))
             if out is not None:
                 draw_all(outcome.plots, out)
                 write(records[-1:], list(registry.MODULES), out)
     verdicts = [figure["within_tolerance"] for r in records for figure in r["figures"]]
     if None in verdicts and not as_json:
-        console.print(f"{verdicts.count(None)} figure(s) compared with nothing: {why_not_compared(tiny)}")
+        errors.print(f"{verdicts.count(None)} figure(s) compared with nothing: {why_not_compared(tiny)}")
     if False in verdicts and not as_json:
-        console.print(f"{verdicts.count(False)} figure(s) not within tolerance")
+        errors.print(f"{verdicts.count(False)} figure(s) not within tolerance")
     return 1 if False in verdicts else 0
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from inagg_switch.control.text import count_text
 from inagg_testbed.signals import undisturbed
 from inagg_testbed.switch_process import COMMAND
+from inagg_testbed.tables import console, print_table
 from inagg_testbed.topology import (
     State,
     Topology,
@@ -221,12 +221,10 @@ def status(as_json: bool) -> int:
     if not states:
         click.echo("no testbed")
     else:
-        table = Table(title="testbeds")
-        for column in ("name", "workers", "link", "switch", "processes", "state"):
-            table.add_column(column, overflow="fold")
-        for line in map(_line, states):
-            table.add_row(*(str(line[key]) for key in ("name", "workers", "link", "control", "processes", "state")))
-        Console().print(table)
+        keys = ("name", "workers", "link", "control", "processes", "state")
+        rows = [[str(line[key]) for key in keys] for line in map(_line, states)]
+        columns = ["switch" if key == "control" else key for key in keys]
+        print_table(console(), "testbeds", columns, rows, keys=len(columns), left=columns)
     for state in left_over:
         click.echo(f"{state.name} was killed and left this behind. Remove it: inagg testbed down --name {state.name}")
     for namespace in lost:

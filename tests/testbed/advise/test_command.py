@@ -50,7 +50,7 @@ def _calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(advise, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(advise, arguments, catch_exceptions=False, env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     return result.stdout
 
