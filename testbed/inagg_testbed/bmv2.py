@@ -6,7 +6,6 @@ It binds the switch's ends of the links itself. Control goes over the management
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from inagg_wire.layout import DATA_PORT
 
 from .logged_process import LoggedProcess
 from .switch_process import SwitchProcess
+from .temporary import TemporaryFolder
 from .topology.base import Node, Topology, TopologyError
 from .topology.opening import SWITCH_BYTE, mac_of
 from .topology.targets import CONTROL_PORT, Running
@@ -95,7 +95,7 @@ def start(topology: Topology, options: Sequence[str] = ()) -> Iterator[Running]:
     if node.namespace is None:
         raise TopologyError("bmv2 binds network interfaces, so it needs links; give --link none or a rate, as root")
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bmv2-")))
+        folder = Path(stack.enter_context(TemporaryFolder("bmv2")))
         description = folder / "network.toml"
         description.write_text(network_toml(network_of(topology)))
         bmv2 = stack.enter_context(Bmv2Process(node, node.interfaces))

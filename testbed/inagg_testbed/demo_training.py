@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from .bench.links import worker_bytes
 from .bench.load import Child, crew, messages
 from .progress import Steps
 from .report.history import History
+from .temporary import TemporaryFolder
 from .topology import Node, Running, Topology, inside, switch_for
 
 START_LIMIT_S: Final = 180.0
@@ -76,7 +76,7 @@ def run_trainings(
     """
     workers = len(topology.workers)
     steps = epochs * steps_of_epoch(workers)
-    with tempfile.TemporaryDirectory(prefix="inagg-demo-") as folder, crew() as ranks:
+    with TemporaryFolder("demo") as folder, crew() as ranks:
         for rank, node in enumerate(topology.workers):
             mine = [_of_rank(training, topology, rank) for training in trainings]
             ranks.append(Child(f"rank {rank}", inside, node, _worker, node, rank, workers, mine, epochs, list(seeds),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
+
+from .temporary import TemporaryFolder
 
 BETWEEN_SIGNALS_S = 0.05
 
@@ -27,7 +28,7 @@ class LoggedProcess:
 
     def __init__(self, name: str) -> None:
         """``name``: of its folder, for people."""
-        self._folder = tempfile.TemporaryDirectory(prefix=f"inagg-{name}-")
+        self._folder = TemporaryFolder(name)
         self.folder = Path(self._folder.name)
         self._log = self.folder / "log"
 

@@ -10,7 +10,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -27,6 +26,7 @@ from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from ..switch_process import SwitchProcess
+from ..temporary import TemporaryFolder
 from ..testbed.web import live_view
 from ..topology import Node, inside, open_topology, start_target, target_entry
 from .links import share_of_link, worker_bytes
@@ -170,6 +170,7 @@ def _profiler() -> AbstractContextManager[object]:
 ASK = """
 import sys
 from inagg_switch.service.control_client import ControlClient
+from ..temporary import TemporaryFolder
 
 with ControlClient(sys.argv[1]) as client:
     shards = client.stats().shards
@@ -215,7 +216,7 @@ class Ranks:
             if "ipv6" in ways:
                 of_ipv6 = SwitchProcess(*shard_options, control="[::1]:0", data="[::1]:0")
                 switch6 = self._stack.enter_context(of_ipv6).control
-            directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bench-"))
+            directory = self._stack.enter_context(TemporaryFolder("bench"))
             options = {"switch": switch.control, "format": format_, **options}
             self._children = self._stack.enter_context(crew())
             barrier = common_barrier(workers)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import resource
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -17,6 +16,7 @@ from multiprocessing.synchronize import Barrier
 from typing import Any
 
 from ..switch_process import SwitchProcess
+from ..temporary import TemporaryFolder
 from .cuda import copy_bandwidths
 from .load import Child, common_barrier, crew, receive_all
 
@@ -76,7 +76,7 @@ def bench_allreduce_cuda(
     workers: int, format_: str, sizes: Sequence[int], *, seconds: float, shards: int, window: int | None
 ) -> Iterator[dict[str, Any]]:
     """Lines of results: the bandwidth of copies, then for each size one per system, and one that compares them."""
-    with tempfile.TemporaryDirectory(prefix="inagg-bench-") as folder, crew() as ranks:
+    with TemporaryFolder("bench") as folder, crew() as ranks:
         options = {"format": format_, "job": "cuda"} | ({} if window is None else {"window": window})
         with SwitchProcess(*(["--shards", str(shards)] if shards > 1 else [])) as switch:
             barrier = common_barrier(workers)

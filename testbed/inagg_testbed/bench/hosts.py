@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
+from ..temporary import TemporaryFolder
 from ..topology import Node, inside, open_topology, start_target
 from .links import interface_bytes
 from .load import Child, common_barrier, crew, receive_all
@@ -94,7 +94,7 @@ def bench_hosts(
     with ExitStack() as stack:
         topology = stack.enter_context(open_topology(hosts, link))
         switch = stack.enter_context(start_target("software", topology, []))
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-bench-"))
+        directory = stack.enter_context(TemporaryFolder("bench"))
         children = stack.enter_context(crew())
         barrier = common_barrier(ranks)
         environment = {"INAGG_SWITCH": switch.control}

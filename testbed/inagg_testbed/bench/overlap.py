@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,6 +19,7 @@ from inagg_switch.cli.new_files import NewFolder
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..switch_process import SwitchProcess
+from ..temporary import TemporaryFolder
 from .cuda import device_option, require
 from .load import Child, crew
 
@@ -136,7 +136,7 @@ def overlap(workers: int, name: str, trace_dir: Path | None, device: str, as_jso
         require()
     if trace_dir is not None:
         trace_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, SwitchProcess() as switch, crew() as ranks:
+    with TemporaryFolder("overlap") as folder, SwitchProcess() as switch, crew() as ranks:
         options = {"switch": switch.control, "format": name, "min_bytes": 0}
         for rank in range(workers):
             trace = "" if trace_dir is None else str((trace_dir / f"rank{rank}.json").resolve())

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,7 @@ from statistics import median
 from typing import Any
 
 from ..switch_process import SwitchProcess
+from ..temporary import TemporaryFolder
 
 LIMIT_S = 120.0
 STEPS_BEFORE = 20
@@ -95,7 +95,7 @@ class Training:
 
 @contextmanager
 def _training(name: str) -> Iterator[Training]:
-    with tempfile.TemporaryDirectory(prefix="inagg-recovery-") as folder:
+    with TemporaryFolder("recovery") as folder:
         training = Training(Path(folder), name)
         try:
             yield training

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from ..profiles.compute import Compute
+from ..temporary import TemporaryFolder
 from ..topology import Node, inside, open_topology, start_target
 from .links import worker_bytes
 from .load import Child, crew, receive_all
@@ -227,7 +227,7 @@ class StepRanks:
             topology = self._stack.enter_context(open_topology(workers, link, made_by="inagg bench step"))
             switch = self._stack.enter_context(start_target("software", topology))
             self._switch_pid = switch.pid
-            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="inagg-step-"))
+            folder = self._stack.enter_context(TemporaryFolder("step"))
             self._children = self._stack.enter_context(crew())
             for rank, node in enumerate(topology.workers):
                 arguments = (node, rank, workers, switch.control, tuple(systems), f"{folder}/store")

@@ -8,13 +8,13 @@ with the same networks and batches; seconds on a link are steps times what a ste
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..temporary import TemporaryFolder
 from ..topology import Topology, inside, open_topology, start_target
 from ..topology.link import UNSHAPED
 from .load import Child, crew, receive_all
@@ -97,7 +97,7 @@ def _one_system(
     if not found:
         return
     workers = len(topology.workers)
-    with tempfile.TemporaryDirectory(prefix="inagg-training-") as directory, crew() as children:
+    with TemporaryFolder("training") as directory, crew() as children:
         for rank, node in enumerate(topology.workers):
             arguments = node, rank, workers, system, f"{directory}/store", environment
             children.append(Child(f"rank {rank}", inside, node, rank_main, *arguments))
