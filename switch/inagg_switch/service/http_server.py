@@ -170,15 +170,15 @@ class _Server(HTTPServer):
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        self._pool.submit(self._serve, request, client_address)
+        self._pool.submit(self._serve, request, client_address, time.monotonic() + REQUEST_S)
 
-    def _serve(self, connection: socket.socket, client: Any) -> None:
+    def _serve(self, connection: socket.socket, client: Any, give_up_at: float) -> None:
         connection.settimeout(REQUEST_S)
         try:
             if (tls := self._tls_now()) is not None:
                 # The new socket takes the descriptor over: who has the old one could not cut the connection.
                 connection = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-            with self._cut_when_late(connection):
+            with self._cut_when_late(connection, give_up_at):
                 if isinstance(connection, ssl.SSLSocket):
                     connection.do_handshake()
                 self.finish_request(connection, client)
@@ -189,9 +189,10 @@ class _Server(HTTPServer):
             self._room.release()
 
     @contextmanager
-    def _cut_when_late(self, connection: socket.socket) -> Iterator[None]:
-        """Inside, it is cut when its time is over, and when the server closes."""
-        late = threading.Timer(REQUEST_S, _cut, (connection,))
+    def _cut_when_late(self, connection: socket.socket, give_up_at: float) -> Iterator[None]:
+        """Inside, it is cut when its time is over, and when the server closes. The time that it waited for a thread
+        counts: else those who say nothing could keep others out for as long as all of them together may take."""
+        late = threading.Timer(max(0.0, give_up_at - time.monotonic()), _cut, (connection,))
         late.daemon = True
         late.start()
         self._served.add(connection)

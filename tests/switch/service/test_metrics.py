@@ -295,8 +295,10 @@ def test_build_process_and_calls_are_told(busy: Serving) -> None:
     assert re.search(r'inagg_control_call_seconds_bucket\{call="Join",code="OK",le="\+Inf"\} [1-9]', text)
 
 
-def test_slow_connections_hold_no_thread_each_and_are_cut(busy: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "REQUEST_S", 0.1)
+def test_slow_connections_hold_no_thread_each_and_are_cut_at_the_same_time(
+    busy: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.2)
     with ExitStack() as stack:
         url = stack.enter_context(metrics(busy))
         before = threading.active_count()
@@ -304,10 +306,12 @@ def test_slow_connections_hold_no_thread_each_and_are_cut(busy: Serving, monkeyp
             stack.enter_context(socket.create_connection(address_of(url), 5))
             for _ in range(http_server.CONNECTIONS_MAX)
         ]
+        begun = time.monotonic()
         for connection in slow:
             connection.sendall(b"GET /met")
         assert threading.active_count() - before <= 2 * http_server.THREADS  # each has its alarm clock
         assert all(connection.recv(1) == b"" for connection in slow)
+        assert time.monotonic() - begun < http_server.REQUEST_S * http_server.CONNECTIONS_MAX / http_server.THREADS / 2
         assert status_of(url)[0] == 200
 
 
