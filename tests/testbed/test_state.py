@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from click.testing import CliRunner
 from inagg_testbed.testbed import cli
 from inagg_testbed.topology import State, TopologyError, all_states, load, open_topology, state
 from inagg_testbed.topology.processes import Process
+
+REAL_FOLDER = state.folder
 
 
 @pytest.fixture(autouse=True)
@@ -81,3 +84,22 @@ def test_what_is_added_to_a_state_is_read_again() -> None:
         assert found is not None
         found.telling(control="127.0.0.1:1").save()
         assert load("here") == dataclasses.replace(found, about={**found.about, "control": "127.0.0.1:1"})
+
+
+@pytest.mark.parametrize("user", [0, os.getuid() or 65534])
+def test_where_the_usual_place_cannot_be_made_the_files_are_among_temporary_ones(
+    user: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(state, "SYSTEM", Path("/proc/inagg"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    if user == owner:
+        assert REAL_FOLDER() == tmp_path / f"inagg-{user}"
+    else:
+        with pytest.raises(TopologyError, match="should be a folder of yours"):  # it was made by another, here
+            REAL_FOLDER()
+    monkeypatch.setattr(tempfile, "tempdir", "/proc")
+    with pytest.raises(TopologyError, match=r"cannot keep what testbeds there are in /proc/inagg-\d+: "):
+        REAL_FOLDER()

@@ -20,20 +20,28 @@ from typing import Any
 from .base import TopologyError
 from .processes import Process
 
+SYSTEM = Path("/run/inagg")
 PREFIX = "inagg-"
 """Of the names of all our network namespaces."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,40}")
 
 
 def folder() -> Path:
-    """Where the files are: of the system for root, of the user for others. Raises `TopologyError`."""
+    """Where the files are: of the system for root, of the user for others; among temporary files where there is no such
+    place (a container that is read-only), or it is somebody else's (su). Raises `TopologyError`."""
+    places = [Path(tempfile.gettempdir()) / f"inagg-{os.geteuid()}"]
     if os.geteuid() == 0:
-        path = Path("/run/inagg")
+        places.insert(0, SYSTEM)
     elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        path = Path(runtime) / "inagg"
+        places.insert(0, Path(runtime) / "inagg")
+    for path in places:
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            break
+        except OSError as error:
+            why = f"cannot keep what testbeds there are in {path}: {error.strerror}"
     else:
-        path = Path(tempfile.gettempdir()) / f"inagg-{os.geteuid()}"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        raise TopologyError(why)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise TopologyError(f"{path} should be a folder of yours and is not: remove it")
