@@ -77,6 +77,12 @@ class Topology:
                 f"it has {shards[0].slots} slots, and the root {root[0].slots}: start it with --slots {root[0].slots}, "
                 f"or, if it is a P4 switch, the root with --slots {shards[0].slots}"
             )
+        elif apart := [
+            f"{mine.address[0]}, and those of its parent at {its.address[0]}"
+            for mine, its in zip(shards, self.shards(switch.parent), strict=True)
+            if (":" in mine.address[0]) != (":" in its.address[0])
+        ]:
+            why = f"its data planes are at {apart[0]}: give both addresses of IPv4, or both of IPv6 (--data)"
         if why is not None:
             raise ControlError(Code.FAILED_PRECONDITION, f"switch {name!r} cannot be part of this tree: {why}")
         self.switches[name] = switch

@@ -90,6 +90,12 @@ class UplinkAgent:
                 why, kind = f"{error.code().name}: {error.details()}", error.code()
                 if not self._ever:
                     await self._refused(error)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise  # this task is to end; else `restart` has ended the stream
+                self.attached.clear()
+                continue
             except (DriverError, OSError) as error:
                 why = kind = str(error)
             if self.attached.is_set() or kind != told:  # once for each reason: a parent may be away for long

@@ -26,6 +26,9 @@ def switch(name: str, parent: str = ROOT, slots: int = 1024, shards: int = 1, **
     return AttachedSwitch(name, parent, planes, replace(LIMITS, **limits))
 
 
+OF_IPV6 = AttachedSwitch("c", ROOT, (Shard(("fd00::1", 5000), 1024),), LIMITS)
+
+
 def make(*switches: AttachedSwitch, trees: bool = True) -> Topology:
     topology = Topology(ROOT_SHARDS, replace(LIMITS, trees=trees))
     for one in switches:
@@ -40,6 +43,7 @@ def make(*switches: AttachedSwitch, trees: bool = True) -> Topology:
         (switch("a b"), "letters, digits and any of"),
         (switch("c", "ab"), "at most 3 levels"),
         (switch("c", slots=512), "start it with --slots 1024"),
+        (OF_IPV6, "at fd00::1, and those of its parent at 10.0.0.1: give both addresses of IPv4, or both of IPv6"),
         (switch("c", shards=2), "it has 2 shards, and the root 1: start it with --shards 1"),
     ],
 )

@@ -31,6 +31,28 @@ class SlowDriver(RecordingDriver):
         return super().counters(shard)
 
 
+class RestartingDriver(RecordingDriver):
+    """Whose shard takes a moment to start again."""
+
+    def restart(self, shard: int) -> None:
+        time.sleep(0.05)
+
+
+class PatientParent(control_pb2_grpc.ControlServicer):
+    """Takes a switch in, as often as it comes."""
+
+    def __init__(self) -> None:
+        self.attached: asyncio.Queue[None] = asyncio.Queue()
+
+    async def Attach(  # noqa: N802  # gRPC's name
+        self, requests: AsyncIterator[pb.AttachRequest], context: object
+    ) -> AsyncIterator[pb.AttachOrder]:
+        await anext(requests)
+        yield pb.AttachOrder(attached=pb.Attached())
+        self.attached.put_nowait(None)
+        await asyncio.Event().wait()
+
+
 class HastyParent(control_pb2_grpc.ControlServicer):
     """Takes a switch in, orders a look, and has gone before it can be answered; the second time it stays."""
 
@@ -74,6 +96,32 @@ def test_an_order_that_can_be_answered_no_more_does_not_end_the_switch(
         assert parent.attached == 2
 
     loop_thread.run(attach_twice(), 10)
+
+
+def test_a_shard_that_is_started_again_ends_the_stream_and_not_the_switch(loop_thread: LoopThread) -> None:
+    async def restart() -> None:
+        parent, server = PatientParent(), grpc.aio.server()  # type: ignore[abstract]  # it is asked for nothing else
+        control_pb2_grpc.add_ControlServicer_to_server(parent, server)
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        agent = UplinkAgent(RestartingDriver(), "rack1", address, Access())
+        running = asyncio.create_task(agent.run())
+        for _ in range(3):
+            async with asyncio.timeout(5):
+                await parent.attached.get()
+                await agent.attached.wait()
+            await agent.restart(0)
+            assert not running.done()
+        restarting = asyncio.create_task(agent.restart(0))
+        await asyncio.sleep(0)
+        running.cancel()  # also then
+        await asyncio.wait((running,), timeout=5)
+        await restarting
+        await agent.close()
+        await server.stop(None)
+        assert running.cancelled()
+
+    loop_thread.run(restart(), 20)
 
 
 def test_a_leaf_that_does_not_reach_its_parent_is_not_said_to_be_out_of_reach_itself(loop_thread: LoopThread) -> None:
