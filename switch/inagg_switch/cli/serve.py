@@ -28,9 +28,15 @@ def serve(settings: Settings) -> int:
         try:
             if settings.p4 is None:
                 shards = start_shards(settings.software)
-            from .run import run  # while the shards start: gRPC and the rest take half as long
+            from .run import CannotServe, run  # while the shards start: gRPC and the rest take half as long
 
-            return run(settings, shards)
+            try:
+                return run(settings, shards)
+            except CannotServe as error:
+                if settings.announce:
+                    raise
+                log.error("switch_failed", why=error.message)  # for who reads JSON
+                return error.exit_code
         except Stopped:
             log.info("switch_stopped", before="it served")
             return EXIT_STOPPED

@@ -44,6 +44,15 @@ def test_a_port_in_use_is_named_with_what_to_do(good: Switch) -> None:
         assert f"choose another address with {hint}" in said
 
 
+def test_why_it_could_not_start_is_json_for_who_reads_json(good: Switch) -> None:
+    taken = good.ready["metrics"].split("/")[2]
+    ended = inagg("switch", *FREE, "--web", taken, "--log-format", "json")
+    *_, last = map(json.loads, ended.stderr.splitlines())
+    assert ended.returncode == 1
+    assert (last["event"], last["level"]) == ("switch_failed", "error")
+    assert "choose another address with --web" in last["why"]
+
+
 def test_the_first_lines_say_what_runs_and_how_to_join(start: Callable[..., Switch]) -> None:
     switch = start("--log-format", "human", "--shards", "2", "--loss", "0.1", "--fault-seed", "9")
     said = switch.out_file.read_text()
