@@ -93,9 +93,11 @@ class UplinkAgent:
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
-                    raise  # this task is to end; else `restart` has ended the stream
-                self.attached.clear()
-                continue
+                    raise  # this task is to end; else the stream has: gRPC says it so, whoever has cancelled it
+                if not self._restarted.is_set():  # we, to start a shard again
+                    self.attached.clear()
+                    continue
+                why = kind = "the stream was cancelled on its way"
             except (DriverError, OSError) as error:
                 why = kind = str(error)
             if self.attached.is_set() or kind != told:  # once for each reason: a parent may be away for long
