@@ -33,7 +33,7 @@ class NewFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Called by click."""
-        path: Any = super().convert(value, param, ctx)
+        path: Any = super().convert(_home(value), param, ctx)
         if self._replaces and path.exists() and not path.is_file():
             self.fail(f"{value}: a file would take the place of what is there", param, ctx)
         if path.exists() and not self._replaces:  # such as /dev/stdout, in whose folder there is nothing to make
@@ -57,7 +57,7 @@ class NewFolder(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Called by click."""
-        path: Any = super().convert(value, param, ctx)
+        path: Any = super().convert(_home(value), param, ctx)
         why = why_not_written(_there(path.absolute()))
         if why is not None:
             self.fail(f"{value}: {why}", param, ctx)
@@ -67,3 +67,8 @@ class NewFolder(click.Path):
 def _there(folder: Path) -> Path:
     """The folder, or the nearest above it that is there."""
     return next(above for above in (folder, *folder.parents) if os.path.lexists(above))
+
+
+def _home(value: Any) -> str:
+    """With ``~`` as shells have it, which leave it alone in ``--report=~/page.html``."""
+    return os.path.expanduser(os.fsdecode(value))

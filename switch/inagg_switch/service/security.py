@@ -162,7 +162,8 @@ def read_secrets(path: Path) -> dict[str, str]:
         try:
             check_secret(secret)
         except SecurityError as error:
-            raise SecurityError(f"{path}: {error}") from None
+            hint = "" if name else " (of several, each has a line: name, colon, space, secret)"
+            raise SecurityError(f"{path}: {error}{hint}") from None
         found[name] = secret
     if not found:
         raise SecurityError(f"{path}: there is no secret in it")

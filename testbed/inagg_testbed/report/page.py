@@ -116,7 +116,7 @@ def write(
     headline: Sequence[str] = (),
 ) -> Path:  # fmt: skip
     """Write the page, whole or not at all, and return where it is. Raises OSError if it cannot."""
-    path = path.expanduser().absolute()
+    path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from inagg_switch.cli.new_files import NewFile
+from inagg_switch.control.text import count_text
 from inagg_testbed.option_types import PROBABILITY, LinkRate
 from inagg_testbed.topology import TARGETS, target_entry
 from inagg_testbed.topology.link import UNSHAPED
@@ -118,7 +119,7 @@ class Setup:
 
     def describe(self) -> str:
         """One line for people."""
-        text = f"{self.workers} workers {places(self.link, self.racks, self.trunk)}, target {self.target}"
+        text = f"{count_text(self.workers, 'worker')} {places(self.link, self.racks, self.trunk)}, target {self.target}"
         text += f", {self.format}" if self.format is not None else ""
         if self.faults:
             shares = ", ".join(f"{name} {share:g}" for name, share in self.faults.items())

@@ -56,6 +56,7 @@ def test_a_file_has_one_secret_or_several_with_names(tmp_path: Path, text: str, 
         ("x\ny\n", "give each of several secrets a name"),
         ("a: x\ny\n", "give each of several secrets a name"),
         ("a: x y\n", "visible ASCII"),
+        ("rack3 s3cret\n", "name, colon, space, secret"),
         ("a: \u00e9\n", "visible ASCII"),
     ],
 )
