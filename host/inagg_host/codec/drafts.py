@@ -57,10 +57,9 @@ NOT_FINITE = 255
 SERIAL, NUMBER, UNIT, LARGEST, LOWEST, BELOW = range(6)
 """Columns of ``notes``, int64, what is known of the draft in each row: the operation and the block's number in the job,
 as each of them has its own noise; the exponent field of the unit; the bits of the largest magnitude, a float32; the
-lowest level but 0, or 0 if the draft is of no use whatever the unit, or `ALL_ZERO`; how many groups of `SHARING` lanes
-have values below the unit."""
+lowest level but 0, or 0 if the draft is of no use whatever the unit, or 128 if all are zero; how many groups of
+`SHARING` lanes have values below the unit."""
 NOTES = 6
-ALL_ZERO = 128
 NOBODYS = -1
 """Instead of an operation: there is no draft."""
 

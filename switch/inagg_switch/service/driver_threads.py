@@ -191,9 +191,7 @@ class _ShardThread:
 
     def __init__(self, shard: int) -> None:
         self._shard = shard
-        self._queue: queue.PriorityQueue[tuple[int, int, Callable[[], None], Future[Any] | None]] = (
-            queue.PriorityQueue()
-        )
+        self._queue = queue.PriorityQueue[Queued]()
         self._numbers = itertools.count()
         self._ends = False
         self._thread = threading.Thread(target=self._run, name=f"inagg-driver-{shard}", daemon=True)
