@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import time
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +16,9 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ProcessGroup
 
 from inagg_host.core.reconcile import Bytes
+
+DROPPED_WITHIN_S = 1.0
+"""How long Gloo may take to let go of what it has gathered. It takes microseconds, on a busy machine milliseconds."""
 
 NUMBERS_GROUPS = not hasattr(dist, "_reconfigure")
 """Before torch 2.15, which numbers them itself, and warns of whoever asks for it."""
@@ -44,16 +50,34 @@ def make_inner(store: Store, rank: int, workers: int, timeout: timedelta, cuda: 
 
 def gather(group: ProcessGroup, data: bytes) -> list[bytes]:
     """Every rank's bytes, of any length, in the order of ranks. ``group`` need not be known to torch.distributed."""
-    mine = torch.tensor([len(data)])
-    sizes = [torch.empty_like(mine) for _ in range(group.size())]
-    group.allgather([sizes], [mine]).wait()
-    longest = max(int(size) for size in sizes)
-    padded = torch.zeros(longest, dtype=torch.uint8)
-    padded[: len(data)] = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
-    parts = [torch.empty_like(padded) for _ in range(group.size())]
-    if longest:
-        group.allgather([parts], [padded]).wait()
-    return [part.numpy()[: int(size)].tobytes() for part, size in zip(parts, sizes, strict=True)]
+    mine = np.array([len(data)], np.int64).view(np.uint8)
+    sizes = [int.from_bytes(size, sys.byteorder) for size in _gather(group, mine)]
+    padded = np.zeros(max(sizes), np.uint8)
+    padded[: len(data)] = np.frombuffer(data, np.uint8)
+    parts = _gather(group, padded) if padded.size else [b""] * group.size()
+    return [part[:size] for part, size in zip(parts, sizes, strict=True)]
+
+
+def _gather(group: ProcessGroup, data: npt.NDArray[np.uint8]) -> list[bytes]:
+    """As `gather`, of 1-D arrays that are of one size on all ranks."""
+    mine = torch.from_numpy(data)
+    parts = [torch.empty_like(mine) for _ in range(group.size())]
+    group.allgather([parts], [mine]).wait()
+    gathered = [part.numpy().tobytes() for part in parts]
+    lent = [weakref.ref(tensor) for tensor in (mine, *parts)]
+    del mine
+    parts.clear()
+    _until_dropped(lent)
+    return gathered
+
+
+def _until_dropped(lent: list[weakref.ref[torch.Tensor]]) -> None:
+    """Return when nobody has the tensors any more. A thread of Gloo keeps those of a work a moment longer than the work
+    takes, and needs the interpreter to drop them: if that is ending, since it was the last work of a script that gives
+    up, the whole process ends with SIGABRT. (Who else keeps them, such as a profiler, does not hold us up for long.)"""
+    give_up_s = time.monotonic() + DROPPED_WITHIN_S
+    while any(tensor() is not None for tensor in lent) and time.monotonic() < give_up_s:
+        time.sleep(0)  # gives the interpreter away
 
 
 class ArrayGroup:
