@@ -28,6 +28,7 @@ from .job import GroupJob
 from .options import asked
 from .sight import Sample, Sight, Writer
 from .tracing import span
+from .work import failed
 
 HOOK = "inagg::hook"
 
@@ -258,4 +259,8 @@ def inagg_hook(state: InaggState, bucket: GradBucket) -> torch.futures.Future[to
     Buckets that the switch does not take (``min_bytes``, types other than floats) are averaged by the process group.
     """
     with span(HOOK):
-        return state.average(bucket).get_future().then(lambda done: done.value()[0])
+        try:
+            work = state.average(bucket)
+        except Exception as error:  # whatever it is: what is raised here, DDP's reducer does not get over
+            work = failed(error)
+        return work.get_future().then(lambda done: done.value()[0])

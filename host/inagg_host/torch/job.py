@@ -140,7 +140,7 @@ class GroupJob:
         with self._lock:
             if self._sums is None:
                 if self._closed:
-                    raise RuntimeError("the process group was destroyed")
+                    raise AllReduceError("this job was closed, and sums nothing any more")
                 # Two trainings may have groups of one name, and so may one that was started again: hence a nickname.
                 job = self._gather(_job_name(self._settings.job, self._label).encode())[0].decode()
                 self._sums = self._join(job)

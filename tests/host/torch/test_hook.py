@@ -87,6 +87,26 @@ def test_a_loss_scaler_skips_the_same_steps_on_all_ranks(beside: World) -> None:
     assert len(set(digests)) == 4
 
 
+def backward_without_a_job() -> list[str]:
+    """What two backward passes raise, of a state that joins with the first bucket and is told of no switch."""
+    state, told = InaggState.__new__(InaggState), list[str]()
+    state.__setstate__({"timeout": timedelta(seconds=10), "options": {"switch": "nowhere"}})
+    model = hooked(state)
+    for _ in range(2):
+        try:
+            backward(model(torch.ones(8, 1, 8, 8)).square().sum())
+        except Exception as error:
+            told.append(str(error))
+    return told
+
+
+def test_each_backward_pass_says_what_is_wrong(beside: World) -> None:
+    """An error that is raised in the hook itself leaves DDP's reducer with an assertion of its own ever after."""
+    for told in beside.run(backward_without_a_job):
+        assert len(told) == 2
+        assert all("give host:port" in text for text in told), told
+
+
 # --- the state in a checkpoint ---
 
 
