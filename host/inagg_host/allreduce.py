@@ -26,6 +26,7 @@ from .io.futures import Completer, Work
 from .io.signals import Deferred
 from .membership.failover import Fallback
 from .membership.rejoin import Network
+from .membership.word import Word, telling
 from .stats import Counters
 from .task import Task, make_max_task, make_scatter_task, make_staged_task, make_task
 
@@ -53,10 +54,12 @@ class AllReduce:
     """
 
     def __init__(
-        self, *, inner: InnerGroup | None = None, wrap_link: Callable[[Link], Link] | None = None, **options: Any
-    ) -> None:
+        self, *, inner: InnerGroup | None = None, wrap_link: Callable[[Link], Link] | None = None,
+        word: Word | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         """``inner``: for the policy "fallback", a group that nothing else uses. ``wrap_link`` may put something around
-        the sockets, such as `inagg_link.FaultLink`."""
+        the sockets, such as `inagg_link.FaultLink`. ``word``, if ranks have one, keeps them from
+        waiting for a rank that cannot join."""
         self.config = Config.from_environment(**options)
         if self.config.policy == "fallback" and inner is None:
             raise ConfigError(
@@ -73,7 +76,8 @@ class AllReduce:
         self._network: Network | None = None
         self._fallback: Fallback | None = None
         try:
-            network = self._join()
+            with telling(word) as stop:
+                network = self._join(stop)
         except AllReduceError as error:
             if self.config.policy == "raise":
                 self._completer.shutdown()
@@ -86,7 +90,7 @@ class AllReduce:
             self._use(network)
         atexit.register(self.close)
 
-    def _join(self, stop: threading.Event | None = None) -> Network:
+    def _join(self, stop: Callable[[], str | None]) -> Network:
         return Network(self.config, self._counters, self._finish, self._on_broken, self._wrap_link, stop)
 
     def _use(self, network: Network) -> None:
@@ -280,7 +284,11 @@ class AllReduce:
     def _fall_back(self, broken: Network | None, tasks: list[Task], why: AllReduceError) -> None:
         assert self._inner is not None  # the constructor has asked
         rank, workers = self.config.rank, self.config.workers
-        self._fallback = Fallback(self._inner, rank, workers, self._counters, self._join, self._on_back, self._finish)
+
+        def join(stop: threading.Event) -> Network:
+            return self._join(lambda: "closed while joining" if stop.is_set() else None)
+
+        self._fallback = Fallback(self._inner, rank, workers, self._counters, join, self._on_back, self._finish)
         self._fallback.start(broken, tasks, why)
 
     def _on_back(self, network: Network, tasks: list[Task]) -> None:

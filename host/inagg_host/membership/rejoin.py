@@ -48,9 +48,10 @@ class Network:
         finished: Callable[[Task, AllReduceError | None], None],
         broken: Callable[[Network, AllReduceError], None],
         wrap_link: Callable[[Link], Link] | None = None,
-        stop: threading.Event | None = None,
+        stop: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """``stop``: when it is set, joining fails, though other ranks may still come."""
+        """``stop`` is asked while this rank joins: joining fails with the sentence that it returns, though other ranks
+        may still come."""
         self.config = config
         self._counters, self._finished, self._broken = counters, finished, broken
         self._tasks: dict[Operation, Task] = {}  # of the transport's thread; in order

@@ -26,7 +26,9 @@ log = logging.getLogger("inagg")
 CALL_S = 5.0
 """Deadline of a call that waits for nobody."""
 RETRY_S = 0.2
-STOP_POLL_S = 0.1
+STOP_POLL_S = 0.2
+WORD_AFTER_S = 10.0
+"""After so long a rank that waits for others to join says for whom, or that it still tries to reach the switch."""
 RECONNECT = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
@@ -73,15 +75,16 @@ class Session:
         config: Config,
         lost: Callable[[Loss], None],
         credited: Callable[[int], None],
-        stop: threading.Event | None = None,
+        stop: Callable[[], str | None] = lambda: None,
         round_trip_s: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """``credited`` is called with the blocks that the switch has room for, now and then; ``stop``: when it is set,
-        `join` fails; ``round_trip_s`` says what heartbeats tell the switch, None: nothing is measured yet."""
+        """``credited`` is called with the blocks that the switch has room for, now and then; ``stop`` is asked while
+        `join` waits, which fails with the sentence that it returns; ``round_trip_s`` says what heartbeats tell the
+        switch, None: nothing is measured yet."""
         self._config = config
         self._lost = lost
         self._credited = credited
-        self._stop = stop or threading.Event()
+        self._stop = stop
         self._round_trip_s = round_trip_s
         self._member = secrets.randbits(63) + 1
         self._address = config.switches[0]
@@ -94,6 +97,7 @@ class Session:
         self._reported = 0  # the epoch whose loss was told
         self._left: set[int] = set()  # ranks; of the thread that watches
         self._interval_s = 1.0
+        self._word_at_s = float("inf")
         self._closed = threading.Event()
         self._joined = threading.Event()
         self._lock = threading.Lock()
@@ -127,6 +131,7 @@ class Session:
             addresses=[pb.Address(host=host, port=port) for host, port in addresses], multicast=multicast,
         )  # fmt: skip
         give_up_s = time.monotonic() + c.reconnect_s
+        self._word_at_s = time.monotonic() + WORD_AFTER_S
         while True:
             try:
                 reply = self._call_join(request)
@@ -135,11 +140,13 @@ class Session:
                 explained = self._explain(error)
                 if error.code() not in NOT_THERE or time.monotonic() > give_up_s:
                     raise explained from None
+                self._say_that_it_waits(explained.__str__)
                 if len(self._config.switches) > 1:
                     self._move_on(explained)
             except (ValueError, grpc.FutureCancelledError) as error:  # ValueError: the channel was closed meanwhile
                 raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
-            if self._stop.is_set() or self._closed.wait(RETRY_S):
+            self._check_stop()
+            if self._closed.wait(RETRY_S):
                 raise SessionError("closed while joining", grpc.StatusCode.CANCELLED)
         epoch = self._read_epoch(reply, give_up_s)
         # What a switch chose stays, also where another one takes its place: blocks are kept in this size.
@@ -171,12 +178,23 @@ class Session:
         call.add_done_callback(lambda _: done.set())
         try:
             while not done.wait(STOP_POLL_S):
-                if self._stop.is_set():
-                    call.cancel()  # type: ignore[no-untyped-call]
+                self._check_stop()
+                self._say_that_it_waits(self.why)
             return call.result()
         finally:
             # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for this rank.
             call.cancel()  # type: ignore[no-untyped-call]
+
+    def _check_stop(self) -> None:
+        if (why := self._stop()) is not None:
+            raise SessionError(why, grpc.StatusCode.CANCELLED)
+
+    def _say_that_it_waits(self, why: Callable[[], str]) -> None:
+        """Once, when it has waited for long."""
+        if time.monotonic() > self._word_at_s:
+            self._word_at_s = float("inf")
+            c = self._config
+            log.warning("rank %d has waited %g s to join job %r: %s", c.rank, WORD_AFTER_S, c.job, why())
 
     def resume(self, epoch: Epoch, positions: Sequence[int], reason: str) -> pb.Resume:
         """What to bring to the next `join`: ``positions``, by shard, as `Engine.positions`."""
@@ -209,7 +227,8 @@ class Session:
             try:
                 return str(_resolve(host.strip("[]"), 0)[4][0])
             except OSError as error:
-                if time.monotonic() > give_up_s or self._stop.is_set() or self._closed.wait(RETRY_S):
+                self._check_stop()
+                if time.monotonic() > give_up_s or self._closed.wait(RETRY_S):
                     raise SessionError(f"the switch's host {host}: {error}", grpc.StatusCode.UNAVAILABLE) from error
 
     # --- while it runs ---

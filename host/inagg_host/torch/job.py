@@ -30,6 +30,7 @@ from .hosts import HostAllReduce
 from .inner import ArrayGroup, make_inner
 from .options import DEFAULT_FORMAT, Settings, settle
 from .tensors import DEVICES, TensorAllReduce
+from .word import StoreWord
 from .work import TensorWork, failed
 
 NAME_CHARS_MAX = 64
@@ -155,16 +156,16 @@ class GroupJob:
         if self._settings.policy == "fallback":
             store = PrefixStore(f"{job}/", self._store)
             self._spare = ArrayGroup(store, options["rank"], options["workers"], self._timeout)
-        sums = TensorAllReduce(inner=self._spare, job=job, **options)
-        if local_size == 1:
-            return sums
-        scatter, gather = (
+        # Before it joins: a rank of this host that cannot join would not come to make them.
+        inside = [
             make_inner(
                 PrefixStore(f"{name}/host{options['rank']}/{what}/", self._store), place, local_size, self._timeout
             )
-            for what in ("scatter", "gather")
-        )
-        return HostAllReduce(sums, scatter, gather)
+            for what in (("scatter", "gather") if local_size > 1 else ())
+        ]
+        word = StoreWord(PrefixStore(f"{name}/", self._store), self.rank)
+        sums = TensorAllReduce(inner=self._spare, word=word, job=job, **options)
+        return HostAllReduce(sums, *inside) if inside else sums
 
     @property
     def failure(self) -> AllReduceError | None:

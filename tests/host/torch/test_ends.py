@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -219,3 +220,26 @@ def test_no_switch_is_said_at_once_and_by_name() -> None:
     with pytest.raises(AllReduceError, match="cannot reach"):
         job.sum(torch.ones(LARGE)).wait()
     job.close()
+
+
+def test_a_rank_without_a_way_to_the_switch_is_named_to_the_others(switch: str) -> None:
+    store, meeting, said = HashStore(), threading.Barrier(2), [b"", b""]
+
+    def join(rank: int, address: str) -> str:
+        def gather(data: bytes) -> list[bytes]:
+            said[rank] = data
+            meeting.wait(PATIENCE_S)
+            everyone = list(said)
+            meeting.wait(PATIENCE_S)
+            return everyone
+
+        options = {"switch": address, "reconnect_s": 0.1}
+        job = GroupJob(options, rank, 2, timedelta(seconds=PATIENCE_S), "world", gather, store)
+        with pytest.raises(AllReduceError) as told:
+            job.join()
+        return str(told.value)
+
+    with ThreadPoolExecutor(2) as ranks:
+        first, second = ranks.map(join, range(2), (switch, "127.0.0.1:9"))
+    assert second.startswith("cannot reach the switch at 127.0.0.1:9")
+    assert first == f"rank 1 cannot join: {second}"

@@ -1,0 +1,62 @@
+"""A rank that cannot join: the others hear of it, though the switch does not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.membership import session
+from inagg_testbed.switch_process import SwitchProcess
+
+from .processes import start_switch
+
+NOWHERE = "127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def switch() -> Iterator[SwitchProcess]:
+    with start_switch() as switch:
+        yield switch
+
+
+class Board:
+    """One for all ranks."""
+
+    def __init__(self) -> None:
+        self.said: str | None = None
+
+    def give(self, why: str) -> None:
+        self.said = f"rank 1 cannot join: {why}"
+
+    def hear(self) -> str | None:
+        return self.said
+
+
+def test_a_rank_that_cannot_join_tells_why() -> None:
+    board = Board()
+    with pytest.raises(AllReduceError, match="cannot reach the switch"):
+        AllReduce(switch=NOWHERE, rank=1, workers=2, job="word", reconnect_s=0.01, word=board)
+    assert board.said is not None
+    assert board.said.startswith(f"rank 1 cannot join: cannot reach the switch at {NOWHERE}")
+
+
+def test_nobody_waits_for_a_rank_that_cannot_join(switch: SwitchProcess) -> None:
+    board = Board()
+    board.give("its cable is broken")
+    with pytest.raises(AllReduceError, match=r"^rank 1 cannot join: its cable is broken$"):
+        AllReduce(switch=switch.control, rank=0, workers=2, job="word", word=board)
+    assert board.said == "rank 1 cannot join: its cable is broken", "and it is not told again"
+
+
+def test_a_rank_that_waits_for_long_says_for_whom(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(session, "WORD_AFTER_S", 0.1)
+    with caplog.at_level(logging.WARNING, "inagg"), pytest.raises(AllReduceError):
+        AllReduce(switch=switch.control, rank=0, workers=2, job="lonely", join_timeout_s=0.5)
+    assert [record.message for record in caplog.records if "waited" in record.message] == [
+        "rank 0 has waited 0.1 s to join job 'lonely': The job waits for rank 1 of 2 to join."
+    ]
