@@ -50,8 +50,8 @@ class Network:
         wrap_link: Callable[[Link], Link] | None = None,
         stop: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """``stop`` is asked while this rank joins: joining fails with the sentence that it returns, though other ranks
-        may still come."""
+        """``stop`` is asked while this is being made: joining fails with the sentence that it returns, though other
+        ranks may still come. When a job that runs joins again, it is not."""
         self.config = config
         self._counters, self._finished, self._broken = counters, finished, broken
         self._tasks: dict[Operation, Task] = {}  # of the transport's thread; in order
@@ -65,7 +65,11 @@ class Network:
         self._in_vain = 0
         self._closed = threading.Event()
         self._started = threading.Event()  # there is a transport, or there will be none
-        self._session = Session(config, self._on_loss, self._on_credit, stop, self._round_trip_s)
+
+        def stop_starting() -> str | None:
+            return None if self._started.is_set() else stop()
+
+        self._session = Session(config, self._on_loss, self._on_credit, stop_starting, self._round_trip_s)
         self._groups: GroupLink | None = None
         self._listens = False  # whether this rank can take results from a group, as far as it knows
         link: Link | None = None

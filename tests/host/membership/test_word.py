@@ -51,6 +51,16 @@ def test_nobody_waits_for_a_rank_that_cannot_join(switch: SwitchProcess) -> None
     assert board.said == "rank 1 cannot join: its cable is broken", "and it is not told again"
 
 
+def test_a_job_that_runs_listens_to_no_word_when_it_joins_again(switch: SwitchProcess) -> None:
+    """The store that brings it may be gone by then, and the job needs it no more."""
+    board = Board()
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="running", word=board) as all_reduce:
+        board.give("too late")
+        network = all_reduce._network
+        assert network is not None
+        network._session._check_stop()  # what `join` does while it waits
+
+
 def test_a_rank_that_waits_for_long_says_for_whom(
     switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
