@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.host.io import fake_device
 from tests.host.sim.staged import check_staged_run
 
 from inagg_host.codec import staging
@@ -12,8 +13,10 @@ RUNS, BATCH = 120, 20
 
 @pytest.fixture(autouse=True)
 def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that operations have several."""
+    """So that operations have several, and thousands of devices little memory."""
     monkeypatch.setattr(staging, "RUN_BLOCKS_MOST", 3)
+    for where in (staging, fake_device):
+        monkeypatch.setattr(where, "SLOT_BYTES", 1 << 16)
 
 
 @pytest.mark.parametrize("first", range(0, RUNS, BATCH))
