@@ -100,13 +100,6 @@ TIERS: dict[str, Callable[[], str | None]] = {
 }
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """For ``-n auto``: one process more than there are processors, as tests wait for other processes, and for limits,
-    a quarter of their time."""
-    return len(os.sched_getaffinity(0)) + 1
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
 
