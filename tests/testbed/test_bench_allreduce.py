@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inagg_testbed.bench.allreduce import LOSSLESS, bench_allreduce
+from inagg_testbed.bench.allreduce import LOSSLESS, Ranks, bench_allreduce
 
 FIELDS = {
     "bench", "system", "workers", "format", "elements", "median_s", "elements_per_s", "wire_bytes_up",
@@ -36,3 +36,13 @@ def test_bytes_are_those_of_the_runs_without_what_keeps_ranks_together() -> None
     assert set(line) == {*FIELDS, *OF_PACKETS}, "no Tofino adds up so many lanes"
     assert round(line["packets_per_s"] * line["median_s"], 6) >= 4, "each up and down"
     assert line["wire_bytes_per_element"] * line["elements"] >= 2 * (1472 + 66)
+
+
+def test_the_switch_is_asked_what_it_has_counted() -> None:
+    """As `inagg bench bmv2` does, around its runs."""
+    with Ranks(1, "nat8", against=False) as ranks:
+        before_in, before_out = ranks.datagrams()
+        ranks.run("inagg", 1 << 10, 1)
+        after_in, after_out = ranks.datagrams()
+    assert after_in - before_in >= 2, "a block of scales and one of values"
+    assert after_out - before_out >= 2

@@ -23,7 +23,7 @@ from .staged import (
     WAITING,
     arriving_scale_address,
     staged_addresses,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from inagg_host.core.operation import Operation

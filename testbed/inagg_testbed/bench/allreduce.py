@@ -170,7 +170,6 @@ def _profiler() -> AbstractContextManager[object]:
 ASK = """
 import sys
 from inagg_switch.service.control_client import ControlClient
-from ..temporary import TemporaryFolder
 
 with ControlClient(sys.argv[1]) as client:
     shards = client.stats().shards
