@@ -16,17 +16,23 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 # Without Numba's run-time a loop counts no references, which costs two atomic instructions each time an array is
 # named (numba issue 2350; measured: 0.3 us per datagram), and cannot allocate: what would need to does not compile.
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "_nrt": False}
+OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "_nrt": False}
 
 
 def jit(function: Function) -> Function:
     """Compile ``function`` when it is first called, or take it from Numba's cache."""
-    return cast(Function, _once(numba.njit(**_OPTIONS)(function)))
+    return cast(Function, _once(numba.njit(**OPTIONS)(function)))
 
 
 def inline(function: Function) -> Function:
     """The same, for what is to become part of its callers."""
-    return cast(Function, _once(numba.njit(**_OPTIONS, inline="always")(function)))
+    return cast(Function, _once(numba.njit(**OPTIONS, inline="always")(function)))
+
+
+def fused(function: Function) -> Function:
+    """The same, but as compiled code: for what is called for each block, since to pass a dozen arrays takes longer than
+    to work on the codes of a small one."""
+    return cast(Function, _once(numba.njit(**OPTIONS, forceinline=True)(function)))
 
 
 _unliteral: Any = types.unliteral  # without types

@@ -15,6 +15,7 @@ import numba
 import numpy as np
 from numba.extending import overload, register_jitable
 
+from inagg_link.jit import OPTIONS
 from inagg_link.simd import LANES, counting, rotated_8, rotated_16, rotated_24, store
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
 
@@ -22,11 +23,8 @@ U8, U16, U32, I32, U64, I64 = np.uint8, np.uint16, np.uint32, np.int32, np.uint6
 Array = Any  # a numpy array, inside a kernel
 Function = TypeVar("Function", bound=Callable[..., object])
 
-# Divisions follow IEEE 754 instead of raising. Without Numba's run-time, as in `inagg_link.jit`: to count references to
-# views took 230 calls for each block.
-_OPTIONS: dict[str, Any] = {
-    "nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy", "_nrt": False,
-}  # fmt: skip
+_OPTIONS: dict[str, Any] = {**OPTIONS, "error_model": "numpy"}
+"""Divisions follow IEEE 754 instead of raising."""
 
 
 def jit(function: Function) -> Function:
@@ -35,8 +33,7 @@ def jit(function: Function) -> Function:
 
 
 def fused(function: Function) -> Function:
-    """The same, as a part of whoever calls it for each block: to pass a dozen arrays takes longer than to work on the
-    codes of a small one."""
+    """The same, as `inagg_link.jit.fused`."""
     return cast(Function, numba.njit(**_OPTIONS, forceinline=True)(function))
 
 

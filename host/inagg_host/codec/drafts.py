@@ -40,7 +40,7 @@ from inagg_link.simd import (
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.noise import SHARING
 
-from .bits import I64, U8, U32, U64, Array, block_key, hashed, jit, noise_words
+from .bits import I64, U8, U32, U64, Array, block_key, fused, hashed, jit, noise_words
 from .encoder_loops import natural32
 from .exact import double_bits
 from .own import STREAM_FROM, goes_past_caches, write_codes, write_rest, write_rounded
@@ -133,7 +133,7 @@ def draft_blocks(
         fence()
 
 
-@jit
+@fused
 def draft(
     out: Array, bits: Array, unit_field: int, k0: Any, k1: Any, below: Array, spare: Array, own: Array, past: bool
 ) -> tuple[Any, int, int]:

@@ -345,7 +345,7 @@ class Engine:
 
 def _start(record: Any, lease: Lease, block: int) -> None:
     """Begin an epoch of a shard at ``block``."""
-    record["base"], record["slots"] = lease.base, lease.slots
+    record["base"], record["slots"], record["slot_bits"] = lease.base, lease.slots, lease.slots.bit_length() - 1
     record["snd_una"] = record["snd_nxt"] = record["round_end"] = block
     record["end"] = (lease.round(block) + 1) * lease.slots * GENERATION_MAX
     record["highest"] = record["highest_alone"] = block - 1

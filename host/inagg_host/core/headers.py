@@ -93,7 +93,7 @@ def outcome(d: Any, st: State, shard: int) -> tuple[int, int]:
     if not known:
         return FOREIGN, 0
     block = s.snd_una + ((place - s.snd_una) & (s.slots - 1))  # the only one of the next 2P that has this slot
-    if block >= s.snd_nxt or u32(d, GENERATION_AT) != 1 + (block // s.slots) % GENERATIONS:
+    if block >= s.snd_nxt or u32(d, GENERATION_AT) != 1 + (block >> s.slot_bits) % GENERATIONS:
         return REPEATED, block
     if kind == NOTICE:
         return REFUSED, block
@@ -122,4 +122,4 @@ def write_header(d: Any, op: int, block: int, owner: int, st: State, shard: int)
         d[i] = job.header[op, i]
     d[OWNER_AT], d[OWNER_AT + 1] = np.uint8(owner >> 8), np.uint8(owner)
     put32(d, SLOT_AT, s.base + (block & (s.slots - 1)))
-    put32(d, GENERATION_AT, 1 + block // s.slots % GENERATIONS)
+    put32(d, GENERATION_AT, 1 + (block >> s.slot_bits) % GENERATIONS)

@@ -67,7 +67,8 @@ SHARD: Final = np.dtype(
     [
         (name, np.int64)
         for name in (
-            "base", "slots",
+            # ``slot_bits``: log2 of the slots.
+            "base", "slots", "slot_bits",
             # Blocks below ``snd_una`` have their results, those from ``snd_nxt`` on have not been sent, all in this
             # epoch. Those below ``snd_max`` stand in the ring: if ``snd_nxt`` is less, they are sent again before any
             # new one.

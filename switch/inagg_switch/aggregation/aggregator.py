@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +28,16 @@ from .state import (
     DATAGRAMS_IN,
     DATAGRAMS_OUT,
     NOTICES,
+    SLOT,
     Tables,
+    kept_bytes,
     make_counts,
     make_jobs,
     make_noise,
     make_out,
     make_slots,
+    most_lanes,
+    row_lanes,
 )
 
 Bytes = npt.NDArray[np.uint8]
@@ -116,15 +121,22 @@ class Aggregator:
             bound["up_shift"][op] = binding.format.partial_shift(binding.world)
             bound["part_bytes"][op] = payload_bytes(binding.result_encoding(op), binding.lanes_up(op))
             bound["held"][op] = held(binding, op)
-        leased = slice(lease.base, lease.base + lease.slots)
-        self._slots.tag[leased] = lease.generation(binding.first_place)
-        self._slots.tag[lease.base : lease.slot(binding.first_place)] += 1
-        self._slots.seen[leased] = self._slots.here[leased] = 0
-        self._slots.bare[leased] = self._slots.asked[leased] = 0
-        self._slots.row[leased] = -1
-        self._slots.free[leased] = np.arange(lease.base, lease.base + lease.slots)
-        bound["free"] = lease.slots
+        self._clear(binding, bound)
         self._jobs.row[binding.job] = row
+
+    def _clear(self, binding: Binding, bound: Any) -> None:
+        """Its slots, for a binding whose row is ``bound``."""
+        lease, most = binding.lease, most_lanes(self._lanes)
+        leased = slice(lease.base, lease.base + lease.slots)
+        self._slots.table[leased] = np.zeros((), SLOT)
+        self._slots.table["at"][leased] = -1
+        self._slots.table["tag"][leased] = lease.generation(binding.first_place)
+        self._slots.table["tag"][lease.base : lease.slot(binding.first_place)] += 1
+        self._slots.free[leased] = lease.base * most + row_lanes(binding.lanes) * np.arange(lease.slots)
+        bound["free"] = lease.slots
+        sizes = [size for op in Op if (size := binding.result_bytes(op) - HEADER_BYTES) <= most]
+        bound["kept_bytes"] = kept_bytes(max(sizes, default=0))
+        bound["kept_at"] = lease.base * (most - bound["kept_bytes"])
 
     def unbind(self, job: int) -> None:
         """Drop the job's further datagrams and forget its counters. No error if there is no such job."""
@@ -138,7 +150,7 @@ class Aggregator:
         self._free_rows.append(row)
 
     def _check(self, binding: Binding) -> None:
-        slots, lanes = len(self._slots.tag), self._lanes
+        slots, lanes = len(self._slots.table), self._lanes
         lease = binding.lease
         if lease.base + lease.slots > slots:
             raise DriverError(f"slots {lease.base} to {lease.base + lease.slots - 1}: this switch has {slots}")
@@ -226,17 +238,18 @@ class Aggregator:
     def contents(self, job: int, slot: int) -> npt.NDArray[np.int32] | Bytes:
         """A copy of what ``slot``, which is ``job``'s and has seen a contribution, holds: the sums so far, int32,
         (lanes,), or, if its sum is complete and is not kept, the payload of its result, uint8."""
-        bound, op, row = self._jobs.table[int(self._jobs.row[job])], int(self._slots.op[slot]), self._slots.row[slot]
-        if row < 0:
-            result: Bytes = self._slots.results[slot, : bound["result_bytes"][op] - HEADER_BYTES].copy()
+        bound, op = self._jobs.table[int(self._jobs.row[job])], int(self._slots.table["op"][slot])
+        at, kept_at = self._slots.table["at"][slot], int(bound["kept_at"] + slot * bound["kept_bytes"])
+        if at < 0:
+            result: Bytes = self._slots.results[kept_at:][: bound["result_bytes"][op] - HEADER_BYTES].copy()
             return result
-        lanes, acc, codes_held = int(bound["lanes"][op]), self._slots.acc[row], int(bound["held"][op])
+        lanes, acc, codes_held = int(bound["lanes"][op]), self._slots.acc[at:], int(bound["held"][op])
         if not codes_held:
             own: npt.NDArray[np.int32] = acc[:lanes].copy()
             return own
         out = np.zeros(lanes, np.int32)
         size = lanes if codes_held == Encoding.NAT8 else lanes // 2
-        for i in range(int(self._slots.seen[slot]).bit_count()):
+        for i in range(int(self._slots.table["seen"][slot]).bit_count()):
             codes = acc.view(np.uint8)[i * size :]
             absorb(codes_held, out, codes, lanes, False, int(bound["levels"][op]))
         return out
@@ -248,16 +261,18 @@ class Aggregator:
         if binding is None:
             return 0, []
         leased, up = slice(binding.lease.base, binding.lease.base + binding.lease.slots), binding.uplink
-        seen, answered = self._slots.seen[leased], (1 << up.parts) - 1 if up is not None else 0
-        unfinished = (seen != 0) & ((seen != binding.full) | (self._slots.here[leased] != answered))
+        seen, answered = self._slots.table["seen"][leased], (1 << up.parts) - 1 if up is not None else 0
+        unfinished = (seen != 0) & ((seen != binding.full) | (self._slots.table["here"][leased] != answered))
         waiting = leased.start + np.flatnonzero(unfinished)
-        oldest = waiting[np.argsort(self._slots.since[waiting], kind="stable")][:limit]
+        oldest = waiting[np.argsort(self._slots.table["since"][waiting], kind="stable")][:limit]
         return len(waiting), [
             SlotWait(
                 slot=int(slot),
-                generation=int(self._slots.tag[slot]),
-                missing=tuple(i for i in range(len(binding.children)) if not int(self._slots.seen[slot]) >> i & 1),
-                waiting_s=max(0.0, now - float(self._slots.since[slot])),
+                generation=int(self._slots.table["tag"][slot]),
+                missing=tuple(
+                    i for i in range(len(binding.children)) if not int(self._slots.table["seen"][slot]) >> i & 1
+                ),
+                waiting_s=max(0.0, now - float(self._slots.table["since"][slot])),
             )
             for slot in oldest
         ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from inagg_link.jit import inline, jit, shift_left
+from inagg_link.jit import fused, inline, jit, shift_left
 from inagg_link.simd import LANES, doubled, float_sum, halved, load, splat, store, upper_bytes, upper_halves
 from inagg_wire.noise import GROUP_LANES
 
@@ -34,7 +34,7 @@ EXACT_OCTAVES = 23
 so it holds all such if h - l is at most 22, or h less l - 1 at most this."""
 
 
-@jit
+@fused
 def hold_nat8(held: Array, payload: Array, lanes: int, levels: int) -> tuple[int, int, int]:
     """Keep a contribution's codes in ``held`` (uint8); those that name no level become zero. Returns how many, and the
     `range_of_levels` as they came."""
@@ -53,7 +53,7 @@ def hold_nat8(held: Array, payload: Array, lanes: int, levels: int) -> tuple[int
     return invalid, int(lowest), int(highest)
 
 
-@jit
+@fused
 def range_of_levels(payload: Array, lanes: int) -> tuple[int, int]:
     """The lowest level of nat8 codes but 0, less one, or 255; and the highest."""
     lowest, highest = np.uint8(255), np.uint8(0)
@@ -100,7 +100,7 @@ def code_of_float(value: Any, noise: Any) -> Any:
     return np.uint8(U32(U32(U32(rounded >> U32(23)) & U32(127)) | U32(U32(rounded >> U32(24)) & U32(128))))
 
 
-@jit
+@fused
 def vector_codes(a: Array, b: Array, c: Array, last: Array, workers: int, lane: int, noise: Any) -> Any:
     """The codes of `GROUP` sums from ``lane`` on, four a word, as they come and go. ``noise``: that of each word, whose
     four lanes share it."""
@@ -151,7 +151,7 @@ def exact_in_floats(a: Array, b: Array, c: Array, d: Array, lanes: int) -> bool:
     return bool(most <= EXACT_OCTAVES)
 
 
-@jit
+@fused
 def emit_held(
     out: Array, kept: Array, held: Array, last: Array, workers: int, octaves: int, lanes: int, noise: Noise, word: Any
 ) -> None:

@@ -70,10 +70,10 @@ def count_bits(bitmap: Any) -> int:
 @inline
 def row_of_slot(slot: int, row: int, jobs: Any, slots: Any) -> Any:
     """The row of ``slots.acc`` for a contribution to ``slot``; it takes one if it has none."""
-    if slots.row[slot] < 0:
+    if slots.table[slot].at < 0:
         jobs.table[row].free -= 1
-        slots.row[slot] = slots.free[jobs.table[row].base + jobs.table[row].free]
-    return np.int64(slots.row[slot])
+        slots.table[slot].at = slots.free[jobs.table[row].base + jobs.table[row].free]
+    return slots.acc[slots.table[slot].at :]
 
 
 @inline
@@ -81,33 +81,37 @@ def contribute(d: Array, row: int, child: int, now: float, jobs: Any, slots: Any
     """Take a contribution that fits its binding: the protocol of the design. A `Reason`, or what became of it."""
     op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
     full, up_full = jobs.table[row].full, jobs.table[row].up_full
-    if generation < slots.tag[slot]:
+    if generation < slots.table[slot].tag:
         counts.jobs[row].stale[child] += 1
         return STALE
-    if generation > slots.tag[slot]:
-        if generation != slots.tag[slot] + 1 or slots.seen[slot] != full or slots.here[slot] != up_full:
+    if generation > slots.table[slot].tag:
+        if (
+            generation != slots.table[slot].tag + 1
+            or slots.table[slot].seen != full
+            or slots.table[slot].here != up_full
+        ):
             return OUTSIDE_WINDOW
-        slots.tag[slot] = generation
-        slots.seen[slot] = slots.here[slot] = slots.bare[slot] = slots.asked[slot] = 0
-    before, bit = np.int64(slots.seen[slot]), 1 << child
-    if before != 0 and op != slots.op[slot]:
+        slots.table[slot].tag = generation
+        slots.table[slot].seen = slots.table[slot].here = slots.table[slot].bare = slots.table[slot].asked = 0
+    before, bit = np.int64(slots.table[slot].seen), 1 << child
+    if before != 0 and op != slots.table[slot].op:
         return WRONG_OP
     if before & bit:
         owner = u16(d, OWNER_AT)
         its_own = owner == 0 or jobs.child_of[row, owner - 1] == child
-        if before == full and slots.here[slot] == up_full and not (its_own and slots.bare[slot] != 0):
+        if before == full and slots.table[slot].here == up_full and not (its_own and slots.table[slot].bare != 0):
             counts.jobs[row].resends[child] += 1
             return RESEND if its_own else ACK_AGAIN
         counts.jobs[row].duplicates[child] += 1
         return UP_AGAIN if before == full and is_asked_for(slot, bit, slots) else DUPLICATE
     if before == 0:
-        slots.op[slot] = op
-        slots.since[slot] = now
-    slots.seen[slot] = before | bit
+        slots.table[slot].op = op
+        slots.table[slot].since = now
+    slots.table[slot].seen = before | bit
     counts.jobs[row].contributions[child] += 1
     lanes, levels, payload = jobs.table[row].lanes[op], jobs.table[row].levels[op], d[HEADER_BYTES:]
     held, complete = jobs.table[row].held[op], before | bit == full
-    acc = slots.acc[row_of_slot(slot, row, jobs, slots)]
+    acc = row_of_slot(slot, row, jobs, slots)
     if held == 0:
         counts.jobs[row].invalid_codes += absorb(jobs.table[row].encoding[op], acc, payload, lanes, before == 0, levels)
     elif not complete:  # else the result is made right from the payload
@@ -115,8 +119,8 @@ def contribute(d: Array, row: int, child: int, now: float, jobs: Any, slots: Any
         if held == NAT8:
             invalid, lowest, highest = hold_nat8(codes[contributions * lanes :], payload, lanes, levels)
             counts.jobs[row].invalid_codes += invalid
-            slots.lowest[slot] = min(lowest, slots.lowest[slot]) if before != 0 else lowest
-            slots.highest[slot] = max(highest, slots.highest[slot]) if before != 0 else highest
+            slots.table[slot].lowest = min(lowest, slots.table[slot].lowest) if before != 0 else lowest
+            slots.table[slot].highest = max(highest, slots.table[slot].highest) if before != 0 else highest
         else:
             hold_nat4(codes[contributions * lanes // 2 :], payload, lanes)
     if not complete:
@@ -131,12 +135,12 @@ def contribute(d: Array, row: int, child: int, now: float, jobs: Any, slots: Any
 def arrive(d: Array, row: int, jobs: Any, slots: Any, counts: Any) -> int:
     """Take what the parent has sent, which fits the binding. A `Reason`, or what became of it."""
     slot, up_full = slot_below(d, row, jobs), jobs.table[row].up_full
-    before = slots.here[slot]
+    before = slots.table[slot].here
     why = take_result(d, row, jobs, slots)
     if why != 0:
         return why
-    bare = slots.bare[slot] != 0
-    if slots.here[slot] != up_full or (before == up_full and bare):
+    bare = slots.table[slot].bare != 0
+    if slots.table[slot].here != up_full or (before == up_full and bare):
         return ABSORBED
     counts.jobs[row].results += int(before != up_full)
     if not bare:
@@ -155,9 +159,10 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
     to[FORMAT_AT] = jobs.table[row].result_encoding[op]
     put_u16(to, LANES_AT, jobs.table[row].lanes[op])
     put_u32(to, SLOT_AT, slot)
-    payload, size, at = to[HEADER_BYTES:], jobs.table[row].result_bytes[op] - HEADER_BYTES, np.int64(slots.row[slot])
+    payload, size, at = to[HEADER_BYTES:], jobs.table[row].result_bytes[op] - HEADER_BYTES, slots.table[slot].at
+    kept = slots.results[jobs.table[row].kept_at + slot * jobs.table[row].kept_bytes :]
     if at < 0:
-        copy(payload, slots.results[slot], size)
+        copy(payload, kept, size)
         return
     # A block that comes in parts has the noise of the slot and the lanes that it has where it comes in one.
     bits = jobs.table[row].part_bits
@@ -169,28 +174,28 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
     if jobs.table[row].up_full != 0:
         gather(payload, slot, op, row, jobs, slots)
     elif held == NAT8:
-        codes, last = slots.acc[at].view(np.uint8), d[HEADER_BYTES:]
+        codes, last = slots.acc[at:].view(np.uint8), d[HEADER_BYTES:]
         lowest, highest = range_of_levels(last, lanes)
         if highest > levels:
             last = codes[(HELD_WORKERS - 1) * lanes :]
             counts.jobs[row].invalid_codes += hold_nat8(last, d[HEADER_BYTES:], lanes, levels)[0]
-        octaves = int(max(highest, slots.highest[slot])) - int(min(lowest, slots.lowest[slot]))
-        emit_held(payload, slots.results[slot], codes, last, others + 1, octaves, lanes, noise, word)
+        octaves = int(max(highest, slots.table[slot].highest)) - int(min(lowest, slots.table[slot].lowest))
+        emit_held(payload, kept, codes, last, others + 1, octaves, lanes, noise, word)
     elif held != 0:
         unpack_nat4(slots.codes, d[HEADER_BYTES:], lanes)
         add_nat8(slots.sums, slots.codes, lanes, True, levels)
         for i in range(others):
-            unpack_nat4(slots.codes, slots.acc[at].view(np.uint8)[i * lanes // 2 :], lanes)
+            unpack_nat4(slots.codes, slots.acc[at:].view(np.uint8)[i * lanes // 2 :], lanes)
             add_nat8(slots.sums, slots.codes, lanes, False, levels)
         emit(encoding, payload, slots.sums, lanes, words, word, shift)
     else:
-        emit(encoding, payload, slots.acc[at], lanes, words, word, shift)
-    if size <= slots.results.shape[1]:
+        emit(encoding, payload, slots.acc[at:], lanes, words, word, shift)
+    if size <= jobs.table[row].kept_bytes:
         if held != NAT8:  # else it is there
-            copy(slots.results[slot], payload, size)
+            copy(kept, payload, size)
         slots.free[jobs.table[row].base + jobs.table[row].free] = at
         jobs.table[row].free += 1
-        slots.row[slot] = -1
+        slots.table[slot].at = -1
 
 
 @inline
@@ -298,7 +303,7 @@ def receive(
         if why in (UP, UP_AGAIN):
             slot = u32(d, SLOT_AT)
             for part in range(1 << jobs.table[row].up_bits):
-                if (slots.here[slot] & ~slots.bare[slot]) >> part & 1:
+                if (slots.table[slot].here & ~slots.table[slot].bare) >> part & 1:
                     continue
                 if why == UP:
                     counts.jobs[row].partials += 1

@@ -17,40 +17,43 @@ OPS = max(Op) + 1
 NOTICES = max(Reason) + 1
 
 
+SLOT = np.dtype(
+    [("at", np.int64), ("since", np.float64)]
+    + [(name, np.uint32) for name in ("tag", "seen", "here", "bare", "asked")]
+    + [(name, np.uint8) for name in ("op", "lowest", "highest")],
+    align=True,
+)
+"""A slot. ``tag``: the generation that it serves; 0 since the lease cleared it. ``seen``: bitmap of the children who
+have contributed; ``op``: that of their contributions; ``since``: when the first of them came, in seconds of the
+caller's clock, for `inagg why` only. ``here``: bitmap of the parts of the result that the parent has sent or
+acknowledged; ``bare``: of those that it has acknowledged, as their result goes to a rank elsewhere; ``asked``: of the
+children who have repeated their contribution since the partial sum went up last. ``lowest``, ``highest``: of the nat8
+codes that it holds, see `inagg_switch.aggregation.deferred_sum.range_of_levels`.
+
+``at``: where the row that has its contributions begins in `Slots.acc`; -1 if there is none, as before the first has
+come, and when the sum is complete and its result is in `Slots.results`."""
+
+
 class Slots(NamedTuple):
-    """One row per slot, but for ``acc``, ``free``, ``sums`` and ``codes``.
+    """The slots, and what they hold.
 
     A slot has a row of ``acc`` only while it needs one, and takes the one that was given back last, which is still in
     the processor's cache. (Measured, 64 MiB between four workers on two cores: a tenth less of the switch's processor
-    time than with a row for each slot, which workers' data drives out of the caches before it is used again.)
+    time than with a row for each slot, which workers' data drives out of the caches before it is used again.) Rows and
+    results are as long as the job's blocks, so that those of small blocks share pages and come ahead of their use.
     """
 
-    tag: Any
-    """uint32: the generation that the slot serves; 0 since the lease cleared it."""
-    seen: Any
-    """uint32: bitmap of the workers who have contributed."""
-    op: Any
-    """uint8: the op of those contributions."""
-    since: Any
-    """float64: when the first of them came, in seconds of the caller's clock; for `inagg why` only."""
-    here: Any
-    """uint32: bitmap of the parts of the result that the parent has sent or acknowledged."""
-    bare: Any
-    """uint32: bitmap of those that it has acknowledged, as their result goes to a rank elsewhere."""
-    asked: Any
-    """uint32: bitmap of the children who have repeated their contribution since the partial sum went up last."""
-    row: Any
-    """int32: the row of ``acc`` that has the contributions; -1 if there is none, as before the first has come, and when
-    the sum is complete and its result is in ``results``."""
-    lowest: Any
-    highest: Any
-    """uint8: of the nat8 codes that the slot holds, see `inagg_switch.aggregation.deferred_sum.range_of_levels`."""
+    table: Any
+    """`SLOT`, by number."""
     acc: Any
-    """int32, (slots, lanes): the sums; or codes, where the job's are ``held``. Slots of a lease share as many rows."""
+    """int32: the sums; or codes, where the job's are ``held``. Those of a lease begin at its base times `most_lanes`,
+    and are as many as its slots."""
     free: Any
-    """int32, (slots,): of each lease, from its base on, a stack of the rows that no slot has; `JOB`: ``free``."""
+    """int64, (slots,): of each lease, from its base on, a stack of the rows that no slot has, by where they begin;
+    `JOB`: ``free``."""
     results: Any
-    """uint8, (slots, lanes): the payloads of complete results; of those that fit, others are made from ``acc`` anew."""
+    """uint8: the payloads of complete results, of those that fit; others are made from ``acc`` anew. `JOB`:
+    ``kept_at``."""
     sums: Any
     """int32, (lanes,): room for the sums of one slot."""
     codes: Any
@@ -59,6 +62,7 @@ class Slots(NamedTuple):
 
 JOB = np.dtype(
     [(name, np.int64) for name in ("token", "base", "mask", "full", "seed", "children", "owners", "free")]
+    + [(name, np.int64) for name in ("kept_at", "kept_bytes")]
     + [(name, np.int64) for name in ("part_bits", "up_base", "up_mask", "up_bits", "up_full", "key_0", "key_1")]
     + [
         (name, np.int64, OPS)
@@ -67,10 +71,11 @@ JOB = np.dtype(
     + [(name, np.int64, OPS) for name in ("up_encoding", "up_lanes", "up_bytes", "up_shift", "part_bytes")]
 )
 """A binding. ``mask`` is the number of slots less one: a slot s is in the lease if ``s & ~mask == base``.
-``owners``: `Binding.owners`; ``free``: how many rows no slot has, see `Slots`. ``part_bits``: log2 of `Binding.parts`.
-``up_base``, ``up_mask``: the lease at the parent, as above; ``up_bits``: log2 of `Uplink.parts`; ``up_full``: the
-bitmap of that many parts, or 0 where there is no parent; ``key_0``, ``key_1``: `Uplink.key`. From ``levels`` on, what
-depends on the op, by op.
+``owners``: `Binding.owners`; ``free``: how many rows no slot has, see `Slots`. ``kept_at``, ``kept_bytes``: the
+result of slot s is in `Slots.results` from ``kept_at + s * kept_bytes`` on, if it has no more bytes. ``part_bits``:
+log2 of `Binding.parts`. ``up_base``, ``up_mask``: the lease at the parent, as above; ``up_bits``: log2 of
+`Uplink.parts`; ``up_full``: the bitmap of that many parts, or 0 where there is no parent; ``key_0``, ``key_1``:
+`Uplink.key`. From ``levels`` on, what depends on the op, by op.
 ``held``: the encoding of the codes, if slots keep them as they came, or 0: see
 `inagg_switch.aggregation.deferred_sum`. ``up_encoding``, ``up_lanes``, ``up_bytes``, ``up_shift``
 (`JobFormat.partial_shift`): of a partial sum; ``part_bytes``: of the payload of one part of a result."""
@@ -145,23 +150,30 @@ class Tables(NamedTuple):
     """int64: what has come and gone."""
 
 
+def most_lanes(lanes: int) -> int:
+    """Of each slot's part of `Slots.acc` and `Slots.results`, in a switch for blocks of up to so many ``lanes``."""
+    return -(-lanes // 64) * 64
+
+
+def row_lanes(lanes: int) -> int:
+    """Of a row of `Slots.acc`: rows start on cache lines, of 16 lanes."""
+    return -(-lanes // 16) * 16
+
+
+def kept_bytes(size: int) -> int:
+    """Room in `Slots.results` for a payload of ``size`` bytes: whole vectors, of which a cache line has two."""
+    return -(-size // 32) * 32
+
+
 def make_slots(slots: int, lanes: int) -> Slots:
     """Cleared slots. Memory for ``acc`` and ``results`` is taken from the system when it is first written."""
-    row = -(-lanes // 64) * 64  # rows start on cache lines
+    row, table = most_lanes(lanes), np.zeros(slots, SLOT)
+    table["at"] = -1
     return Slots(
-        tag=np.zeros(slots, np.uint32),
-        seen=np.zeros(slots, np.uint32),
-        op=np.zeros(slots, np.uint8),
-        since=np.zeros(slots, np.float64),
-        here=np.zeros(slots, np.uint32),
-        bare=np.zeros(slots, np.uint32),
-        asked=np.zeros(slots, np.uint32),
-        row=np.full(slots, -1, np.int32),
-        lowest=np.zeros(slots, np.uint8),
-        highest=np.zeros(slots, np.uint8),
-        acc=np.zeros((slots, row), np.int32),
-        free=np.zeros(slots, np.int32),
-        results=np.zeros((slots, row), np.uint8),
+        table=table,
+        acc=np.zeros(slots * row, np.int32),
+        free=np.zeros(slots, np.int64),
+        results=np.zeros(slots * row, np.uint8),
         sums=np.zeros(row, np.int32),
         codes=np.zeros(row, np.uint8),
     )

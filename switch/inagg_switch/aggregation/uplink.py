@@ -44,10 +44,10 @@ ACC_BYTES = 4
 def is_asked_for(slot: int, bit: int, slots: Any) -> bool:
     """Whether a child that repeats its contribution makes the sum go up again: the first that does since it went up
     last, and whoever does so twice. So a round of time-outs of all children causes one."""
-    if slots.asked[slot] == 0 or slots.asked[slot] & bit:
-        slots.asked[slot] = bit
+    if slots.table[slot].asked == 0 or slots.table[slot].asked & bit:
+        slots.table[slot].asked = bit
         return True
-    slots.asked[slot] |= bit
+    slots.table[slot].asked |= bit
     return False
 
 
@@ -61,23 +61,23 @@ def slot_below(d: Array, row: int, jobs: Any) -> Any:
 def take_result(d: Array, row: int, jobs: Any, slots: Any) -> int:
     """Take one part of a result, or its acknowledgement, which fits the binding. A `Reason`, or 0."""
     op, slot, generation = np.int64(d[OP_AT]), slot_below(d, row, jobs), u32(d, GENERATION_AT)
-    if generation < slots.tag[slot]:
+    if generation < slots.table[slot].tag:
         return STALE
-    if generation > slots.tag[slot] or slots.seen[slot] != jobs.table[row].full:
+    if generation > slots.table[slot].tag or slots.table[slot].seen != jobs.table[row].full:
         return OUTSIDE_WINDOW
-    if op != slots.op[slot]:
+    if op != slots.table[slot].op:
         return WRONG_OP
     part = u32(d, SLOT_AT) & ((1 << jobs.table[row].up_bits) - 1)
     bit = 1 << part
-    if slots.here[slot] & bit != 0 and (d[KIND_AT] == ACK or slots.bare[slot] & bit == 0):
+    if slots.table[slot].here & bit != 0 and (d[KIND_AT] == ACK or slots.table[slot].bare & bit == 0):
         return DUPLICATE
-    slots.here[slot] |= bit
+    slots.table[slot].here |= bit
     if d[KIND_AT] == ACK:
-        slots.bare[slot] |= bit
+        slots.table[slot].bare |= bit
         return 0
-    slots.bare[slot] &= ~bit
+    slots.table[slot].bare &= ~bit
     # In place of the part of the sum that it answers, which is as large or larger.
-    to = slots.acc[slots.row[slot]].view(np.uint8)[part * jobs.table[row].up_lanes[op] * ACC_BYTES :]
+    to = slots.acc[slots.table[slot].at :].view(np.uint8)[part * jobs.table[row].up_lanes[op] * ACC_BYTES :]
     for i in range(len(d) - HEADER_BYTES):
         to[i] = d[HEADER_BYTES + i]
     return 0
@@ -86,7 +86,7 @@ def take_result(d: Array, row: int, jobs: Any, slots: Any) -> int:
 @inline
 def gather(payload: Array, slot: int, op: Any, row: int, jobs: Any, slots: Any) -> None:
     """The parts of a result that are in ``acc``, back to back."""
-    codes, size = slots.acc[slots.row[slot]].view(np.uint8), jobs.table[row].part_bytes[op]
+    codes, size = slots.acc[slots.table[slot].at :].view(np.uint8), jobs.table[row].part_bytes[op]
     for part in range(1 << jobs.table[row].up_bits):
         start = part * jobs.table[row].up_lanes[op] * ACC_BYTES
         for i in range(size):
@@ -104,7 +104,7 @@ def write_partial(to: Array, d: Array, part: int, row: int, jobs: Any, slots: An
     lanes = jobs.table[row].up_lanes[op]
     put_u16(to, LANES_AT, lanes)
     put_u32(to, SLOT_AT, jobs.table[row].up_base + (slot - jobs.table[row].base << jobs.table[row].up_bits) + part)
-    sums, words = slots.acc[slots.row[slot]][part * lanes :], noise.lanes
+    sums, words = slots.acc[slots.table[slot].at :][part * lanes :], noise.lanes
     if jobs.table[row].up_encoding[op] <= NAT4:  # else the sum is exact
         bits = jobs.table[row].part_bits
         above = ((slot & ((1 << bits) - 1)) << jobs.table[row].up_bits) + part

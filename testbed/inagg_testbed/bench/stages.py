@@ -70,7 +70,7 @@ def bench_stages(fmt: JobFormat, workers: int, lanes: int) -> Iterable[dict[str,
 
         def stale() -> None:
             fresh()
-            switch._slots.tag[:] = 2  # every datagram is parsed, matched and dropped
+            switch._slots.table["tag"][:] = 2  # every datagram is parsed, matched and dropped
 
         finished()  # compile
         received = _median_us(lambda: peer.send(Batch(data[0], up, link.address)), lambda: link.receive(1.0))

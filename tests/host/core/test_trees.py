@@ -102,7 +102,7 @@ class HasAllPartsAtOnce(Aggregator):
         for at in range(0, data.size, size):
             yield from super().receive(data[at : at + size], size, source, now)
             up_full = self._jobs.table["up_full"].max()
-            self._slots.here[self._slots.here != 0] = up_full
+            self._slots.table["here"][self._slots.table["here"] != 0] = up_full
 
 
 class TakesAnyGeneration(Aggregator):
@@ -116,8 +116,8 @@ class TakesAnyGeneration(Aggregator):
                 bound = self._jobs.table[row]
                 above = int.from_bytes(data[at + 16 : at + 20].tobytes(), "big") - int(bound["up_base"])
                 slot = int(bound["base"]) + (above >> int(bound["up_bits"]))
-                if 0 <= slot < len(self._slots.tag):
-                    tag = int(self._slots.tag[slot]).to_bytes(4, "big")
+                if 0 <= slot < len(self._slots.table):
+                    tag = int(self._slots.table["tag"][slot]).to_bytes(4, "big")
                     data[at + 20 : at + 24] = np.frombuffer(tag, np.uint8)
         yield from super().receive(data, size, source, now)
 
@@ -127,7 +127,7 @@ class AnswersBeforeItHasAnAnswer(Aggregator):
 
     def receive(self, data: Bytes, size: int, source: Address, now: float) -> Iterator[Send]:
         full, up_full = self._jobs.table["full"].max(), self._jobs.table["up_full"].max()
-        self._slots.here[self._slots.seen == full] = up_full
+        self._slots.table["here"][self._slots.table["seen"] == full] = up_full
         yield from super().receive(data, size, source, now)
 
 

@@ -51,16 +51,16 @@ class RealSwitch:
         ]
 
     def key(self) -> Hashable:
-        slots = self._aggregator._slots
-        used = slots.seen != 0
+        slots = self._aggregator._slots.table
+        used = slots["seen"] != 0
         return (
             self.token,
-            slots.tag.tobytes(),
-            slots.seen.tobytes(),
-            slots.here.tobytes(),
-            slots.bare.tobytes(),
-            slots.asked.tobytes(),
-            slots.op[used].tobytes(),
+            slots["tag"].tobytes(),
+            slots["seen"].tobytes(),
+            slots["here"].tobytes(),
+            slots["bare"].tobytes(),
+            slots["asked"].tobytes(),
+            slots["op"][used].tobytes(),
             *(self._aggregator.contents(JOB, slot).tobytes() for slot in np.flatnonzero(used).tolist()),
         )
 

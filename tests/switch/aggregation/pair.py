@@ -92,14 +92,14 @@ class Pair:
                 self._check_slot(binding, number)
 
     def _check_slot(self, binding: Binding, number: int) -> None:
-        want, have = self.model.slots[number], self.aggregator._slots
-        assert (int(have.tag[number]), int(have.seen[number])) == (want.tag, want.seen)
+        want, have = self.model.slots[number], self.aggregator._slots.table
+        assert (int(have["tag"][number]), int(have["seen"][number])) == (want.tag, want.seen)
         if want.seen:
-            assert Op(int(have.op[number])) is want.op
+            assert Op(int(have["op"][number])) is want.op
             assert want.acc is not None
-            assert int(have.here[number]) == sum(1 << part for part in want.here)
-            assert int(have.asked[number]) == want.asked
-            assert int(have.bare[number]) == want.bare
+            assert int(have["here"][number]) == sum(1 << part for part in want.here)
+            assert int(have["asked"][number]) == want.asked
+            assert int(have["bare"][number]) == want.bare
             got = self.aggregator.contents(binding.job, number)
             if got.dtype == np.int32:
                 lanes = binding.lanes_up(want.op) or len(got)

@@ -67,7 +67,9 @@ class Victim:
 def registers(aggregator: Aggregator) -> bytes:
     """All that the switch keeps of other jobs than `OWN`, bytewise: slots, bindings and counts."""
     rows = [int(aggregator._jobs.row[victim.job]) for victim in VICTIMS]
-    slots = [column[OTHERS].tobytes() for column in aggregator._slots]
+    table, acc, free, results, *_ = aggregator._slots
+    columns = [*(table[name] for name in table.dtype.names), acc, free, results]
+    slots = [column.reshape(SLOTS, -1)[OTHERS].tobytes() for column in columns]
     jobs = [aggregator._jobs.row.tobytes(), *(column[rows].tobytes() for column in aggregator._jobs[1:])]
     counts = [column[rows].tobytes() for column in aggregator._counts[1:]]
     return b"".join(slots + jobs + counts)
