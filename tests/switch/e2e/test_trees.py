@@ -161,21 +161,17 @@ def test_a_leaf_that_comes_back_is_taken_in_again(root: SwitchProcess) -> None:
 def test_the_other_ranks_hear_which_leaf_died_and_who_was_there(
     root: SwitchProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Soon: within five seconds."""
     caplog.set_level(logging.WARNING, "inagg")
+    options = {"reconnect_s": 1.0, "rejoin_limit_s": 2.0}
     with leaf_of(root, "gone") as gone, leaf_of(root, "stays") as stays:
-        killed_s = [0.0]
 
         def kill(rank: int, step: int) -> None:
             if rank == 1 and step == 2:
-                killed_s[0] = time.time()
                 gone.kill()
 
-        with pytest.raises((AllReduceError, TimeoutError)):
-            sums([gone.control, stays.control], "tree-gone", steps=4, between=kill, reconnect_s=1.0, timeout_s=10.0)
-    heard = [record for record in caplog.records if "switch 'gone', where rank 0 joined, has gone" in record.message]
-    assert heard
-    assert heard[0].created - killed_s[0] < 5.0
+        with pytest.raises(AllReduceError):
+            sums([gone.control, stays.control], "tree-gone", steps=4, between=kill, **options)
+    assert any("switch 'gone', where rank 0 joined, has gone" in record.message for record in caplog.records)
 
 
 def refused(call: Callable[[], object], words: str) -> None:
