@@ -18,7 +18,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from types import ModuleType
 from typing import Any
 
 import numpy.typing as npt
@@ -39,7 +38,6 @@ from .gpu.device import DTYPES, Operand, TensorDevice, is_aligned, spoil
 from .gpu.lane import computed
 from .work import TensorWork
 
-Finish = Callable[[], None] | None
 FLOAT_TYPES = {dtype: float_type for float_type, dtype in DTYPES.items()}
 """What the switch can sum, and what the engine calls it."""
 
@@ -48,24 +46,23 @@ class Stage:
     """Of one job and one device. Made by the first tensor, which waits for kernels to be compiled; all that come later
     do not."""
 
-    def __init__(self, arrays: AllReduce, device: torch.device, using: ModuleType | None = None) -> None:
-        """``using``: the kernels (None: the best for the device)."""
+    def __init__(self, arrays: AllReduce, device: torch.device) -> None:
         refuse_capture(device)
         compile_kernels()
         self._arrays, self._bell = arrays, Bell()
         encodes = arrays.config.policy == "raise"
         jobs = {float_type: arrays.job(float_type) for float_type in FloatType if encodes}
-        self.device = TensorDevice(device, jobs, self._bell, using)
+        self.device = TensorDevice(device, jobs, self._bell)
         self._words = Words(self.device.up)
         self._thread = FeederThread(Feeder(self.device), self._bell)
 
     def submit(
-        self, tensor: Tensor, target: Tensor, divisor: int, finish: Finish, result: Tensor, tag: int, scatter: bool
+        self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
     ) -> TensorWork:
-        """As `TensorAllReduce.submit`, of tensors that were checked; ``finish`` may launch kernels. Calls are in the
-        order of the job."""
+        """As `TensorAllReduce.submit`, of tensors that were checked; ``result``: what the work says that it has made.
+        Calls are in the order of the job."""
         refuse_capture(tensor.device)
-        way = _Way(self, target, finish, result)
+        way = _Way(self, target, result)
         begin = self._encode if self._arrays.config.policy == "raise" else self._copy
         begin(way, tensor, divisor, tag, scatter)
         return way.work
@@ -135,12 +132,10 @@ class Stage:
 class _Way:
     """One tensor's way, as the caller sees it: from the end of the engine's work to that of the caller's."""
 
-    def __init__(self, stage: Stage, target: Tensor, finish: Finish, result: Tensor) -> None:
+    def __init__(self, stage: Stage, target: Tensor, result: Tensor) -> None:
         self.target = target
         self._stage, self._up = stage, stage.device.up
-        self._after = [] if finish is None else [finish]
-        if finish is not None:
-            self._up.keep(target)
+        self._landing: Tensor | None = None
         self._launched = threading.Event()
         self._error: Exception | None = None
         self._arrival, self._done = stage.arrival(), Future[None]()
@@ -149,7 +144,7 @@ class _Way:
 
     def bring(self, landing: Tensor) -> None:
         """The sums come to ``landing`` first. Before anything else."""
-        self._after.insert(0, lambda: bring(self.target, landing))
+        self._landing = landing
         self._up.keep(self.target, *([landing] if landing.device == self.target.device else []))
 
     def launched(self, error: Exception | None) -> None:
@@ -158,7 +153,7 @@ class _Way:
         try:
             if error is not None:
                 self._spoil()
-            elif not self._after:
+            elif self._landing is None:
                 self._come()
         except Exception as second:  # of a device that does nothing any more
             self._error = error or second
@@ -174,8 +169,8 @@ class _Way:
         try:
             if self._error is not None:
                 raise self._error
-            if self._after:
-                self._finish(error)
+            if self._landing is not None:
+                self._finish(self._landing, error)
             if error is not None:
                 raise error
         except BaseException as wrong:  # it belongs to whoever waits for the work
@@ -183,13 +178,12 @@ class _Way:
         else:
             self._done.set_result(None)
 
-    def _finish(self, error: BaseException | None) -> None:
+    def _finish(self, landing: Tensor, error: BaseException | None) -> None:
         try:
             if error is not None:
                 raise error
             with self._up():
-                for call in self._after:
-                    call()
+                bring(self.target, landing)
         except BaseException:
             self._spoil()
             raise

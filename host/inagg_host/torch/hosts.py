@@ -9,7 +9,6 @@ for each of its ranks, and sends as many bytes as one rank alone would.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -40,7 +39,6 @@ class _Sum:
     """What the host's ranks have of this rank's part, a row each; or one row, their sum."""
     scattered: dist.Work
     divisor: int
-    finish: Callable[[], None] | None
     tag: int
     arrival: Arrival | None
     scatter: bool
@@ -66,8 +64,6 @@ class HostAllReduce:
         tensor: torch.Tensor,
         out: torch.Tensor | None = None,
         divisor: int = 1,
-        finish: Callable[[], None] | None = None,
-        result: torch.Tensor | None = None,
         tag: int = 0,
         wait: bool = False,
         contributed: torch.Tensor | None = None,
@@ -77,11 +73,10 @@ class HostAllReduce:
         of the host's sums."""
         if contributed is not None:
             raise ValueError("where a host sums inside first, no rank has what it contributes")
-        target = tensor if out is None else out
-        check(tensor, target, self._local_size * self.arrays.config.workers if scatter else 1)
+        result = tensor if out is None else out
+        check(tensor, result, self._local_size * self.arrays.config.workers if scatter else 1)
         refuse_capture(tensor.device)
-        result = target if result is None else result
-        tensor, target = tensor.detach(), target.detach()
+        tensor, target = tensor.detach(), result.detach()
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()
         with self._lock:
@@ -90,7 +85,7 @@ class HostAllReduce:
             whole = self._by_place(tensor) if scatter else self._in_equal_parts(tensor)
             parts, scattered = self._begin_scatter(whole)
             arrival = self._arrival(tensor.device) if tensor.is_cuda else None
-            one = _Sum(target, whole, parts, scattered, divisor, finish, tag, arrival, scatter)
+            one = _Sum(target, whole, parts, scattered, divisor, tag, arrival, scatter)
             self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
         return TensorWork(done, [result], arrival=arrival)
 
@@ -147,8 +142,6 @@ class HostAllReduce:
                 else:
                     self._begin_gather(one.whole, part).wait()
                     one.target.copy_(one.whole[: one.target.numel()].view(one.target.shape))
-                if one.finish is not None:
-                    one.finish()
                 if one.arrival is not None:
                     for tensor in (one.whole, one.parts, one.target):
                         tensor.record_stream(one.arrival.stream)

@@ -32,13 +32,13 @@ class TensorAllReduce:
             ...
             work.wait()
 
-    Takes the arguments of `inagg_host.allreduce.AllReduce`, or one that is there; either is closed by `close`. All
-    ranks must submit tensors of the same sizes and types in the same order. Methods may be called from any thread.
+    Takes the arguments of `inagg_host.allreduce.AllReduce`. All ranks must submit tensors of the same sizes and types
+    in the same order. Methods may be called from any thread.
     """
 
-    def __init__(self, arrays: AllReduce | None = None, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         """Returns when all ranks have joined. Raises `ConfigError` or `AllReduceError`."""
-        self.arrays = AllReduce(**options) if arrays is None else arrays
+        self.arrays = AllReduce(**options)
         self._stages: dict[torch.device, Stage] = {}
         self._staged = STAGED
         self._lock = threading.Lock()
@@ -54,8 +54,6 @@ class TensorAllReduce:
         tensor: torch.Tensor,
         out: torch.Tensor | None = None,
         divisor: int = 1,
-        finish: Callable[[], None] | None = None,
-        result: torch.Tensor | None = None,
         tag: int = 0,
         wait: bool = False,
         contributed: torch.Tensor | None = None,
@@ -64,23 +62,21 @@ class TensorAllReduce:
         """Begin to sum ``tensor`` (float16, bfloat16, float32 or float64, any strides; CPU or CUDA) into ``out`` or in
         place; returns at once.
 
-        Neither may be touched until the work is done. ``divisor``: divide the sums by it, for a mean. ``finish`` is
-        called once when the sums are there, before the work is done; ``result``, if not the target, is then what the
-        work says that it has made. ``tag``, ``wait`` and ``contributed`` (of the CPU alone): as of `AllReduce.submit`.
-        With ``scatter``, ``tensor`` is an equal piece for each rank, one after the other, and ``out`` gets the sums of
-        this rank's. Raises ValueError for what cannot be summed, `AllReduceError` if all is over.
+        Neither may be touched until the work is done. ``divisor``: divide the sums by it, for a mean. ``tag``, ``wait``
+        and ``contributed`` (of the CPU alone): as of `AllReduce.submit`. With ``scatter``, ``tensor`` is an equal piece
+        for each rank, one after the other, and ``out`` gets the sums of this rank's. Raises ValueError for what cannot
+        be summed, `AllReduceError` if all is over.
         """
-        target = tensor if out is None else out
-        check(tensor, target, self.arrays.config.workers if scatter else 1)
-        result = target if result is None else result
-        tensor, target = tensor.detach(), target.detach()
+        result = tensor if out is None else out
+        check(tensor, result, self.arrays.config.workers if scatter else 1)
+        tensor, target = tensor.detach(), result.detach()
         with span(SUBMIT):
             with self._lock:
                 if self._closed:
                     raise AllReduceError("this job was closed, and sums nothing any more")
                 if tensor.device.type in self._staged:
-                    return self.stage(tensor.device).submit(tensor, target, divisor, finish, result, tag, scatter)
-            pending, finish = self._submit_cpu(tensor, target, divisor, finish, tag, wait, contributed, scatter)
+                    return self.stage(tensor.device).submit(tensor, target, divisor, result, tag, scatter)
+            pending, finish = self._submit_cpu(tensor, target, divisor, tag, wait, contributed, scatter)
             return TensorWork(pending, [result], finish)
 
     def stage(self, device: torch.device) -> Stage:
@@ -90,16 +86,16 @@ class TensorAllReduce:
         return self._stages[device]
 
     def _submit_cpu(
-        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, finish: Callable[[], None] | None, tag: int,
-        wait: bool = False, contributed: torch.Tensor | None = None, scatter: bool = False,
+        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, tag: int, wait: bool,
+        contributed: torch.Tensor | None, scatter: bool,
     ) -> tuple[Work, Callable[[], None] | None]:  # fmt: skip
         """Submit a CPU tensor that was checked; the work, and what is to be called when its sums are there."""
         if is_plain(target) and not (scatter and overlap(tensor, target)):
-            landing = target
+            landing, finish = target, None
         else:
             # As it lies in memory, a strided tensor could be summed too, but ranks may have different strides.
             landing = torch.empty(target.shape, dtype=target.dtype)
-            finish = _after(partial(bring, target, landing), finish)
+            finish = partial(bring, target, landing)
         if not is_plain(tensor):
             tensor = tensor.contiguous().resolve_neg()
         if scatter:
@@ -161,12 +157,3 @@ def overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether the memory of ``tensor`` holds its elements in order, as they are."""
     return tensor.is_contiguous() and not tensor.is_neg()
-
-
-def _after(first: Callable[[], object], then: Callable[[], None] | None) -> Callable[[], None]:
-    def both() -> None:
-        first()
-        if then is not None:
-            then()
-
-    return both
