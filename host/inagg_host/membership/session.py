@@ -61,8 +61,6 @@ class Loss:
 
     cause: str
     """A sentence."""
-    rank: int | None = None
-    """The rank that is to blame, if one is."""
     final: bool = False
     """The job has ended: there is nothing to join again."""
 
@@ -281,10 +279,9 @@ class Session:
         kind = event.WhichOneof("event")
         if kind == "member_failed":
             failed = event.member_failed
-            self._tell(self._epoch, Loss(failed.text or f"rank {failed.rank} was given up", failed.rank))
+            self._tell(self._epoch, Loss(failed.text or f"rank {failed.rank} was given up"))
         elif kind == "epoch_ended":
-            ended = event.epoch_ended
-            self._tell(ended.epoch, Loss(ended.text, ended.rank if ended.HasField("rank") else None))
+            self._tell(event.epoch_ended.epoch, Loss(event.epoch_ended.text))
         elif kind == "state":  # of ranks that left before this began to watch nothing else tells
             self._left = {member.rank for member in event.state.members if member.state == pb.MEMBER_STATE_LEFT}
         elif kind == "member_joined":
@@ -295,10 +292,9 @@ class Session:
             if gone := sorted(self._left.intersection(event.stalled.ranks)):
                 ranks = ", ".join(map(str, gone))
                 text = f"rank {ranks} has left the job, and what it has not sent is waited for"
-                self._tell(self._epoch, Loss(text, gone[0], final=True))
+                self._tell(self._epoch, Loss(text, final=True))
         elif kind == "job_ended":
-            over = event.job_ended
-            self._tell(self._epoch, Loss(over.text, over.rank if over.HasField("rank") else None, final=True))
+            self._tell(self._epoch, Loss(event.job_ended.text, final=True))
 
     def _tell(self, epoch: int, loss: Loss) -> None:
         with self._lock:
