@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from operator import sub
 from typing import Any, NamedTuple
 
 
@@ -20,16 +21,7 @@ class Totals(NamedTuple):
 
     def since(self, earlier: Totals) -> Totals:
         """What has been done after ``earlier``."""
-        return Totals(
-            self.datagrams_out - earlier.datagrams_out,
-            self.datagrams_in - earlier.datagrams_in,
-            self.bytes_out - earlier.bytes_out,
-            self.bytes_in - earlier.bytes_in,
-            self.resent - earlier.resent,
-            self.encode_s - earlier.encode_s,
-            self.network_s - earlier.network_s,
-            self.decode_s - earlier.decode_s,
-        )
+        return Totals(*map(sub, self, earlier))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Import the messages as ``from inagg_proto.v1 import control_pb2`` and the stubs as
 ``from inagg_proto.v1 import control_pb2_grpc``; all other names that both sides of the service share stand here.
-This module imports nothing, so that the code can be generated where it does not exist yet.
+This module imports the standard library alone, so that the code can be generated where it does not exist yet.
 
 The floors follow from the versions of the generator (`inagg_proto.generate`): generated code refuses to load
 with an older runtime than its generator belongs to. The generator is therefore the oldest that serves us, not the
@@ -10,6 +10,7 @@ newest: code of protoc 6.31 loads with every protobuf 6 from 6.31 and every prot
 environment whose other packages hold protobuf back.
 """
 
+import re
 from typing import Final
 
 GRPCIO_FLOOR: Final = (1, 74, 0)
@@ -23,6 +24,9 @@ SERVICE: Final = "inagg.v1.Control"
 
 DEFAULT_PORT: Final = 47100
 """TCP port of the control service, unless told otherwise."""
+
+GRPC_PREAMBLE: Final = re.compile(r"failed to connect to all addresses; last error: [A-Z]+: \S+: (?=\S)")
+"""What gRPC says before the cause why a connection failed: it names the address again."""
 
 SECRET_METADATA: Final = "authorization"
 """The metadata key of the shared secret; its value is `bearer` of it."""

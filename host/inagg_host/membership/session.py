@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 import socket
 import threading
@@ -16,6 +15,7 @@ import grpc
 from inagg_host.config import Config, ConfigError
 from inagg_host.core import Epoch, ShardLease
 from inagg_link import Address
+from inagg_proto import GRPC_PREAMBLE, SECRET_METADATA, bearer
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_wire.formats import job_format
@@ -41,10 +41,6 @@ HEARTBEATS_MISSED = 3
 NOT_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """What a call gets from a switch that is not there, or is stopping and ends its calls."""
 UNREACHABLE = (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN)
-
-
-GRPC_PREAMBLE = re.compile(r"failed to connect to all addresses; last error: [A-Z]+: \S+: (?=\S)")
-"""What gRPC says before the cause: it names the address again."""
 
 
 class SessionError(RuntimeError):
@@ -89,7 +85,7 @@ class Session:
         """The one of the switches that this rank talks to."""
         self._channel = _channel(config, self._address)
         self._stub = control_pb2_grpc.ControlStub(self._channel)
-        self._metadata = (("authorization", f"Bearer {config.secret}"),) if config.secret else ()
+        self._metadata = ((SECRET_METADATA, bearer(config.secret)),) if config.secret else ()
         self._lanes, self._window = config.lanes, config.window
         self._epoch = 0
         self._reported = 0  # the epoch whose loss was told

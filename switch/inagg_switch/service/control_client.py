@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -10,7 +9,7 @@ from typing import Final, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from inagg_proto import SERVICE
+from inagg_proto import GRPC_PREAMBLE, SERVICE
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
@@ -34,9 +33,6 @@ CONNECTION_LOST = (
 begin with `LEAF_SAYS`."""
 LEAF_SAYS: Final = "switch '"
 """Begins what a leaf says that does not reach its parent."""
-
-GRPC_PREAMBLE: Final = re.compile(r"failed to connect to all addresses; last error: [A-Z]+: \S+: (?=\S)")
-"""What gRPC says before the cause: it names the address again."""
 
 
 class ControlCallError(Exception):
