@@ -8,7 +8,6 @@ import threading
 import zlib
 from collections.abc import Callable
 from struct import pack
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -254,9 +253,7 @@ class AllReduce:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     # --- called back ---

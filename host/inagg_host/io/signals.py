@@ -6,7 +6,7 @@ import importlib
 import signal
 import threading
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, Self
 
 _signal: Any = importlib.import_module("_signal")  # what `signal` wraps; without enumerations, in a tenth of the time
@@ -41,9 +41,7 @@ class Deferred:
                 raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._handlers:
             try:
                 self._put_back()

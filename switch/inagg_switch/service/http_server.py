@@ -110,7 +110,7 @@ class Listener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

@@ -15,7 +15,6 @@ from enum import Enum
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Barrier
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -331,7 +330,5 @@ class Workers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
