@@ -144,7 +144,6 @@ class ControlService(control_pb2_grpc.ControlServicer):
         tree = bool(_brought(context, SWITCH_METADATA) or registry.topology.switches)
         spec = spec_from(request.spec, registry.limits_for(tree=tree), tree=tree)
         job, created = await self.controller.create(spec, principal_of(context, self._secrets))
-        self.controller.pump()
         return pb.CreateResponse(job=job_now(self.controller, job), created=created)
 
     @answered
@@ -292,7 +291,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
                     ended=ended_message(ended, controller.now()), text=[f"The job is over: {ended.text}."]
                 )
         job = registry.find(controller.now(), request.name)
-        snapshot = await controller.look([job] if job.ran else [], max(request.slots, WAITS_POLLED))
+        snapshot = await controller.tree.look([job] if job.ran else [], max(request.slots, WAITS_POLLED))
         registry.observe(controller.now(), job.number, snapshot.observation(job.number, job.spec.workers))
         controller.pump()
         return why_answer(controller, snapshot, job, request.slots or SLOTS_LISTED)

@@ -43,11 +43,6 @@ DEADLINE_MARGIN_S: Final = 0.5
 log = structlog.get_logger("inagg.control")
 
 
-def stopping(why: str = "the switch is stopping") -> ControlError:
-    """What every call ends with while the switch stops."""
-    return ControlError(Code.UNAVAILABLE, f"{why}: join again, bringing what you had, when it is back")
-
-
 class Controller:
     """Jobs on a switch. All methods are called on one event loop; `start` first."""
 
@@ -55,13 +50,13 @@ class Controller:
         self,
         driver: Driver,
         policy: Policy,
-        clock: Callable[[], float] = time.monotonic,
-        on_health: Callable[[bool], Awaitable[None]] | None = None,
+        on_health: Callable[[bool], Awaitable[None]],
     ) -> None:
+        """``on_health`` is told when the driver begins to answer, or ceases to."""
         self.driver = driver
         self.policy = policy
-        self.now = clock
-        self.started_at = clock()
+        self.now = time.monotonic
+        self.started_at = self.now()
         self.registry = Registry(driver.shards, driver.limits, policy, admit=driver.admit)
         self.subscribers = Subscribers(policy)
         self.events = EventLog()
@@ -73,17 +68,17 @@ class Controller:
             ("call", "code"),
             registry=None,
         )
-        self.switch = DriverThreads(driver, clock)
+        self.switch = DriverThreads(driver)
         self.tree = SwitchTree(self.registry, self.switch)
         """This switch, and those below it."""
         self.healthy = True
         self.last_snapshot: SwitchSnapshot | None = None
-        self.drops = DropWatch()
         """What the switch showed last; None if it has not been looked at."""
+        self.drops = DropWatch()
         self._reads: Coalesced[SwitchSnapshot] = Coalesced(policy.read_interval_s)
         self._restarted = asyncio.Event()
-        self._restarted.set()
         """Cleared while a shard that has died is started again."""
+        self._restarted.set()
         self._on_health = on_health
         self._waiting: dict[int, asyncio.Future[ev.Epoch]] = {}
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
@@ -103,10 +98,11 @@ class Controller:
             asyncio.create_task(self._every(self.policy.poll_interval_s, self._poll), name="inagg-poll"),
         ]
 
-    async def stop(self, why: str | None = None) -> None:
+    async def stop(self, why: str | None) -> None:
         """End all waiting calls and streams with UNAVAILABLE, and say ``why``. Jobs stay bound: the data planes' owner
         closes them."""
-        self._stopping = error = stopping(why) if why is not None else stopping()
+        text = f"{why or 'the switch is stopping'}: join again, bringing what you had, when it is back"
+        self._stopping = error = ControlError(Code.UNAVAILABLE, text)
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(error)
@@ -140,7 +136,9 @@ class Controller:
 
     async def create(self, spec: JobSpec, principal: str) -> tuple[Job, bool]:
         """See `Registry.create`."""
-        return await self._with_room(lambda: self.registry.create(self.now(), spec, principal))
+        created = await self._with_room(lambda: self.registry.create(self.now(), spec, principal))
+        self.pump()
+        return created
 
     def evict(self, name: str, reason: str) -> None:
         """See `Registry.evict`."""
@@ -294,7 +292,7 @@ class Controller:
         if job is None or not job.ran:
             return
         try:
-            snapshot = await self.look([job], 0)
+            snapshot = await self.tree.look([job], 0)
         except DriverError as error:  # if it is more than slow, the order will say so
             log.warning("totals_unknown", job_number=number, why=str(error))
         else:
@@ -348,8 +346,7 @@ class Controller:
     async def _set_health(self, healthy: bool) -> None:
         if healthy != self.healthy:
             self.healthy = healthy
-            if self._on_health is not None:
-                await self._on_health(healthy)
+            await self._on_health(healthy)
 
     async def snapshot(self) -> SwitchSnapshot:
         """What the switch shows; all who ask at the same time share it. Raises `DriverError`."""
@@ -358,14 +355,10 @@ class Controller:
     async def _look(self) -> SwitchSnapshot:
         """Look at the switches, and tell the jobs what was seen."""
         jobs = [job for job in self.registry.jobs() if job.ran]
-        snapshot = self.last_snapshot = await self.look(jobs, WAITS_POLLED)
+        snapshot = self.last_snapshot = await self.tree.look(jobs, WAITS_POLLED)
         now = self.now()
         self.drops.observe(now, snapshot.drops)
         for job in jobs:
             self.registry.observe(now, job.number, snapshot.observation(job.number, job.spec.workers))
         self.pump()
         return snapshot
-
-    async def look(self, jobs: list[Job], limit: int) -> SwitchSnapshot:
-        """All counters, and at most ``limit`` waiting slots of each of ``jobs``."""
-        return await self.tree.look(jobs, limit)

@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -115,9 +116,8 @@ class DriverThreads:
     """A driver, called from one thread for each shard, one call after the other. The calls raise `DriverError`,
     whatever the driver raised."""
 
-    def __init__(self, driver: Driver, clock: Callable[[], float]) -> None:
+    def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._clock = clock
         self._shards = [_ShardThread(shard) for shard in range(len(driver.shards))]
 
     async def bind(self, bindings: Sequence[Binding]) -> None:
@@ -148,7 +148,7 @@ class DriverThreads:
         numbers = list(jobs)
         found = await self.look(numbers, limit)
         waits = {job: joined for job in numbers if (joined := join_waits([told[job] for _, told in found], limit))}
-        return SwitchSnapshot(self._clock(), tuple(counters for counters, _ in found), waits)
+        return SwitchSnapshot(time.monotonic(), tuple(counters for counters, _ in found), waits)
 
     async def look(self, jobs: Iterable[int], limit: int) -> list[tuple[Counters, dict[int, Told]]]:
         """The same, shard by shard."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Final
 
 import grpc
@@ -151,12 +149,10 @@ class ControlServer(GrpcServer):
         *,
         security: Security | None = None,
         policy: Policy | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises `SecurityError` if ``address`` may not be served like this."""
         super().__init__(address, security, policy)
         self._driver = driver
-        self._clock = clock
         self._service: ControlService | None = None
         self.controller: Controller | None = None
         """What runs the jobs; None before `start`."""
@@ -164,7 +160,7 @@ class ControlServer(GrpcServer):
     async def start(self) -> None:
         """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
         server = self._open()
-        self.controller = Controller(self._driver, self._policy, self._clock, self.set_health)
+        self.controller = Controller(self._driver, self._policy, self.set_health)
         self._service = ControlService(self.controller, self.security, self.secrets, self._throttle)
         control_pb2_grpc.add_ControlServicer_to_server(self._service, server)
         await self.controller.start()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-import time
 from contextlib import suppress
 from typing import Final
 
@@ -69,7 +68,7 @@ class UplinkAgent:
         self._ever = False
         """Whether it has ever stood."""
         self._driver, self._access = driver, access
-        self._threads = DriverThreads(driver, time.monotonic)
+        self._threads = DriverThreads(driver)
         self.channel = access.aio_channel(parent, KEEPALIVE)
         self._jobs: set[int] = set()
         self._call: grpc.aio.StreamStreamCall[pb.AttachRequest, pb.AttachOrder] | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 from tests.switch.aggregation.world import make_binding
@@ -40,7 +39,7 @@ class HeldDriver(RecordingDriver):
 def test_a_shard_that_does_not_answer_holds_up_no_other() -> None:
     async def main() -> None:
         driver = HeldDriver()
-        threads = DriverThreads(driver, time.monotonic)
+        threads = DriverThreads(driver)
         binding = asyncio.create_task(threads.bind(BIND))
         while "bind 0 7" not in driver.calls:
             await asyncio.sleep(0.001)
@@ -58,7 +57,7 @@ def test_a_look_at_a_shard_that_does_not_answer_ends_soon(monkeypatch: pytest.Mo
 
     async def main() -> None:
         driver = HeldDriver()
-        threads = DriverThreads(driver, time.monotonic)
+        threads = DriverThreads(driver)
         with pytest.raises(DriverError, match="shard 1 has not answered"):
             await asyncio.wait_for(threads.snapshot([]), 5)
         driver.go_on.set()
@@ -71,7 +70,7 @@ def test_a_look_at_a_shard_that_does_not_answer_ends_soon(monkeypatch: pytest.Mo
 def test_orders_go_before_looks_that_came_earlier() -> None:
     async def main() -> None:
         driver = HeldDriver()
-        threads = DriverThreads(driver, time.monotonic)
+        threads = DriverThreads(driver)
         looks = [asyncio.create_task(threads.snapshot([])) for _ in range(3)]
         while "counters 1" not in driver.calls:
             await asyncio.sleep(0.001)
@@ -92,7 +91,7 @@ def test_all_shards_have_answered_when_a_bind_has_failed() -> None:
     async def main() -> None:
         driver = HeldDriver()
         driver.bind_error, driver.go_on = "no room", threading.Event()
-        threads = DriverThreads(driver, time.monotonic)
+        threads = DriverThreads(driver)
         order = asyncio.create_task(threads.bind(BIND))
         while "bind 0 7" not in driver.calls:
             await asyncio.sleep(0.001)
@@ -109,7 +108,7 @@ def test_all_shards_have_answered_when_a_bind_has_failed() -> None:
 def test_a_bug_of_the_driver_ends_the_call_alone() -> None:
     async def main() -> None:
         driver = RecordingDriver()
-        threads = DriverThreads(driver, time.monotonic)
+        threads = DriverThreads(driver)
         driver.look_error = "x"
         with pytest.raises(DriverError):
             await threads.snapshot([])
