@@ -111,10 +111,10 @@ Examples:
 @client_options
 def jobs(as_json: bool, **reach: Any) -> None:
     """List the jobs of a switch: what they are, what they do, who takes part, and which have ended lately."""
-    from .connect import complete, connected
+    from .connect import connected
     from .jobs_command import show_jobs
 
-    with connected(**complete(reach)) as client:
+    with connected(**reach) as client:
         show_jobs(client, as_json)
 
 
@@ -157,11 +157,11 @@ def top(job: str, once: bool, as_json: bool, interval: float, count: int, **reac
 
     On a terminal the picture is redrawn in place; elsewhere it is a line per interval.
     """
-    from .connect import complete, connected
+    from .connect import connected
     from .job_names import resolve
     from .top import show_top
 
-    with connected(**complete(reach)) as client:
+    with connected(**reach) as client:
         job = resolve(client, job) if job else job
         show_top(client, job=job, as_json=as_json, once=once, interval_s=interval, count=count)
 
@@ -219,11 +219,11 @@ Exit status:
 def why(job: str, as_json: bool, slots: int, over: float, watch: bool, interval: float, **reach: Any) -> int:
     """Say why JOB waits, or each job that does: which slots wait for which ranks and for how long, which ranks are
     missing or silent, and what is the likeliest cause. As much of the name of JOB will do as is unique."""
-    from .connect import complete, connected
+    from .connect import connected
     from .job_names import resolve
     from .why import show_why
 
-    with connected(**complete(reach)) as client:
+    with connected(**reach) as client:
         job = resolve(client, job, ended=True) if job else job
         return show_why(client, job, as_json=as_json, slots=slots, over_s=over, watch=watch, interval_s=interval)
 
@@ -244,10 +244,10 @@ Example:
 def evict(job: str, reason: str, **reach: Any) -> None:
     """End JOB (as much of its name as is unique), whoever runs it: its ranks get an error that says so, and its slots
     are free. For operators."""
-    from .connect import complete, connected
+    from .connect import connected
     from .job_names import resolve
 
-    with connected(**complete(reach)) as client:
+    with connected(**reach) as client:
         job = resolve(client, job)
         client.evict(job, reason)
     click.echo(f"job {job} has ended")
@@ -265,9 +265,9 @@ Examples:
 @client_options
 def drain(off: bool, **reach: Any) -> None:
     """Have a switch take no new jobs; those that run go on. For operators."""
-    from .connect import complete, connected
+    from .connect import connected
 
-    with connected(**complete(reach)) as client:
+    with connected(**reach) as client:
         left = client.drain(off=off)
     if off:
         click.echo("the switch takes new jobs")

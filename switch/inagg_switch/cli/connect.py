@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from click.core import ParameterSource
@@ -24,24 +24,19 @@ class AskError(click.ClickException):
     """The switch could not be asked; the text says why and what to do."""
 
 
-def complete(reach: dict[str, Any]) -> dict[str, Any]:
-    """The options of `commands.client_options`, with the secret of the environment."""
-    return {**reach, "secret": os.environ.get("INAGG_SECRET") or None}
-
-
 @contextmanager
 def connected(
     switch: str,
-    secret: str | None = None,
-    secret_file: Path | None = None,
-    tls: bool = False,
-    tls_ca: Path | None = None,
-    tls_cert: Path | None = None,
-    tls_key: Path | None = None,
-    tls_name: str | None = None,
+    secret_file: Path | None,
+    tls: bool,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_name: str | None,
 ) -> Iterator[ControlClient]:
-    """A client of ``switch``; of several, with commas, as workers take them: of the first that answers. Whatever goes
-    wrong inside becomes an `AskError`, but click.UsageError what cannot be sent or read."""
+    """A client of ``switch``, as `commands.client_options` and the environment say; of several, with commas, as workers
+    take them: of the first that answers. Whatever goes wrong inside becomes an `AskError`, but click.UsageError what
+    cannot be sent or read."""
     try:
         access = Access(
             tls=tls or any((tls_ca, tls_cert, tls_key, tls_name)),
@@ -49,7 +44,7 @@ def connected(
             certificate=tls_cert,
             key=tls_key,
             server_name=tls_name,
-            secret=read_secret(secret_file) if secret_file is not None else secret,
+            secret=read_secret(secret_file) if secret_file is not None else os.environ.get("INAGG_SECRET") or None,
         )
         with ControlClient(_first(_addresses(switch), access), access) as client:
             yield client

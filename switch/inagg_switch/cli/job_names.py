@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..service.control_client import ControlClient
-from .connect import complete, connected
+from .connect import connected
 from .sections import LOOPBACK
 
 NAMES_SHOWN: Final = 8
@@ -50,7 +50,7 @@ def complete_job(ctx: click.Context, _parameter: click.Parameter, incomplete: st
     reach: dict[str, Any] = {name: ctx.params.get(name) for name in names}
     reach |= {"switch": ctx.params.get("switch") or LOOPBACK, "tls": bool(ctx.params.get("tls"))}
     try:
-        with connected(**complete(reach)) as client:
+        with connected(**reach) as client:
             jobs = client.list(timeout_s=COMPLETION_S).jobs
     except click.ClickException:  # what is wrong is told when the command runs
         return []
