@@ -139,7 +139,6 @@ class _Server(HTTPServer):
     """A pool of threads in the place of one for each connection."""
 
     request_queue_size = CONNECTIONS_MAX
-    daemon_threads = True
 
     def __init__(
         self, bound: socket.socket, name: str, answer: Callable[[Request], Reply], security: Security, secrets: Secrets
