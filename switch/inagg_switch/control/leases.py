@@ -7,7 +7,6 @@ merges with its buddy, so that after all leases are returned the whole shard is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from inagg_wire.slots import Lease
 
@@ -15,28 +14,19 @@ from inagg_wire.slots import Lease
 class NoRoom(Exception):
     """The slots that were asked for are not free."""
 
-    def __init__(self, shard: int, text: str) -> None:
-        super().__init__(text)
-        self.shard = shard
 
-
-@dataclass(slots=True)
 class BuddyAllocator:
     """The slots of one shard; ``slots`` is a power of two. Raises ValueError if it is not."""
-
-    slots: int
-    free: dict[int, set[int]]
-    """Size of a free block -> the bases of all free blocks of that size."""
-    leased: dict[int, int]
-    """Base of a lease -> its size."""
 
     def __init__(self, slots: int) -> None:
         if slots < 1 or slots & (slots - 1):
             raise ValueError(f"a shard of {slots} slots: it must be a power of two")
         self.slots = slots
-        self.free = {1 << order: set() for order in range(slots.bit_length())}
+        self.free: dict[int, set[int]] = {1 << order: set() for order in range(slots.bit_length())}
+        """Size of a free block -> the bases of all free blocks of that size."""
         self.free[slots].add(0)
-        self.leased = {}
+        self.leased: dict[int, int] = {}
+        """Base of a lease -> its size."""
 
     @property
     def largest_free(self) -> int:
@@ -55,7 +45,8 @@ class BuddyAllocator:
         """
         for whole in sorted(self.free):
             if whole >= size and self.free[whole]:
-                return self._take(min(self.free[whole]), whole, min(self.free[whole]), size)
+                base = min(self.free[whole])
+                return self._take(base, whole, base, size)
         return None
 
     def allocate_at(self, base: int, size: int) -> bool:
@@ -110,7 +101,7 @@ class LeasePool:
             if base is None or (bases is not None and not shard.allocate_at(base, slots)):
                 self.release(taken)
                 where = f"{slots} slots" if base is None else f"slots {base} to {base + slots - 1}"
-                raise NoRoom(index, f"{where} of shard {index} are not free")
+                raise NoRoom(f"{where} of shard {index} are not free")
             taken.append(Lease(base, slots))
         return tuple(taken)
 
