@@ -69,7 +69,8 @@ class Job:
         self.ended: ev.JobEnded | None = None
         self.serial = 0
         """Counts the orders to bind, so that an answer to an earlier one is known."""
-        self._running: ev.Epoch | None = None
+        self.running: ev.Epoch | None = None
+        """The epoch that runs, or is prepared."""
         self._token = 0
         self._pool = pool
         self._draw_token = draw_token
@@ -99,11 +100,6 @@ class Job:
         for member in self.roster:
             found.setdefault(member.request.switch, []).append(member.rank)
         return {name: tuple(ranks) for name, ranks in found.items()}
-
-    @property
-    def running(self) -> ev.Epoch | None:
-        """The epoch that runs, or is prepared."""
-        return self._running
 
     @property
     def ever_bound(self) -> bool:
@@ -140,9 +136,9 @@ class Job:
         """
         rank = request.rank
         check_claimant(self.spec, self.state, self.roster, request, now, self.heartbeat_limit_s)
-        if self._running is not None and self._repeats_the_last(request):
+        if self.running is not None and self._repeats_the_last(request):
             self.roster.by_rank[rank].heard(now)
-            self._outputs.append(ev.Admitted(ticket.number, self._running))
+            self._outputs.append(ev.Admitted(ticket.number, self.running))
             return
         others = [member.request for member in self.roster.waiting() if member.rank != rank]
         # Once the switch was told of slots they must not change: another job could get them while it still uses them.
@@ -205,19 +201,19 @@ class Job:
         while self._token in (0, last):
             self._token = self._draw_token()
         claims = [member.request for member in self.roster]
-        self._running = prepare(
+        self.running = prepare(
             self.number, self.spec, self.epoch, self._token, self.seed, self.leases, claims, self._topology
         )
-        self.epoch = self._running.epoch
+        self.epoch = self.running.epoch
         self.serial += 1
-        self.switches |= self._running.by_switch.keys()
-        self._outputs.append(ev.Bind(self.number, self.serial, self._running.by_switch))
+        self.switches |= self.running.by_switch.keys()
+        self._outputs.append(ev.Bind(self.number, self.serial, self.running.by_switch))
 
     def bound(self, now: float, serial: int) -> None:
         """The switch has bound the epoch: open the barrier. An answer to an earlier order is ignored."""
         if self.state is not JobState.BINDING or serial != self.serial:
             return
-        assert self._running is not None
+        assert self.running is not None
         self._go(JobTrigger.BOUND)
         self.epoch_started_at, self.ran = now, True
         self.watching.epoch_started()
@@ -225,7 +221,7 @@ class Job:
             member.go(MemberTrigger.ADMIT)
             member.heard_at, member.was_in_epoch = now, True
             if member.ticket is not None:
-                self._outputs.append(ev.Admitted(member.ticket.number, self._running))
+                self._outputs.append(ev.Admitted(member.ticket.number, self.running))
                 member.ticket = None
         self._emit(now, ev.EpochStarted(self.epoch))
 
@@ -330,7 +326,7 @@ class Job:
     def _break(self, now: float, cause: Cause, rank: int | None, text: str) -> None:
         """The running epoch is over."""
         self._go(JobTrigger.BREAK)
-        self.epoch_started_at, self._running, self.last_epoch_end = None, None, text
+        self.epoch_started_at, self.running, self.last_epoch_end = None, None, text
         for member in self.roster:
             if member.state is MemberState.ACTIVE:
                 member.go(MemberTrigger.BREAK)
@@ -352,7 +348,7 @@ class Job:
     def _unready(self) -> None:
         """Who joins has changed while the switch was being told: back to the barrier, for those who still wait."""
         self._go(JobTrigger.BREAK)
-        self._running = None
+        self.running = None
         for member in self.roster.waiting():
             if member.ticket is None:
                 self.roster.out_of_barrier(member)
@@ -371,7 +367,7 @@ class Job:
 
     def uses(self, switches: Container[str]) -> bool:
         """Whether the running epoch, or the one that is prepared, needs one of ``switches``."""
-        return self._running is not None and any(name in switches for name in self._running.by_switch)
+        return self.running is not None and any(name in switches for name in self.running.by_switch)
 
     def _end_deserted(self, now: float) -> None:
         if self.ran:
@@ -395,7 +391,7 @@ class Job:
 
     def _over(self, now: float, ended: ev.JobEnded, code: Code) -> None:
         self.ended = ended
-        self.ends_at = self.epoch_started_at = self._running = None
+        self.ends_at = self.epoch_started_at = self.running = None
         for member in self.roster:
             if member.ticket is not None:
                 self._refuse(member, code, ended.text)

@@ -162,7 +162,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def epochs_only_grow(self) -> None:
         if hasattr(self, "world"):
             for name, job in self.world.registry.by_name.items():
-                running = job._running if job.state is JobState.RUNNING else None
+                running = job.running if job.state is JobState.RUNNING else None
                 if running is not None:
                     assert running.epoch >= self.seen_epochs.get(job.number, 1)
                     self.seen_epochs[job.number] = running.epoch
@@ -190,8 +190,8 @@ class RegistryMachine(RuleBasedStateMachine):
         if hasattr(self, "world"):
             for job in self.world.registry.jobs():
                 if job.state is JobState.RUNNING:
-                    assert job._running is not None
-                    for shard, binding in enumerate(job._running.bindings):
+                    assert job.running is not None
+                    for shard, binding in enumerate(job.running.bindings):
                         assert self.world.driver.bound[shard, job.number] == binding
                     assert {m.state for m in job.roster} <= {MemberState.ACTIVE, MemberState.LEFT}
                     assert len(job.roster.by_rank) == job.spec.workers
