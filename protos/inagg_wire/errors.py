@@ -75,7 +75,6 @@ class WireError(ValueError):
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason.label}: {detail}")
         self.reason = reason
-        self.detail = detail
 
 
 class AdmissionError(ValueError):

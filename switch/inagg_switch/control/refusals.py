@@ -15,7 +15,6 @@ class Code(Enum):
     RESOURCE_EXHAUSTED = "no room now"
     DEADLINE_EXCEEDED = "others did not come in time"
     ABORTED = "ended while waiting"
-    UNAUTHENTICATED = "no secret, or a wrong one"
     PERMISSION_DENIED = "for operators"
     UNAVAILABLE = "the switch is stopping"
     INTERNAL = "the switch failed"
