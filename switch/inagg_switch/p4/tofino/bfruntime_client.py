@@ -13,6 +13,8 @@ from ...service.access import Access
 from ..grpc_stream import StreamClient
 
 ALL_PIPES: Final = 0xFFFF
+CLIENT: Final = 0
+"""Our number, which no other client of the switch has."""
 
 
 class Client(StreamClient):
@@ -26,18 +28,15 @@ class Client(StreamClient):
     protocol = "BF Runtime"
     error = pb.Error
 
-    def __init__(
-        self, target: str, program: str, device: int = 0, client: int = 0, access: Access | None = None
-    ) -> None:
-        """``target``: host:port, of bf_switchd. ``client``: a number that no other client has."""
+    def __init__(self, target: str, program: str, device: int = 0, access: Access | None = None) -> None:
+        """``target``: host:port, of bf_switchd."""
         super().__init__(target, access)
         self.program = program
         self._device = device
-        self._id = client
         subscribe = pb.Subscribe(device_id=device, notifications=pb.Subscribe.Notifications())
         try:
             self._open(
-                pb.StreamMessageRequest(client_id=client, subscribe=subscribe),
+                pb.StreamMessageRequest(client_id=CLIENT, subscribe=subscribe),
                 pb.StreamMessageResponse,
                 "is bf_switchd running there?",
             )
@@ -46,7 +45,7 @@ class Client(StreamClient):
                 "SetForwardingPipelineConfig",
                 pb.SetForwardingPipelineConfigRequest(
                     device_id=device,
-                    client_id=client,
+                    client_id=CLIENT,
                     action=pb.SetForwardingPipelineConfigRequest.BIND,
                     config=[pb.ForwardingPipelineConfig(p4_name=program)],
                 ),
@@ -60,13 +59,13 @@ class Client(StreamClient):
         if response.WhichOneof("update") == "subscribe":
             status = response.subscribe.status
             refused = (
-                f"{self.target} does not take client {self._id}: {status.message or status.code}; if another control "
+                f"{self.target} does not take client {CLIENT}: {status.message or status.code}; if another control "
                 "plane drives this switch, stop it"
             )
             self._outcome.put(refused if status.code else None)
 
     def _info(self) -> tuple[bytes, bytes]:
-        request = pb.GetForwardingPipelineConfigRequest(device_id=self._device, client_id=self._id)
+        request = pb.GetForwardingPipelineConfigRequest(device_id=self._device, client_id=CLIENT)
         answer = self._unary("GetForwardingPipelineConfig", request, pb.GetForwardingPipelineConfigResponse)
         for config in answer.config:
             if config.p4_name == self.program:
@@ -80,7 +79,7 @@ class Client(StreamClient):
     def write(self, updates: Sequence[pb.Update]) -> None:
         """Do all updates, in order; those that fail do not keep the others from being done. Raises `WriteFailed`."""
         target = pb.TargetDevice(device_id=self._device, pipe_id=ALL_PIPES)
-        request = pb.WriteRequest(target=target, client_id=self._id, updates=updates, p4_name=self.program)
+        request = pb.WriteRequest(target=target, client_id=CLIENT, updates=updates, p4_name=self.program)
         answer = self._unary("Write", request, pb.WriteResponse)
         # Which of them failed stands in the answer, or, as P4Runtime has it, in the status of the call.
         failures = [(i, e.canonical_code, e.message) for i, e in enumerate(answer.status) if e.canonical_code]
@@ -90,5 +89,5 @@ class Client(StreamClient):
     def read(self, entities: Sequence[pb.Entity]) -> list[pb.Entity]:
         """What the switch has of these."""
         target = pb.TargetDevice(device_id=self._device, pipe_id=ALL_PIPES)
-        request = pb.ReadRequest(target=target, client_id=self._id, entities=entities, p4_name=self.program)
+        request = pb.ReadRequest(target=target, client_id=CLIENT, entities=entities, p4_name=self.program)
         return self._read(request, pb.ReadResponse)

@@ -47,11 +47,10 @@ class TofinoPlane:
         passes: int = 1,
         program: str = PROGRAM,
         device: int = 0,
-        client: int = 0,
         access: Access | None = None,
     ) -> None:
         """``target``: host:port. ``passes``: the most of a job. ``program``: its name on the switch."""
-        self._client = Client(target, program, device, client, access)
+        self._client = Client(target, program, device, access)
         try:
             self._program = Program(*self._client.info)
             self.build = self._build(passes)
@@ -169,13 +168,12 @@ def tofino_driver(
     *,
     program: str = PROGRAM,
     device: int = 0,
-    client: int = 0,
     access: Access | None = None,
 ) -> P4Driver:
     """A Tofino that runs p4/tofino/inagg.p4, as a driver. Raises `DriverError`."""
     check_passes(network, TOFINO)
     passes = 1 + len(network.loopback)
-    plane = TofinoPlane(target, passes=passes, program=program, device=device, client=client, access=access)
+    plane = TofinoPlane(target, passes=passes, program=program, device=device, access=access)
     try:
         return P4Driver(plane, plane.build, network, name="tofino", program=TOFINO, clear=plane.clear)
     except BaseException:
