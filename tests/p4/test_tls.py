@@ -54,7 +54,7 @@ def test_who_shows_a_certificate_and_trusts_the_switch_is_served(
 ) -> None:
     access = Access(True, authority.pair.certificate, pair.certificate, pair.key, server_name="localhost")
     with closing(client_of(server, access)) as client:
-        assert client.ended() is None
+        assert client.died() is None
 
 
 @pytest.mark.parametrize("how", ["without TLS", "without a certificate"])

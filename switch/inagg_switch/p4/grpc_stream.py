@@ -11,13 +11,15 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 from google.rpc import status_pb2
 
 from ..driver import DriverError
 from ..service.access import Access
+
+T = TypeVar("T")
 
 CONNECT_S: Final = 10.0
 CALL_S: Final = 10.0
@@ -32,6 +34,10 @@ OPTIONS: Final = (
 )
 
 
+UPDATES_MAX: Final = 1000
+"""Of one write, so that no call takes long."""
+GONE: Final = grpc.StatusCode.NOT_FOUND.value[0]
+"""What became of an update that deletes what is not there."""
 STATUS_DETAILS: Final = "grpc-status-details-bin"
 
 
@@ -120,9 +126,12 @@ class StreamClient(ABC):
         """Readable when the stream has ended."""
         return self._end_read
 
-    def ended(self) -> str | None:
-        """Why the stream has ended; None if it goes on."""
-        return None if self._closing else self._ended
+    def died(self) -> str | None:
+        """See `plane.Plane.died`: as long as the stream goes on, the switch is there."""
+        return None if self._closing or self._ended is None else self._serves_no_more()
+
+    def _serves_no_more(self) -> str:
+        return f"the switch on {self.target} serves no more ({self._ended})"
 
     def close(self) -> None:
         """Hang up. No error if called twice."""
@@ -164,7 +173,7 @@ class StreamClient(ABC):
 
     def _failed(self, name: str, error: grpc.RpcError) -> DriverError:
         if self._ended is not None:
-            return DriverError(f"{self.target} serves no more: {self._ended}")
+            return DriverError(self._serves_no_more())
         failures = self._failures(error)
         if failures:
             return self._write_failed(name, failures)
@@ -188,6 +197,11 @@ class StreamClient(ABC):
             if one.canonical_code != 0:
                 found.append((place, one.canonical_code, one.message))
         return found
+
+
+def batches(updates: Sequence[T]) -> Iterator[Sequence[T]]:
+    """``updates``, as many at a time as one write takes."""
+    yield from (updates[first : first + UPDATES_MAX] for first in range(0, len(updates), UPDATES_MAX))
 
 
 def grpc_code(number: int) -> str:

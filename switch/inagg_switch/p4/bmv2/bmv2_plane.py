@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import grpc
-
 from inagg_proto.p4runtime.v1 import p4runtime_pb2 as pb
 
 from ...driver import DriverError
 from ...service.access import Access
 from ..builds import FLAT, LEAF, ROOT, Build
-from ..grpc_stream import WriteFailed
+from ..grpc_stream import GONE, WriteFailed, batches
 from ..network import Network
 from ..p4_driver import P4Driver
 from ..plane import Cell, Count, Delete, SlotState, Update
@@ -26,10 +24,7 @@ from .p4runtime_client import Client
 from .p4runtime_info import Program, read_p4info
 from .thrift import Registers
 
-UPDATES_MAX: Final = 1000
-"""Of one write, so that no call takes long."""
 BY_ROLE: Final = {FLAT: BMV2, LEAF: BMV2_LEAF, ROOT: BMV2_ROOT}
-GONE: Final = grpc.StatusCode.NOT_FOUND.value[0]
 
 
 class Bmv2Plane:
@@ -63,8 +58,7 @@ class Bmv2Plane:
 
     def write(self, updates: Sequence[Update]) -> None:
         """See `Plane.write`."""
-        for first in range(0, len(updates), UPDATES_MAX):
-            part = updates[first : first + UPDATES_MAX]
+        for part in batches(updates):
             try:
                 self._client.write([self._update(update) for update in part])
             except WriteFailed as failed:
@@ -100,8 +94,7 @@ class Bmv2Plane:
 
     def died(self) -> str | None:
         """See `Plane.died`."""
-        ended = self._client.ended()
-        return None if ended is None else f"the switch on {self._client.target} serves no more ({ended})"
+        return self._client.died()
 
     def close(self) -> None:
         """See `Plane.close`."""

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import grpc
-
 from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
 
 from ...binding import Binding
@@ -19,7 +17,7 @@ from ...driver import DriverError
 from ...service.access import Access
 from ..builds import Build
 from ..entries import FLOOD_GROUP, ROW_WORKERS
-from ..grpc_stream import WriteFailed
+from ..grpc_stream import GONE, WriteFailed, batches
 from ..network import Network
 from ..p4_driver import P4Driver, check_passes
 from ..plane import Cell, Count, Delete, Group, SlotState, Update
@@ -32,9 +30,6 @@ PROGRAM: Final = "inagg"
 """The name of the program on the switch, unless told otherwise."""
 TABLES: Final = ("binding", PRE_GROUPS, PRE_NODES, "copies", "forward", "local", "to_switch", PORTS, "onward")
 """What a control plane writes, in the order in which it is to be removed: first of all nothing is accepted any more."""
-
-UPDATES_MAX: Final = 1000
-GONE: Final = grpc.StatusCode.NOT_FOUND.value[0]
 
 
 class TofinoPlane:
@@ -86,14 +81,14 @@ class TofinoPlane:
                 )
                 for entry in keys
             ]
-            for part in _batches(updates):
+            for part in batches(updates):
                 self._client.write(part)
 
     def write(self, updates: Sequence[Update]) -> None:
         """See `Plane.write`."""
         for update in updates:
             gone_is_fine = isinstance(update, Delete)
-            for part in _batches(list(self._messages(update))):
+            for part in batches(list(self._messages(update))):
                 try:
                     self._client.write(part)
                 except WriteFailed as failed:
@@ -123,7 +118,7 @@ class TofinoPlane:
         for index, tag in tags(binding, self._pass_slots):
             registers.append(self._program.register("members", index, {"missing": 0, "op": 0}))
             registers.append(self._program.register("tags", index, {"f1": tag}))
-        for part in _batches([pb.Update(type=pb.Update.MODIFY, entity=register) for register in registers]):
+        for part in batches([pb.Update(type=pb.Update.MODIFY, entity=register) for register in registers]):
             self._client.write(part)
 
     def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
@@ -144,8 +139,7 @@ class TofinoPlane:
 
     def died(self) -> str | None:
         """See `Plane.died`."""
-        ended = self._client.ended()
-        return None if ended is None else f"the switch on {self._client.target} serves no more ({ended})"
+        return self._client.died()
 
     def close(self) -> None:
         """See `Plane.close`."""
@@ -156,10 +150,6 @@ def group_of(entry: pb.TableEntry, table: str) -> int:
     """The multicast group of an entry for a group or for a node."""
     number = int.from_bytes(entry.key.fields[0].exact.value, "big")
     return number >> 16 if table == PRE_NODES else number
-
-
-def _batches(updates: Sequence[pb.Update]) -> Iterator[Sequence[pb.Update]]:
-    yield from (updates[first : first + UPDATES_MAX] for first in range(0, len(updates), UPDATES_MAX))
 
 
 def tofino_driver(
