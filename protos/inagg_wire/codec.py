@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .formats import Family, JobFormat
-from .layout import LANE_BITS, Encoding
+from .layout import LANE_BITS, SIGN_AND_LEVEL, Encoding
 from .payload import Codes
 from .reencode import integers
 from .scale import ZERO, Floats, FloatType, Unit, widen
@@ -119,7 +119,7 @@ def _fraction(magnitude: Fraction, fmt: JobFormat, unit: Unit) -> Fraction:
 def _codes(encoding: Encoding, level: U64, negative: npt.NDArray[np.bool_]) -> Codes:
     """Levels and signs to codes. A level of zero loses its sign."""
     bits = LANE_BITS[encoding]
-    if encoding in (Encoding.NAT8, Encoding.NAT4):
+    if encoding in SIGN_AND_LEVEL:
         sign = (negative & (level > 0)).astype(np.uint32) << np.uint32(bits - 1)
         return level.astype(np.uint32) | sign
     signed = np.where(negative, -level.astype(np.int64), level.astype(np.int64))

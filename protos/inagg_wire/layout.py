@@ -104,6 +104,9 @@ LANE_BITS: Final[dict[Encoding, int]] = {
     Encoding.SCALE8: 8,
 }
 
+SIGN_AND_LEVEL: Final = frozenset({Encoding.NAT8, Encoding.NAT4})
+"""Encodings whose codes are a sign bit and the index of a power of two."""
+
 LANE_MULTIPLE: Final = 8
 """Lane counts are multiples of this: then two bits a lane still end on a byte, and lanes fill the groups of
 four that share the switch's noise."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .formats import JobFormat
-from .layout import LANE_BITS, Encoding, Op
+from .layout import LANE_BITS, SIGN_AND_LEVEL, Encoding, Op
 from .noise import Words
 from .payload import Codes
 
@@ -28,7 +28,7 @@ def integers(encoding: Encoding, codes: Codes, top: int) -> tuple[Integers, int]
     if encoding is Encoding.SCALE8:
         return wide, 0
     sign = wide >> (bits - 1)
-    if encoding in (Encoding.NAT8, Encoding.NAT4):
+    if encoding in SIGN_AND_LEVEL:
         level = wide & ((1 << (bits - 1)) - 1)
         invalid = level > top
         magnitude = np.where(invalid, 0, (1 << np.minimum(level, 62)) >> 1)
@@ -81,7 +81,7 @@ def result_codes(
     ``unit_shift``: log2 of the unit of the accumulators, where they are of sums that other switches have rounded.
     """
     encoding, shift = fmt.result_encoding(op, workers), fmt.result_shift(workers) - unit_shift if op is Op.SUM else 0
-    if encoding in (Encoding.NAT8, Encoding.NAT4):
+    if encoding in SIGN_AND_LEVEL:
         return natural_codes(encoding, accumulators, shift, noise)
     result = accumulators
     if shift:
@@ -94,6 +94,6 @@ def partial_codes(op: Op, fmt: JobFormat, workers: int, sums: Integers, noise: W
     """The codes of a partial sum that goes from switch to switch: exact, unless the format has ``roundings``; those use
     ``noise`` (`noise.partial_words`)."""
     encoding = fmt.partial(op, workers)
-    if encoding in (Encoding.NAT8, Encoding.NAT4):
+    if encoding in SIGN_AND_LEVEL:
         return natural_codes(encoding, sums, fmt.partial_shift(workers), noise)
     return (sums & ((1 << LANE_BITS[encoding]) - 1)).astype(np.uint32)

@@ -25,6 +25,7 @@ from ..layout import (
     LANE_MULTIPLE,
     MAGIC,
     OWNER_MAX,
+    SIGN_AND_LEVEL,
     SLOT_COUNT_MAX,
     VERSION,
     Encoding,
@@ -38,7 +39,6 @@ _ENUMERATIONS: Final[dict[str, type[IntEnum]]] = {"kind": Kind, "op": Op, "forma
 _REASON: Final = ("reason", 2, "why a contribution was refused")
 """What the field of the owner is in an error notice."""
 _IN_HEX: Final = ("magic", "token")
-_SIGN_AND_LEVEL: Final = (Encoding.NAT8, Encoding.NAT4)
 _UNSIGNED: Final = (Encoding.SCALE8,)
 
 
@@ -66,7 +66,7 @@ def _carried() -> Iterable[str]:
 
 def _lane_reader(encoding: Encoding) -> str:
     """How a code becomes a number: whether it has a sign and a level, two's complement, or neither."""
-    if encoding in _SIGN_AND_LEVEL:
+    if encoding in SIGN_AND_LEVEL:
         return "sign and level"
     return "unsigned" if encoding in _UNSIGNED else "two's complement"
 

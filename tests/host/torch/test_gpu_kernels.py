@@ -40,7 +40,7 @@ from inagg_host.torch.gpu import ops
 from inagg_host.torch.gpu.table import FLOATS, Column, block_keys, make_table
 from inagg_wire import noise, payload, scale
 from inagg_wire.formats import FORMATS, job_format
-from inagg_wire.layout import HEADER_BYTES, LANE_BITS
+from inagg_wire.layout import HEADER_BYTES, LANE_BITS, SIGN_AND_LEVEL
 from inagg_wire.scale import Floats, FloatType, Unit
 
 ROOT = Path(__file__).parents[3]
@@ -269,7 +269,7 @@ def test_a_tie_is_flagged(device_kernels: ModuleType, name: str, float_type: Flo
     scales, refinements = agree(job, values)
     table = torch.from_numpy(make_table(job, scales, refinements, job.for_encode.fraction_bits, np.zeros(1, np.int64)))
     # A key with which word 0 of lane 3 is the complement of what the value has above its level.
-    parts = (ops._natural if ops._is_natural(job) else ops._linear)(
+    parts = (ops._natural if job.format.up in SIGN_AND_LEVEL else ops._linear)(
         job, ops.blocks_of(tensor(values, float_type).cpu(), 32, 1), table
     )[1]
     part = int(parts[0, 3]) & 0xFFFFFFFF

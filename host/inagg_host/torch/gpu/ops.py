@@ -15,7 +15,7 @@ from torch import Tensor
 
 from inagg_host.codec import Job
 from inagg_host.io.device import BAD, TIE
-from inagg_wire.layout import LANE_BITS, Encoding
+from inagg_wire.layout import LANE_BITS, SIGN_AND_LEVEL, Encoding
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 
 from .table import FLOATS, Column, State
@@ -96,13 +96,14 @@ def encode(job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Ten
     Blocks with the flag `BAD` hold nothing of use; those with `TIE` must be encoded again, exactly.
     """
     blocks, table = blocks_of(values, job.lanes, count), table[at : at + count]
-    floor, part, beyond = _natural(job, blocks, table) if _is_natural(job) else _linear(job, blocks, table)
+    up = job.format.up
+    natural = up in SIGN_AND_LEVEL
+    floor, part, beyond = (_natural if natural else _linear)(job, blocks, table)
     complement = ~noise(table, job.lanes)
     coded = _column(table, Column.STATE) == State.CODED
     level = floor + ((complement ^ MIN32) < (part ^ MIN32)).to(torch.int32)
     negative = torch.signbit(blocks) & (level > 0)
-    up = job.format.up
-    if _is_natural(job):
+    if natural:
         codes = torch.where(negative, level | (8 if up is Encoding.NAT4 else 128), level)
     else:
         codes = torch.where(negative, -level, level)
@@ -112,10 +113,6 @@ def encode(job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Ten
     size = job.for_encode.payload_bytes
     payloads[at * size : (at + count) * size].view(count, size).copy_(payload)
     flags[at : at + count] = bad.to(torch.uint8) * BAD + tie.to(torch.uint8) * TIE
-
-
-def _is_natural(job: Job) -> bool:
-    return job.format.up in (Encoding.NAT8, Encoding.NAT4)
 
 
 def _natural(job: Job, blocks: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -193,7 +190,7 @@ def decode(
     state = _column(table, Column.STATE)
     encoding = job.format.down(job.workers)
     codes = _unpack(encoding, payloads[at * size : (at + count) * size].view(count, size))
-    sums, valid = (_from_natural if _is_natural_code(encoding) else _from_integers)(job, codes, table, values.dtype)
+    sums, valid = (_from_natural if encoding in SIGN_AND_LEVEL else _from_integers)(job, codes, table, values.dtype)
     if divisor != 1:
         # By a tensor: by a number, torch would multiply with the reciprocal on CUDA.
         wide = sums if sums.element_size() >= 4 else sums.float()
@@ -204,10 +201,6 @@ def decode(
     out.copy_(sums.view(-1)[: out.numel()])
     counted = (torch.arange(sums.numel(), device=values.device) < out.numel()).view_as(valid)
     counts[at : at + count] = ((state == State.CODED) & ~valid & counted).sum(dim=1)
-
-
-def _is_natural_code(encoding: Encoding) -> bool:
-    return encoding in (Encoding.NAT8, Encoding.NAT4)
 
 
 def _unpack(encoding: Encoding, payloads: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from inagg_host.codec import Job
 from inagg_host.io.device import BAD, TIE
-from inagg_wire.layout import LANE_BITS, Encoding
+from inagg_wire.layout import LANE_BITS, SIGN_AND_LEVEL, Encoding
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 
 from .table import FLOATS, Column, State
@@ -232,8 +232,7 @@ def count_words(job: Job) -> int:
 def encode(job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Tensor, at: int, count: int) -> None:
     """As `ops.encode`."""
     up = job.format.up
-    natural = up in (Encoding.NAT8, Encoding.NAT4)
-    family = NATURAL if natural else FIXED if up is Encoding.FIX32 else LINEAR
+    family = NATURAL if up in SIGN_AND_LEVEL else FIXED if up is Encoding.FIX32 else LINEAR
     out = payloads.view(torch.int32) if family == FIXED else payloads
     _encode[(count, flag_bytes(job))](
         values.view(FLOATS[values.element_size()]), table, out, flags, values.numel(), at, LANES=job.lanes,
@@ -365,6 +364,6 @@ def decode(
     _decode[(count, count_words(job))](
         source, table, values.view(FLOATS[size]), counts, values.numel(), at, divisor, LANES=job.lanes,
         UNITS=job.for_decode.payload_bytes // source.element_size(), NAN_BITS=NAN_BITS[values.dtype],
-        TOP=job.for_decode.top, NATURAL_CODE=encoding in (Encoding.NAT8, Encoding.NAT4), BITS=each, SIZE=size,
+        TOP=job.for_decode.top, NATURAL_CODE=encoding in SIGN_AND_LEVEL, BITS=each, SIZE=size,
         HALF=values.dtype is torch.float16, MEAN=divisor != 1, TILE=TILE, **UNFUSED,
     )  # fmt: skip
