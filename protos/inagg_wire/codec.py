@@ -21,7 +21,7 @@ from .formats import Family, JobFormat
 from .layout import LANE_BITS, SIGN_AND_LEVEL, Encoding
 from .payload import Codes
 from .reencode import integers
-from .scale import ZERO, Floats, FloatType, Unit, widen
+from .scale import ZERO, Floats, FloatType, Unit, to_bfloat16, widen
 
 Noise = Callable[[int], npt.NDArray[np.uint32]]
 """Word i of every lane, for i = 0, 1, ...; see `noise.host_words`."""
@@ -148,9 +148,7 @@ def decode(codes: Codes, float_type: FloatType, fmt: JobFormat, workers: int, un
 def _bfloat16_bits(wide: npt.NDArray[np.float64]) -> npt.NDArray[np.uint16]:
     """Rounded to nearest even, from values with at most 31 significant bits."""
     with np.errstate(over="ignore", under="ignore"):
-        bits = _round_to_odd(wide).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    return np.where(np.isnan(wide), 0x7FC0, rounded).astype(np.uint16)
+        return to_bfloat16(_round_to_odd(wide))
 
 
 def _round_to_odd(wide: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:

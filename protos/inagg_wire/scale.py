@@ -59,12 +59,24 @@ _DTYPES: Final[dict[FloatType, np.dtype[Any]]] = {
 }
 
 
+def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """The values with these bits, exactly."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def to_bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """The bits of ``values``, rounded to nearest even."""
+    bits = values.view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+
+
 def widen(values: Floats, float_type: FloatType) -> npt.NDArray[np.float64]:
     """``values`` as float64, exactly."""
     if values.dtype != float_type.dtype:
         raise ValueError(f"{float_type.name.lower()} values come as {float_type.dtype}, not {values.dtype}")
     if float_type is FloatType.BFLOAT16:
-        values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        values = from_bfloat16(values)
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
         return values.astype(np.float64)
 

@@ -24,7 +24,7 @@ from inagg_host.core.reconcile import InnerGroup, salvage, unfinished
 from inagg_host.errors import AllReduceError
 from inagg_host.stats import Counters
 from inagg_host.task import Task
-from inagg_wire.scale import FloatType
+from inagg_wire.scale import FloatType, from_bfloat16, to_bfloat16
 
 from .rejoin import Network
 
@@ -294,15 +294,13 @@ def _closed() -> AllReduceError:
 def _widen(values: npt.NDArray[Any], float_type: FloatType) -> npt.NDArray[Any]:
     """A copy, as a type that the inner group sums: float32 for the narrow ones."""
     if float_type is FloatType.BFLOAT16:
-        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return from_bfloat16(values)
     return values.astype(np.float64 if float_type is FloatType.FLOAT64 else np.float32)
 
 
 def _narrow(sums: npt.NDArray[Any], float_type: FloatType) -> npt.NDArray[Any]:
     """Rounded to nearest even."""
-    if float_type is not FloatType.BFLOAT16:
-        with np.errstate(over="ignore"):
-            return sums.astype(float_type.dtype)
-    bits = sums.view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    return np.where(np.isnan(sums), 0x7FC0, rounded).astype(np.uint16)
+    if float_type is FloatType.BFLOAT16:
+        return to_bfloat16(sums)
+    with np.errstate(over="ignore"):
+        return sums.astype(float_type.dtype)
