@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_wire.layout import UDP_PAYLOAD_BYTES_BATCH
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_BATCH, UDP_PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from inagg_link.port import Port
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Address = tuple[str, int]
 """(host, port). The host is a literal IPv4 or IPv6 address as `canonical` writes it, never a name to look up."""
 
-MAX_DATAGRAM_BYTES = 65_507
-"""Most UDP payload of one IPv4 packet: 65535 - 20 (IP) - 8 (UDP). IPv6 has 20 more, which we do not use."""
+MAX_DATAGRAM_BYTES = UDP_PAYLOAD_BYTES_MAX
+"""That of IPv4. IPv6 has 20 more, which we do not use."""
 
 MAX_BATCH_DATAGRAMS = 64
 """UDP_MAX_SEGMENTS in every kernel that has UDP_SEGMENT; newer ones take 128: see `Link.batch_datagrams`."""
