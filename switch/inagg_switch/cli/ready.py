@@ -19,7 +19,8 @@ from ..service.http_server import WILDCARDS
 from ..service.security import Security
 from ..service.server import ServerError
 from ..software.software_driver import SoftwareDriver
-from .settings import ParentSettings, Settings, TofinoSettings, join_address, split_address
+from .addresses import join_address, split_address
+from .settings import ParentSettings, Settings, TofinoSettings
 from .words import bytes_text
 
 BUFFER_GOOD_BYTES: Final = 8 << 20

@@ -21,9 +21,10 @@ from ..service.metrics_server import MetricsServer
 from ..service.security import is_local
 from ..service.server import STOP_GRACE_S, ControlServer
 from ..software.software_driver import SoftwareDriver
+from .addresses import join_address
 from .priority import yield_to_shards
 from .ready import Urls, announcement, buffer_hint, facts, join_needs, reachable, say_ready, tell_systemd
-from .settings import Settings, TofinoSettings, join_address
+from .settings import Settings, TofinoSettings
 from .shard_keeper import ShardKeeper, SwitchDriver
 from .signals import EXIT_FAILED, EXIT_STOPPED, STOP_SIGNALS, ignore_signals, reload
 

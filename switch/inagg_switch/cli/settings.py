@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from inagg_link import Faults
 from inagg_proto import DEFAULT_PORT
-from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
 
 from ..control.policy import Policy
 from ..multicast_groups import AUTO, OFF, parse_prefix
@@ -23,14 +23,10 @@ from ..service.access import Access
 from ..service.http_server import METRICS_PORT, WEB_PORT, check_http_address
 from ..service.security import OPERATOR, Security
 from ..software.config import SoftwareConfig
+from .addresses import SettingsError, check_ports, data_address, with_port
 
-PORT_MAX: Final = 0xFFFF
 THRIFT_PORT: Final = 9090
 """Of bmv2, unless told otherwise."""
-
-
-class SettingsError(ValueError):
-    """Settings that cannot be; the text says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +96,11 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
     """
     listen = str(options["listen"])
     if not listen.startswith("unix"):
-        listen = join_address(*split_address(listen, DEFAULT_PORT))
+        listen = with_port(listen, DEFAULT_PORT)
     host, port = data_address(listen, options["data"])
     check_ports(port, options["shards"])
     metrics, web = (
-        join_address(*split_address(options[name], port)) if options[name] is not None else None
+        with_port(options[name], port) if options[name] is not None else None
         for name, port in (("metrics", METRICS_PORT), ("web", WEB_PORT))
     )
     try:
@@ -187,7 +183,7 @@ def parent_from(options: Mapping[str, Any], secret: str | None) -> ParentSetting
         raise SettingsError("--parent is for the software switch and bmv2: the Tofino program has no trees")
     if options["secret_file"] is not None and secret is None:
         raise SettingsError("--parent needs the secret of this switch alone in the variable INAGG_SECRET, too")
-    address = join_address(*split_address(options["parent"], DEFAULT_PORT))
+    address = with_port(options["parent"], DEFAULT_PORT)
     tls = options["parent_ca"] is not None
     shown = {"certificate": options["tls_cert"], "key": options["tls_key"]} if tls else {}
     access = Access(tls=tls, ca=options["parent_ca"], secret=secret, **shown)
@@ -264,14 +260,10 @@ def p4_from(options: Mapping[str, Any]) -> Bmv2Settings | TofinoSettings | None:
     files = {field: options[name] for field, name in names.items()}
     access = Access(tls=options["p4_tls"] or any(files.values()), **files)
     if target == "tofino":
-        address = join_address(*split_address(options["bfrt"] or "127.0.0.1", BFRUNTIME_PORT))
+        address = with_port(options["bfrt"] or "127.0.0.1", BFRUNTIME_PORT)
         return TofinoSettings(address, device, options["program"], network, access)
-    address, thrift = (
-        join_address(*split_address(options["p4runtime"] or "127.0.0.1", P4RUNTIME_PORT)),
-        options["thrift"],
-    )
-    if thrift is not None:
-        thrift = join_address(*split_address(thrift, THRIFT_PORT))
+    address = with_port(options["p4runtime"] or "127.0.0.1", P4RUNTIME_PORT)
+    thrift = with_port(options["thrift"], THRIFT_PORT) if options["thrift"] is not None else None
     return Bmv2Settings(address, thrift, device, build(options["program"]), network, access)
 
 
@@ -305,46 +297,6 @@ def multicast_from(asked: str, host: str, faults: Faults | None) -> str:
     return prefix
 
 
-def split_address(text: str, default_port: int | None = None) -> tuple[str, int]:
-    """``host``, ``host:port`` or ``[v6]:port`` as (host, port). Raises `SettingsError`."""
-    host, colon, port_text = text.rpartition(":")
-    if not colon or (host.count(":") and not host.startswith("[")) or text.endswith("]"):
-        host, port_text = text, ""  # no port, or an IPv6 address without brackets
-    host = host.removeprefix("[").removesuffix("]")
-    if port_text:
-        if not port_text.isascii() or not port_text.isdigit() or int(port_text) > PORT_MAX:
-            raise SettingsError(f"{text}: {port_text!r} is no port; give host:port, with a port from 0 to {PORT_MAX}")
-        port = int(port_text)
-    elif default_port is not None:
-        port = default_port
-    else:
-        raise SettingsError(f"{text}: give host:port")
-    if not host:
-        raise SettingsError(f"{text}: give a host before the port, such as 127.0.0.1:{port}")
-    return host, port
-
-
-def join_address(host: str, port: int) -> str:
-    """``host:port``, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def literal(host: str) -> str:
-    """The first address of a host, since data planes bind to addresses and not to names. Raises `SettingsError`."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        pass
-    else:
-        if address.version == 6 and address.is_link_local:
-            raise SettingsError(f"{host} means something on one link alone: give --data an address that all know")
-        return str(address)
-    try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)[0][4][0])
-    except OSError as error:
-        raise SettingsError(f"{host}: {error.strerror}; give the address itself") from None
-
-
 def usual_datagram_bytes(host: str) -> int:
     """The most UDP payload of a datagram, if nobody says, for a switch that workers reach at the literal address
     ``host``: more than Ethernet carries only where no datagram can leave the machine."""
@@ -356,24 +308,3 @@ def usual_slots(datagram_bytes: int) -> int:
     usual = SoftwareConfig()
     slots = min(usual.slots, usual.slots * usual.datagram_bytes // datagram_bytes)
     return 1 << (slots - 1).bit_length()
-
-
-def data_address(listen: str, data: str | None) -> tuple[str, int]:
-    """Where the first shard binds to: as ``data`` says, and where it does not, the host of ``listen`` and the usual
-    port. A switch whose control service takes any free port takes any free ones for data too. Raises `SettingsError`.
-    """
-    if listen.startswith("unix"):
-        control_host, control_port = "127.0.0.1", DATA_PORT
-    else:
-        control_host, control_port = split_address(listen)
-    usual = DATA_PORT if control_port else 0
-    if data is None:
-        return literal(control_host), usual
-    host, port = split_address(data, usual)
-    return literal(host), port
-
-
-def check_ports(port: int, shards: int) -> None:
-    """Raises `SettingsError` if there are not enough ports from ``port`` on."""
-    if port and port + shards - 1 > PORT_MAX:
-        raise SettingsError(f"{shards} shards take the ports from {port} on, and they end at {PORT_MAX}")

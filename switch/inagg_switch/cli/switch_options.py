@@ -389,8 +389,9 @@ def switch(**options: Any) -> int:
     top`, `inagg why JOB`, and the page of --web.
     """
     from .. import logs
+    from .addresses import SettingsError
     from .serve import serve
-    from .settings import SettingsError, settings_from
+    from .settings import settings_from
 
     try:
         settings = settings_from(options, os.environ.get("INAGG_SECRET") or None)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from inagg_host.config import VARIABLES
-from inagg_switch.cli.settings import SettingsError, split_address
+from inagg_switch.cli.addresses import SettingsError, split_address
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.security import SecurityError

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from inagg_switch.cli.settings import SettingsError, join_address, split_address
+from inagg_switch.cli.addresses import SettingsError, with_port
 from inagg_switch.service.http_server import DEFAULT_WEB_ADDRESS, OPENED, WEB_PORT, Listener
 from inagg_switch.service.security import is_local
 
@@ -22,7 +22,7 @@ class WebAddress(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            address = join_address(*split_address(str(value), WEB_PORT))
+            address = with_port(str(value), WEB_PORT)
         except SettingsError as error:
             self.fail(str(error), param, ctx)
         if not is_local(address):

@@ -9,17 +9,10 @@ import click
 import pytest
 
 from inagg_link import Faults
+from inagg_switch.cli.addresses import SettingsError, check_ports, data_address, join_address, split_address
 from inagg_switch.cli.commands import switch
 from inagg_switch.cli.ready import join_needs
-from inagg_switch.cli.settings import (
-    Settings,
-    SettingsError,
-    check_ports,
-    data_address,
-    join_address,
-    settings_from,
-    split_address,
-)
+from inagg_switch.cli.settings import Settings, settings_from
 from inagg_switch.control.policy import Policy
 from inagg_switch.service.http_server import DEFAULT_WEB_ADDRESS
 

@@ -1,0 +1,81 @@
+"""Addresses as command lines have them: host and port, one of which may be left out."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import Final
+
+from inagg_wire.layout import DATA_PORT
+
+PORT_MAX: Final = 0xFFFF
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be; the text says what to change."""
+
+
+def split_address(text: str, default_port: int | None = None) -> tuple[str, int]:
+    """``host``, ``host:port`` or ``[v6]:port`` as (host, port). Raises `SettingsError`."""
+    host, colon, port_text = text.rpartition(":")
+    if not colon or (host.count(":") and not host.startswith("[")) or text.endswith("]"):
+        host, port_text = text, ""  # no port, or an IPv6 address without brackets
+    host = host.removeprefix("[").removesuffix("]")
+    if port_text:
+        if not port_text.isascii() or not port_text.isdigit() or int(port_text) > PORT_MAX:
+            raise SettingsError(f"{text}: {port_text!r} is no port; give host:port, with a port from 0 to {PORT_MAX}")
+        port = int(port_text)
+    elif default_port is not None:
+        port = default_port
+    else:
+        raise SettingsError(f"{text}: give host:port")
+    if not host:
+        raise SettingsError(f"{text}: give a host before the port, such as 127.0.0.1:{port}")
+    return host, port
+
+
+def join_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def with_port(text: str, default_port: int) -> str:
+    """An address that has a port. Raises `SettingsError`."""
+    return join_address(*split_address(text, default_port))
+
+
+def literal(host: str) -> str:
+    """The first address of a host, since data planes bind to addresses and not to names. Raises `SettingsError`."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        pass
+    else:
+        if address.version == 6 and address.is_link_local:
+            raise SettingsError(f"{host} means something on one link alone: give --data an address that all know")
+        return str(address)
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)[0][4][0])
+    except OSError as error:
+        raise SettingsError(f"{host}: {error.strerror}; give the address itself") from None
+
+
+def data_address(listen: str, data: str | None) -> tuple[str, int]:
+    """Where the first shard binds to: as ``data`` says, and where it does not, the host of ``listen`` and the usual
+    port. A switch whose control service takes any free port takes any free ones for data too. Raises `SettingsError`.
+    """
+    if listen.startswith("unix"):
+        control_host, control_port = "127.0.0.1", DATA_PORT
+    else:
+        control_host, control_port = split_address(listen)
+    usual = DATA_PORT if control_port else 0
+    if data is None:
+        return literal(control_host), usual
+    host, port = split_address(data, usual)
+    return literal(host), port
+
+
+def check_ports(port: int, shards: int) -> None:
+    """Raises `SettingsError` if there are not enough ports from ``port`` on."""
+    if port and port + shards - 1 > PORT_MAX:
+        raise SettingsError(f"{shards} shards take the ports from {port} on, and they end at {PORT_MAX}")
