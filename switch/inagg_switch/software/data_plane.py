@@ -29,10 +29,9 @@ class Commands(Protocol):
 class DataPlane:
     """Moves batches from ``link`` through ``aggregator`` and back, on one thread."""
 
-    def __init__(self, link: Link, aggregator: Aggregator, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, link: Link, aggregator: Aggregator) -> None:
         self._link = link
         self._aggregator = aggregator
-        self._clock = clock
         self._pump = Pump(link, aggregator)
         self._send_short = 0
 
@@ -41,7 +40,7 @@ class DataPlane:
         batches = self._link.receive(timeout_s)
         if not batches:
             return False
-        now, receive, send_many = self._clock(), self._aggregator.receive, self._link.send_many
+        now, receive, send_many = time.monotonic(), self._aggregator.receive, self._link.send_many
         for batch in batches:
             for send in receive(batch.data, batch.size, batch.peer, now):
                 accepted = send_many(send.data, send.size, send.to)
@@ -62,8 +61,8 @@ class DataPlane:
             elif not (busy := self.step(0.0)):
                 due_s = self._link.next_due_s
                 poll.poll(None if due_s is None else max(0.0, due_s - time.monotonic()) * 1e3)
-            if not busy or self._clock() - looked > COMMANDS_EVERY_S:
-                looked = self._clock()
+            if not busy or time.monotonic() - looked > COMMANDS_EVERY_S:
+                looked = time.monotonic()
                 while commands.poll(0):
                     if not execute():
                         return
@@ -78,7 +77,7 @@ class DataPlane:
 
     def waiting(self, job: int, limit: int) -> tuple[int, list[SlotWait]]:
         """See `Aggregator.waiting`."""
-        return self._aggregator.waiting(job, self._clock(), limit)
+        return self._aggregator.waiting(job, time.monotonic(), limit)
 
     def counters(self) -> Counters:
         """The aggregator's counters with what the link knows of lost datagrams."""

@@ -25,6 +25,12 @@ class SoftwareDriver:
         """``shards``: those of this configuration that `start_shards` started, which are this driver's to end from now
         on. Without them it starts its own."""
         self.config = config = config or SoftwareConfig()
+        self._shards = list(start_shards(config) if shards is None else shards)
+        try:
+            self.started = tuple(shard.started() for shard in self._shards)
+        except BaseException:
+            self.close()
+            raise
         self.limits = Limits(
             frozenset(FORMATS),
             CHILDREN_MAX,
@@ -33,15 +39,8 @@ class SoftwareDriver:
             config.slots,
             trees=True,
             scatters=True,
+            receive_bytes=min(started.receive_buffer_bytes for started in self.started),
         )
-        self._shards = list(start_shards(config) if shards is None else shards)
-        try:
-            self.started = tuple(shard.started() for shard in self._shards)
-        except BaseException:
-            self.close()
-            raise
-        receive_bytes = min(started.receive_buffer_bytes for started in self.started)
-        self.limits = replace(self.limits, receive_bytes=receive_bytes)
         self.shards = tuple(Shard(started.address, config.slots, started.groups) for started in self.started)
 
     def admit(self, workers: Sequence[tuple[Address, ...]]) -> str | None:
