@@ -32,7 +32,7 @@ Gather = Callable[[bytes], list[bytes]]
 class Pending(Protocol):
     """As `inagg_host.io.futures.Work`."""
 
-    def result(self, timeout_s: float | None = None, /) -> npt.NDArray[Any]:
+    def result(self) -> npt.NDArray[Any]:
         """Wait."""
         ...
 
@@ -44,15 +44,14 @@ class Sums(Protocol):
         self,
         values: npt.NDArray[Any],
         out: npt.NDArray[Any] | None = None,
-        float_type: FloatType | None = None,
-        divisor: int = 1,
+        *,
         contributed: npt.NDArray[Any] | None = None,
         tag: int = 0,
     ) -> Pending:
         """Begin to sum."""
         ...
 
-    def submit_max(self, values: Bytes, out: Bytes | None = None) -> Pending:
+    def submit_max(self, values: Bytes) -> Pending:
         """Begin to take maxima of bytes."""
         ...
 
