@@ -47,8 +47,8 @@ class Network:
         counters: Counters,
         finished: Callable[[Task, AllReduceError | None], None],
         broken: Callable[[Network, AllReduceError], None],
-        wrap_link: Callable[[Link], Link] | None = None,
-        stop: Callable[[], str | None] = lambda: None,
+        wrap_link: Callable[[Link], Link] | None,
+        stop: Callable[[], str | None],
     ) -> None:
         """``stop`` is asked while this is being made: joining fails with the sentence that it returns, though other
         ranks may still come. When a job that runs joins again, it is not."""

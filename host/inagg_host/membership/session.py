@@ -69,8 +69,8 @@ class Session:
         config: Config,
         lost: Callable[[Loss], None],
         credited: Callable[[int], None],
-        stop: Callable[[], str | None] = lambda: None,
-        round_trip_s: Callable[[], float | None] = lambda: None,
+        stop: Callable[[], str | None],
+        round_trip_s: Callable[[], float | None],
     ) -> None:
         """``credited`` is called with the blocks that the switch has room for, now and then; ``stop`` is asked while
         `join` waits, which fails with the sentence that it returns; ``round_trip_s`` says what heartbeats tell the

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from inagg_wire.layout import Op, datagram_bytes
+from inagg_wire.layout import Op
 
 from ..binding import Binding
 from .events import Epoch
@@ -19,7 +19,7 @@ from .events import Epoch
 
 def block_bytes(binding: Binding) -> int:
     """What a child sends for a block."""
-    return binding.parts * datagram_bytes(binding.encoding(Op.SUM), binding.lanes_for(Op.SUM))
+    return binding.parts * binding.contribution_bytes(Op.SUM)
 
 
 class Credit:

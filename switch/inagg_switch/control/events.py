@@ -151,11 +151,6 @@ class Bind:
     serial: int
     by_switch: Mapping[str, tuple[Binding, ...]]
 
-    @property
-    def bindings(self) -> tuple[Binding, ...]:
-        """Those of this switch itself."""
-        return self.by_switch[ROOT]
-
 
 @dataclass(frozen=True, slots=True)
 class Unbind:

@@ -231,7 +231,7 @@ class World:
         for order in orders:
             try:
                 if isinstance(order, ev.Bind):
-                    for shard, binding in enumerate(order.bindings):
+                    for shard, binding in enumerate(order.by_switch[ev.ROOT]):
                         self.driver.bind(shard, binding)
                     self.registry.bound(self.now, order.job, order.serial)
                 else:
