@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from inagg_wire.errors import Reason
 from inagg_wire.layout import LANE_MULTIPLE
@@ -77,6 +77,10 @@ class JobCounters:
     """Datagrams of partial sums sent to the parent for the first time; 0 where there is none."""
     partials_again: int = 0
     """Datagrams of partial sums sent to the parent again, since a child repeated its contribution."""
+
+
+BY_RANK: Final = ("contributions", "duplicates", "resends", "stale", "bytes_in")
+"""The fields of `JobCounters` that are lists."""
 
 
 @dataclass(slots=True)

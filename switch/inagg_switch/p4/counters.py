@@ -40,7 +40,7 @@ LINK_DROPS: Final = {**LINK_REFUSED, "not_ours": Cell("not_ours", 0)}
 """All of them: frames to the switch itself, too, that it has no answer for."""
 
 Read = Callable[[Cell], Count]
-BY_RANK: Final = {
+ARRAYS: Final = {
     "contributions": "contributions",
     "duplicates": "duplicates",
     "resends": "resends",
@@ -57,7 +57,7 @@ def switch_cells() -> Iterator[Cell]:
 
 def job_cells(row: int, workers: int) -> Iterator[Cell]:
     """The counters of a job."""
-    for name in BY_RANK.values():
+    for name in ARRAYS.values():
         yield from (Cell(name, row * ROW_WORKERS + rank) for rank in range(workers))
     yield Cell("results", row)
     yield from (Cell("invalid_codes", row * ROW_INVALID + bit) for bit in range(INVALID_BITS))
@@ -72,8 +72,7 @@ def payload_bytes(count: Count) -> int:
 def job_counters(row: int, workers: int, read: Read) -> JobCounters:
     """What was counted of a job."""
     by_rank = {
-        field: [read(Cell(name, row * ROW_WORKERS + rank)) for rank in range(workers)]
-        for field, name in BY_RANK.items()
+        field: [read(Cell(name, row * ROW_WORKERS + rank)) for rank in range(workers)] for field, name in ARRAYS.items()
     }
     bytes_in = [payload_bytes(count) for count in by_rank.pop("bytes_in")]
     packets: dict[str, Any] = {field: [count.packets for count in counts] for field, counts in by_rank.items()}
@@ -136,7 +135,7 @@ def add(total: JobCounters, more: JobCounters) -> JobCounters:
         n = max(len(a), len(b))
         return [x + y for x, y in zip(a + [0] * (n - len(a)), b + [0] * (n - len(b)), strict=True)]
 
-    lists: dict[str, Any] = {field: by_rank(getattr(total, field), getattr(more, field)) for field in BY_RANK}
+    lists: dict[str, Any] = {field: by_rank(getattr(total, field), getattr(more, field)) for field in ARRAYS}
     return JobCounters(
         **lists,
         results=total.results + more.results,

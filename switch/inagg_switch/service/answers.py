@@ -13,7 +13,7 @@ from inagg_proto.v1 import control_pb2 as pb
 from ..control.drops import drop_sentences
 from ..control.explain import explain
 from ..control.jobs import Job
-from ..driver import JobCounters
+from ..driver import BY_RANK, JobCounters
 from .controller import Controller
 from .conversion import ended_message, job_message
 from .driver_threads import SwitchSnapshot
@@ -88,15 +88,13 @@ def _job_stats(controller: Controller, snapshot: SwitchSnapshot, job: Job) -> pb
 
 
 def _workers(counts: JobCounters, job: Job) -> Iterator[pb.WorkerStats]:
-    by_rank = zip(
-        counts.contributions, counts.duplicates, counts.resends, counts.stale, counts.bytes_in, strict=True
-    )  # fmt: skip
-    for rank, (taken, duplicates, resends, stale, bytes_in) in enumerate(by_rank):
+    for rank in range(job.spec.workers):
         member = job.roster.by_rank.get(rank)
         yield pb.WorkerStats(
-            rank=rank, contributions=taken, duplicates=duplicates, resends=resends, stale=stale, bytes_in=bytes_in,
+            rank=rank,
+            **{name: getattr(counts, name)[rank] for name in BY_RANK},
             round_trip_s=member.round_trip_s if member is not None else None,
-        )  # fmt: skip
+        )
 
 
 def why_answer(controller: Controller, snapshot: SwitchSnapshot, job: Job, slots: int) -> pb.WhyResponse:

@@ -19,7 +19,7 @@ from ..control.policy import BLOCK_MAX, REASON_CHARS_MAX
 from ..control.refusals import Code, ControlError
 from ..control.states import MemberState
 from ..control.text import printable
-from ..driver import JobCounters, Limits, Shard
+from ..driver import BY_RANK, JobCounters, Limits, Shard
 from .peers import peer_host
 
 # ------------------------------------------------------------------------------------------ from messages
@@ -188,14 +188,7 @@ def ended_message(ended: Ended, now: float) -> pb.EndedJob:
 
 def totals_message(counts: JobCounters) -> pb.JobTotals:
     """What a job did, over all its ranks."""
-    return pb.JobTotals(
-        results=counts.results,
-        contributions=sum(counts.contributions),
-        duplicates=sum(counts.duplicates),
-        resends=sum(counts.resends),
-        stale=sum(counts.stale),
-        bytes_in=sum(counts.bytes_in),
-    )
+    return pb.JobTotals(results=counts.results, **{name: sum(getattr(counts, name)) for name in BY_RANK})
 
 
 def event_message(at: float, event: ev.Event) -> pb.Event:

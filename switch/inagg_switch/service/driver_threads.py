@@ -18,14 +18,12 @@ from typing import Any, Final, TypeVar
 from ..binding import Binding
 from ..control.events import ROOT
 from ..control.stall_detector import WAITS_POLLED, Observation
-from ..driver import Counters, Driver, DriverError, JobCounters, SlotWait
+from ..driver import BY_RANK, Counters, Driver, DriverError, JobCounters, SlotWait
 
 T = TypeVar("T")
 
 ORDER, LOOK = range(2)
 """What a shard's thread takes first."""
-BY_CHILD: Final = ("contributions", "duplicates", "resends", "stale", "bytes_in")
-"""The fields of `JobCounters` that are lists."""
 LOOK_S: Final = 3.0
 """How long a look at a shard may take. The thread still waits for its answer then, but whoever asked does not."""
 
@@ -73,7 +71,7 @@ class SwitchSnapshot:
 
     def job(self, number: int, workers: int) -> JobCounters:
         """The counters of a job, summed over the shards; by rank, from the switch where each is."""
-        lists = {name: [0] * workers for name in BY_CHILD}
+        lists = {name: [0] * workers for name in BY_RANK}
         total = JobCounters(**lists)  # type: ignore[arg-type]  # lists, and the numbers have defaults
         for name, ranks in self.placed.get(number, {ROOT: tuple(range(workers))}).items():
             for shard in self.shards if name == ROOT else self.below.get(name, ()):

@@ -13,9 +13,8 @@ from inagg_wire.slots import Lease
 
 from ..binding import Address, Binding, Place, Uplink
 from ..control.topology import AttachedSwitch
-from ..driver import Counters, JobCounters, Limits, Shard, SlotWait
+from ..driver import BY_RANK, Counters, JobCounters, Limits, Shard, SlotWait
 from .conversion import address_message
-from .driver_threads import BY_CHILD
 
 SWITCH_METADATA = "inagg-switch"
 """With a call that a switch passes on: its name."""
@@ -150,7 +149,7 @@ def look_message(shard: Shard, counts: Counters, waits: dict[int, tuple[int, lis
         jobs.append(
             pb.JobLook(
                 job=number,
-                **{name: getattr(job, name) for name in BY_CHILD},
+                **{name: getattr(job, name) for name in BY_RANK},
                 results=job.results,
                 invalid_codes=job.invalid_codes,
                 partials=job.partials,
@@ -177,7 +176,7 @@ def look_from(message: pb.ShardLook) -> tuple[Counters, dict[int, tuple[int, lis
     counts.faults = dict(stats.faults)
     waits = {}
     for job in message.jobs:
-        lists: dict[str, Any] = {name: list(getattr(job, name)) for name in BY_CHILD}
+        lists: dict[str, Any] = {name: list(getattr(job, name)) for name in BY_RANK}
         counts.jobs[job.job] = JobCounters(
             **lists,
             results=job.results,
