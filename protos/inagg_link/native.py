@@ -43,8 +43,6 @@ from inagg_link.port import (
     MASK_AT,
     MASKS_AHEAD,
     MESSAGE,
-    MIX_1,
-    MIX_2,
     NAME,
     NAME6_BYTES,
     NAME_WORDS,
@@ -65,6 +63,7 @@ from inagg_link.port import (
     place_of,
 )
 from inagg_link.sockopt import SOL_UDP, UDP_GRO, UDP_SEGMENT
+from inagg_wire.noise import MIX_1, MIX_2
 
 Array = Any
 
@@ -167,7 +166,7 @@ def key_of_name(words: Any) -> Any:
 
 @jit
 def mixed(z: Any) -> Any:
-    """`inagg_link.port.mixed`."""
+    """`inagg_wire.noise.mix64`."""
     z = np.uint64((z ^ (z >> np.uint64(30))) * np.uint64(MIX_1))
     z = np.uint64((z ^ (z >> np.uint64(27))) * np.uint64(MIX_2))
     return np.uint64(z ^ (z >> np.uint64(31)))

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg_link.base import MAX_BATCH_BYTES, Address, canonical
+from inagg_wire.noise import mix64
 
 # Indices into `Port.words`. Counters are since the link was last asked for its own.
 FD, SEGMENT, SIZE, ERRNO, PEER = range(5)
@@ -60,8 +61,6 @@ SENDING, RECEIVING = 0, 1
 MASKS_AHEAD = 16384
 """Fault masks of each direction that are drawn ahead."""
 AF_INET, AF_INET6 = 2, 10
-MIX_1, MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_MASK: Final = (1 << 64) - 1
 _SECRET: Final = secrets.randbits(64)
 LOST, CORRUPTED, DUPLICATED, REORDERED = 1, 2, 4, 8
 """Bits of a fault mask."""
@@ -145,15 +144,8 @@ def key_of(address: Address) -> int:
         return int(np.frombuffer(_family(AF_INET) + port.to_bytes(2, "big") + IPv4Address(host).packed, np.int64)[0])
     x = _SECRET
     for word in np.frombuffer(_sockaddr_in6((host, port)), np.uint64).tolist():
-        x = mixed(x ^ word)
+        x = mix64(x ^ word)
     return _signed(x & ~0xFFFF | AF_INET6)
-
-
-def mixed(z: int) -> int:
-    """The finalizer of splitmix64, of 64 bits; `native` has it, too."""
-    z = (z ^ (z >> 30)) * MIX_1 & _MASK
-    z = (z ^ (z >> 27)) * MIX_2 & _MASK
-    return z ^ (z >> 31)
 
 
 def _sockaddr_in6(address: Address) -> bytes:

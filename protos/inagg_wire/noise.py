@@ -22,6 +22,11 @@ Words = npt.NDArray[np.uint32]
 
 _MASK64: Final = (1 << 64) - 1
 
+MIX_1: Final = 0xBF58476D1CE4E5B9
+MIX_2: Final = 0x94D049BB133111EB
+GAMMA: Final = 0x9E3779B97F4A7C15
+"""The multipliers of `mix64`, and what splitmix64 adds before it."""
+
 MULTIPLIER_1: Final = 0x7FEB352D
 MULTIPLIER_2: Final = 0x846CA68B
 """The multipliers of lowbias32 (Wellons, "Prospecting for hash functions", 2018)."""
@@ -42,11 +47,11 @@ class BlockKey(NamedTuple):
     k1: int
 
 
-def _mix64(z: int) -> int:
+def mix64(z: int) -> int:
     """splitmix64's finalizer (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014):
     a bijection of 64 bits."""
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _MASK64
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _MASK64
+    z = (z ^ (z >> 30)) * MIX_1 & _MASK64
+    z = (z ^ (z >> 27)) * MIX_2 & _MASK64
     return z ^ (z >> 31)
 
 
@@ -56,8 +61,8 @@ def block_key(seed: int, worker: int, block: int) -> BlockKey:
     Seed and worker are mixed before the block number enters, so that neither two seeds nor two workers ever
     replay each other's noise shifted by some blocks.
     """
-    z = _mix64(((seed & 0xFFFFFFFF) << 32 | worker) + 0x9E3779B97F4A7C15 & _MASK64)
-    z = _mix64(z ^ (block & _MASK64))
+    z = mix64(((seed & 0xFFFFFFFF) << 32 | worker) + GAMMA & _MASK64)
+    z = mix64(z ^ (block & _MASK64))
     return BlockKey(z & 0xFFFFFFFF, z >> 32)
 
 

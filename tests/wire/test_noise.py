@@ -214,7 +214,7 @@ def test_mixing_of_the_key_is_a_bijection_of_64_bits() -> None:
     """The shifts by rank, the multipliers by being odd; and the published value of splitmix64 for seed 0."""
     for shift in (30, 27, 31):
         assert rank([1 << i ^ (1 << i >> shift) for i in range(64)]) == 64
-    assert noise._mix64(0x9E3779B97F4A7C15) == 0xE220A8397B1DCDAF
+    assert noise.mix64(0x9E3779B97F4A7C15) == 0xE220A8397B1DCDAF
 
 
 def test_blocks_of_a_worker_never_share_a_key() -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from inagg_host.codec import Job
+from inagg_wire.noise import GAMMA, MIX_1, MIX_2
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
 Bytes = npt.NDArray[np.uint8]
@@ -60,15 +61,15 @@ def make_table(
 
 def block_keys(seed: int, rank: int, numbers: Integers) -> npt.NDArray[np.int32]:
     """`inagg_wire.noise.block_key` of many blocks: (blocks, 2), the bits of uint32."""
-    start = np.array([((seed << 32) + rank + 0x9E3779B97F4A7C15) & ((1 << 64) - 1)], np.uint64)
+    start = np.array([((seed << 32) + rank + GAMMA) & ((1 << 64) - 1)], np.uint64)
     z = _mix64(_mix64(start) ^ numbers.astype(np.uint64))
     low, high = (z & np.uint64(0xFFFFFFFF)).astype(np.uint32), (z >> np.uint64(32)).astype(np.uint32)
     return np.stack([low, high], axis=1).view(np.int32)
 
 
 def _mix64(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX_1)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(MIX_2)
     return z ^ (z >> np.uint64(31))
 
 
