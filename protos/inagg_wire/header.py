@@ -1,6 +1,6 @@
 """One datagram: bytes to a valid value or a named reason, and back.
 
-This is the readable codec, one datagram at a time. `batch` does the same to a buffer of equal datagrams.
+This is the readable codec, one datagram at a time. `batch` has the fields of a buffer of equal datagrams.
 """
 
 from __future__ import annotations

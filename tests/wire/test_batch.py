@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.wire.datagrams import STRUCT, any_bytes, datagrams, headers, mutated
+from tests.wire.verdicts import reasons
 
 from inagg_wire import batch
 from inagg_wire.errors import Reason, WireError
@@ -34,24 +35,24 @@ def test_reasons_agree_with_parse_for_every_datagram(listed: list[bytes], odd_si
     sizes = {len(data) for data in listed} | {odd_size}
     for size in sizes - {0}:
         equal = [data.ljust(size, b"\0")[:size] for data in listed]
-        assert batch.reasons(array(b"".join(equal)), size).tolist() == [verdict(data) for data in equal]
+        assert reasons(array(b"".join(equal)), size).tolist() == [verdict(data) for data in equal]
 
 
 @given(any_bytes().filter(len))
 @settings(max_examples=300)
 def test_reasons_agree_with_parse_for_a_batch_of_one(data: bytes) -> None:
-    assert batch.reasons(array(data), len(data)).tolist() == [verdict(data)]
+    assert reasons(array(data), len(data)).tolist() == [verdict(data)]
 
 
 def test_owner_that_no_job_has_is_bad() -> None:
     data, size = batch.allocate(HEADER, 2)
     batch.headers(data, size)["owner"] = [32768, 32769]
-    assert batch.reasons(data, size).tolist() == [0, Reason.BAD_OWNER]
+    assert reasons(data, size).tolist() == [0, Reason.BAD_OWNER]
 
 
 @pytest.mark.parametrize("size", [1, 23, 24, 32, 1472])
 def test_empty_buffer_has_no_reasons(size: int) -> None:
-    assert batch.reasons(np.zeros(0, np.uint8), size).tolist() == []
+    assert reasons(np.zeros(0, np.uint8), size).tolist() == []
 
 
 @given(headers(lanes_max=64), st.integers(0, 5))
@@ -59,7 +60,7 @@ def test_empty_buffer_has_no_reasons(size: int) -> None:
 def test_allocated_datagrams_are_valid_and_carry_the_header(header: Header, count: int) -> None:
     data, size = batch.allocate(header, count)
     assert size == datagram_bytes(header.format, header.lanes)
-    assert batch.reasons(data, size).tolist() == [0] * count
+    assert reasons(data, size).tolist() == [0] * count
     assert [parse(row.tobytes()).header for row in batch.rows(data, size)] == [header] * count
 
 

@@ -8,6 +8,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from tests.wire.verdicts import reasons
 
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.binding import Binding
@@ -88,7 +89,7 @@ def fuzz(seed: int, datagrams: int) -> None:
             aggregator.bind(OWN)
         data, size, source = source_of.batch()
         sent += data.size // size
-        wire_level += np.bincount(batch.reasons(data, size), minlength=256)
+        wire_level += np.bincount(reasons(data, size), minlength=256)
         bound = {b.job for b in (OWN, *VICTIMS) if source in b.children}
         for send in aggregator.receive(data, size, source, 1.0):
             answered += send.data.size // send.size
