@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 
 import structlog
 
@@ -14,7 +13,7 @@ from .priority import yield_to_shards
 from .ready import Urls, facts, leaf_announcement, say_ready, tell_systemd
 from .settings import ParentSettings, Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
-from .signals import EXIT_FAILED, EXIT_STOPPED, STOP_SIGNALS, ignore_signals, reload
+from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
 
 log = structlog.get_logger("inagg.switch")
 
@@ -30,11 +29,9 @@ class Leaf:
     async def run(self) -> int:
         """Serve; the exit status. Raises `ServerError`, `SecurityError` or `UplinkError`."""
         loop, settings, parent = asyncio.get_running_loop(), self._settings, self._parent
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, self._stopped.set)
         agent = UplinkAgent(self._driver, parent.name, parent.address, parent.access)
         server = LeafServer(agent, settings.listen, security=settings.security, policy=settings.policy)
-        loop.add_signal_handler(signal.SIGHUP, reload, server)
+        hear_signals(loop, self._stopped.set, server)
         keeper = ShardKeeper(self._driver, settings.shard_restarts, agent.restart, list, self._lose)
         stopped = asyncio.create_task(self._stopped.wait())
         attached = asyncio.create_task(agent.attached.wait())
@@ -61,9 +58,7 @@ class Leaf:
                 task.cancel()
             await agent.close()  # so that the root knows at once
             await server.stop(0.0)
-            for number in (*STOP_SIGNALS, signal.SIGHUP):
-                loop.remove_signal_handler(number)
-            ignore_signals()
+            ignore_signals(loop)
             log.info("switch_stopped", name=parent.name)
 
     def _tell(self, server: LeafServer) -> None:

@@ -4,7 +4,6 @@ is told to stop."""
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,7 +25,7 @@ from .priority import yield_to_shards
 from .ready import Urls, announcement, buffer_hint, facts, join_needs, reachable, say_ready, tell_systemd
 from .settings import Settings, TofinoSettings
 from .shard_keeper import ShardKeeper, SwitchDriver
-from .signals import EXIT_FAILED, EXIT_STOPPED, STOP_SIGNALS, ignore_signals, reload
+from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
 
 AT_ONCE_GRACE_S: Final = 0.25
 """What calls in progress get to be told why they end, when the switch is to stop at once."""
@@ -66,10 +65,7 @@ class Root:
     async def run(self) -> int:
         """Serve; the exit status. Raises `ServerError` or `SecurityError`."""
         loop = asyncio.get_running_loop()
-        # asyncio takes the signals over: nothing is raised from here on.
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, self._on_signal)
-        loop.add_signal_handler(signal.SIGHUP, reload, self._server)
+        hear_signals(loop, self._on_signal, self._server)
         keeper = ShardKeeper(self._driver, self._settings.shard_restarts, self._restart, self._jobs, self._lose)
         watching = asyncio.create_task(self._warn_of_descriptors())
         metrics: MetricsServer | None = None
@@ -109,10 +105,7 @@ class Root:
                 if server is not None:
                     server.close()
             keeper.close()
-            loop.remove_signal_handler(signal.SIGHUP)
-            for number in STOP_SIGNALS:
-                loop.remove_signal_handler(number)
-            ignore_signals()
+            ignore_signals(loop)
             log.info("switch_stopped", signals=self._signals)
 
     def _tell(self, urls: Urls) -> None:

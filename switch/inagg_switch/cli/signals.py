@@ -4,7 +4,7 @@ secrets and certificates again."""
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 if TYPE_CHECKING:  # it imports gRPC, and the signals come first
+    import asyncio
+
     from ..service.server import GrpcServer
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -45,14 +47,23 @@ def signals_raise() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def ignore_signals() -> None:
+def hear_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None], server: GrpcServer) -> None:
+    """asyncio takes the signals over: nothing is raised from here on. ``stop`` is called for each to stop; at SIGHUP
+    ``server`` reads its files again."""
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, reload, server)
+
+
+def ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
     """What is left to do is quick."""
     for number in (*STOP_SIGNALS, signal.SIGHUP):
+        loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
 
 
 def reload(server: GrpcServer) -> None:
-    """SIGHUP: secrets and certificates may have changed."""
+    """Secrets and certificates may have changed."""
     from ..service.security import SecurityError
 
     try:
