@@ -30,8 +30,7 @@ SCALE_ZERO: Final = 0
 SCALE_BYTE_MAX: Final = 249
 SCALE_NONFINITE: Final = 255
 """Some worker has NaN, infinity, or (float64 only) a magnitude that needs an S beyond 2^129: the block is NaN on all
-workers.
-The bytes 250 to 254 are never sent; who reads one takes it for this."""
+workers. The bytes 250 to 254 are never sent; who reads one takes it for this."""
 
 
 class FloatType(Enum):

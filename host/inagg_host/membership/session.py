@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 
@@ -352,8 +353,7 @@ def _channel(config: Config, address: str) -> grpc.Channel:
         if path is None:
             return None
         try:
-            with open(path, "rb") as file:
-                return file.read()
+            return Path(path).read_bytes()
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}. See INAGG_CA, _CERTIFICATE and _KEY") from None
 

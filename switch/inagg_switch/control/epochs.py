@@ -29,8 +29,7 @@ def prepare(
 
     Its number is above any that a rank brings: a switch that restarted has forgotten those. All ranks send from the
     smallest block that any of them still needs. Bindings have the ``seed`` that gives the same noise wherever the lease
-    lies. A switch may multicast results to its ranks if all of them can listen, and
-    send one to a rank alone if it has all ranks.
+    lies. A switch may multicast results to its ranks if all of them can listen.
     """
     brought = [request.resume.epoch for request in claims if request.resume is not None]
     flat = tuple(

@@ -2,8 +2,8 @@
 
 Results must have the same bits as in a run that was never disturbed. The switch's noise is a function of seed, slot
 of the lease and generation, and datagrams that may be sent again have slots in them; so seed and slots must be what
-they were. And every block from the smallest that any rank needs must
-still be at hand with every rank: see `check_together`.
+they were. And every block from the smallest that any rank needs must still be at hand with every rank: see
+`check_together`.
 """
 
 from __future__ import annotations

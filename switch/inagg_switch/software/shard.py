@@ -111,8 +111,7 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     """The child process: a data plane until the pipe closes, also when the parent dies.
 
     The first messages to the parent are any number of `Compiling`, then `Started` or a `DriverError`; then
-    ``(number, command, arguments...)`` is
-    answered with ``(number, result)``, where the result may be a `DriverError`.
+    ``(number, command, arguments...)`` is answered with ``(number, result)``, where the result may be a `DriverError`.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
     try:
