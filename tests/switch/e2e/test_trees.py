@@ -162,7 +162,7 @@ def test_the_other_ranks_hear_which_leaf_died_and_who_was_there(
     root: SwitchProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "inagg")
-    options = {"reconnect_s": 1.0, "rejoin_limit_s": 2.0}
+    options: dict[str, Any] = {"reconnect_s": 1.0, "rejoin_limit_s": 2.0}
     with leaf_of(root, "gone") as gone, leaf_of(root, "stays") as stays:
 
         def kill(rank: int, step: int) -> None:
