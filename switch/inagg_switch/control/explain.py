@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from ..driver import SlotWait
 from .jobs import Job
 from .members import Member
-from .policy import HEARTBEATS_PER_LIMIT
-from .states import JobState, MemberState
+from .states import WATCHED, JobState, MemberState
 from .text import count_text, ranks_text, seconds_text
 
 
@@ -136,8 +135,7 @@ def _contributions(job: Job, now: float) -> list[str]:
 def _whereabouts(job: Job, member: Member | None, now: float) -> str:
     if member is None or member.state is MemberState.LEFT:
         return "It has left the job, so these slots will wait for ever: end the job on the other ranks."
-    interval_s = job.heartbeat_limit_s / HEARTBEATS_PER_LIMIT
-    if member.silent_s(now) > 2 * interval_s:
+    if member.silent_s(now) > 2 * job.heartbeat_interval_s:
         return "Its heartbeats have stopped as well: its process or its machine is gone, stopped, or cut off."
     return (
         "It heart-beats, so its process lives: it computes, waits for something else, or its datagrams do not arrive "
@@ -166,10 +164,9 @@ def _joining(job: Job, now: float) -> list[str]:
 
 
 def _silent(job: Job, now: float) -> list[str]:
-    interval_s = job.heartbeat_limit_s / HEARTBEATS_PER_LIMIT
     return [
         f"Rank {member.rank} was last heard {seconds_text(member.silent_s(now))} ago; after "
         f"{seconds_text(job.heartbeat_limit_s)} it counts as failed."
         for member in job.roster
-        if member.state in (MemberState.ACTIVE, MemberState.BETWEEN) and member.silent_s(now) > 2 * interval_s
+        if member.state in WATCHED and member.silent_s(now) > 2 * job.heartbeat_interval_s
     ]

@@ -19,7 +19,7 @@ from .events import Cause
 from .join_checks import check_addresses, check_claimant, check_history, check_together
 from .leases import LeasePool, NoRoom
 from .members import JoinRequest, Member, Roster, Ticket
-from .policy import Policy
+from .policy import HEARTBEATS_PER_LIMIT, Policy
 from .refusals import Code, ControlError
 from .stall_detector import Observation, StallDetector
 from .states import JOB_TRANSITIONS, WATCHED, JobState, JobTrigger, MemberState, MemberTrigger
@@ -52,6 +52,7 @@ class Job:
         """What the job has of the slots of all switches."""
         self.implicit = implicit
         self.heartbeat_limit_s = spec.heartbeat_limit_s or policy.heartbeat_limit_s
+        self.heartbeat_interval_s = self.heartbeat_limit_s / HEARTBEATS_PER_LIMIT
         self.rejoin_limit_s = policy.rejoin_limit_s if spec.rejoin_limit_s is None else spec.rejoin_limit_s
         self.unjoined_limit_s = policy.join_timeout_s
         self.state = JobState.JOINING

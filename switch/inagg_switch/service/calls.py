@@ -21,7 +21,6 @@ from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
 from ..control.events import ROOT
-from ..control.policy import HEARTBEATS_PER_LIMIT
 from ..control.refusals import Code, ControlError
 from ..control.stall_detector import WAITS_POLLED
 from ..control.text import bounded
@@ -158,11 +157,10 @@ class ControlService(control_pb2_grpc.ControlServicer):
         join_request = join_request_from(request, self._shards, peer, switch)
         who = principal_of(context, self._secrets)
         job, epoch = await self.controller.join(spec, join_request, context.time_remaining(), who)
-        interval_s = job.heartbeat_limit_s / HEARTBEATS_PER_LIMIT
         if switch != ROOT and switch not in registry.topology.switches:
             raise ControlError(Code.UNAVAILABLE, f"switch {switch!r} has gone: join again, through another")
         credit = registry.credit(job, epoch)
-        return epoch_message(job, epoch, switch, registry.topology.shards(switch), interval_s, credit)
+        return epoch_message(job, epoch, switch, registry.topology.shards(switch), credit)
 
     async def Attach(  # noqa: N802
         self, requests: AsyncIterator[pb.AttachRequest], context: Context

@@ -222,9 +222,7 @@ def event_message(at: float, event: ev.Event) -> pb.Event:
     return message
 
 
-def epoch_message(
-    job: Job, epoch: ev.Epoch, switch: str, shards: tuple[Shard, ...], heartbeat_interval_s: float, credit: int
-) -> pb.JoinResponse:
+def epoch_message(job: Job, epoch: ev.Epoch, switch: str, shards: tuple[Shard, ...], credit: int) -> pb.JoinResponse:
     """The reply to a Join through ``switch``, which has these ``shards``."""
     bindings = epoch.by_switch[switch]
     return pb.JoinResponse(
@@ -240,7 +238,7 @@ def epoch_message(
             )
             for lease, binding in zip(lease_messages(job, shards), bindings, strict=True)
         ],
-        heartbeat_interval_s=heartbeat_interval_s,
+        heartbeat_interval_s=job.heartbeat_interval_s,
         credit=credit,
         scatters=bindings[0].scatters,
     )
