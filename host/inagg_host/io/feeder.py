@@ -8,11 +8,10 @@ import logging
 import select
 import threading
 from collections import deque
-from dataclasses import dataclass, field
 
 from inagg_host.codec.bell import Bell
 
-from .device import Device, Slot
+from .device import Device
 from .flow import Flow
 
 log = logging.getLogger("inagg")
@@ -23,18 +22,15 @@ CLOSE_S = 10.0
 """How long `FeederThread.close` waits for the device."""
 
 
-@dataclass(eq=False)
 class Feeder:
     """Of one device. Only `submit` and `abandon` are for any thread; after them, and whenever the device or the core
     has rung the bell, `turn` is to be called until it returns False."""
 
-    device: Device
-    slots: list[Slot] = field(init=False)
-    """That no run has."""
-    shelves: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.slots, self.shelves = list(self.device.slots), list(range(self.device.shelves))
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.slots = list(device.slots)
+        """That no run has."""
+        self.shelves = list(range(device.shelves))
         self._news: deque[tuple[Flow, Exception | None]] = deque()
         self._flows: list[Flow] = []  # in the order of the engine
         self._leaving: list[Flow] = []

@@ -61,15 +61,21 @@ def is_aligned(tensor: Tensor) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Looked:
-    """Largest magnitudes, on their way to the host."""
+class _Marked:
+    """Something on its way, which is there when the device has come to ``mark``."""
 
     mark: Mark
-    bits: npt.NDArray[Any]
 
     def done(self) -> bool:
         """As `inagg_host.io.device.Mark.done`."""
         return self.mark.done()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Looked(_Marked):
+    """Largest magnitudes, on their way to the host."""
+
+    bits: npt.NDArray[Any]
 
     def found(self) -> npt.NDArray[Any]:
         """As `inagg_host.io.device.Looked.found`."""
@@ -77,15 +83,10 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
+class Encoded(_Marked):
     """Codes on their way to the host. ``parts``: (blocks, bytes of flags each)."""
 
-    mark: Mark
     parts: Bytes
-
-    def done(self) -> bool:
-        """As `inagg_host.io.device.Mark.done`."""
-        return self.mark.done()
 
     def flags(self) -> Bytes:
         """As `inagg_host.io.device.Encoded.flags`."""
@@ -94,15 +95,10 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decoded:
+class Decoded(_Marked):
     """Sums on their way to the tensor."""
 
-    mark: Mark
     counts: npt.NDArray[np.int32]
-
-    def done(self) -> bool:
-        """As `inagg_host.io.device.Mark.done`."""
-        return self.mark.done()
 
     def invalid(self) -> int:
         """As `inagg_host.io.device.Decoded.invalid`."""
