@@ -145,13 +145,7 @@ class ReconfigurableGroup(InaggGroup):
         """How many members there are."""
         return self._size
 
-    def getRank(self) -> int:  # noqa: N802
-        """As `rank`; C++ calls it."""
-        return self._rank
-
-    def getSize(self) -> int:  # noqa: N802
-        """As `size`; C++ calls it."""
-        return self._size
+    getRank, getSize = rank, size  # noqa: N815  # C++ calls these
 
     def set_timeout(self, timeout: timedelta) -> None:
         """As of `InaggGroup`; also of the members that come next."""
