@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,20 @@ class Compressor(ABC):
     """
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        """With its settings, and the same in every process: a checkpoint tells by it whose memory it has.
+
+        (Dataclasses have one of their own, and what follows, too.)
+        """
+        settings = getattr(self, "__dict__", {})
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and repr(other) == repr(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
 
     @property
     def aggregation(self) -> Aggregation:
@@ -176,6 +191,22 @@ def check(x: Floats) -> Floats:
     if x.ndim != 1 or x.dtype not in (np.float32, np.float64):
         raise ValueError(f"{x.dtype} of shape {x.shape}: give a 1-D array of float32 or float64")
     return x
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is an integer, NumPy's among them; true and false are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether it is an integer or a float, NumPy's among them, and no text; true and false are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise ValueError unless ``value`` is true or false: a misspelt "flase" would else be true."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} = {value!r}: give true or false")
 
 
 def expect(data: bytes, size: int) -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from .base import Aggregation, Bound, Compressor, Floats, Unbiased, check, expect
+from .base import Aggregation, Bound, Compressor, Floats, Unbiased, check, check_flag, expect, is_number, is_whole
 from .codes import pack, packed_bytes, unpack
 from .key import Key
 from .natural import NATURAL_W
@@ -46,16 +46,20 @@ class NormDithering(Compressor):
     p: float = 2
     s: int = 127
     shared: bool = False
+    most_s: ClassVar[int] = (1 << 24) - 1
     shared_s: ClassVar[int]
     """The levels of the formats for shared norms."""
     shared_formats: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
-        if self.p not in (1, 2, math.inf) or not 1 <= self.s < 1 << 24:
-            raise ValueError(f"p = {self.p:g}, s = {self.s}: give p as 1, 2 or inf and s from 1 to {(1 << 24) - 1}")
+        check_flag("shared", self.shared)
+        numbers = is_number(self.p) and is_whole(self.s)
+        if not numbers or self.p not in (1, 2, math.inf) or not 1 <= self.s <= self.most_s:
+            raise ValueError(f"p = {self.p}, s = {self.s}: give p as 1, 2 or inf and s as a whole number from 1 to "
+                             f"{self.most_s}")  # fmt: skip
         if self.shared and (self.p, self.s) != (math.inf, self.shared_s):
             raise ValueError(
-                f"p = {self.p:g}, s = {self.s}: a shared norm is a maximum, and {self.shared_formats[0]} has "
+                f"p = {self.p}, s = {self.s}: a shared norm is a maximum, and {self.shared_formats[0]} has "
                 f"{self.shared_s} levels: give p=inf,s={self.shared_s}, or shared=false for a gather"
             )
 
@@ -84,7 +88,7 @@ class NormDithering(Compressor):
     @property
     def width(self) -> int:
         """Bits of a code."""
-        return (2 * self.s).bit_length()
+        return int(2 * self.s).bit_length()
 
     def compress(self, x: Floats, key: Key) -> bytes:
         """The norm is the vector's own."""
@@ -137,6 +141,7 @@ class NaturalDithering(NormDithering):
 
     s: int = 7
     name: ClassVar[str] = "natural_dithering"
+    most_s = 1023  # 2^(1-s) is then a normal float64
     shared_s = 7
     shared_formats = ("nat4", "nat4-nat8")
 

@@ -85,8 +85,8 @@ class Exchange:
         self._sums, self._rank, self._workers, self._seed, self._gather = sums, rank, workers, seed, gather
         self.counts: Counter[str] = Counter()
         """Gathers, the bytes of this rank that went through them, and MAX rounds."""
-        self._said: set[Compressor] = set()
-        self._remarked: set[Compressor] = set()
+        self._said: set[str] = set()  # not of compressors: one's own dataclass may have no hash
+        self._remarked: set[str] = set()
 
     def reduce(self, compressor: Compressor, vectors: Mapping[int, Floats], memories: Memories) -> dict[int, Floats]:
         """The sums over all ranks of ``vectors``, by number; waits for them. See `begin`."""
@@ -114,10 +114,10 @@ class Exchange:
         """Say once, on the first rank, what is to be known of ``compressor`` for vectors of ``d`` elements.
 
         All ranks ask, as all must raise what a compressor raises: none is to wait for another that has raised."""
-        if compressor in self._remarked:
+        if str(compressor) in self._remarked:
             return
         remark = compressor.remark(d)
-        self._remarked.add(compressor)
+        self._remarked.add(str(compressor))
         if remark is not None and self._rank == 0:
             log.warning("%s %s", compressor, remark)
 
@@ -207,8 +207,8 @@ class Exchange:
     def _begin_gather(self, compressor: Compressor, vectors: Sequence[_Vector]) -> Callable[[], dict[int, Floats]]:
         if self._gather is None:
             raise ValueError(f"{compressor} cannot be summed in the switch, and there is no group to gather in")
-        if compressor not in self._said:
-            self._said.add(compressor)
+        if str(compressor) not in self._said:
+            self._said.add(str(compressor))
             if self._rank == 0:  # it is the same everywhere
                 log.warning("%s cannot be summed in the switch: vectors are gathered by the inner group", compressor)
         message = b"".join(self._frame(compressor, vector) for vector in vectors)

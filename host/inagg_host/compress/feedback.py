@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .around import Around
-from .base import Bound, Compressor, Contraction, Floats, Indices, NoBound, State, Unbiased
+from .base import Bound, Compressor, Contraction, Floats, Indices, NoBound, State, Unbiased, is_number
 from .sparse import THEORY_ONLY
 
 MEMORY = "memory"
@@ -35,7 +35,7 @@ class ErrorFeedback(Around):
     def __post_init__(self) -> None:
         if type(self.inner).enter is not Compressor.enter:
             raise ValueError(f"{self.inner} has a memory of its own: give ef once, first of all")
-        if self.damping is not None and not 0 < self.damping <= 1:
+        if self.damping is not None and not (is_number(self.damping) and 0 < self.damping <= 1):
             raise ValueError(f"damping = {self.damping}: give a factor above 0 and up to 1")
         object.__setattr__(self, "inner", self.inner.contractive())
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from .base import Compressor
@@ -67,7 +67,10 @@ def _part(text: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = option.partition("=")
         if not equals:
             raise ValueError(f"{option!r} in {text!r}: options are name=value, with commas between them")
-        options[key.strip()] = _value(value.strip())
+        key = key.strip()
+        if key in options:
+            raise ValueError(f"{key} is given twice in {text!r}")
+        options[key] = _value(value.strip())
     return name.strip(), options
 
 
@@ -101,8 +104,6 @@ def _call(name: str, make: Callable[..., Compressor], options: dict[str, Any]) -
 def _takes(name: str) -> str:
     if name == FEEDBACK:
         return "damping"
-    make = _makers[name]
-    if not isinstance(make, type):
-        return "what its maker says"
-    takes = [f.name + (" (needed)" if f.default is MISSING else "") for f in fields(make) if f.init]
+    options = signature(_makers[name]).parameters.values()
+    takes = [option.name + (" (needed)" if option.default is option.empty else "") for option in options]
     return ", ".join(takes) or "no options"

@@ -10,7 +10,22 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from .base import Aggregation, Bound, Compressor, Contraction, Floats, Indices, Mask, Unbiased, check, expect, scatter
+from .base import (
+    Aggregation,
+    Bound,
+    Compressor,
+    Contraction,
+    Floats,
+    Indices,
+    Mask,
+    Unbiased,
+    check,
+    check_flag,
+    expect,
+    is_number,
+    is_whole,
+    scatter,
+)
 from .key import Key
 
 SWITCH_FORMATS = ("nat8", "nat4", "nat4-nat8", "dith8", "dith8-exact", "fix32", "tern")
@@ -23,13 +38,18 @@ THEORY_ONLY = 8.0
 
 def count_of(k: float, d: int) -> int:
     """How many of ``d`` coordinates ``k`` means: an int is a number, a float a share, rounded up. At most d."""
-    return min(d, k if isinstance(k, int) else math.ceil(k * d))
+    return min(d, int(k) if is_whole(k) else math.ceil(k * d))
+
+
+def share_of(k: float, d: int) -> float:
+    """Which share of ``d`` coordinates that is: all, of none."""
+    return count_of(k, d) / d if d else 1.0
 
 
 def check_count(k: float) -> None:
     """Raise ValueError unless ``k`` is a number of coordinates or a share of them."""
-    if not (k >= 1 if isinstance(k, int) else 0 < k <= 1):
-        raise ValueError(f"k = {k}: give a whole number from 1, or a share above 0 and up to 1.0")
+    if not (k >= 1 if is_whole(k) else is_number(k) and 0 < k <= 1):
+        raise ValueError(f"k = {k!r}: give a whole number from 1, or a share above 0 and up to 1.0")
 
 
 class Sparsifier(Compressor):
@@ -97,7 +117,7 @@ class TopK(Sparsifier):
 
     def bound(self, d: int) -> Bound:
         """k/d: the largest k squares are at least that share of all."""
-        return Contraction(count_of(self.k, d) / d)
+        return Contraction(share_of(self.k, d))
 
     def select(self, x: Floats, key: Key) -> Indices:
         """Of equal magnitudes the first."""
@@ -131,8 +151,8 @@ class BlockTopK(Sparsifier):
 
     def __post_init__(self) -> None:
         check_count(self.k)
-        if self.block < 1:
-            raise ValueError(f"blocks of {self.block} elements: give 1 or more")
+        if not is_whole(self.block) or self.block < 1:
+            raise ValueError(f"blocks of {self.block} elements: give a whole number from 1")
 
     @property
     def aggregation(self) -> Aggregation:
@@ -150,7 +170,7 @@ class BlockTopK(Sparsifier):
 
     def bound(self, d: int) -> Bound:
         """The share of the blocks: the largest k squared norms are at least that share of all."""
-        return Contraction(count_of(self.k, self.count(d)) / self.count(d))
+        return Contraction(share_of(self.k, self.count(d)))
 
     def blocks(self, x: Floats) -> Mask:
         """Which blocks this worker keeps; without those that are zero."""
@@ -225,10 +245,11 @@ class RandK(SharedSparsifier):
 
     def __post_init__(self) -> None:
         check_count(self.k)
+        check_flag("scaled", self.scaled)
 
     def bound(self, d: int) -> Bound:
         """B(d/k - 1), with equality; unscaled k/d, with equality."""
-        share = count_of(self.k, d) / d
+        share = share_of(self.k, d)
         return Unbiased(1 / share - 1) if self.scaled else Contraction(share)
 
     def remark(self, d: int) -> str | None:
@@ -242,7 +263,7 @@ class RandK(SharedSparsifier):
 
     def factor(self, d: int) -> float:
         """d/k, if scaled."""
-        return d / count_of(self.k, d) if self.scaled else 1.0
+        return d / count_of(self.k, d) if self.scaled and d else 1.0
 
     def contractive(self) -> Compressor:
         """Unscaled."""
@@ -261,12 +282,12 @@ class UltraSparse(SharedSparsifier):
     name: ClassVar[str] = "ultrasparse"
 
     def __post_init__(self) -> None:
-        if not 0 < self.k < 1:
+        if not is_number(self.k) or not 0 < self.k < 1:
             raise ValueError(f"k = {self.k}: give a probability above 0 and below 1; for whole coordinates take randk")
 
     def bound(self, d: int) -> Bound:
         """k/d, with equality."""
-        return Contraction(self.k / d)
+        return Contraction(self.k / d if d else 1.0)
 
     def choose(self, d: int, key: Key) -> Indices:
         """The first number decides whether, the second which."""

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from .base import Aggregation, Bound, Compressor, Floats, NoBound, Unbiased, check, expect
+from .base import Aggregation, Bound, Compressor, Floats, NoBound, Unbiased, check, expect, is_number
 from .codes import pack, packed_bytes, unpack
 from .key import Key
 
@@ -34,7 +34,7 @@ class TernGrad(Compressor):
     name: ClassVar[str] = "terngrad"
 
     def __post_init__(self) -> None:
-        if not self.clip >= 0 or self.scaler not in get_args(Scaler):
+        if not is_number(self.clip) or not self.clip >= 0 or self.scaler not in get_args(Scaler):
             raise ValueError(f"clip = {self.clip}, scaler = {self.scaler!r}: give clip in standard deviations, 0 for "
                              f"none, and as scaler one of {', '.join(get_args(Scaler))}")  # fmt: skip
 
@@ -60,10 +60,17 @@ class TernGrad(Compressor):
         return Unbiased((math.sqrt(d) - 1) / 2)
 
     def clipped(self, x: Floats) -> Floats:
-        """Each value to at most ``clip`` standard deviations."""
+        """Each value to at most ``clip`` standard deviations.
+
+        One value has no deviation, nor have values that are all alike. They stay, as one does with the paper's authors:
+        clipped to 0, a parameter of one element would never learn.
+        """
         if not self.clip or not x.size:
             return x
-        limit = x.dtype.type(self.clip * float(np.std(x, dtype=np.float64)))
+        deviation = float(np.std(x, dtype=np.float64))
+        if deviation == 0:
+            return x
+        limit = x.dtype.type(self.clip * deviation)
         return np.clip(x, -limit, limit)
 
     def ternary(self, x: Floats, scale: float, key: Key) -> npt.NDArray[np.int64]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inagg_host.compress import Compressor, Contraction, Floats, Key, TernGrad, TopK, names, parse, register
+from inagg_host.compress import Compressor, Contraction, Floats, Key, NoBound, TernGrad, TopK, names, parse, register
 from inagg_host.compress.codes import pack, unpack
 
 D = 1000
@@ -130,11 +132,21 @@ def test_names_and_options() -> None:
         ("topk:0.1", "options are name=value"),
         ("topk:k=0", "k = 0: give a whole number from 1"),
         ("topk:k=1.5", "k = 1.5: give"),
-        ("topk:k=many", "topk does not take"),
+        ("topk:k=many", "k = 'many': give a whole number from 1"),
+        ("topk:k=true", "k = True: give a whole number from 1"),
+        ("topk:k=5,k=6", "k is given twice"),
+        ("randk:k=0.1,scaled=flase", "scaled = 'flase': give true or false"),
+        ("dithering:p=inf,shared=ture", "shared = 'ture': give true or false"),
+        ("dithering:p=two", "p = two, s = 127: give p as 1, 2 or inf"),
+        ("dithering:s=3.5", "s as a whole number from 1"),
+        ("natural_dithering:s=1024", "from 1 to 1023"),
+        ("blocktopk:block=2.5", "blocks of 2.5 elements"),
+        ("terngrad:clip=none", "give clip in standard deviations"),
+        ("ultrasparse:k=half", "give a probability"),
         ("topk:p=1", r"topk does not take .*: it takes k \(needed\)"),
         ("natural:p=1", "it takes no options"),
         ("qsgd:p=3", "give p as 1, 2 or inf"),
-        ("qsgd:s=0", "s from 1"),
+        ("qsgd:s=0", "s as a whole number from 1"),
         ("dithering:shared=true", "give p=inf,s=127"),
         ("natural_dithering:shared=true", "give p=inf,s=7"),
         ("terngrad:scaler=mine", "layer, block, own"),
@@ -152,18 +164,45 @@ def test_what_is_no_compressor_is_said(text: str, match: str) -> None:
         parse(text)
 
 
+def test_a_count_may_be_an_integer_of_numpys() -> None:
+    k: Any = np.int64(1)
+    assert TopK(k).bound(4) == Contraction(0.25)
+
+
+@pytest.mark.parametrize("text", [text for text, *_ in SIZES])
+def test_of_no_elements_nothing_is_lost(text: str) -> None:
+    compressor, nothing = parse(text), np.empty(0, np.float32)
+    assert compressor(nothing, Key(1)).tolist() == []
+    assert not isinstance(compressor.bound(0), NoBound) or text.startswith("terngrad")
+    assert compressor.remark(0) is None
+
+
+class Mine(Compressor):
+    """One's own, as a plain class."""
+
+    def __init__(self, power: int = 1) -> None:
+        self.power = power
+
+    def bound(self, d: int) -> Contraction:
+        return Contraction(1.0)
+
+    def compress(self, x: Floats, key: Key) -> bytes:
+        return x.tobytes()
+
+    def decompress(self, data: bytes, d: int, dtype: object) -> Floats:
+        return np.frombuffer(data, dtype)  # type: ignore[call-overload, no-any-return]
+
+
+def test_one_of_ones_own_is_told_by_its_settings() -> None:
+    assert repr(Mine()) == "Mine(power=1)", "and not by where it lies: checkpoints compare that"
+    assert Mine(2) == Mine(2) != Mine(1)
+    assert len({Mine(1), Mine(1), Mine(2)}) == 2
+
+
 def test_a_name_can_be_registered_once() -> None:
-    class Mine(Compressor):
-        def bound(self, d: int) -> Contraction:
-            return Contraction(1.0)
-
-        def compress(self, x: Floats, key: Key) -> bytes:
-            return x.tobytes()
-
-        def decompress(self, data: bytes, d: int, dtype: object) -> Floats:
-            return np.frombuffer(data, dtype)  # type: ignore[call-overload, no-any-return]
-
     register("mine", Mine)
+    with pytest.raises(ValueError, match=r"mine does not take .*: it takes power"):
+        parse("mine:k=1")
     assert parse("ef+mine").decompress(b"\0" * 8, 2, np.float32).tolist() == [0.0, 0.0]
     for taken in ("mine", "topk", "ef"):
         with pytest.raises(ValueError, match="choose another name"):

@@ -102,3 +102,10 @@ def test_terngrad_clips_to_so_many_standard_deviations_of_the_layer() -> None:
     assert TernGrad(100).scale(x) == np.abs(x).max()
     assert TernGrad(0).scale(x) == np.abs(x).max()
     assert np.abs(TernGrad(2.5, "own")(x, Key(1))).max() == pytest.approx(2.5 * x.std())
+
+
+@pytest.mark.parametrize("clip", [2.5, math.inf])
+def test_terngrad_clips_no_values_that_have_no_deviation(clip: float) -> None:
+    for alike in ([3.0], [-0.5, -0.5], [0.0], []):
+        x = np.array(alike, np.float32)
+        assert TernGrad(clip, "own")(x, Key(1)).tolist() == TernGrad(clip).clipped(x).tolist() == alike
