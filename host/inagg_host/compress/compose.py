@@ -49,13 +49,9 @@ class Composed(Compressor):
     @property
     def aggregation(self) -> Aggregation:
         """The coordinates are the inner's, the numbers the outer's; either may need a gather."""
-        if not isinstance(self.inner, Sparsifier):
-            return self.outer.aggregation
-        if Aggregation.GATHER in (self.inner.aggregation, self.outer.aggregation):
+        if self.outer.aggregation is not Aggregation.SUM:  # coordinates of what the inner makes
             return Aggregation.GATHER
-        if self.outer.aggregation is not Aggregation.SUM:  # shared coordinates of shared coordinates
-            return Aggregation.GATHER
-        return self.inner.aggregation
+        return self.inner.aggregation if isinstance(self.inner, Sparsifier) else Aggregation.SUM
 
     @property
     def formats(self) -> tuple[str, ...]:

@@ -45,6 +45,8 @@ GATHERED = [
     "terngrad:scaler=own",
     "natural+topk:k=0.05",
     "qsgd+randk:k=0.1",
+    "randk:k=0.2+natural",
+    "blocktopk:k=0.5,block=64+natural",
 ]
 EXACT = [
     ("terngrad", "tern"),
