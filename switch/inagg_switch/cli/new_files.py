@@ -20,6 +20,16 @@ def why_not_written(folder: Path) -> str | None:
         return f"cannot write into {folder}: {error.strerror}"
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write ``text``, in UTF-8, so that a reader sees all of it, or what was there before. Raises OSError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 class NewFile(click.Path):
     """A file that can be written, in a folder that is there; ``makes_folders``: or that the command makes.
 
@@ -57,6 +67,8 @@ class NewFolder(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Called by click."""
+        if not os.fsdecode(value):  # of a variable that is not set; "." says where one is
+            self.fail("no folder is named: give . for this one", param, ctx)
         path: Any = super().convert(_home(value), param, ctx)
         why = why_not_written(_there(path.absolute()))
         if why is not None:

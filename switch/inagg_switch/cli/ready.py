@@ -6,7 +6,6 @@ import json
 import os
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -20,6 +19,7 @@ from ..service.security import Security
 from ..service.server import ServerError
 from ..software.software_driver import SoftwareDriver
 from .addresses import join_address, split_address
+from .new_files import write_whole
 from .settings import ParentSettings, Settings, TofinoSettings
 from .words import bytes_text
 
@@ -184,7 +184,7 @@ def say_ready(settings: Settings, known: dict[str, Any]) -> None:
     `ServerError`."""
     if settings.ready_file is not None:
         try:
-            _write(settings.ready_file, known)
+            write_whole(settings.ready_file, json.dumps(known) + "\n")
         except OSError as error:
             raise ServerError(f"cannot write {settings.ready_file}: {error.strerror}") from None
     tell_systemd("READY=1")
@@ -201,17 +201,6 @@ def tell_systemd(state: str) -> None:
             to_systemd.sendall(state.encode())
     except OSError as error:
         log.warning("not_notified", what=f"systemd was not told {state}", why=str(error))
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON so that a reader sees all of it or no file. Raises OSError."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(json.dumps(content) + "\n")
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
 
 
 def _guards(security: Security) -> str:

@@ -17,7 +17,7 @@ from inagg_switch.cli.new_files import NewFolder
 from ..tables import console
 from . import registry
 from .model import Plot, Run, SettingsError
-from .page import Record, expected, record, shown, write
+from .page import Record, expected, record, shown, stored, write
 
 ALL = "all"
 ONE_COUNT = ("end-to-end", "digits", "smoothness", "two-way-iterations")
@@ -85,6 +85,11 @@ def experiment(
     check_options(name, asked)
     if name in ONE_COUNT and len(workers) > 1:
         raise click.UsageError(f"{name} has one number of workers, not {len(workers)}")
+    if out is not None:
+        try:
+            stored(out)  # before the work
+        except SettingsError as error:
+            raise click.UsageError(str(error)) from None
     errors = Console(stderr=True)
     names = list(registry.MODULES) if name == ALL else [name]
     records: list[Record] = []

@@ -66,6 +66,7 @@ def load(path: Path) -> Labelled:
         why = textwrap.shorten(str(error), 100, placeholder=" ...")
         raise DataError(f"{path} is no LIBSVM file (lines of 'label index:value ...'): {why}") from None
     found = np.unique(labels)
+    samples.eliminate_zeros()
     if samples.shape[0] < 2 or samples.nnz == 0:
         raise DataError(f"{path} has {samples.shape[0]} samples and {samples.nnz} values: nothing to learn from")
     if samples.shape[1] > FEATURES_MAX:
@@ -78,7 +79,6 @@ def load(path: Path) -> Labelled:
     if not np.isfinite(samples.data).all():
         raise DataError(f"{path} has values that are not finite")
     rows = scipy.sparse.csr_array(samples, dtype=np.float64)
-    rows.eliminate_zeros()
     return Labelled(path.name, rows, np.where(labels == found[1], 1.0, -1.0))
 
 

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from inagg_switch.cli.new_files import write_whole
+
 from . import coverage
-from .model import Experiment, Number, Outcome, Relation, Run
+from .model import Experiment, Number, Outcome, Relation, Run, SettingsError
 
-HEADING = """# Results of the experiments
-
+STORE, READ_ME = "results.json", "README.md"
+TITLE = "# Results of the experiments\n"
+HEADING = f"""{TITLE}
 Written by `make experiments` (`inagg experiment all --out testbed/results`); do not edit. Each claim of the papers that
 this project carries out has an experiment, at the scale of one machine, which runs the code that ships. *Reference* is
 what should come out, and *from* tells who says so: the **paper**; or it is **derived** from its definitions or from our
@@ -19,7 +22,7 @@ own; or it is **ours**, a measurement or an aim of our own, and says that nothin
 is what the run gave; the *tolerance* is how far off it may be, and beside it stands why. What is not within tolerance
 is marked **no**: it has not been reproduced here.
 
-Everything follows from the seed ({seeds}), to the bit, but the figures marked *timed*, which depend on the clock and
+Everything follows from the seed ({{seeds}}), to the bit, but the figures marked *timed*, which depend on the clock and
 the scheduler of the machine. The same for machines: [results.json](results.json).
 """
 
@@ -46,15 +49,29 @@ def record(experiment: Experiment, outcome: Outcome, settings: Run, cpu_s: float
     }
 
 
+def stored(out: Path) -> dict[str, Record]:
+    """What `write` has put into the folder ``out``, by experiment. Raises `SettingsError` if others' files have the
+    names of ours, which would be lost."""
+    store, read_me = out / STORE, out / READ_ME
+    try:
+        if read_me.exists() and not read_me.read_text(encoding="utf-8").startswith(TITLE):
+            raise SettingsError(f"{read_me} is another's, and would be replaced: give another folder")
+        found = json.loads(store.read_text(encoding="utf-8")) if store.exists() else []
+        page(found)
+        return {r["experiment"]: r for r in found}
+    except OSError as error:
+        raise SettingsError(f"{error.filename} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, TypeError, KeyError, AttributeError):
+        raise SettingsError(f"{out} has another's {STORE} or {READ_ME}, or a broken one: give another folder") from None
+
+
 def write(records: Sequence[Record], order: Sequence[str], out: Path) -> None:
     """Put ``records`` into `results.json` of the folder ``out``, in the place of older ones of the same experiments,
-    and write README.md anew from all. ``order``: of the experiments on the page."""
-    store = out / "results.json"
-    found = {r["experiment"]: r for r in json.loads(store.read_text())} if store.exists() else {}
-    found |= {r["experiment"]: r for r in records}
+    and write README.md anew from all. ``order``: of the experiments on the page. Raises as `stored`, and OSError."""
+    found = stored(out) | {r["experiment"]: r for r in records}
     kept = [found[name] for name in order if name in found]
-    store.write_text(json.dumps(kept, indent=1) + "\n")
-    (out / "README.md").write_text(page(kept))
+    write_whole(out / STORE, json.dumps(kept, indent=1) + "\n")
+    write_whole(out / READ_ME, page(kept))
 
 
 def page(records: Sequence[Record]) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import html
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from inagg_switch.cli.new_files import write_whole
 
 from ..cli import typed
 
@@ -118,12 +119,7 @@ def write(
     """Write the page, whole or not at all, and return where it is. Raises OSError if it cannot."""
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(render(title, about, sections, data, headline), encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(path, render(title, about, sections, data, headline))
     return path
 
 

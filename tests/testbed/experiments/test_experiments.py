@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
@@ -216,6 +217,49 @@ def test_results_of_other_experiments_stay_and_keep_their_order(tmp_path: Path) 
     stored = json.loads((tmp_path / "results.json").read_text())
     assert [(r["experiment"], r["figures"][0]["measured"]) for r in stored] == [("first", 1.0), ("second", 1.0)]
     assert "2 of 2 figures" in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("README.md", "# My project\n", "is another's, and would be replaced"),
+        ("results.json", '{"mine": 1}', "has another's results.json"),
+        ("results.json", '[{"experiment": "diana"}]', "has another's results.json"),
+        ("results.json", '[{"experiment": "dia', "or a broken one"),
+    ],
+)
+def test_files_of_others_are_not_replaced_and_that_is_said_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, content: str, words: str
+) -> None:
+    monkeypatch.setattr(registry, "load", lambda name: pytest.fail("it works already"))
+    (tmp_path / name).write_text(content)
+    done = CliRunner().invoke(experiment, ["diana", "--out", str(tmp_path)])
+    assert done.exit_code == 2, done.output
+    assert words in " ".join(done.output.split())
+    assert (tmp_path / name).read_text() == content
+
+
+def test_a_folder_without_a_name_is_not_the_one_where_one_is() -> None:
+    done = CliRunner().invoke(experiment, ["diana", "--out", ""])
+    assert done.exit_code == 2
+    assert "no folder is named" in done.output
+
+
+def test_results_that_cannot_be_written_leave_those_that_are_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write([made("first", 1.0)], ["first", "second"], tmp_path)
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+
+    def full(path: Path, text: str, encoding: str | None = None) -> int:
+        with path.open("w") as file:
+            file.write(text[:10])
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        write([made("second", 1.0)], ["first", "second"], tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
 
 
 # --- what the experiments are made of ---
