@@ -9,12 +9,14 @@ import click
 
 
 class Number(click.FloatRange):
-    """A number in a range; NaN, which is in none, is refused."""
+    """A finite number in a range: NaN is in none, and JSON has no infinity, nor has a measurement."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value} is no number", param, ctx)
+        if math.isinf(number):
+            self.fail(f"{value} is not finite", param, ctx)
         return number
 
 

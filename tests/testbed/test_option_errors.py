@@ -45,6 +45,8 @@ from inagg_testbed.switch_process import SwitchProcess
         ("advise --link 0gbit", "'0gbit': a link without a rate is none"),
         ("advise --compute-ms -5", "'--compute-ms': -5.0 is not in the range"),
         ("advise --compute-ms nan", "'--compute-ms': nan is no number"),
+        ("advise --compute-ms inf", "'--compute-ms': inf is not finite"),
+        ("bench switch --seconds 1e999", "'--seconds': 1e999 is not finite"),
     ],
 )
 def test_a_wrong_value_is_refused_at_once(arguments: str, words: str) -> None:
