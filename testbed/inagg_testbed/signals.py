@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AGAIN_S: Final = 0.01
 
 
 class Terminated(KeyboardInterrupt):
@@ -23,7 +31,8 @@ class Terminated(KeyboardInterrupt):
 def terminated_like_ctrl_c() -> Iterator[None]:
     """Meanwhile SIGTERM and SIGHUP raise `Terminated` in the main thread, which must be the one that enters.
 
-    A signal that was ignored (nohup) stays ignored.
+    A signal that was ignored (nohup) stays ignored. What Ctrl-C or such a signal raised where Python drops all that is
+    raised, in a callback of a weak reference or a finalizer, is raised again: an import alone runs thousands of these.
     """
 
     def raise_it(number: int, _frame: FrameType | None) -> None:
@@ -33,9 +42,23 @@ def terminated_like_ctrl_c() -> Iterator[None]:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             before[number] = signal.signal(number, raise_it)
+    hook = sys.unraisablehook
+
+    def again(dropped: UnraisableHookArgs) -> None:
+        if not isinstance(dropped.exc_value, KeyboardInterrupt):
+            hook(dropped)
+            return
+        code = getattr(dropped.exc_value, "exit_code", 128 + signal.SIGINT)
+        # Later: raised in here it would be dropped, too.
+        sender = threading.Timer(AGAIN_S, os.kill, (os.getpid(), code - 128))
+        sender.daemon = True
+        sender.start()
+
+    sys.unraisablehook = again
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +23,22 @@ def test_a_signal_to_end_unwinds_like_ctrl_c_with_its_own_status(number: signal.
     assert isinstance(caught.value, Terminated)
     assert caught.value.exit_code == 128 + number
     assert signal.getsignal(number) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_that_comes_in_a_weak_references_callback_is_not_lost(number: signal.Signals) -> None:
+    """Python drops what is raised there."""
+
+    class Thing:
+        pass
+
+    thing = Thing()
+    watch = weakref.ref(thing, lambda _: signal.raise_signal(number))
+    with pytest.raises(KeyboardInterrupt) as caught, terminated_like_ctrl_c():  # noqa: PT012
+        del thing
+        assert watch() is None
+        threading.Event().wait(10)
+    assert getattr(caught.value, "exit_code", 130) == 128 + number
 
 
 def test_what_must_not_stop_half_way_does_not() -> None:
