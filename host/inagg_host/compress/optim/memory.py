@@ -31,7 +31,7 @@ class MemSGD(torch.optim.Optimizer):
     taken, so rand-k does not scale. Each parameter is compressed as one vector. ``weight``: if given, `average` holds
     the mean of the iterates x_0, x_1, ... with the weights ``weight(t)``; theorem 2.4 asks for `rates.SquaredTime`.
     ``exchange``: with several workers, in the place of the compressor; the memory then keeps what this worker has not
-    contributed.
+    contributed. Parameters are of float32 or float64: in fewer bits the memory would round away what it is for.
     """
 
     def __init__(
@@ -51,6 +51,15 @@ class MemSGD(torch.optim.Optimizer):
         self.compressor, self.seed = compressor.contractive() if compressor is not None else None, seed
         self._weight, self._exchange = weight, exchange
         super().__init__(params, {"lr": lr})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As any optimizer's, which also calls it when it is made. Raises ValueError for parameters of other types."""
+        super().add_param_group(param_group)
+        for parameter in self.param_groups[-1]["params"]:
+            if parameter.dtype not in (torch.float32, torch.float64):
+                self.param_groups.pop()
+                raise ValueError(f"a parameter of {parameter.dtype}: give float32 or float64 (torch.autocast computes "
+                                 "in fewer bits, and leaves parameters as they are)")  # fmt: skip
 
     @overload
     def step(self, closure: None = None) -> None: ...

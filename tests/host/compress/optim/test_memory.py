@@ -132,6 +132,16 @@ def test_a_step_size_of_zero_is_refused() -> None:
         MemSGD([torch.zeros(1)], 0.0, TopK(1))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.complex64])
+def test_parameters_of_other_types_are_refused_at_once(dtype: torch.dtype) -> None:
+    with pytest.raises(ValueError, match=f"a parameter of {dtype}: give float32 or float64"):
+        MemSGD([torch.zeros(1, dtype=dtype)], 0.1, TopK(1))
+    optimizer = MemSGD([torch.zeros(1)], 0.1, TopK(1))
+    with pytest.raises(ValueError, match=f"a parameter of {dtype}"):
+        optimizer.add_param_group({"params": [torch.zeros(1, dtype=dtype)]})
+    assert len(optimizer.param_groups) == 1
+
+
 def test_compressor_and_exchange_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="give a compressor, or an exchange"):
         MemSGD([torch.zeros(1)], 0.1)
