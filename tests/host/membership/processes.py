@@ -43,8 +43,8 @@ class Script:
     """How many sums, at most."""
     options: dict[str, Any]
     large: int = -1
-    """A step whose tensor takes a second or so: the one to be disturbed in."""
-    large_elements: int = 12 << 20
+    """A step whose tensor takes half a second or so: the one to be disturbed in."""
+    large_elements: int = 6 << 20
     exact: bool = False
     """Values whose sums the switch and the inner group give alike: powers of two. A sum that is another is reported."""
     store: str = ""
