@@ -30,8 +30,8 @@ def inline(function: Function) -> Function:
 
 
 def fused(function: Function) -> Function:
-    """The same, but as compiled code: for what is called for each block, since to pass a dozen arrays takes longer than
-    to work on the codes of a small one."""
+    """The same, for what is called for each block, and is compiled as `jit` first: to pass a dozen arrays takes longer
+    than to work on the codes of a small block."""
     return cast(Function, _once(numba.njit(**OPTIONS, forceinline=True)(function)))
 
 

@@ -178,11 +178,11 @@ def take(st: State, shard: int, data: Array, size: int, begin: int, end: int) ->
     if item.phase == VALUES:
         offset = item.first - o.first_block - item.start + shard
         piece = piece_of(o, st.blocks[begin] * shards + offset)
-        place_in_piece = piece * o.piece_blocks - offset
+        begins = piece * o.piece_blocks - offset  # where it does, as `blocks` count; a division for each takes longer
         while (
             after < end
             and _has(o, item, st.blocks[after] * shards + shard)
-            and 0 <= st.blocks[after] * shards - place_in_piece < o.piece_blocks
+            and 0 <= st.blocks[after] * shards - begins < o.piece_blocks
         ):
             after += 1
         if piece == o.own_piece or o.staged != 0:

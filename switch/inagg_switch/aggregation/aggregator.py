@@ -125,13 +125,13 @@ class Aggregator:
         self._jobs.row[binding.job] = row
 
     def _clear(self, binding: Binding, bound: Any) -> None:
-        """Its slots, for a binding whose row is ``bound``."""
-        lease, most = binding.lease, most_lanes(self._lanes)
+        """Clear the slots of ``binding``, whose row is ``bound``, and divide what they hold among them."""
+        lease, most, table = binding.lease, most_lanes(self._lanes), self._slots.table
         leased = slice(lease.base, lease.base + lease.slots)
-        self._slots.table[leased] = np.zeros((), SLOT)
-        self._slots.table["at"][leased] = -1
-        self._slots.table["tag"][leased] = lease.generation(binding.first_place)
-        self._slots.table["tag"][lease.base : lease.slot(binding.first_place)] += 1
+        table[leased] = np.zeros((), SLOT)
+        table["at"][leased] = -1
+        table["tag"][leased] = lease.generation(binding.first_place)
+        table["tag"][lease.base : lease.slot(binding.first_place)] += 1
         self._slots.free[leased] = lease.base * most + row_lanes(binding.lanes) * np.arange(lease.slots)
         bound["free"] = lease.slots
         sizes = [size for op in Op if (size := binding.result_bytes(op) - HEADER_BYTES) <= most]
@@ -260,19 +260,18 @@ class Aggregator:
         binding = self._bindings.get(job)
         if binding is None:
             return 0, []
-        leased, up = slice(binding.lease.base, binding.lease.base + binding.lease.slots), binding.uplink
-        seen, answered = self._slots.table["seen"][leased], (1 << up.parts) - 1 if up is not None else 0
-        unfinished = (seen != 0) & ((seen != binding.full) | (self._slots.table["here"][leased] != answered))
+        table, up = self._slots.table, binding.uplink
+        leased = slice(binding.lease.base, binding.lease.base + binding.lease.slots)
+        seen, answered = table["seen"][leased], (1 << up.parts) - 1 if up is not None else 0
+        unfinished = (seen != 0) & ((seen != binding.full) | (table["here"][leased] != answered))
         waiting = leased.start + np.flatnonzero(unfinished)
-        oldest = waiting[np.argsort(self._slots.table["since"][waiting], kind="stable")][:limit]
+        oldest = waiting[np.argsort(table["since"][waiting], kind="stable")][:limit]
         return len(waiting), [
             SlotWait(
                 slot=int(slot),
-                generation=int(self._slots.table["tag"][slot]),
-                missing=tuple(
-                    i for i in range(len(binding.children)) if not int(self._slots.table["seen"][slot]) >> i & 1
-                ),
-                waiting_s=max(0.0, now - float(self._slots.table["since"][slot])),
+                generation=int(table["tag"][slot]),
+                missing=tuple(i for i in range(len(binding.children)) if not int(table["seen"][slot]) >> i & 1),
+                waiting_s=max(0.0, now - float(table["since"][slot])),
             )
             for slot in oldest
         ]

@@ -70,44 +70,41 @@ def count_bits(bitmap: Any) -> int:
 @inline
 def row_of_slot(slot: int, row: int, jobs: Any, slots: Any) -> Any:
     """The row of ``slots.acc`` for a contribution to ``slot``; it takes one if it has none."""
-    if slots.table[slot].at < 0:
+    s = slots.table[slot]
+    if s.at < 0:
         jobs.table[row].free -= 1
-        slots.table[slot].at = slots.free[jobs.table[row].base + jobs.table[row].free]
-    return slots.acc[slots.table[slot].at :]
+        s.at = slots.free[jobs.table[row].base + jobs.table[row].free]
+    return slots.acc[s.at :]
 
 
 @inline
 def contribute(d: Array, row: int, child: int, now: float, jobs: Any, slots: Any, counts: Any) -> int:
     """Take a contribution that fits its binding: the protocol of the design. A `Reason`, or what became of it."""
     op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
-    full, up_full = jobs.table[row].full, jobs.table[row].up_full
-    if generation < slots.table[slot].tag:
+    s, full, up_full = slots.table[slot], jobs.table[row].full, jobs.table[row].up_full
+    if generation < s.tag:
         counts.jobs[row].stale[child] += 1
         return STALE
-    if generation > slots.table[slot].tag:
-        if (
-            generation != slots.table[slot].tag + 1
-            or slots.table[slot].seen != full
-            or slots.table[slot].here != up_full
-        ):
+    if generation > s.tag:
+        if generation != s.tag + 1 or s.seen != full or s.here != up_full:
             return OUTSIDE_WINDOW
-        slots.table[slot].tag = generation
-        slots.table[slot].seen = slots.table[slot].here = slots.table[slot].bare = slots.table[slot].asked = 0
-    before, bit = np.int64(slots.table[slot].seen), 1 << child
-    if before != 0 and op != slots.table[slot].op:
+        s.tag = generation
+        s.seen = s.here = s.bare = s.asked = 0
+    before, bit = np.int64(s.seen), 1 << child
+    if before != 0 and op != s.op:
         return WRONG_OP
     if before & bit:
         owner = u16(d, OWNER_AT)
         its_own = owner == 0 or jobs.child_of[row, owner - 1] == child
-        if before == full and slots.table[slot].here == up_full and not (its_own and slots.table[slot].bare != 0):
+        if before == full and s.here == up_full and not (its_own and s.bare != 0):
             counts.jobs[row].resends[child] += 1
             return RESEND if its_own else ACK_AGAIN
         counts.jobs[row].duplicates[child] += 1
         return UP_AGAIN if before == full and is_asked_for(slot, bit, slots) else DUPLICATE
     if before == 0:
-        slots.table[slot].op = op
-        slots.table[slot].since = now
-    slots.table[slot].seen = before | bit
+        s.op = op
+        s.since = now
+    s.seen = before | bit
     counts.jobs[row].contributions[child] += 1
     lanes, levels, payload = jobs.table[row].lanes[op], jobs.table[row].levels[op], d[HEADER_BYTES:]
     held, complete = jobs.table[row].held[op], before | bit == full
@@ -119,8 +116,8 @@ def contribute(d: Array, row: int, child: int, now: float, jobs: Any, slots: Any
         if held == NAT8:
             invalid, lowest, highest = hold_nat8(codes[contributions * lanes :], payload, lanes, levels)
             counts.jobs[row].invalid_codes += invalid
-            slots.table[slot].lowest = min(lowest, slots.table[slot].lowest) if before != 0 else lowest
-            slots.table[slot].highest = max(highest, slots.table[slot].highest) if before != 0 else highest
+            s.lowest = min(lowest, s.lowest) if before != 0 else lowest
+            s.highest = max(highest, s.highest) if before != 0 else highest
         else:
             hold_nat4(codes[contributions * lanes // 2 :], payload, lanes)
     if not complete:
@@ -135,12 +132,13 @@ def contribute(d: Array, row: int, child: int, now: float, jobs: Any, slots: Any
 def arrive(d: Array, row: int, jobs: Any, slots: Any, counts: Any) -> int:
     """Take what the parent has sent, which fits the binding. A `Reason`, or what became of it."""
     slot, up_full = slot_below(d, row, jobs), jobs.table[row].up_full
-    before = slots.table[slot].here
+    s = slots.table[slot]
+    before = s.here
     why = take_result(d, row, jobs, slots)
     if why != 0:
         return why
-    bare = slots.table[slot].bare != 0
-    if slots.table[slot].here != up_full or (before == up_full and bare):
+    bare = s.bare != 0
+    if s.here != up_full or (before == up_full and bare):
         return ABSORBED
     counts.jobs[row].results += int(before != up_full)
     if not bare:
@@ -154,12 +152,13 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
     op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
     if d[KIND_AT] == RESULT:
         slot = slot_below(d, row, jobs)
+    s = slots.table[slot]
     copy(to, d, HEADER_BYTES)
     to[KIND_AT] = RESULT
     to[FORMAT_AT] = jobs.table[row].result_encoding[op]
     put_u16(to, LANES_AT, jobs.table[row].lanes[op])
     put_u32(to, SLOT_AT, slot)
-    payload, size, at = to[HEADER_BYTES:], jobs.table[row].result_bytes[op] - HEADER_BYTES, slots.table[slot].at
+    payload, size, at = to[HEADER_BYTES:], jobs.table[row].result_bytes[op] - HEADER_BYTES, s.at
     kept = slots.results[jobs.table[row].kept_at + slot * jobs.table[row].kept_bytes :]
     if at < 0:
         copy(payload, kept, size)
@@ -179,7 +178,7 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
         if highest > levels:
             last = codes[(HELD_WORKERS - 1) * lanes :]
             counts.jobs[row].invalid_codes += hold_nat8(last, d[HEADER_BYTES:], lanes, levels)[0]
-        octaves = int(max(highest, slots.table[slot].highest)) - int(min(lowest, slots.table[slot].lowest))
+        octaves = int(max(highest, s.highest)) - int(min(lowest, s.lowest))
         emit_held(payload, kept, codes, last, others + 1, octaves, lanes, noise, word)
     elif held != 0:
         unpack_nat4(slots.codes, d[HEADER_BYTES:], lanes)
@@ -195,7 +194,7 @@ def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: A
             copy(kept, payload, size)
         slots.free[jobs.table[row].base + jobs.table[row].free] = at
         jobs.table[row].free += 1
-        slots.table[slot].at = -1
+        s.at = -1
 
 
 @inline
@@ -301,9 +300,9 @@ def receive(
         if why == ABSORBED or (why > 0 and (not NOTICED_REASONS[why] or child == PARENT)):
             continue
         if why in (UP, UP_AGAIN):
-            slot = u32(d, SLOT_AT)
+            s = slots.table[u32(d, SLOT_AT)]
             for part in range(1 << jobs.table[row].up_bits):
-                if (slots.table[slot].here & ~slots.table[slot].bare) >> part & 1:
+                if (s.here & ~s.bare) >> part & 1:
                     continue
                 if why == UP:
                     counts.jobs[row].partials += 1

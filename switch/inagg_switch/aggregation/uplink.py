@@ -44,10 +44,11 @@ ACC_BYTES = 4
 def is_asked_for(slot: int, bit: int, slots: Any) -> bool:
     """Whether a child that repeats its contribution makes the sum go up again: the first that does since it went up
     last, and whoever does so twice. So a round of time-outs of all children causes one."""
-    if slots.table[slot].asked == 0 or slots.table[slot].asked & bit:
-        slots.table[slot].asked = bit
+    s = slots.table[slot]
+    if s.asked == 0 or s.asked & bit:
+        s.asked = bit
         return True
-    slots.table[slot].asked |= bit
+    s.asked |= bit
     return False
 
 
@@ -61,23 +62,24 @@ def slot_below(d: Array, row: int, jobs: Any) -> Any:
 def take_result(d: Array, row: int, jobs: Any, slots: Any) -> int:
     """Take one part of a result, or its acknowledgement, which fits the binding. A `Reason`, or 0."""
     op, slot, generation = np.int64(d[OP_AT]), slot_below(d, row, jobs), u32(d, GENERATION_AT)
-    if generation < slots.table[slot].tag:
+    s = slots.table[slot]
+    if generation < s.tag:
         return STALE
-    if generation > slots.table[slot].tag or slots.table[slot].seen != jobs.table[row].full:
+    if generation > s.tag or s.seen != jobs.table[row].full:
         return OUTSIDE_WINDOW
-    if op != slots.table[slot].op:
+    if op != s.op:
         return WRONG_OP
     part = u32(d, SLOT_AT) & ((1 << jobs.table[row].up_bits) - 1)
     bit = 1 << part
-    if slots.table[slot].here & bit != 0 and (d[KIND_AT] == ACK or slots.table[slot].bare & bit == 0):
+    if s.here & bit != 0 and (d[KIND_AT] == ACK or s.bare & bit == 0):
         return DUPLICATE
-    slots.table[slot].here |= bit
+    s.here |= bit
     if d[KIND_AT] == ACK:
-        slots.table[slot].bare |= bit
+        s.bare |= bit
         return 0
-    slots.table[slot].bare &= ~bit
+    s.bare &= ~bit
     # In place of the part of the sum that it answers, which is as large or larger.
-    to = slots.acc[slots.table[slot].at :].view(np.uint8)[part * jobs.table[row].up_lanes[op] * ACC_BYTES :]
+    to = slots.acc[s.at :].view(np.uint8)[part * jobs.table[row].up_lanes[op] * ACC_BYTES :]
     for i in range(len(d) - HEADER_BYTES):
         to[i] = d[HEADER_BYTES + i]
     return 0
