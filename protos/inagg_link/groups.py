@@ -28,13 +28,14 @@ class Group:
     """What to listen to."""
 
     address: Address
-    """A multicast group of IPv4, and the port."""
+    """A multicast group, and the port."""
     source: Address
     """Who sends: nothing else is heard."""
 
 
 class GroupLink(Link):
-    """A link around ``link``, an unconnected one of IPv4, that hears groups besides. What it sends goes by ``link``.
+    """A link around ``link``, which is unconnected, that hears groups of its family besides. What it sends goes by
+    ``link``.
 
     Batches that came to a group have the group's source as their peer.
     """

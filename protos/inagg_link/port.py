@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from socket import if_nametoindex
@@ -124,6 +124,14 @@ def register(port: Port, address: Address) -> int:
             at = (at + 1) & (NAMES - 1)
         raise ValueError(f"a socket sends to {NAMES} addresses of IPv6 at most")
     return key
+
+
+def register_only(port: Port, addresses: Collection[Address]) -> None:
+    """`register` all of these, and forget other addresses of IPv6: who serves for years has many, few at a time."""
+    if any(":" in host for host, _ in addresses):
+        port.names[:, 0] = 0
+    for address in addresses:
+        register(port, address)
 
 
 def place_of(key: int) -> int:

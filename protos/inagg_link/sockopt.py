@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import select
 import socket
 import struct
 import sys
 from functools import lru_cache
+from pathlib import Path
 
 from inagg_link.base import MAX_BATCH_DATAGRAMS, Address, canonical
 
@@ -29,7 +31,12 @@ SK_MEMINFO_DROPS = 8  # index into the nine 32 bit words of SO_MEMINFO (include/
 SK_MEMINFO_WORDS = 9
 
 IP_MULTICAST_ALL = 49  # include/uapi/linux/in.h
+IPV6_MULTICAST_ALL = 29  # include/uapi/linux/in6.h (Linux 4.20)
 """1, as sockets are made: datagrams of any group that anybody on this machine has joined."""
+
+ADDRESSES_OF_IPV6 = Path("/proc/net/if_inet6")
+"""Of each address its 32 hexadecimal digits and, also in such, the index of its interface (Linux IPv6 HOWTO, 11.1.1).
+Python has no other way from the one to the other."""
 
 SELECT_DESCRIPTORS = 1024  # FD_SETSIZE: select(2) cannot watch a descriptor from here on
 
@@ -37,8 +44,8 @@ SELECT_DESCRIPTORS = 1024  # FD_SETSIZE: select(2) cannot watch a descriptor fro
 def open_socket(address: Address, connect: Address | None, interface: str | None = None) -> socket.socket:
     """A non-blocking UDP socket bound to `address` and, if given, connected to a peer.
 
-    With `interface`, an IPv4 address of this machine, `address` is a multicast group, which is joined there; any number
-    of sockets may be bound to it.
+    With `interface`, an address of this machine, `address` is a multicast group, which is joined on the interface that
+    has it; any number of sockets may be bound to it.
 
     ValueError: a host is no literal address. OSError: the address is taken or not of this machine; no such group or
     interface.
@@ -51,28 +58,66 @@ def open_socket(address: Address, connect: Address | None, interface: str | None
         if family == socket.AF_INET6:
             # else IPv4 peers appear as ::ffff:a.b.c.d, a second name for the same address
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        if interface is not None:
+        if interface is None:
+            sock.bind(address)
+        else:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
-        sock.bind(address)
+            _bind_to_group(sock, address, interface)
         if connect is not None:
             sock.connect(connect)
         if interface is not None:  # last, so that nothing comes from others than the peer
-            group_and_interface = socket.inet_aton(host) + socket.inet_aton(interface)
-            sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group_and_interface)
+            _join_group(sock, host, interface)
     except BaseException:
         sock.close()
         raise
     return sock
 
 
+def _bind_to_group(sock: socket.socket, group: Address, interface: str) -> None:
+    if sock.family == socket.AF_INET:
+        sock.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
+        sock.bind(group)
+    else:
+        sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)
+        sock.bind((*group, 0, interface_index(interface)))
+
+
+def _join_group(sock: socket.socket, host: str, interface: str) -> None:
+    if sock.family == socket.AF_INET:
+        request = socket.inet_aton(host) + socket.inet_aton(interface)  # struct ip_mreq
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+    else:
+        request = ipaddress.IPv6Address(host).packed + struct.pack("@I", interface_index(interface))  # struct ipv6_mreq
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, request)
+
+
 def send_to_groups(sock: socket.socket, interface: str, hops: int) -> None:
-    """Have what goes to multicast groups of IPv4 leave by the interface with this address, for so many hops.
+    """Have what goes to multicast groups leave by the interface with this address, of the socket's family, for so many
+    hops.
 
     OSError: this machine has no such address.
     """
-    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
-    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
+    if sock.family == socket.AF_INET:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
+    else:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface_index(interface))
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, hops)
+
+
+def interface_index(address: str) -> int:
+    """The index of the interface with this IPv6 address (if_nametoindex(3)). 0, by which the kernel means any that has
+    a route, for the unspecified address. OSError: no interface has it."""
+    wanted = ipaddress.IPv6Address(address)
+    if wanted.is_unspecified:
+        return 0
+    if wanted.scope_id is not None:
+        return int(wanted.scope_id) if wanted.scope_id.isdigit() else socket.if_nametoindex(wanted.scope_id)
+    for line in ADDRESSES_OF_IPV6.read_text().splitlines():
+        digits, index, *_ = line.split()
+        if digits == wanted.packed.hex():
+            return int(index, 16)
+    raise OSError(errno.ENODEV, f"{os.strerror(errno.ENODEV)}: no interface has {address}")
 
 
 def enable(sock: socket.socket, option: int, value: int) -> bool:

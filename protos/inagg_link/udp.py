@@ -71,7 +71,7 @@ class UdpLink(Link):
     `granted_send_buffer_bytes` say what it gave, as it counts, which is twice what it was asked for. A full batch
     is charged 1.01 times its bytes, a lone datagram of 1472 bytes 1.6 times.
     `burst_bytes`: how much one `receive` returns at most, and one batch more.
-    `interface`: `address` is a multicast group of IPv4, joined on the interface that has this address.
+    `interface`: `address` is a multicast group, joined on the interface that has this address.
 
     ValueError: a host is no literal address. OSError: cannot bind; with errno EOPNOTSUPP, no offload where it was
     insisted on.
@@ -171,8 +171,8 @@ class UdpLink(Link):
         return self._socket.fileno()
 
     def send_to_groups(self, hops: int) -> None:
-        """Send to multicast groups by the interface that has this link's address, one of IPv4, for so many hops.
-        OSError: it cannot."""
+        """Send to multicast groups by the interface that has this link's address, for so many hops. OSError: it
+        cannot."""
         sockopt.send_to_groups(self._socket, self._address[0], hops)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from inagg_link import Batch, Link, UdpLink
+from inagg_switch.multicast_groups import LOCAL, group_of
 
 PATIENCE_S = 5.0
 
@@ -24,6 +25,21 @@ both_ways = pytest.mark.parametrize("offload", [pytest.param(True, marks=needs_o
 every_pair = pytest.mark.parametrize(
     ("sender_offload", "receiver_offload"),
     [pytest.param(a, b, marks=needs_offload if a or b else ()) for a in (True, False) for b in (True, False)],
+)
+
+
+def carries_groups6() -> bool:
+    try:
+        with UdpLink(("::1", 0)) as link:
+            link.send_to_groups(1)
+            return link.send(Batch(np.zeros(1, np.uint8), 1, group_of(LOCAL[6], 0, link.address[1]))) == 1
+    except OSError:  # no IPv6
+        return False
+
+
+needs_groups6 = pytest.mark.skipif(
+    not carries_groups6(),
+    reason=f"::1 has no route for groups; tests/switch/e2e/test_multicast6_routed.py makes it: local {LOCAL[6]} dev lo",
 )
 
 

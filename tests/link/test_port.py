@@ -8,6 +8,7 @@ import struct
 import sys
 from contextlib import ExitStack
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from tests.link.loopback import collect, numbered, rows
 from tests.link.loops import needs_port, port_of
 
 from inagg_link import Address, Batch, FaultLink, Faults, MemoryNetwork, UdpLink, native
-from inagg_link.port import AF_INET6, address_of, key_of, register
+from inagg_link.port import AF_INET6, address_of, key_of, register, register_only
 
 addresses = st.tuples(st.ip_addresses(v=4).map(str), st.integers(0, 65_535))
 
@@ -49,6 +50,18 @@ def test_ipv6_addresses_have_keys_of_their_own(some: list[tuple[str, int]]) -> N
     keys = {key_of(address) for address in some}
     assert len(keys) == len(some)
     assert all(key & 0xFFFF == AF_INET6 for key in keys)
+
+
+@needs_port
+def test_a_port_that_is_told_all_addresses_forgets_the_others_of_ipv6() -> None:
+    with UdpLink() as link:
+        port, kept = port_of(link), ("2001:db8::1", 9)
+        for number in range(100):
+            register_only(port, [kept, ("2001:db8::2", number)])
+        assert np.count_nonzero(port.names[:, 0]) == 2
+        assert address_of(key_of(kept), port) == kept
+        with pytest.raises(KeyError):
+            address_of(key_of(("2001:db8::2", 98)), port)
 
 
 def test_an_ipv6_address_that_nobody_registered_is_not_known() -> None:

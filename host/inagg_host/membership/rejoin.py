@@ -70,14 +70,10 @@ class Network:
             return None if self._started.is_set() else stop()
 
         self._session = Session(config, self._on_loss, self._on_credit, stop_starting, self._round_trip_s)
-        self._groups: GroupLink | None = None
-        self._listens = False  # whether this rank can take results from a group, as far as it knows
+        self._listens = True  # whether this rank can take results from a group, as far as it knows
         link: Link | None = None
         try:
-            link = udp = _open(self._session.local_host())
-            if ":" not in udp.address[0]:
-                link = self._groups = GroupLink(udp)
-                self._listens = True
+            link = self._groups = GroupLink(_open(self._session.local_host()))
             if wrap_link is not None:
                 link = wrap_link(link)
             self._address = link.address
@@ -122,8 +118,6 @@ class Network:
     def _listen(self, epoch: Epoch) -> str | None:
         """Listen to the groups of an epoch, before anything is sent in it; why not, if that fails: then this rank must
         join again, and say that it cannot."""
-        if self._groups is None:
-            return None
         try:
             self._groups.listen([Group(s.group, s.address) for s in epoch.shards if s.group is not None])
         except (OSError, ValueError) as error:

@@ -586,7 +586,7 @@ class ShardEpoch(_message.Message):
 
     @_builtins.property
     def group(self) -> Global___Address:
-        """The IPv4 multicast group and UDP port to which the shard sends the results that are for all ranks of this job, from
+        """The multicast group and UDP port to which the shard sends the results that are for all ranks of this job, from
         the address of the lease; to be listened to before anything is sent. What is for one rank alone, such as a result
         that is sent again, still comes to the rank's own address. Absent: everything does, as always if not all ranks have
         set `multicast`.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inagg_link.jit import inline, jit
-from inagg_link.port import Port, key_of, register
+from inagg_link.port import Port, key_of, register_only
 from inagg_wire.formats import CHILDREN_MAX
 
 from ..binding import Address, Binding
@@ -117,9 +117,8 @@ class Sources:
         return self._names[key]
 
     def register(self, port: Port) -> None:
-        """Have compiled loops send to all of them through ``port``."""
-        for address in self._names.values():
-            register(port, address)
+        """Have compiled loops send to all of them through ``port``, and to nobody else."""
+        register_only(port, self._names.values())
 
     def _row(self, key: int) -> int:
         return int(row_of(self.peers.keys, self.peers.rows, key))

@@ -287,9 +287,11 @@ def multicast_from(asked: str, host: str, faults: Faults | None) -> str:
         prefix = parse_prefix(asked)
     except ValueError as error:
         raise SettingsError(f"--multicast: {error}") from None
-    address = ipaddress.ip_address(host)
-    if address.version != 4 or address.is_unspecified:
-        raise SettingsError(f"--multicast {asked} needs an IPv4 address of this switch's own in --data, not {host}")
+    address, version = ipaddress.ip_address(host), ipaddress.ip_network(prefix).version
+    if address.version != version or address.is_unspecified:
+        raise SettingsError(
+            f"--multicast {asked} needs an IPv{version} address of this switch's own in --data, not {host}"
+        )
     if faults is not None:
         raise SettingsError(
             f"--multicast {asked} and faults do not go together: the copies of a result are to be harmed one by one"

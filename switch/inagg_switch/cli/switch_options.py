@@ -156,9 +156,9 @@ Standard output has the lines for people, standard error the log.
     show_default=True,
     metavar="auto|off|PREFIX",
     help="Send what is for all ranks of a job once, to a multicast group, instead of once to each. auto: where workers "
-    "are on this machine (data on an IPv4 loopback address) and it works. PREFIX: an IPv4 multicast prefix such as "
-    "239.192.0.0/16; only for a network that carries multicast to every worker, since what it does not carry is missed "
-    "and asked for again, which is very slow. Whoever can join the group can read the sums.",
+    "are on this machine (data on a loopback address) and it works. PREFIX: a multicast prefix such as 239.192.0.0/16 "
+    "or ff15::8000:0/112; only for a network that carries multicast to every worker, since what it does not carry is "
+    "missed and asked for again, which is very slow. Whoever can join the group can read the sums.",
 )
 @in_section(
     P4,

@@ -39,7 +39,7 @@ class SoftwareConfig:
     """UDP_SEGMENT and UDP_GRO: None where the kernel has them, False never."""
     multicast: str = AUTO
     """Send results for all ranks once, to a group: "auto" where all workers are on this machine and it works, "off", or
-    an IPv4 multicast prefix of 16 bits. Never with ``faults``, as what happens to one rank's copy would happen to
+    a multicast prefix. Never with ``faults``, as what happens to one rank's copy would happen to
     all."""
     faults: Faults | None = None
     """What to do to datagrams in both directions, for experiments."""

@@ -25,9 +25,9 @@ def open_groups(link: UdpLink, asked: str) -> str | None:
     machine, or where it does not work. Raises `DriverError` if a prefix was asked for and it does not work.
     """
     local = ipaddress.ip_address(link.address[0].partition("%")[0])
-    if asked == OFF or (asked == AUTO and not (local.version == 4 and local.is_loopback)):
+    if asked == OFF or (asked == AUTO and not local.is_loopback):
         return None
-    prefix, hops = (LOCAL, LOCAL_HOPS) if asked == AUTO else (asked, HOPS)
+    prefix, hops = (LOCAL[local.version], LOCAL_HOPS) if asked == AUTO else (asked, HOPS)
     try:
         link.send_to_groups(hops)
         if not heard(link, prefix):
@@ -43,8 +43,11 @@ def heard(link: UdpLink, prefix: str) -> bool:
     """Whether what ``link`` sends to a group comes to who listens on this machine. Raises OSError."""
     group = group_of(prefix, 0, link.address[1])
     sent = np.arange(2 * TEST_BYTES, dtype=np.uint8)  # two datagrams, so a batch, where there are any
-    with GroupLink(UdpLink((link.address[0], 0))) as listener:
+    with GroupLink(own := UdpLink((link.address[0], 0))) as listener:
         listener.listen([Group(group, link.address)])
+        own.send_to_groups(LOCAL_HOPS)
+        if not own.send(Batch(sent, TEST_BYTES, group)):  # no route: nothing to wait for, nor to count as the switch's
+            return False
         link.send(Batch(sent, TEST_BYTES, group))
         came = listener.receive(TEST_S)
         return bool(came) and came[0].size == TEST_BYTES and np.array_equal(came[0].data, sent[: came[0].data.size])

@@ -173,9 +173,10 @@ def switch(
     "ways",
     multiple=True,
     type=click.Choice(["contributed", "ipv6", "profiler", "scattered", "watched"]),
-    help="Measure this too, in turns (repeatable): each rank is told what it has contributed; over IPv6; while torch's "
-    "profiler records; as a reduce-scatter, which gives each rank its part alone; while a page of the live view asks. "
-    "The column is the rate, to that of the plain all-reduce.",
+    help="Measure this too, in turns (repeatable): each rank is told what it has contributed; over IPv6, with "
+    "groups if ::1 has a route for them (docs/operators.md); while torch's profiler records; as a reduce-scatter that "
+    "gives each rank its part alone; while a page of the live view asks. The column is the rate, to that of the plain "
+    "all-reduce.",
 )
 @link_option
 @click.option(

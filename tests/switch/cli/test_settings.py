@@ -101,6 +101,7 @@ def test_without_options_it_serves_this_machine() -> None:
             ("--multicast", "239.192.0.0/16", "--listen", "0.0.0.0:0", "--insecure", "--data", "10.0.0.1"),
             "239.192.0.0/16",
         ),
+        (("--multicast", "ff15::8000:0/112", "--listen", "[::1]:0"), "ff15::8000:0/112"),
         (("--multicast", "auto", "--loss", "0.1"), "auto"),
     ],
 )
@@ -111,10 +112,11 @@ def test_results_are_multicast_as_asked_for(arguments: tuple[str, ...], found: s
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--multicast", "on"), "--multicast: 'on' is neither 'auto' nor 'off' nor an IPv4 prefix"),
+        (("--multicast", "on"), "--multicast: 'on' is neither 'auto' nor 'off' nor a prefix"),
         (("--multicast", "239.192.0.0/8"), "has host bits set"),
         (("--multicast", "239.0.0.0/8"), "no multicast prefix of 16 bits"),
         (("--multicast", "239.192.0.0/16", "--listen", "[::1]:0"), "needs an IPv4 address .* not ::1"),
+        (("--multicast", "ff15::8000:0/112", "--listen", "127.0.0.1:0"), "needs an IPv6 address .* not 127.0.0.1"),
         (
             ("--multicast", "239.192.0.0/16", "--listen", "0.0.0.0:0", "--insecure"),
             "needs an IPv4 address .* not 0.0.0.0",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
 from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.link.loopback import carries_groups6
 from tests.switch.aggregation.pair import Pair, feed
 from tests.switch.aggregation.world import addresses, block_of, make_binding, simple_contribution
 from tests.switch.software.looping import LANES, Rig, needs_port
 
-from inagg_link import Faults, Group, GroupLink, UdpLink
+from inagg_link import Counters, Faults, Group, GroupLink, UdpLink
 from inagg_switch.binding import Binding, Place, Uplink
 from inagg_switch.driver import DriverError
 from inagg_switch.multicast_groups import LOCAL, group_of, parse_prefix
@@ -32,12 +34,22 @@ def test_a_multicast_prefix_of_16_bits_is_taken(text: str) -> None:
     assert parse_prefix(text) == f"{text.partition('/')[0]}/16"
 
 
+@pytest.mark.parametrize("text", ["ff15::8000:0/112", "ff12:0:0:0:0:0:8000:0/112", "ff3e:40:2001:db8::8000:0/112"])
+def test_a_transient_multicast_prefix_of_112_bits_is_taken(text: str) -> None:
+    assert parse_prefix(text) == str(ipaddress.ip_network(text))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("on", "'on' is neither 'auto' nor 'off' nor an IPv4 prefix"),
+        ("on", "'on' is neither 'auto' nor 'off' nor a prefix"),
         ("239.192.1.0/16", "has host bits set"),
-        ("ff05::/16", "nor an IPv4 prefix"),
+        ("ff15::1/112", "has host bits set"),
+        ("ff15::/16", "no multicast prefix of 112 bits, which leaves 16 .*: give one such as ff15::8000:0/112"),
+        ("fd00::8000:0/112", "no multicast prefix of 112 bits"),
+        ("ff02::/112", "has groups of other protocols, such as ff02::1"),
+        ("ff11::8000:0/112", "scope that leaves no machine, or none"),
+        ("ff1f::8000:0/112", "scope that leaves no machine, or none"),
         ("239.192.0.0/24", "no multicast prefix of 16 bits"),
         ("239.192.0.0", "no multicast prefix of 16 bits"),
         ("10.1.0.0/16", "no multicast prefix of 16 bits"),
@@ -49,9 +61,17 @@ def test_what_is_no_such_prefix_is_refused(text: str, words: str) -> None:
         parse_prefix(text)
 
 
-@pytest.mark.parametrize(("job", "host"), [(1, "239.192.0.1"), (0x1234, "239.192.18.52"), (0xFFFF, "239.192.255.255")])
-def test_each_job_has_a_group_of_its_own(job: int, host: str) -> None:
-    assert group_of("239.192.0.0/16", job, 47101) == (host, 47101)
+@pytest.mark.parametrize(
+    ("prefix", "job", "host"),
+    [
+        ("239.192.0.0/16", 1, "239.192.0.1"),
+        ("239.192.0.0/16", 0x1234, "239.192.18.52"),
+        ("239.192.0.0/16", 0xFFFF, "239.192.255.255"),
+        ("ff15::8000:0/112", 0x1234, "ff15::8000:1234"),
+    ],
+)
+def test_each_job_has_a_group_of_its_own(prefix: str, job: int, host: str) -> None:
+    assert group_of(prefix, job, 47101) == (host, 47101)
 
 
 # --- whether a switch sends to groups ---
@@ -64,14 +84,26 @@ def opened(asked: str, host: str = "127.0.0.1") -> str | None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9"])
 def test_it_does_on_loopback_unless_told_otherwise(host: str) -> None:
-    assert opened("auto", host) == LOCAL
+    assert opened("auto", host) == LOCAL[4]
     assert opened("off", host) is None
     assert opened("239.192.0.0/16", host) == "239.192.0.0/16"
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::1"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_it_does_not_elsewhere_unless_asked_for(host: str) -> None:
     assert opened("auto", host) is None
+
+
+def test_it_does_on_the_loopback_of_ipv6_where_that_has_a_route_for_groups() -> None:
+    assert opened("auto", "::1") == (LOCAL[6] if carries_groups6() else None)
+
+
+def test_where_there_is_no_route_it_neither_waits_nor_counts_it_as_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UdpLink, "send", lambda link, batch: 0)
+    monkeypatch.setattr(GroupLink, "receive", lambda link, timeout_s: pytest.fail("it waits"))
+    with UdpLink() as link:
+        assert open_groups(link, "auto") is None
+        assert link.counters == Counters(kernel_drops=link.counters.kernel_drops)
 
 
 def test_it_does_not_where_nothing_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,13 +127,13 @@ def test_what_comes_back_too_late_has_not_come(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(multicast, "TEST_S", 0.05)
     with UdpLink() as link:
         link.send_to_groups(1)
-        assert multicast.heard(link, LOCAL)
-        monkeypatch.setattr(UdpLink, "send", lambda link, batch: 0)
-        assert not multicast.heard(link, LOCAL)
+        assert multicast.heard(link, LOCAL[4])
+        monkeypatch.setattr(link, "send", lambda batch: 0)
+        assert not multicast.heard(link, LOCAL[4])
 
 
 def test_a_switch_that_injects_faults_sends_to_each_rank() -> None:
-    for faults, groups in ((None, LOCAL), (Faults(drop=0.1), None)):
+    for faults, groups in ((None, LOCAL[4]), (Faults(drop=0.1), None)):
         wires = LinkStack(SoftwareConfig(slots=4, faults=faults), 0)
         assert wires.started().groups == groups
         wires.link.close()
