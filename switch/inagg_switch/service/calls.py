@@ -76,7 +76,7 @@ def answered(
             began_s += await self.throttle.wait(caller_of(context, self._secrets))  # no part of what it took
             await context.abort(status_code(error.code), bounded(error.text))
         except DriverError as error:
-            log.error("driver_failed", call=method.__name__, exc_info=error)
+            log.error("driver_failed", call=method.__name__, error=str(error))
             await context.abort(grpc.StatusCode.INTERNAL, bounded(f"the switch does not answer: {error}; see its log"))
         except Exception:
             log.exception("call_failed", call=method.__name__)

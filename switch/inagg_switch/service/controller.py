@@ -272,7 +272,7 @@ class Controller:
                 self.registry.unbound(order.job)
                 self._freed.set()
         except DriverError as error:
-            log.error("driver_failed", order=type(order).__name__.lower(), job_number=order.job, exc_info=error)
+            log.error("driver_failed", order=type(order).__name__.lower(), job_number=order.job, error=str(error))
             if isinstance(order, ev.Bind):
                 if self.driver.died() is None and self.tree.has(order.by_switch):
                     self.registry.bind_failed(self.now(), order.job, str(error))
@@ -336,7 +336,7 @@ class Controller:
             snapshot = await self.snapshot()
         except DriverError as error:
             if self.healthy:
-                log.error("driver_unhealthy", exc_info=error)
+                log.error("driver_unhealthy", error=str(error))
             await self._set_health(False)
         else:
             await self._set_health(True)

@@ -15,11 +15,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import structlog
+
 from ..binding import Binding
 from ..control.events import ROOT
 from ..control.stall_detector import WAITS_POLLED, Observation
 from ..driver import BY_RANK, Counters, Driver, DriverError, JobCounters, SlotWait
 
+log = structlog.get_logger("inagg.control")
 T = TypeVar("T")
 
 ORDER, LOOK = range(2)
@@ -208,9 +211,8 @@ class _ShardThread:
                 future.set_exception(error)
             except Exception as error:
                 # A bug of a driver must not end more than what it was called for.
-                wrapped = DriverError(f"unexpected {type(error).__name__}: {error}")
-                wrapped.__cause__ = error
-                future.set_exception(wrapped)
+                log.exception("driver_call_failed")
+                future.set_exception(DriverError(f"unexpected {type(error).__name__}: {error}"))
             else:
                 future.set_result(result)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +11,11 @@ import numpy.typing as npt
 import scipy.sparse
 import scipy.sparse.linalg
 
+from .model import SettingsError
+
 Array = npt.NDArray[np.float64]
+
+STILL = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +56,25 @@ class Logistic:
 
     @cached_property
     def minimizer(self) -> Array:
-        """Where f is smallest, by Newton's method; the gradient there is below 1e-12."""
+        """Where f is smallest, by Newton's method; the gradient there is below `STILL`. Raises SettingsError."""
         x = np.zeros(self.samples.shape[1])
         for _ in range(100):
             gradient = self.gradient(x)
-            if np.abs(gradient).max() < 1e-12:
+            steepest = float(np.abs(gradient).max())
+            if steepest < STILL:
                 return x
+            if math.isnan(steepest):
+                break
             pull = np.abs(self._pull(x))
             direction = self._newton(pull * (1 - pull), gradient)
             size = 1.0  # shorter until the loss falls
             while size > 1e-8 and self.loss(x - size * direction) > self.loss(x):
                 size /= 2
             x = x - size * direction
-        raise ArithmeticError(f"Newton's method did not converge: the gradient is {np.abs(gradient).max():.3g}")
+        raise SettingsError(
+            f"Newton's method does not find where the loss is smallest (the gradient is {steepest:.3g}, not below "
+            f"{STILL}): scale the features, so that they are about 1 or less"
+        )
 
     def _newton(self, weights: Array, gradient: Array) -> Array:
         """The inverse of the Hessian, in which samples weigh ``weights``, times the gradient. If samples are sparse,

@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from structlog.testing import capture_logs
 from tests.switch.aggregation.world import make_binding
 from tests.switch.control.world import RecordingDriver
 
@@ -112,8 +113,9 @@ def test_a_bug_of_the_driver_ends_the_call_alone() -> None:
         driver.look_error = "x"
         with pytest.raises(DriverError):
             await threads.snapshot([])
-        with pytest.raises(DriverError, match="unexpected IndexError"):
+        with capture_logs() as logs, pytest.raises(DriverError, match="unexpected IndexError"):
             await threads.bind(())
+        assert [(line["event"], line["exc_info"]) for line in logs] == [("driver_call_failed", True)]
         driver.look_error = ""
         await threads.snapshot([])
         await threads.close()

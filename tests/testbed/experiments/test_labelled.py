@@ -13,6 +13,7 @@ import scipy.sparse
 
 from inagg_testbed.experiments.labelled import DataError, like_a9a, like_rcv1, load
 from inagg_testbed.experiments.logistic import Logistic
+from inagg_testbed.experiments.model import SettingsError
 from inagg_testbed.experiments.regressions import few_features
 
 GOOD = b"2 1:0.5 3:1\n1 2:1 # a remark\n2 4:-2e-1\n"
@@ -102,3 +103,10 @@ def test_sparse_and_dense_samples_make_the_same_problem() -> None:
     assert np.allclose(sparse.sample_gradient(x, 7), dense.sample_gradient(x, 7))
     assert np.allclose(sparse.minimizer, dense.minimizer, atol=1e-9)
     assert np.abs(sparse.gradient(sparse.minimizer)).max() < 1e-12
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_features_of_a_size_at_which_nothing_can_be_learned_are_told_so() -> None:
+    huge = Logistic(np.array([[1e300, 1.0], [-1e300, 2.0]]), np.array([1.0, -1.0]), 1e-2)
+    with pytest.raises(SettingsError, match="the gradient is nan, not below 1e-12.*: scale the features"):
+        _ = huge.minimizer

@@ -11,6 +11,7 @@ import torch
 
 from ..base import Compressor
 from ..key import Key
+from ..registry import parse
 from .rates import Rate
 
 Vector = npt.NDArray[Any]
@@ -27,18 +28,19 @@ class MemSGD(torch.optim.Optimizer):
 
         optimizer = MemSGD(model.parameters(), lr=InverseTime(2, l2, d), compressor=TopK(1), seed=7)
 
-    ``lr``: a number or a function of the step. ``compressor``: best a contraction; of what has such a form that is
-    taken, so rand-k does not scale. Each parameter is compressed as one vector. ``weight``: if given, `average` holds
-    the mean of the iterates x_0, x_1, ... with the weights ``weight(t)``; theorem 2.4 asks for `rates.SquaredTime`.
-    ``exchange``: with several workers, in the place of the compressor; the memory then keeps what this worker has not
-    contributed. Parameters are of float32 or float64: in fewer bits the memory would round away what it is for.
+    ``lr``: a number or a function of the step. ``compressor``: or its name and options, as "topk:k=1"; best a
+    contraction: of what has such a form that is taken, so rand-k does not scale. Each parameter is compressed as one
+    vector. ``weight``: if given, `average` holds the mean of the iterates x_0, x_1, ... with the weights ``weight(t)``;
+    theorem 2.4 asks for `rates.SquaredTime`. ``exchange``: with several workers, in the place of the compressor; the
+    memory then keeps what this worker has not contributed. Parameters are of float32 or float64: in fewer bits the
+    memory would round away what it is for.
     """
 
     def __init__(
         self,
         params: Iterable[torch.Tensor] | Iterable[dict[str, Any]],
         lr: float | Rate,
-        compressor: Compressor | None = None,
+        compressor: Compressor | str | None = None,
         *,
         seed: int = 0,
         weight: Rate | None = None,
@@ -48,6 +50,8 @@ class MemSGD(torch.optim.Optimizer):
             raise ValueError(f"lr = {lr}: give a number above 0, or a function of the step")
         if (compressor is None) == (exchange is None):
             raise ValueError("give a compressor, or an exchange that has one")
+        if isinstance(compressor, str):
+            compressor = parse(compressor)
         self.compressor, self.seed = compressor.contractive() if compressor is not None else None, seed
         self._weight, self._exchange = weight, exchange
         super().__init__(params, {"lr": lr})

@@ -155,3 +155,9 @@ def test_rand_k_is_taken_unscaled() -> None:
         x.grad = x.clone()
         optimizer.step()
     assert float(x.norm()) < 1e-3
+
+
+def test_a_compressor_can_be_given_by_name() -> None:
+    assert MemSGD([torch.zeros(4)], 0.1, "topk:k=2").compressor == TopK(2)
+    with pytest.raises(ValueError, match="no compressor is called 'topq'"):
+        MemSGD([torch.zeros(4)], 0.1, "topq:k=2")
