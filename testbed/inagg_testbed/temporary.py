@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from .signals import undisturbed
+
 PREFIX: Final = "inagg-"
 LOCK: Final = "lock"
 """A file in each, which its owner has locked (flock(2)) as long as it lives."""
@@ -25,7 +27,8 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
     def __init__(self, what: str) -> None:
         remove_left_over()
         while True:
-            super().__init__(prefix=f"{PREFIX}{what}-")
+            with undisturbed():  # between making it and noting that it is to be removed
+                super().__init__(prefix=f"{PREFIX}{what}-")
             path = Path(self.name, LOCK)
             self._held = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
             fcntl.flock(self._held, fcntl.LOCK_EX)
@@ -35,7 +38,8 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
 
     def cleanup(self) -> None:
         """Remove it. No error if it is gone."""
-        super().cleanup()
+        with undisturbed():
+            super().cleanup()
         if self._held >= 0:
             os.close(self._held)
             self._held = -1

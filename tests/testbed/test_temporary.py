@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -48,3 +50,34 @@ def test_folders_that_are_not_of_this_kind_stay(tmp_path: Path) -> None:
     with TemporaryFolder("other"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["inagg-file", "inagg-mine"]
+
+
+@pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
+def test_ctrl_c_while_a_folder_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mkdtemp = tempfile.mkdtemp
+
+    def interrupted(*arguments: str, **options: str) -> str:
+        made = mkdtemp(*arguments, **options)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(tempfile, "mkdtemp", interrupted)
+    with contextlib.suppress(KeyboardInterrupt):
+        TemporaryFolder("other")
+        pytest.fail("it goes on")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_a_folder_is_removed_leaves_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlink = os.unlink
+
+    def interrupted(path: str, *, dir_fd: int | None = None) -> None:
+        signal.raise_signal(signal.SIGINT)
+        unlink(path, dir_fd=dir_fd)
+
+    folder = TemporaryFolder("other")
+    Path(folder.name, "more").touch()
+    monkeypatch.setattr(os, "unlink", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        folder.cleanup()
+    assert list(tmp_path.iterdir()) == []
