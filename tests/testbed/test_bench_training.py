@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 from click.testing import CliRunner
 
+from inagg_testbed.bench import training as training_bench
 from inagg_testbed.bench.training import Found, lines_of
 from inagg_testbed.bench.training_command import training
-from inagg_testbed.bench.training_ranks import Phase
+from inagg_testbed.bench.training_ranks import Outcome, Phase, Run
 from inagg_testbed.bench.training_systems import BASELINE, SYSTEMS, WARM_UP, Place
 
 LINK = "1gbit"
@@ -41,6 +44,26 @@ def test_a_system_that_failed_says_why_and_spoils_no_other() -> None:
     lines = list(lines_of([found("quick", [0.5, 0.4], 0.1), lost], [LINK]))
     assert lines[1] == {"bench": "training", "task": "text", "system": "lost", "failed": "it cannot"}
     assert "target_loss" not in lines[0], "there is no baseline"
+
+
+def test_steps_are_timed_over_links_without_a_rate_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = nullcontext(SimpleNamespace(control="127.0.0.1:1", workers=range(2)))
+    runs: list[Run] = []
+
+    def answer(children: list[SimpleNamespace], _: float) -> list[Outcome]:
+        phase = Phase(1.0, 100, 100)
+        return [Outcome(((50, 0.5, 0.5),), phase, phase)] * len(children)
+
+    monkeypatch.setattr(training_bench, "open_topology", lambda *_: here)
+    monkeypatch.setattr(training_bench, "start_target", lambda *_: here)
+    monkeypatch.setattr(
+        training_bench, "Child", lambda *_: SimpleNamespace(send=runs.append, close=lambda: None, kill=lambda: None)
+    )
+    monkeypatch.setattr(training_bench, "receive_all", answer)
+    made = list(training_bench.bench_training(["digits"], [BASELINE], ["none", LINK], 2, 1, 50, lambda _: None))
+    assert [run.steps for run in runs[::2]] == [50, training_bench.TIMED_STEPS, training_bench.TIMED_STEPS]
+    (line,) = lines_of(made, ["none", LINK])
+    assert line["none"]["steady"] == line[LINK]["steady"]
 
 
 @pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated")  # PyTorch 2.7 has no other

@@ -66,18 +66,18 @@ def bench_training(
 ) -> Iterator[Found]:  # fmt: skip
     """What was found of each task and system. Needs root, for the links."""
     found = {(task, system): Found(task, system, failed=why_not(system)) for task in tasks for system in systems}
-    rounds = (UNSHAPED, *links)
-    for number, link in enumerate(rounds):
+    rounds = [(UNSHAPED, False), *((link, True) for link in links)]  # of which one may be unshaped, too
+    for number, (link, timed) in enumerate(rounds):
         with ExitStack() as stack:
             topology = stack.enter_context(open_topology(workers, link))
             switch = stack.enter_context(start_target("software", topology, []))
             environment = {"INAGG_SWITCH": switch.control}
             for place, system in enumerate(systems, 1 + number * len(systems)):
                 mine = [found[task, system] for task in tasks if found[task, system].failed is None]
-                doing = f"{system}, {'to the end' if link == UNSHAPED else f'steps over {link}'}"
+                doing = f"{system}, {f'steps over {link}' if timed else 'to the end'}"
                 progress(f"{doing}: {place} of {len(rounds) * len(systems)}")
                 try:
-                    _one_system(topology, environment, link, system, mine, seeds, steps, data)
+                    _one_system(topology, environment, link if timed else None, system, mine, seeds, steps, data)
                 except (RuntimeError, TimeoutError) as error:
                     for one in mine:
                         one.failed = _told(str(error))
@@ -91,9 +91,10 @@ def _told(text: str) -> str:
 
 
 def _one_system(
-    topology: Topology, environment: dict[str, str], link: str, system: str, found: Sequence[Found], seeds: int,
+    topology: Topology, environment: dict[str, str], link: str | None, system: str, found: Sequence[Found], seeds: int,
     steps: int | None, data: Path | None,
 ) -> None:  # fmt: skip
+    """Time its steps over ``link``; None: train to the end with each seed."""
     if not found:
         return
     workers = len(topology.workers)
@@ -110,7 +111,7 @@ def _one_system(
 
         for one in found:
             whole = steps or TASKS[one.task].steps
-            if link != UNSHAPED:
+            if link is not None:
                 outcomes = run(Run(one.task, 0, TIMED_STEPS, None, data))
                 one.phases[link] = mean_of([o.warm_up for o in outcomes]), mean_of([o.steady for o in outcomes])
                 continue

@@ -77,7 +77,7 @@ def training(
             load_images(data)  # before anything starts
         except DataError as error:
             raise click.UsageError(str(error)) from None
-    rates = links or (("1gbit",) if tiny else ("1gbit", "100mbit"))
+    rates = tuple(dict.fromkeys(links)) or (("1gbit",) if tiny else ("1gbit", "100mbit"))
     systems = systems or ((BASELINE, "inagg nat8") if tiny else tuple(SYSTEMS))
     seeds, steps = seeds or (1 if tiny else 3), steps or (TINY_STEPS if tiny else None)
     with said() as say:
