@@ -208,6 +208,22 @@ def test_a_file_that_is_no_recording_is_told_with_status_2(tmp_path: Path) -> No
     assert "no recording" in done.output
 
 
+def test_a_job_that_the_switch_of_the_recording_cannot_have_had_is_told_with_status_2(tmp_path: Path) -> None:
+    path = tmp_path / "run.pcap"
+    world = record(path)
+    data = path.read_bytes()
+    with CaptureLink(MemoryNetwork().link(SWITCH), path) as link:
+        recorder = Recorder(link, {"slots": SLOTS, "lanes": LANES})
+        recorder.bind(dataclasses.replace(world.binding, lanes=2 * LANES))
+    done = CliRunner().invoke(replay, [str(path), "--core", "fast"])
+    assert done.exit_code == 2
+    assert f"{2 * LANES} lanes: this switch's slots have {LANES}" in done.output
+    path.write_bytes(data.replace(b'"slots":8,"lanes":64', b'"slots":7,"lanes":64'))
+    done = CliRunner().invoke(replay, [str(path), "--core", "fast"])
+    assert done.exit_code == 2
+    assert "no switch with 7 slots" in done.output
+
+
 def test_a_binding_is_the_same_after_it_was_written() -> None:
     addresses: tuple[Address, ...] = (("10.0.0.1", 1), ("::1", 65535))
     binding = make_binding(n=2, children=addresses, fmt="tern")

@@ -80,7 +80,7 @@ def _tell(file: Path, begin: Begin, result: Comparison, runs: list[Run]) -> None
         click.echo(f"  of: {run.fields.get('setup', '')}")
         click.echo(f"  running: {' '.join(run.fields.get('command', []))}")
     if begin.fields.get("faults"):
-        click.echo(f"  faults: {begin.fields['faults']}, seed {begin.fields['fault_seed']}")
+        click.echo(f"  faults: {begin.fields['faults']}, seed {begin.fields.get('fault_seed')}")
     for b in result.jobs:
         text = f"{len(b.children)} workers, {b.format.name}, {b.lanes} lanes, window {b.lease.window}, seed {b.seed}"
         click.echo(f"  job {b.job}: {text}")

@@ -15,11 +15,12 @@ from typing import Protocol
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.aggregation.model import Model
 from inagg_switch.binding import Address, Binding
+from inagg_switch.driver import DriverError
 from inagg_wire.errors import WireError
 from inagg_wire.header import parse
 from inagg_wire.layout import HEADER_BYTES
 
-from .recording import Begin, Bind, End, Event, Received, Sent, Unbind
+from .recording import Begin, Bind, End, Event, Received, RecordingError, Sent, Unbind
 
 Answer = tuple[bytes, tuple[Address, ...]]
 
@@ -56,8 +57,11 @@ class FastCore(Aggregator):
 
 
 def make_core(name: str, begin: Begin) -> Core:
-    """The core called "model" or "fast", as large as the switch was."""
-    return ModelCore() if name == "model" else FastCore(begin.slots, begin.lanes)
+    """The core called "model" or "fast", as large as the switch was. Raises `RecordingError` if none can be so."""
+    try:
+        return ModelCore() if name == "model" else FastCore(begin.slots, begin.lanes)
+    except (ValueError, TypeError, MemoryError) as error:
+        raise RecordingError(f"there is no switch with {begin.slots} slots of {begin.lanes} lanes: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +94,17 @@ class Comparison:
 
 def compare(core: Core, sequence: Iterable[Event]) -> Iterator[Comparison]:
     """Replay events into ``core``; yields the comparison so far after each batch, and at the end or the first
-    difference for the last time.
+    difference for the last time. Raises `RecordingError` for a job that the core does not admit.
     """
     so_far = Comparison()
     given: dict[tuple[Address, bytes], deque[bytes]] = defaultdict(deque)
     for event in sequence:
         match event:
             case Bind(binding):
-                core.bind(binding)
+                try:
+                    core.bind(binding)
+                except (DriverError, ValueError) as error:
+                    raise RecordingError(f"job {binding.job} cannot be admitted again: {error}") from error
                 so_far.jobs.append(binding)
             case Unbind(job):
                 core.unbind(job)
