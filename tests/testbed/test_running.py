@@ -84,6 +84,19 @@ def test_a_program_that_is_not_there_is_status_127(topology: Topology) -> None:
     assert any("no-such-program" in line for _, _, line in said)
 
 
+def test_a_program_that_may_not_be_run_is_status_126(topology: Topology) -> None:
+    ends = run_script(topology, ["/"], {}, lambda *line: None)
+    assert {end.exit_code for end in ends if not end.asked} == {126}
+
+
+def test_a_long_line_is_cut_between_characters(topology: Topology) -> None:
+    said: list[str] = []
+    source = "import sys; sys.stdout.buffer.write(('x' + 'é€🙂' * 20_000 + '\\n').encode())"
+    run_script(topology, python(source), {}, lambda rank, kind, line: said.append(line) if rank == 0 else None)
+    assert len(said) > 1
+    assert "".join(said) == "x" + "é€🙂" * 20_000
+
+
 def test_an_exception_leaves_no_rank_behind(topology: Topology) -> None:
     class Stop(Exception):
         pass

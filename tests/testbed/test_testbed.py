@@ -16,6 +16,8 @@ from click.testing import CliRunner
 from inagg_testbed.cli import COMMANDS, make_root, run
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.testbed import cli
+from inagg_testbed.testbed.cli import failed_words
+from inagg_testbed.testbed.running import Ended
 
 SCRIPT = """
 import os
@@ -71,6 +73,13 @@ def test_the_status_of_a_script_that_fails_is_that_of_the_testbed() -> None:
     end = json.loads(done.stdout)
     assert end["exit_code"] == 5
     assert [rank["rank"] for rank in end["ranks"]] == [0, 1]
+    assert not end["ranks"][1]["told_to_end"]
+
+
+def test_only_ranks_that_were_told_to_end_are_told_of() -> None:
+    by_itself = [Ended(0, 0, 1.0, asked=False), Ended(1, 5, 1.0, asked=False)]
+    assert failed_words(by_itself) == "rank 1 failed with exit status 5"
+    assert failed_words([*by_itself, Ended(2, 143, 1.1, asked=True)]).endswith("; 1 other was told to end")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from inagg_testbed.topology.processes import processes_of
 
 from .keeping import DEFAULT_NAME, UP, end_owner, keep, log_of, start_keeper
 from .options import Setup, setup_options
+from .running import Ended, run_script
 from .web import live_view
 
 name_option = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Of the testbed.")
@@ -149,7 +150,6 @@ def _run_in(
     as_json: bool,
 ) -> int:
     """Run a script in a topology with a switch, and ``leaves`` in its racks; its exit status."""
-    from .running import run_script
 
     def say(rank: int, kind: str, line: str) -> None:
         name = f"w{rank}" if local_size is None else "w{}.{}".format(*divmod(rank, local_size))
@@ -161,15 +161,25 @@ def _run_in(
     failed = [end for end in ends if end.exit_code and not end.asked]
     status = failed[0].exit_code if failed else 0
     if as_json:
-        ranks = [{"rank": end.rank, "exit_code": end.exit_code, "seconds": end.seconds} for end in ends]
+        ranks = [
+            {"rank": end.rank, "exit_code": end.exit_code, "seconds": end.seconds, "told_to_end": end.asked}
+            for end in ends
+        ]
         click.echo(json.dumps({"testbed": topology.name, "exit_code": status, "seconds": seconds, "ranks": ranks}))
     elif failed:
-        others = f"; the other {len(ends) - len(failed)} were told to end" if len(failed) < len(ends) else ""
-        _tell(f"rank {failed[0].rank} failed with exit status {status}{others}", as_json)
+        _tell(failed_words(ends), as_json)
     else:
         who = "the rank" if len(ends) == 1 else f"all {len(ends)} ranks"
         _tell(f"{who} ended well after {seconds:.1f} s", as_json)
     return status
+
+
+def failed_words(ends: Sequence[Ended]) -> str:
+    """Which of the ranks failed, and whether others were told to end, rather than ended by themselves."""
+    failed = next(end for end in ends if end.exit_code and not end.asked)
+    told = sum(end.asked for end in ends)
+    others = f"; {count_text(told, 'other')} {'was' if told == 1 else 'were'} told to end" if told else ""
+    return f"rank {failed.rank} failed with exit status {failed.exit_code}{others}"
 
 
 @testbed.command()

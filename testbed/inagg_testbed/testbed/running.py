@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import selectors
 import signal
@@ -162,6 +163,14 @@ def ranks_left(ranks: Sequence[object], ended: Mapping[int, Ended]) -> list[int]
     return [rank for rank in range(len(ranks)) if rank not in ended]
 
 
+def cut(text: bytes) -> tuple[bytes, bytes]:
+    """All whole characters of a text in UTF-8 that goes on, and what there is of the next one."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(text)
+    begun, _ = decoder.getstate()
+    return text[: len(text) - len(begun)], begun
+
+
 class _Lines:
     """Cuts what comes through the ranks' pipes into lines."""
 
@@ -195,8 +204,8 @@ class _Lines:
     def _take(self, source: tuple[int, str], chunk: bytes) -> None:
         *lines, rest = (self._rests[source] + chunk).split(b"\n")
         if len(rest) > LINE_BYTES_MAX:
-            lines.append(rest)
-            rest = b""
+            piece, rest = cut(rest)
+            lines.append(piece)
         self._rests[source] = rest
         for line in lines:
             self._say(*source, line.decode(errors="replace").rstrip("\r"))

@@ -20,7 +20,7 @@ NAMESPACES = Path("/run/netns")
 PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 CLONE_NEWNET = 0x4000_0000  # include/uapi/linux/sched.h
 HERE = "-"
-EXIT_NO_PROGRAM = 127  # as a shell says it
+EXIT_NO_PROGRAM, EXIT_NOT_EXECUTABLE = 127, 126  # as a shell says it
 
 
 def launcher(namespace: str | None, argv: Sequence[str]) -> list[str]:
@@ -56,7 +56,7 @@ def main() -> None:
         os.execvp(argv[0], argv)
     except OSError as error:
         print(f"Error: cannot run {argv[0]!r}: {error.strerror}", file=sys.stderr)
-        sys.exit(EXIT_NO_PROGRAM)
+        sys.exit(EXIT_NO_PROGRAM if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE)
 
 
 if __name__ == "__main__":
