@@ -46,7 +46,14 @@ from inagg_testbed.switch_process import SwitchProcess
         ("advise --compute-ms -5", "'--compute-ms': -5.0 is not in the range"),
         ("advise --compute-ms nan", "'--compute-ms': nan is no number"),
         ("advise --compute-ms inf", "'--compute-ms': inf is not finite"),
+        ("advise --check --link 10gbit", "--link is for predictions, not for --check"),
+        ("advise --steps 2", "--steps goes with --check"),
         ("bench switch --seconds 1e999", "'--seconds': 1e999 is not finite"),
+        ("bench switch --workers 2,3 --lanes 7", "--lanes: 7 lanes: nat8 for 2 workers"),
+        ("bench switch --window 0", "'--window': 0 is not in the range"),
+        ("bench allreduce --size infK", "'--size': 'infK': give sizes such as 1K,64M"),
+        ("bench allreduce --workers 4,2 --racks 3", "3 racks for 2 workers: each needs one"),
+        ("bench bmv2 --window -1", "'--window': -1 is not in the range"),
     ],
 )
 def test_a_wrong_value_is_refused_at_once(arguments: str, words: str) -> None:
@@ -55,6 +62,13 @@ def test_a_wrong_value_is_refused_at_once(arguments: str, words: str) -> None:
     assert done.exit_code == 2, done.output
     assert words in " ".join(done.output.split())
     assert time.monotonic() - start_s < 10
+
+
+@pytest.mark.parametrize("command", ["testbed --record= -- true", "bench allreduce --report=", "demo --report="])
+def test_a_file_without_a_name_is_refused(command: str) -> None:
+    done = CliRunner().invoke(make_root(COMMANDS), command.split())
+    assert done.exit_code == 2
+    assert "no file is named" in done.output
 
 
 @pytest.mark.parametrize("command", ["testbed", "testbed up", "demo"])

@@ -43,6 +43,8 @@ class NewFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Called by click."""
+        if not os.fsdecode(value):  # of a variable that is not set, which is "." to pathlib
+            self.fail("no file is named", param, ctx)
         path: Any = super().convert(_home(value), param, ctx)
         if self._replaces and path.exists() and not path.is_file():
             self.fail(f"{value}: a file would take the place of what is there", param, ctx)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 GOOD_ERROR = 0.15
 CAPTION = "alone: all communication; exposed: what computation does not hide of it; less: than Gloo"
 PLACEMENTS = ("own-machines", "one-machine")
+OF_CHECK, OF_BOTH = {"steps", "report"}, {"calibrate", "as_check", "as_json"}
+"""Parameters: what --check takes alone, and what goes with it and with a prediction."""
 
 
 @click.command()
@@ -80,11 +83,8 @@ def advise(
     NCCL and the fp16, bf16 and PowerSGD hooks of DistributedDataParallel are not measured: what they take at least, by
     the link alone, stands below.
     """
-    if report is not None and not as_check:
-        raise click.UsageError("--report goes with --check")
+    _check_options(as_check)
     check_place(workers, link, racks, trunk, "software")
-    if racks and as_check:
-        raise click.UsageError("--racks is for predictions, not for --check")
     if not racks and (again := next(filter(for_trees_only, formats), None)):
         raise click.UsageError(f"--format {again} is for --racks: it differs between switches alone")
     place = Place(link, workers, racks, trunk or link, placement)
@@ -105,6 +105,16 @@ def advise(
             click.echo(f"report: {check_report(report, found, verdict(found))}", err=as_json)
         return
     _show(predictions, constants, model, place, as_json)
+
+
+def _check_options(as_check: bool) -> None:
+    """Raises click.UsageError for an option that would be passed over: --check has trainings of its own."""
+    context = click.get_current_context()
+    given = {k for k in context.params if context.get_parameter_source(k) is not ParameterSource.DEFAULT}
+    wrong = given - OF_BOTH - OF_CHECK if as_check else given & OF_CHECK
+    for option in (option for option in context.command.params if option.name in wrong):
+        other = "is for predictions, not for --check" if as_check else "goes with --check"
+        raise click.UsageError(f"{option.opts[0]} {other}")
 
 
 def _calibration(again: bool, progress: Callable[[str], None]) -> Calibration:

@@ -11,6 +11,7 @@ import click
 from inagg_switch.p4.builds import FLAT, builds
 from inagg_switch.p4.program import BMV2_WINDOW
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
+from inagg_wire.slots import WINDOW_MAX
 
 from ..tables import console, print_table
 from .allreduce import Ranks
@@ -23,7 +24,10 @@ RUNS = 3
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1, CHILDREN_MAX))
 @click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
 @click.option("--lanes", multiple=True, type=int, metavar="N", help="Only programs of so many lanes; may be repeated.")
-@click.option("--window", default=BMV2_WINDOW, show_default=True, help="Blocks that a worker may have on their way.")
+@click.option(
+    "--window", default=BMV2_WINDOW, show_default=True, type=click.IntRange(1, WINDOW_MAX),
+    help="Blocks that a worker may have on their way.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_json: bool) -> None:
     """Sum up zeros and ones through `simple_switch_grpc`, with each of our programs for a format. Needs root.

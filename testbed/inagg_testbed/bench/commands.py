@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 
 import click
 
+from inagg_link import MAX_BATCH_DATAGRAMS
 from inagg_wire.errors import AdmissionError
-from inagg_wire.formats import CHILDREN_MAX, FORMATS, JobFormat, admit, job_format
+from inagg_wire.formats import CHILDREN_MAX, FORMATS, admit, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.slots import WINDOW_MAX
 
@@ -19,6 +21,7 @@ from ..option_types import POSITIVE, PROBABILITY, LinkRate
 from ..progress import Steps
 from ..report.option import report_option
 from ..tables import console, print_table
+from ..testbed.options import check_place
 from ..topology import TARGETS, target_entry
 from ..topology.link import UNSHAPED
 from .cuda import device_option, require
@@ -56,7 +59,7 @@ class SizeList(click.ParamType[list[int]]):
             return value
         try:
             sizes = [parse_size(part) for part in value.split(",")]
-        except ValueError:
+        except (ValueError, OverflowError):  # the latter: infK
             self.fail(f"{value!r}: give sizes such as 1K,64M", param, ctx)
         if any(size < 4 for size in sizes):
             self.fail("4 bytes are the least: one float32", param, ctx)
@@ -110,7 +113,10 @@ format_option = click.option(
 @format_option
 @click.option("--lanes", type=int, help="Elements per datagram. [default: what a 1500-byte frame takes]")
 @click.option("--shards", default="1", show_default=True, type=WorkerList(), help="Data-plane processes; a list.")
-@click.option("--window", default=8, show_default=True, help="Batches that a worker keeps in flight.")
+@click.option(
+    "--window", default=8, show_default=True, type=click.IntRange(1, WINDOW_MAX // MAX_BATCH_DATAGRAMS),
+    help="Batches that a worker keeps in flight.",
+)  # fmt: skip
 @click.option("--seconds", default=2.0, show_default=True, type=POSITIVE, help="Length of one run.")
 @click.option("--runs", default=5, show_default=True, type=click.IntRange(1), help="Runs; the median counts.")
 @json_option
@@ -125,6 +131,8 @@ def switch(
     the limit of this machine's network stack, to which the ratio is.
     """
     from .switch import bench_switch
+
+    check_lanes(names, workers, [] if lanes is None else [lanes])
 
     def lines() -> Iterable[dict[str, Any]]:
         for k in shards:
@@ -223,16 +231,12 @@ def allreduce(
             raise click.UsageError("--device cuda is over loopback, without --loss, --way, --racks, --lanes, --target")
         require()
     entry = target_entry(target)
-    if lanes_list:
-        for name in names:
-            for n in workers:
-                check_lanes(job_format(name), n, lanes_list)
+    check_lanes(names, workers, lanes_list or ())
     if "ipv6" in ways and (link is not None or target != "software"):
         raise click.UsageError("--way ipv6 is over loopback, and for --target software")
-    if racks and (loss or ways or target != "software"):
-        raise click.UsageError("--racks is for --target software, without --loss and --way")
-    if trunk is not None and (not racks or link is None):
-        raise click.UsageError("--trunk is for --racks with --link")
+    check_place(min(workers), link, racks, trunk, target)  # a rack has no more than a switch serves: see `WorkerList`
+    if racks and (loss or ways):
+        raise click.UsageError("--racks is without --loss and --way")
     if shards > 1 and not entry.ours:
         raise click.UsageError(f"--shards is not for --target {target}")
     if link is None and entry.needs_link:
@@ -323,11 +327,11 @@ def stages(workers: int, names: Sequence[str], as_json: bool) -> None:
     show(lines(), columns, as_json, f"stages of the software switch, {workers} workers", keys=2)
 
 
-def check_lanes(fmt: JobFormat, workers: int, lanes_list: Sequence[int]) -> None:
-    """Raises `click.UsageError` unless frames of 1500 bytes take so many lanes."""
-    for lanes in lanes_list:
+def check_lanes(names: Sequence[str], workers: Sequence[int], lanes_list: Sequence[int]) -> None:
+    """Raises `click.UsageError` unless frames of 1500 bytes take so many lanes, of each format, of so many workers."""
+    for name, n, lanes in itertools.product(names, workers, lanes_list):
         try:
-            admit(fmt, workers, lanes, UDP_PAYLOAD_BYTES_1500)
+            admit(job_format(name), n, lanes, UDP_PAYLOAD_BYTES_1500)
         except AdmissionError as error:
             raise click.UsageError(f"--lanes: {error}") from None
 

@@ -124,10 +124,11 @@ def bench_step(
             for system in systems:
                 progress(f"{model}, {link or 'loopback'}, {workers} workers: warming up {system}")
                 ranks.run(system, bare, 1)
-            for number in range(max(ALONE_RUNS, steps)):
+            rounds = max(ALONE_RUNS, steps)
+            for number in range(rounds):
                 for system in systems:
                     progress(
-                        f"{model}, {link or 'loopback'}, {workers} workers: {system}, step {number + 1} of {steps}"
+                        f"{model}, {link or 'loopback'}, {workers} workers: {system}, round {number + 1} of {rounds}"
                     )
                     if number < ALONE_RUNS:
                         alone[system].append(ranks.run(system, bare, 1))
