@@ -109,6 +109,25 @@ def test_an_exception_leaves_no_rank_behind(topology: Topology) -> None:
     assert processes_of(topology.switch.mark) == []
 
 
+def test_after_ctrl_c_ranks_may_still_save_and_say_so(topology: Topology) -> None:
+    said: Said = []
+
+    def say(rank: int, kind: str, line: str) -> None:
+        said.append((rank, kind, line))
+        if sum(text == "here" for _, _, text in said) == 3 and line == "here":
+            raise KeyboardInterrupt
+
+    source = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit('saved'))\n"
+        "print('here', flush=True); time.sleep(60)\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_script(topology, python(source), {}, say)
+    assert sorted(line for line in said if line[2] == "saved") == [(rank, "err", "saved") for rank in range(3)]
+    assert processes_of(topology.switch.mark) == []
+
+
 def test_what_a_script_leaves_running_is_found_by_its_mark_and_ended(topology: Topology) -> None:
     # deaf to SIGTERM, in a session of its own, its parent gone
     source = (

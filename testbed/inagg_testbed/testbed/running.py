@@ -95,7 +95,8 @@ def run_script(
     ``local_size``: ranks on each worker, see `rank_environment`.
 
     When one fails the others are told to end, as torchrun does. Raises `TopologyError` if the program cannot be started
-    at all. After an exception, Ctrl-C for example, all ranks have been killed.
+    at all. After an exception all ranks have ended: Ctrl-C, or a signal, lets them save what they have first, until it
+    comes again; else they have been killed.
     """
     port = free_port(topology)
     with ExitStack() as stack:
@@ -116,7 +117,12 @@ def run_script(
             stack.callback(_kill, process)  # called first: leaving a process waits for it
             ranks.append(process)
         with selectors.DefaultSelector() as selector:
-            return _watch(ranks, _Lines(selector, ranks, say))
+            lines = _Lines(selector, ranks, say)
+            try:
+                return _watch(ranks, lines)
+            except KeyboardInterrupt:
+                _bid_end(ranks, lines)
+                raise
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -130,6 +136,18 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         os.killpg(process.pid, number)
     except ProcessLookupError:
         process.poll()
+
+
+def _bid_end(ranks: Sequence[subprocess.Popen[bytes]], lines: _Lines) -> None:
+    """Tell the ranks to end, and pass on what they say to it, for as long as when one has failed."""
+    for process in ranks:
+        if process.poll() is None:
+            _signal(process, signal.SIGTERM)
+    deadline_s = time.monotonic() + TERM_LIMIT_S
+    while any(process.poll() is None for process in ranks) and time.monotonic() < deadline_s:
+        lines.pass_on(0.05)
+    lines.pass_on(0.0)
+    lines.finish()
 
 
 def _watch(ranks: Sequence[subprocess.Popen[bytes]], lines: _Lines) -> list[Ended]:
