@@ -74,8 +74,8 @@ def compare_accuracies(ours: Outcome, theirs: Outcome) -> str:
     """Whether there is a difference, by the paired t interval over the seeds."""
     if len(ours.seeds) == 1:
         return (
-            "Accuracy: one seed cannot tell the two apart, as it differs by about a point from seed to seed with "
-            "either; take more, such as --seeds 5."
+            "Accuracy: one seed cannot tell the two apart, as it differs from seed to seed with either; take more, "
+            "such as --seeds 5."
         )
     from scipy.special import stdtrit
 

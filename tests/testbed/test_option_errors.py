@@ -33,6 +33,7 @@ from inagg_testbed.switch_process import SwitchProcess
         ("bench allreduce --window -1", "'--window': -1 is not in the range"),
         ("bench allreduce --window 999999", "'--window': 999999 is not in the range"),
         ("bench allreduce --loss 2", "'--loss': 2.0 is not in the range"),
+        ("bench allreduce --loss 1", "'--loss': 1.0 is not in the range"),
         ("bench allreduce --seconds -1", "'--seconds': -1.0 is not in the range"),
         ("bench switch --seconds nan", "'--seconds': nan is no number"),
         ("testbed --link fast -- true", "'--link': 'fast' is no rate of a link: give 100mbit"),

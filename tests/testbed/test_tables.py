@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -91,3 +91,15 @@ def test_benchmarks_hide_nothing(
     assert "…" not in "".join(lines)
     for value in ("12.25", "10,000,000,000") if "elements" in "".join(lines) and ways else ():
         assert value in "".join(lines)
+
+
+def test_rows_that_were_measured_are_shown_though_the_next_is_broken_off(capsys: pytest.CaptureFixture[str]) -> None:
+    def lines() -> Iterator[dict[str, Any]]:
+        yield {"system": "inagg"}
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        commands.show(lines(), [("system", lambda r: r["system"])], False, "a title")
+    out = capsys.readouterr().out
+    assert "inagg" in out
+    assert "a title (broken off)" in " ".join(out.split())

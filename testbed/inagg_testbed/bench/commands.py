@@ -17,7 +17,7 @@ from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.slots import WINDOW_MAX
 
 from ..bmv2 import program_for
-from ..option_types import POSITIVE, PROBABILITY, LinkRate
+from ..option_types import POSITIVE, LinkRate, Number
 from ..progress import Steps
 from ..report.option import report_option
 from ..tables import console, print_table
@@ -173,7 +173,7 @@ def switch(
     "--loss",
     default=0.0,
     show_default=True,
-    type=PROBABILITY,
+    type=Number(0.0, 1.0, max_open=True),  # of a link that loses all there is nothing to measure
     help="Fraction of datagrams to drop, each way, at the workers.",
 )
 @click.option(
@@ -347,14 +347,20 @@ def show(
             shown.append(line)
             click.echo(json.dumps(line))
         return shown
-    with Steps() as progress:
-        task = None if isinstance(lines, list) else progress.task("measuring")  # a list has been measured
-        for line in lines:
-            shown.append(line)
+    whole = False
+    try:
+        with Steps() as progress:
+            task = None if isinstance(lines, list) else progress.task("measuring")  # a list has been measured
+            for line in lines:
+                shown.append(line)
+                if task is not None:
+                    task.step(f"{len(shown)} rows")
             if task is not None:
-                task.step(f"{len(shown)} rows")
-        if task is not None:
-            task.end()
-    rows = [[text(line) for _, text in columns] for line in shown]
-    print_table(console(), title, [name for name, _ in columns], rows, keys)
+                task.end()
+        whole = True
+    finally:
+        if whole or shown:  # what took minutes is not lost where the next row fails, or is waited for no longer
+            rows = [[text(line) for _, text in columns] for line in shown]
+            names = [name for name, _ in columns]
+            print_table(console(), title if whole else f"{title} (broken off)", names, rows, keys)
     return shown

@@ -111,7 +111,7 @@ def measure_throughput(
 def _about_seeds(seeds: Sequence[int]) -> str:
     """What the numbers are of, as a sentence."""
     if len(seeds) == 1:
-        return f"All is of seed {seeds[0]} alone: with another, accuracies differ by about a point."
+        return f"All is of seed {seeds[0]} alone: with another, accuracies differ."
     return (
         f"Accuracy and loss are means and standard deviations of seeds {seeds[0]} to {seeds[-1]}; a seed says initial "
         "weights, order of the data and rounding, and gives the same bits each time. Times are of this run."
