@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from inagg_testbed.bench.recovery import RANKS, SWITCH_RESTART, TORCHFT_CRASH, TORCHRUN_RESIZE, TORCHRUN_RESTART
+from inagg_testbed.bench import recovery as bench
+from inagg_testbed.bench.recovery import CASES, RANKS, SWITCH_RESTART, TORCHFT_CRASH, TORCHRUN_RESIZE, TORCHRUN_RESTART
 from inagg_testbed.bench.recovery_command import recovery
 
 
@@ -17,6 +19,24 @@ def measured(*arguments: str) -> list[dict[str, object]]:
     done = CliRunner().invoke(recovery, [*arguments, "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_line_is_printed_when_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken_off(*_: object) -> Iterator[dict[str, object]]:
+        yield {"case": SWITCH_RESTART, "system": "inagg"}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "bench_recovery", broken_off)
+    done = CliRunner().invoke(recovery, ["--json"])
+    assert json.loads(done.stdout)["case"] == SWITCH_RESTART
+
+
+def test_every_case_in_which_training_did_not_go_on_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = {"system": "inagg", "failed": ["no step"], "logs": ["a traceback"], "runs": 1}
+    monkeypatch.setattr(bench, "bench_recovery", lambda *_: [{"case": case} | lost for case in CASES])
+    done = CliRunner().invoke(recovery, [])
+    assert done.exit_code == 1
+    assert [case for case in CASES if f"{case}: no step" in done.stderr] == list(CASES)
 
 
 @pytest.mark.slow

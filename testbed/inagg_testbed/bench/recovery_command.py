@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from ..progress import said
@@ -35,10 +37,17 @@ def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json:
         ("restarts", lambda r: f"{r['restarts']:g}" if "restarts" in r else ""),
         ("lost", lambda r: f"{len(r['failed'])} of {r['runs']}" if "failed" in r else ""),
     ]
+    measured = []
     with said() as say:
-        lines = list(bench_recovery(cases or CASES, [OURS, *([against] if against else [])], repeats, say))
-    measured = show(lines, columns, as_json, "from SIGKILL to the first step of all", keys=2)
-    for line in (line for line in measured if line["system"] == OURS and "failed" in line):
+        for line in bench_recovery(cases or CASES, [OURS, *([against] if against else [])], repeats, say):
+            measured.append(line)
+            if as_json:
+                click.echo(json.dumps(line))
+    if not as_json:
+        show(measured, columns, False, "from SIGKILL to the first step of all", keys=2)
+    failed = [line for line in measured if line["system"] == OURS and "failed" in line]
+    for line in failed:
         for why, log in zip(line["failed"], line["logs"], strict=True):
             click.echo(f"{line['case']}: {why}; it printed:\n{log}", err=True)
+    if failed:
         raise click.exceptions.Exit(1)
