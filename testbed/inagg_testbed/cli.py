@@ -200,6 +200,9 @@ def run(root: click.Command, arguments: Sequence[str] | None = None) -> int:
         where = f" for {error.filename}" if error.filename else ", to write what was asked for"
         click.echo(f"Error: there is no space left{where}", err=True)
         return EXIT_ERROR
+    except MemoryError as error:
+        click.echo(f"Error: there is not enough memory: {error}", err=True)
+        return EXIT_ERROR
     except UnicodeEncodeError as error:
         if not any(0xDC80 <= ord(character) <= 0xDCFF for character in error.object):
             raise

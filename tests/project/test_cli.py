@@ -128,6 +128,16 @@ def test_a_full_disk_is_said_in_one_line(run_command: Callable[..., int], capsys
     assert capsys.readouterr().err == "Error: there is no space left, to write what was asked for\n"
 
 
+def test_want_of_memory_is_said_in_one_line(
+    run_command: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def body() -> NoReturn:
+        raise MemoryError("unable to allocate 977 TiB")
+
+    assert run_command(body) == cli.EXIT_ERROR
+    assert capsys.readouterr().err == "Error: there is not enough memory: unable to allocate 977 TiB\n"
+
+
 def test_other_errors_keep_their_traceback(run_command: Callable[..., int]) -> None:
     def body() -> NoReturn:
         raise RuntimeError("a fault of ours")

@@ -38,6 +38,13 @@ def test_bytes_are_those_of_the_runs_without_what_keeps_ranks_together() -> None
     assert line["wire_bytes_per_element"] * line["elements"] >= 2 * (1472 + 66)
 
 
+def test_packets_are_told_of_ours_alone() -> None:
+    """Gloo's are counted nowhere, also where it scatters."""
+    *lines, _ = bench_allreduce(1, "nat8", [1 << 10], against="gloo", ways=["scattered"], seconds=0.01, lanes=8)
+    told = {line["system"]: "packets_per_s" in line for line in lines}
+    assert told == {"inagg": True, "inagg scattered": True, "gloo": False, "gloo scattered": False}
+
+
 def test_the_switch_is_asked_what_it_has_counted() -> None:
     """As `inagg bench bmv2` does, around its runs."""
     with Ranks(1, "nat8", against=False) as ranks:

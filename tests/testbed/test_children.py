@@ -60,6 +60,17 @@ def test_a_child_that_fails_is_heard_while_others_work() -> None:
         children.pop(0).kill()
 
 
+def test_a_child_that_finds_no_memory_is_told_apart_from_one_that_fails() -> None:
+    with crew() as children:
+        children.append(Child("rank 0", ask_too_much))
+        with pytest.raises(MemoryError, match="rank 0: no 977 TiB"):
+            children[0].receive(PATIENCE_S)
+
+
+def ask_too_much(_connection: Connection) -> None:
+    raise MemoryError("no 977 TiB")
+
+
 def linger(_connection: Connection) -> None:
     time.sleep(PATIENCE_S)
 

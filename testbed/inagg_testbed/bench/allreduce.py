@@ -306,11 +306,12 @@ def bench_allreduce(
             medians = {s: statistics.median(times[s]) for s in systems}
             counted = {s: {k: statistics.median(t[k] for t in of_turns[s]) for k in COUNTED} for s in systems}
             for system in systems:
+                ours = system not in (against, GLOO_SCATTERED)
                 line = {
                     "bench": "allreduce",
                     "system": system,
                     "workers": workers,
-                    "format": "float32" if system in (against, GLOO_SCATTERED) else through_tree.get(system, format_),
+                    "format": through_tree.get(system, format_) if ours else "float32",
                     "elements": elements,
                     "median_s": medians[system],
                     "elements_per_s": elements / medians[system],
@@ -318,7 +319,7 @@ def bench_allreduce(
                     "wire_bytes_down": round(counted[system]["bytes_in"]),
                     "runs": len(times[system]),
                 }
-                if racks and system not in (against, GLOO_SCATTERED):
+                if racks and ours:
                     line["topology"] = "tree" if system in through_tree else "flat"
                     if system in through_tree:
                         line["trunk"] = "reencode" if job_format(through_tree[system]).roundings else "exact"
@@ -326,15 +327,13 @@ def bench_allreduce(
                 link, fmt = ranks.topology.link, job_format(format_)
                 if link is not None:
                     line["link"] = str(link)
-                    if system not in (against, GLOO_SCATTERED):
+                    if ours:
                         sent = lanes or fmt.max_lanes(workers, UDP_PAYLOAD_BYTES_1500)
                         line["share_of_link"] = share_of_link(link, fmt, workers, sent, elements, medians[system])
                 if system == "inagg" and loss:
                     line["loss"] = loss
                 if lanes is not None:
-                    line |= {"lanes": lanes} | (
-                        of_packets(lanes, workers, line, counted[system]) if system != against else {}
-                    )
+                    line |= {"lanes": lanes} | (of_packets(lanes, workers, line, counted[system]) if ours else {})
                 yield line
             if against or loss or ways or racks:
                 line = {"bench": "allreduce", "workers": workers, "format": format_, "elements": elements}

@@ -30,9 +30,9 @@ UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 Column = tuple[str, Callable[[dict[str, Any]], str]]
 
 
-def rate_text(rate: float) -> str:
+def number_text(number: float) -> str:
     """Without places, unless there is too little for that."""
-    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def copies_text(bytes_per_s: dict[str, float]) -> str:
@@ -263,9 +263,9 @@ def allreduce(
         ("workers", lambda r: str(r["workers"])),
         ("system", lambda r: r.get("system", "")),
         ("format", lambda r: r.get("format", "")),
-        ("KiB", lambda r: f"{r['elements'] * 4 / 1024:,.0f}" if "elements" in r else ""),
+        ("KiB", lambda r: number_text(r["elements"] * 4 / 1024) if "elements" in r else ""),
         ("ms", lambda r: f"{r['median_s'] * 1e3:,.2f}" if "median_s" in r else ""),
-        ("M elements/s", lambda r: rate_text(r["elements_per_s"] / 1e6) if "median_s" in r else ""),
+        ("M elements/s", lambda r: number_text(r["elements_per_s"] / 1e6) if "median_s" in r else ""),
         ("CPU ms", lambda r: f"{r['cpu_s'] * 1e3:,.2f}" if "cpu_s" in r else ""),
         ("GB/s", lambda r: copies_text(r["copy_bytes_per_s"]) if "copy_bytes_per_s" in r else ""),
         ("M packets/s", lambda r: f"{r['packets_per_s'] / 1e6:.2f}" if "packets_per_s" in r else ""),
@@ -275,7 +275,7 @@ def allreduce(
         ("wire/element", lambda r: f"{r['wire_bytes_per_element']:.2f}" if "packets_per_s" in r else ""),
         (
             "rack M/s",
-            lambda r: f"{r['rack_elements_per_s'] / 1e6:,.0f} ({r['rack_bound']})" if "rack_bound" in r else "",
+            lambda r: f"{number_text(r['rack_elements_per_s'] / 1e6)} ({r['rack_bound']})" if "rack_bound" in r else "",
         ),
         ("share", lambda r: f"{r['share_of_link']:.1%}" if r.get("share_of_link") is not None else ""),
         ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),

@@ -9,7 +9,7 @@ import click
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..option_types import LinkRate
-from .commands import Column, SizeList, json_option, show
+from .commands import Column, SizeList, json_option, number_text, show
 
 
 @click.command()
@@ -45,7 +45,7 @@ def hosts(hosts: int, local: int, link: str, format_: str, sizes: list[int], sec
     columns: list[Column] = [
         ("system", lambda r: r["system"]),
         ("format", lambda r: r["format"]),
-        ("KiB", lambda r: f"{r['elements'] * 4 / 1024:,.0f}"),
+        ("KiB", lambda r: number_text(r["elements"] * 4 / 1024)),
         ("ms", lambda r: f"{r['median_s'] * 1e3:,.1f}"),
         ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.1f}"),
         ("up", lambda r: f"{r['host_bytes_up']:,}"),

@@ -142,8 +142,8 @@ class Child:
         self._connection.send(message)
 
     def receive(self, limit_s: float) -> Any:
-        """The child's next message. RuntimeError: it failed, and how. TimeoutError: nothing within `limit_s`, not even
-        that it compiles."""
+        """The child's next message. RuntimeError: it failed, and how. MemoryError: for want of memory. TimeoutError:
+        nothing within `limit_s`, not even that it compiles."""
         while (message := self._hear(limit_s)) is COMPILING:
             pass
         return message
@@ -157,6 +157,8 @@ class Child:
         except EOFError:
             self._process.join(STOP_LIMIT_S)
             raise RuntimeError(f"{self.name} ended with exit code {self._process.exitcode}") from None
+        if isinstance(failure, MemoryError):
+            raise MemoryError(f"{self.name}: {failure}")
         if failure is not None:
             raise RuntimeError(f"{self.name} failed:\n{failure}")
         return message
@@ -261,6 +263,8 @@ def _run_child(main: Callable[..., None], connection: Connection, *args: object)
             main(connection, *args)
     except (EOFError, BrokenPipeError):
         return  # the parent is gone, or wants us gone
+    except MemoryError as error:  # for sizes that a user chose: no failure of ours
+        connection.send((MemoryError(str(error)), None))
     except BaseException:
         with suppress(BrokenPipeError):  # nobody listens any more
             connection.send((traceback.format_exc(), None))

@@ -9,7 +9,7 @@ import click
 from inagg_wire.formats import FORMATS
 
 from ..option_types import LinkRate
-from .commands import Column, SizeList, json_option, show
+from .commands import Column, SizeList, json_option, number_text, show
 
 
 @click.command()
@@ -41,7 +41,7 @@ def sharing(link: str, format_: str, sizes: list[int], seconds: float, as_json: 
 
     columns: list[Column] = [
         ("case", lambda r: r["case"]),
-        ("KiB", lambda r: f"{r['elements'] * 4 / 1024:,.0f}"),
+        ("KiB", lambda r: number_text(r["elements"] * 4 / 1024)),
         ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.1f}"),
         ("shares", lambda r: " / ".join(f"{share:.2f}" for share in r.get("shares", ()))),
         ("jain", lambda r: f"{r['jain']:.3f}" if "jain" in r else ""),
