@@ -54,6 +54,7 @@ from inagg_testbed.switch_process import SwitchProcess
         ("bench switch --window 0", "'--window': 0 is not in the range"),
         ("bench allreduce --size infK", "'--size': 'infK': give sizes such as 1K,64M"),
         ("bench allreduce --workers 4,2 --racks 3", "3 racks for 2 workers: each needs one"),
+        ("bench allreduce --lanes 32 --racks 2", "--racks is without --loss, --way and --lanes"),
         ("bench bmv2 --window -1", "'--window': -1 is not in the range"),
     ],
 )

@@ -235,8 +235,8 @@ def allreduce(
     if "ipv6" in ways and (link is not None or target != "software"):
         raise click.UsageError("--way ipv6 is over loopback, and for --target software")
     check_place(min(workers), link, racks, trunk, target)  # a rack has no more than a switch serves: see `WorkerList`
-    if racks and (loss or ways):
-        raise click.UsageError("--racks is without --loss and --way")
+    if racks and (loss or ways or lanes_list):  # what full frames take cannot be cut for a tree's trunks
+        raise click.UsageError("--racks is without --loss, --way and --lanes")
     if shards > 1 and not entry.ours:
         raise click.UsageError(f"--shards is not for --target {target}")
     if link is None and entry.needs_link:
