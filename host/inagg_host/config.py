@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 from collections.abc import Mapping
@@ -64,7 +65,7 @@ class Config:
     rejoin_limit_s: float | None = None  # INAGG_REJOIN_LIMIT
     """How long the job waits for ranks that were lost to come back, before it ends; None: the switch's default."""
     host: str | None = None  # INAGG_HOST
-    """Literal address to send datagrams from; None: that of the route to the switch."""
+    """Literal address to send datagrams from; None: that of the route to the switch's control service."""
     ca: str | None = None  # INAGG_CA
     """File of the authority that signed the switch's certificate; without it the channel is not encrypted."""
     certificate: str | None = None  # INAGG_CERTIFICATE
@@ -82,7 +83,8 @@ class Config:
         for field in fields(self):
             kind, *optional = str(field.type).split(" | ")
             value, (wanted, words) = getattr(self, field.name), _KINDS[kind]
-            if not isinstance(value, wanted) and not (optional and value is None):
+            fits = isinstance(value, wanted) and not isinstance(value, bool)  # which is an integer to Python
+            if not fits and not (optional and value is None):
                 raise ConfigError(f"{field.name} is {value!r}: give {words}")
         for address in self.switches:
             host, _, port = address.rpartition(":")
@@ -103,6 +105,12 @@ class Config:
             raise ConfigError("certificate and key go together: give both or neither")
         if self.seed is not None and not 0 <= self.seed < 1 << 32:
             raise ConfigError(f"seed {self.seed}: give 32 bits")
+        if self.window is not None and not 0 < self.window < 1 << 32:
+            raise ConfigError(f"window {self.window}: give blocks, from 1 on")
+        if self.host:
+            literal_host(self.host)
+        if self.secret and not all("!" <= character <= "~" for character in self.secret):
+            raise ConfigError("the secret (INAGG_SECRET) must be visible ASCII characters, without spaces or line ends")
         fmt = job_format(self.format)
         admit(fmt, self.workers, fmt.min_lanes if self.lanes is None else self.lanes, UDP_PAYLOAD_BYTES_MAX)
 
@@ -128,6 +136,23 @@ class Config:
             if name not in values:
                 raise ConfigError(f"no {name}: pass it, or set {VARIABLES[name]}")
         return cls(**values)
+
+
+def literal_host(text: str) -> str:
+    """``text``, with brackets or without, as a literal address that datagrams can come from. Raises `ConfigError`."""
+    host = text.removeprefix("[").removesuffix("]")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise ConfigError(
+            f"host {text!r} (INAGG_HOST): give a literal address of this machine, such as 10.0.0.2, without a port"
+        ) from None
+    if address.version == 6 and address.is_link_local:
+        raise ConfigError(
+            f"datagrams cannot come from {host}, which means something on one link alone: name an address that all "
+            "know with INAGG_HOST, or the switch by such a one"
+        )
+    return host
 
 
 VARIABLES = {

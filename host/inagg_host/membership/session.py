@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
 
-from inagg_host.config import Config, ConfigError
+from inagg_host.config import Config, literal_host
 from inagg_host.core import Epoch, ShardLease
 from inagg_link import Address
 from inagg_proto import GRPC_PREAMBLE, SECRET_METADATA, bearer
@@ -22,25 +20,25 @@ from inagg_proto.v1 import control_pb2_grpc
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
+from . import way
+
 log = logging.getLogger("inagg")
 
 CALL_S = 5.0
 """Deadline of a call that waits for nobody."""
+CALL_MAX_S = 1e9
+"""gRPC takes a later deadline for one that has passed."""
 RETRY_S = 0.2
 STOP_POLL_S = 0.2
 WORD_AFTER_S = 10.0
 """After so long a rank that waits for others to join says for whom, or that it still tries to reach the switch."""
-RECONNECT = (
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
-"""gRPC's own waits grow to two minutes, and a switch that is back would not be noticed for so long."""
 HEARTBEATS_MISSED = 3
 """So many heartbeats in a row must fail to reach the switch before it counts as gone."""
 
 NOT_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """What a call gets from a switch that is not there, or is stopping and ends its calls."""
+SILENT = "Deadline Exceeded"
+"""What gRPC itself says when a deadline has passed: the switch has said nothing."""
 UNREACHABLE = (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN)
 
 
@@ -84,7 +82,7 @@ class Session:
         self._member = secrets.randbits(63) + 1
         self._address = config.switches[0]
         """The one of the switches that this rank talks to."""
-        self._channel = _channel(config, self._address)
+        self._channel = way.channel(config, self._address)
         self._stub = control_pb2_grpc.ControlStub(self._channel)
         self._metadata = ((SECRET_METADATA, bearer(config.secret)),) if config.secret else ()
         self._lanes, self._window = config.lanes, config.window
@@ -102,15 +100,18 @@ class Session:
     # --- joining ---
 
     def local_host(self) -> str:
-        """The literal address from which datagrams to the switch go. Raises `SessionError` if there is no way."""
+        """The literal address from which datagrams to the switch go. Looks for the way as `join` tries to reach the
+        switch: again and again, since a name may not be known yet. Raises `SessionError`, or `ConfigError` where it
+        begins at an address that others cannot answer to."""
         if self._config.host:
-            return self._config.host
-        try:
-            return host_towards(self._address)
-        except OSError as error:
-            raise SessionError(
-                f"no way to the switch at {self._address}: {error}", grpc.StatusCode.UNAVAILABLE
-            ) from error
+            return literal_host(self._config.host)
+        give_up_s = self._begin_to_try()
+        while True:
+            try:
+                return literal_host(way.host_towards(self._address))
+            except OSError as error:
+                text = f"no way to the switch at {self._address}: {error}"
+                self._try_again(SessionError(text, grpc.StatusCode.UNAVAILABLE), give_up_s)
 
     def join(self, addresses: Sequence[Address], resume: pb.Resume | None = None, *, multicast: bool = False) -> Epoch:
         """Wait until all ranks have joined; the epoch that begins. Tries again while the switch cannot be reached,
@@ -125,24 +126,18 @@ class Session:
             spec=spec, rank=c.rank, member=self._member, resume=resume,
             addresses=[pb.Address(host=host, port=port) for host, port in addresses], multicast=multicast,
         )  # fmt: skip
-        give_up_s = time.monotonic() + c.reconnect_s
-        self._word_at_s = time.monotonic() + WORD_AFTER_S
+        give_up_s = self._begin_to_try()
         while True:
             try:
                 reply = self._call_join(request)
                 break
             except grpc.RpcError as error:
                 explained = self._explain(error)
-                if error.code() not in NOT_THERE or time.monotonic() > give_up_s:
+                if error.code() not in NOT_THERE:
                     raise explained from None
-                self._say_that_it_waits(explained.__str__)
-                if len(self._config.switches) > 1:
-                    self._move_on(explained)
+                self._try_again(explained, give_up_s)
             except (ValueError, grpc.FutureCancelledError) as error:  # ValueError: the channel was closed meanwhile
                 raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
-            self._check_stop()
-            if self._closed.wait(RETRY_S):
-                raise SessionError("closed while joining", grpc.StatusCode.CANCELLED)
         epoch = self._read_epoch(reply, give_up_s)
         # What a switch chose stays, also where another one takes its place: blocks are kept in this size.
         self._lanes, self._window = reply.spec.lanes, reply.spec.window
@@ -155,6 +150,22 @@ class Session:
                 self._threads[-1].start()
         return epoch
 
+    def _begin_to_try(self) -> float:
+        """Until when to try to reach a switch from now on."""
+        self._word_at_s = time.monotonic() + WORD_AFTER_S
+        return time.monotonic() + self._config.reconnect_s
+
+    def _try_again(self, why: SessionError, give_up_s: float) -> None:
+        """Wait a moment before the same switch, or the next of several, is tried. Raises ``why`` if it is too late."""
+        if time.monotonic() > give_up_s:
+            raise why from None
+        self._say_that_it_waits(why.__str__)
+        if len(self._config.switches) > 1:
+            self._move_on(why)
+        self._check_stop()
+        if self._closed.wait(RETRY_S):
+            raise SessionError("closed while joining", grpc.StatusCode.CANCELLED)
+
     def _move_on(self, why: SessionError) -> None:
         """Talk to the next of the switches."""
         switches = self._config.switches
@@ -162,13 +173,14 @@ class Session:
             if self._closed.is_set():
                 return
             before, self._address = self._channel, switches[(switches.index(self._address) + 1) % len(switches)]
-            self._channel = _channel(self._config, self._address)
+            self._channel = way.channel(self._config, self._address)
             self._stub = control_pb2_grpc.ControlStub(self._channel)
         log.warning("rank %d: %s; trying the one at %s", self._config.rank, why, self._address)
         before.close()
 
     def _call_join(self, request: pb.JoinRequest) -> pb.JoinResponse:
-        call = self._stub.Join.future(request, timeout=self._config.join_timeout_s, metadata=self._metadata)
+        timeout_s = min(self._config.join_timeout_s, CALL_MAX_S)
+        call = self._stub.Join.future(request, timeout=timeout_s, metadata=self._metadata)
         done = threading.Event()
         call.add_done_callback(lambda _: done.set())
         try:
@@ -200,7 +212,7 @@ class Session:
         return pb.Resume(epoch=epoch.number, seed=epoch.seed, shards=shards, reason=reason[:200])
 
     def _read_epoch(self, reply: pb.JoinResponse, give_up_s: float) -> Epoch:
-        host, _ = _split(self._address)
+        host, _ = way.split(self._address)
         shards = tuple(
             ShardLease(
                 (self._literal(s.lease.address.host or host, give_up_s), s.lease.address.port),
@@ -220,7 +232,7 @@ class Session:
         """``host`` as a literal address, since links take no names. Names are asked for again until ``give_up_s``."""
         while True:
             try:
-                return str(_resolve(host.strip("[]"), 0)[4][0])
+                return str(way.resolve(host.strip("[]"), 0)[4][0])
             except OSError as error:
                 self._check_stop()
                 if time.monotonic() > give_up_s or self._closed.wait(RETRY_S):
@@ -340,40 +352,8 @@ class Session:
                 "says where it is; `inagg doctor` looks at the way",
                 error.code(),
             )
+        if text == SILENT:
+            return SessionError(
+                f"the switch at {self._address} has not answered in time; `inagg doctor` looks at the way", error.code()
+            )
         return SessionError(f"the switch at {self._address} says: {text}", error.code())
-
-
-def _channel(config: Config, address: str) -> grpc.Channel:
-    """Raises `ConfigError` if a file of keys cannot be read."""
-    options = (("grpc.enable_http_proxy", 0), *RECONNECT)
-    if config.ca is None:
-        return grpc.insecure_channel(address, options)
-
-    def read(path: str | None) -> bytes | None:
-        if path is None:
-            return None
-        try:
-            return Path(path).read_bytes()
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}. See INAGG_CA, _CERTIFICATE and _KEY") from None
-
-    credentials = grpc.ssl_channel_credentials(read(config.ca), read(config.key), read(config.certificate))
-    return grpc.secure_channel(address, credentials, options)
-
-
-def host_towards(switch: str) -> str:
-    """The literal address from which datagrams to ``switch``, host:port, go. Raises OSError if there is no way."""
-    family, kind, _, _, address = _resolve(*_split(switch))
-    with socket.socket(family, kind) as probe:
-        probe.connect(address)
-        return str(probe.getsockname()[0])
-
-
-def _split(switch: str) -> tuple[str, int]:
-    host, _, port = switch.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int]]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    return found[0]  # type: ignore[return-value]

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 
-from inagg_host.config import ConfigError
+from inagg_host.config import ConfigError, literal_host
 from inagg_host.errors import AllReduceError
-from inagg_host.membership.session import host_towards
+from inagg_host.membership.way import host_towards
 
 from .backend import InaggGroup, come_together
 from .forwarding import PLUMBING, ForwardingGroup
@@ -126,7 +126,7 @@ class ReconfigurableGroup(InaggGroup):
     def _host(self) -> str:
         host, switches = asked("host", self._options), asked("switch", self._options)
         if host:
-            return str(host)
+            return literal_host(str(host))
         if not switches:
             raise ConfigError("no switch is named: set INAGG_SWITCH=host:port, as `inagg switch` prints it")
         switch = str(switches).split(",")[0].strip()

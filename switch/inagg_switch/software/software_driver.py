@@ -48,7 +48,10 @@ class SoftwareDriver:
         for addresses in workers:
             for shard, (host, _) in zip(self.shards, addresses, strict=True):
                 if (":" in host) != (":" in shard.address[0]):  # literal addresses, and no IPv4 in IPv6 form
-                    return f"{host} cannot be reached from {shard.address[0]}, where this switch sends from"
+                    return (
+                        f"{host} cannot be reached from {shard.address[0]}, where this switch sends from; INAGG_HOST "
+                        "says which address of its own a rank uses"
+                    )
         return None
 
     def bind(self, shard: int, binding: Binding) -> None:

@@ -16,7 +16,7 @@ import pytest
 from inagg_host import allreduce
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import ConfigError
-from inagg_host.membership import session
+from inagg_host.membership import way
 from inagg_host.membership.rejoin import Network
 from inagg_host.membership.session import Loss
 from inagg_testbed.switch_process import SwitchProcess
@@ -74,7 +74,7 @@ def test_a_name_that_cannot_be_resolved_for_a_while_is_asked_for_again(
     switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch, lasts: bool
 ) -> None:
     """When a rank joins again. Where it lasts, that is an error, and soon."""
-    resolve, failing, asked = session._resolve, threading.Event(), threading.Event()
+    resolve, failing, asked = way.resolve, threading.Event(), threading.Event()
 
     def flaky(host: str, port: int) -> Any:
         if failing.is_set():
@@ -84,7 +84,7 @@ def test_a_name_that_cannot_be_resolved_for_a_while_is_asked_for_again(
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return resolve(host, port)
 
-    monkeypatch.setattr(session, "_resolve", flaky)
+    monkeypatch.setattr(way, "resolve", flaky)
     options: dict[str, Any] = {"switch": switch.control, "job": f"names-{lasts}", "reconnect_s": 0.5}
     with AllReduce(rank=0, workers=1, **options) as all_reduce:
         network = all_reduce._network

@@ -110,7 +110,8 @@ def test_a_shard_that_died_is_started_again_at_its_address_and_knows_no_job(driv
 def test_a_worker_that_the_socket_cannot_reach_is_not_admitted(driver: SoftwareDriver) -> None:
     assert driver.admit([(("127.0.0.1", 1),)]) is None
     assert driver.admit([(("127.0.0.1", 1),), (("::1", 1),)]) == (
-        "::1 cannot be reached from 127.0.0.1, where this switch sends from"
+        "::1 cannot be reached from 127.0.0.1, where this switch sends from; INAGG_HOST says which address of its own "
+        "a rank uses"
     )
 
 

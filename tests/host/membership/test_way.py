@@ -1,0 +1,91 @@
+"""The way to a switch: names that are not known yet, the next of several, and a switch that says nothing."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.config import Config, ConfigError
+from inagg_host.membership import session, way
+from inagg_host.membership.session import Session
+from inagg_testbed.switch_process import SwitchProcess
+
+from .processes import start_switch
+
+UNKNOWN = "not-there.invalid"
+
+
+@pytest.fixture(scope="module")
+def switch() -> Iterator[SwitchProcess]:
+    with start_switch() as switch:
+        yield switch
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Who was asked for; only literal addresses are known at once, and the name ``late`` from the second time on."""
+    monkeypatch.setattr(session, "RETRY_S", 0.01)
+    asked: list[str] = []
+    resolve = way.resolve
+
+    def find(host: str, port: int) -> Any:
+        asked.append(host)
+        if host == UNKNOWN or (host == "late" and asked.count("late") < 2):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return resolve("127.0.0.1" if host == "late" else host, port)
+
+    monkeypatch.setattr(way, "resolve", find)
+    return asked
+
+
+def session_of(switch: str, **fields: Any) -> Session:
+    config = Config(switch=switch, rank=0, workers=1, **fields)
+    return Session(config, lambda _: None, lambda _: None, lambda: None, lambda: None)
+
+
+def test_a_name_that_is_not_known_yet_is_asked_for_again(names: list[str]) -> None:
+    with closing(session_of("late:9")) as ours:
+        assert ours.local_host() == "127.0.0.1"
+    assert names == ["late", "late"]
+
+
+def test_a_name_that_stays_unknown_is_an_error(names: list[str]) -> None:
+    with (
+        closing(session_of(f"{UNKNOWN}:9", reconnect_s=0.02)) as ours,
+        pytest.raises(session.SessionError, match=r"no way to the switch at .*Name or service not known"),
+    ):
+        ours.local_host()
+
+
+@pytest.mark.usefixtures("names")
+def test_where_the_name_of_one_switch_is_unknown_the_next_is_tried(switch: SwitchProcess) -> None:
+    with AllReduce(switch=f"{UNKNOWN}:9,{switch.control}", rank=0, workers=1, job="next") as all_reduce:
+        assert (all_reduce(np.ones(8, np.float32)) == 1).all()
+
+
+def test_a_rank_can_wait_for_the_others_for_ever(switch: SwitchProcess) -> None:
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="ever", join_timeout_s=math.inf) as all_reduce:
+        assert (all_reduce(np.ones(8, np.float32)) == 1).all()
+
+
+def test_a_switch_that_does_not_answer_has_said_nothing(switch: SwitchProcess) -> None:
+    with pytest.raises(AllReduceError, match=r"has not answered in time; `inagg doctor` looks at the way$"):
+        AllReduce(switch=switch.control, rank=0, workers=2, job="silent", join_timeout_s=1e-9)
+
+
+def test_a_way_that_begins_at_an_address_of_one_link_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(way, "host_towards", lambda _: "fe80::1")
+    with closing(session_of("[fe80::2%lo]:9")) as ours, pytest.raises(ConfigError, match=r"one link alone.*INAGG_HOST"):
+        ours.local_host()
+
+
+def test_a_host_in_brackets_is_taken(switch: SwitchProcess) -> None:
+    with closing(session_of(switch.control, host="[127.0.0.1]")) as ours:
+        assert ours.local_host() == "127.0.0.1"

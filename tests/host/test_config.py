@@ -1,0 +1,48 @@
+"""What a worker is told wrongly is an error that says what to change, before anything is opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inagg_host.config import Config, ConfigError, literal_host
+
+
+def config(**fields: Any) -> Config:
+    return Config(switch="127.0.0.1:47100", rank=0, workers=2, **fields)
+
+
+@pytest.mark.parametrize("window", [0, -1, 1 << 32, True])
+def test_a_window_that_is_none_is_refused(window: int) -> None:
+    with pytest.raises(ConfigError, match="window"):
+        config(window=window)
+
+
+def test_truth_is_no_number() -> None:
+    with pytest.raises(ConfigError, match="seed is True: give an integer"):
+        config(seed=True)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:5", " 127.0.0.1"])
+def test_a_host_that_is_no_literal_address_is_an_error_that_names_the_variable(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"INAGG_HOST.*literal address"):
+        config(host=host)
+
+
+def test_a_host_of_one_link_alone_is_refused() -> None:
+    with pytest.raises(ConfigError, match="fe80::1%eth0, which means something on one link alone"):
+        config(host="fe80::1%eth0")
+
+
+@pytest.mark.parametrize("host", ["fd00::1", "[fd00::1]"])
+def test_a_host_may_have_brackets(host: str) -> None:
+    assert literal_host(host) == "fd00::1"
+    assert config(host=host).host == host
+
+
+@pytest.mark.parametrize("secret", ["two words", "line\r", "schlüssel"])
+def test_a_secret_that_cannot_be_sent_is_refused(secret: str) -> None:
+    with pytest.raises(ConfigError, match=r"INAGG_SECRET.*visible ASCII") as caught:
+        config(secret=secret)
+    assert secret not in str(caught.value)
