@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from inagg_host.config import VARIABLES
+from inagg_link.sockopt import interface_index
 from inagg_switch.cli.addresses import SettingsError, split_address
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
@@ -21,8 +22,13 @@ from .finding import Finding, Verdict
 
 PATIENCE_S: Final = 5.0
 MTU_USUAL: Final = 1500
-IP_MTU: Final = 14
-"""include/uapi/linux/in.h: of the route of a connected socket."""
+MTU_OPTION: Final = {
+    socket.AF_INET: (socket.IPPROTO_IP, 14),  # IP_MTU, include/uapi/linux/in.h
+    socket.AF_INET6: (socket.IPPROTO_IPV6, 24),  # IPV6_MTU, include/uapi/linux/in6.h
+}
+"""Of the route of a connected socket."""
+HEADERS_BYTES: Final = {socket.AF_INET: 20 + 8, socket.AF_INET6: 40 + 8}
+"""Of IP and UDP."""
 SIOCETHTOOL: Final = 0x8946
 ETHTOOL_FEATURES: Final = {"gro": 0x2B, "gso": 0x23}
 """ETHTOOL_GGRO and ETHTOOL_GGSO (include/uapi/linux/ethtool.h)."""
@@ -45,10 +51,10 @@ def check_switches(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]
         secret=environ.get(VARIABLES["secret"]) or None,
     )
     for address in (part.strip() for part in text.split(",")):
-        yield from _check_switch(address, access)
+        yield from _check_switch(address, access, environ)
 
 
-def _check_switch(address: str, access: Access) -> Iterator[Finding]:
+def _check_switch(address: str, access: Access, environ: Mapping[str, str]) -> Iterator[Finding]:
     name = f"switch {address}"
     try:
         host, port = split_address(address)  # workers want a port, too
@@ -75,34 +81,60 @@ def _check_switch(address: str, access: Access) -> Iterator[Finding]:
     shards = [shard.address for shard in stats.shards]
     ports = ", ".join(str(shard.port) for shard in shards)
     yield Finding(name, Verdict.OK, f"it answers; {stats.driver}, data at UDP {ports}")
-    yield from check_way(str(found[0]), shards[0].port if shards else port)
+    control, data = str(found[0]), shards[0] if shards else None
+    host = data.host if data is not None and data.host else control
+    if not environ.get(VARIABLES["host"]):
+        yield from check_own(control, host)
+    yield from check_way(host, data.port if data is not None else port)
+
+
+def check_own(control: str, data: str) -> Iterator[Finding]:
+    """Whether the address that a rank takes, that of the way to the control service, is that of the way to the data."""
+    try:
+        taken, needed = (own_towards(host) for host in (control, data))
+    except OSError:
+        return  # `check_way` says it
+    if taken != needed:
+        found = f"ranks here send from {taken}, that of the way to its control service, and the way begins at {needed}"
+        yield Finding(f"way to {data}", Verdict.WRONG, found, f"export {VARIABLES['host']}={needed}")
+
+
+def own_towards(host: str) -> str:
+    """The address of this machine at which the way to a literal address begins. Raises OSError if there is none."""
+    with socket.socket(_family(host), socket.SOCK_DGRAM) as sock:
+        sock.connect((host, 9))
+        return str(sock.getsockname()[0])
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def check_way(host: str, port: int) -> Iterator[Finding]:
     """The interface by which datagrams leave for ``host``, and the MTU of the route."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    family = _family(host)
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         try:
             sock.connect((host, port))
             own = sock.getsockname()[0]
-            mtu = sock.getsockopt(socket.IPPROTO_IP, IP_MTU) if family == socket.AF_INET else None
+            mtu = sock.getsockopt(*MTU_OPTION[family])
         except OSError as error:
             yield Finding(f"way to {host}", Verdict.WRONG, f"no route: {error.strerror}", f"ip route get {host}")
             return
-        interface = interface_of(own, family)
-        if mtu is not None and mtu < MTU_USUAL:
+        interface = interface_of(own)
+        if mtu < MTU_USUAL:
             found = f"MTU {mtu}: full datagrams are cut, or lost"
+            payload_bytes = mtu - HEADERS_BYTES[family]
             yield Finding(
                 f"way to {host}",
                 Verdict.WRONG,
                 found,
-                f"sudo ip link set {interface or 'DEV'} mtu 1500, or INAGG_LANES={mtu - 60}",
+                f"sudo ip link set {interface or 'DEV'} mtu 1500, or start the switch with --datagram-bytes "
+                f"{payload_bytes}",
             )
         else:
             yield Finding(
-                f"way to {host}",
-                Verdict.OK,
-                f"by {interface or 'an interface'} with address {own}, MTU {mtu or 'unknown'}",
+                f"way to {host}", Verdict.OK, f"by {interface or 'an interface'} with address {own}, MTU {mtu}"
             )
         for feature, command in ETHTOOL_FEATURES.items() if interface is not None else ():
             if _feature(sock, interface or "", command) is False:
@@ -110,10 +142,13 @@ def check_way(host: str, port: int) -> Iterator[Finding]:
                 yield Finding(interface or "", Verdict.SLOW, found, f"sudo ethtool -K {interface} {feature} on")
 
 
-def interface_of(address: str, family: int = socket.AF_INET) -> str | None:
-    """The interface that has an IPv4 address; None if it is not found."""
-    if family != socket.AF_INET:
-        return None
+def interface_of(address: str) -> str | None:
+    """The interface that has an address; None if it is not found."""
+    if _family(address) == socket.AF_INET6:
+        try:
+            return socket.if_indextoname(interface_index(address))
+        except OSError:
+            return None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])

@@ -132,6 +132,23 @@ def test_a_narrow_route_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     found = next(iter(network.check_way("127.0.0.1", 9)))
     assert found.verdict is Verdict.WRONG
     assert "mtu 1500" in found.do
+    assert "--datagram-bytes 65507" in found.do, "the most that IPv4 has, without its header and that of UDP"
+
+
+def test_a_narrow_route_of_ipv6_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "MTU_USUAL", 1 << 17)
+    found = next(iter(network.check_way("::1", 9)))
+    assert found.verdict is Verdict.WRONG
+    assert "ip link set lo mtu 1500" in found.do
+    assert "--datagram-bytes 65488" in found.do, "65536 bytes without the headers of IPv6 and UDP"
+
+
+def test_data_at_another_address_than_control_is_wrong_without_the_address_to_send_from() -> None:
+    with SwitchProcess("--data", "127.0.0.5:0") as switch:
+        found = list(network.check_switches({"INAGG_SWITCH": switch.control}))
+        assert [f.do for f in found if f.verdict is Verdict.WRONG] == []
+    found = list(network.check_own("127.0.0.1", "::1"))
+    assert [(f.verdict, f.do) for f in found] == [(Verdict.WRONG, "export INAGG_HOST=::1")]
 
 
 def test_torch_that_is_not_there_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
