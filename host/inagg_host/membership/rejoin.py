@@ -315,8 +315,27 @@ class Network:
         while not self._closed.wait(DEADLINES_EVERY_S):
             oldest = next(iter(list(self._tasks)), None)
             if oldest is not None and time.monotonic() - oldest.submitted_s > self.config.timeout_s:
-                self._break(AllReduceError(f"no result within {self.config.timeout_s:g} s. {self._session.why()}"))
+                text = f"no result within {self.config.timeout_s:g} s. {self._session.why()}{self._done_for(oldest)}"
+                self._break(AllReduceError(text))
                 return
+
+    def _done_for(self, operation: Operation) -> str:
+        """A sentence: what went to and fro since an operation began. The switch does not see what never arrives."""
+        totals: list[Totals] = []
+        asked = threading.Event()
+
+        def ask() -> None:
+            if (begun := self._begun.get(operation)) is not None:
+                totals.append(self._transport.totals().since(begun))
+            asked.set()
+
+        self._transport.post(ask)
+        asked.wait(1.0)
+        return "".join(
+            f" Meanwhile this rank sent {done.datagrams_out} datagrams, {done.resent} of them again, and "
+            f"{done.datagrams_in} came to it."
+            for done in totals
+        )
 
 
 def _open(host: str) -> UdpLink:

@@ -86,7 +86,7 @@ def _running(job: Job, now: float, slots_waiting: int | None, ranks: Sequence[Ra
     if slots_waiting is None:
         return _contributions(job, now)
     if not slots_waiting:
-        return ["Nothing waits: no rank has sent anything that another has not; all compute, or have finished."]
+        return [_nothing_waits(job)]
     text = []
     for wait in ranks:
         took = (
@@ -100,6 +100,17 @@ def _running(job: Job, now: float, slots_waiting: int | None, ranks: Sequence[Ra
             f"{seconds_text(wait.longest_s)}; {took}. {_whereabouts(job, job.roster.by_rank.get(wait.rank), now)}"
         )
     return text
+
+
+def _nothing_waits(job: Job) -> str:
+    """What a path that loses all datagrams of all ranks, such as one with a small MTU, looks like as well."""
+    silent = [rank for rank, progress in enumerate(job.watching.progress) if not progress.contributions]
+    return (
+        "Nothing waits: no contribution of any rank has come that another has not sent; all compute, or have finished, "
+        "or what they send does not arrive"
+        + (f", and nothing of {ranks_text(silent)} has come yet" if silent else "")
+        + " (`inagg doctor` on a rank's host looks at the way)."
+    )
 
 
 def _bursts(job: Job, window: int | None) -> list[str]:

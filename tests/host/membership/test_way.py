@@ -15,6 +15,7 @@ from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import Config, ConfigError
 from inagg_host.membership import session, way
 from inagg_host.membership.session import Session
+from inagg_link import FaultLink, Faults, Link
 from inagg_testbed.switch_process import SwitchProcess
 
 from .processes import start_switch
@@ -78,6 +79,20 @@ def test_a_rank_can_wait_for_the_others_for_ever(switch: SwitchProcess) -> None:
 def test_a_switch_that_does_not_answer_has_said_nothing(switch: SwitchProcess) -> None:
     with pytest.raises(AllReduceError, match=r"has not answered in time; `inagg doctor` looks at the way$"):
         AllReduce(switch=switch.control, rank=0, workers=2, job="silent", join_timeout_s=1e-9)
+
+
+def test_where_nothing_arrives_the_error_says_what_was_sent_for_nothing(switch: SwitchProcess) -> None:
+    def lossy(link: Link) -> Link:
+        return FaultLink(link, Faults(drop=1.0), seed=1)
+
+    with (
+        AllReduce(switch=switch.control, rank=0, workers=1, job="hole", timeout_s=0.3, wrap_link=lossy) as all_reduce,
+        pytest.raises(
+            AllReduceError,
+            match=r"nothing of rank 0 has come yet .*Meanwhile this rank sent \d+ datagrams, \d+ of them again, and 0 c",
+        ),
+    ):
+        all_reduce(np.ones(8, np.float32))
 
 
 def test_a_way_that_begins_at_an_address_of_one_link_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,14 @@ def test_a_job_that_waits_for_nothing_says_so() -> None:
     assert why(world)[0].startswith("Nothing waits")
 
 
+def test_where_nothing_waits_ranks_of_which_nothing_has_come_are_named() -> None:
+    world = World()
+    world.join_all()
+    assert "nothing of ranks 0-1 has come yet (`inagg doctor`" in why(world)[0]
+    world.registry.observe(world.now, 1, Observation((5, 5)))
+    assert "what they send does not arrive (`inagg doctor`" in why(world)[0]
+
+
 def test_of_slots_that_nobody_can_look_into_nothing_is_claimed() -> None:
     world = World()
     world.join_all()
