@@ -75,6 +75,20 @@ def data_address(listen: str, data: str | None) -> tuple[str, int]:
     return literal(host), port
 
 
+def is_here(address: str) -> bool:
+    """Whether host:port, which may be a name, is of this machine: then datagrams can come to it from loopback. True
+    where that is not known yet. Raises `SettingsError`."""
+    host, port = split_address(address)
+    try:
+        family, kind, _, _, to = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(to)  # which sends nothing
+            own = str(probe.getsockname()[0])
+    except OSError:
+        return True
+    return own == to[0] or ipaddress.ip_address(own).is_loopback
+
+
 def check_ports(port: int, shards: int) -> None:
     """Raises `SettingsError` if there are not enough ports from ``port`` on."""
     if port and port + shards - 1 > PORT_MAX:

@@ -30,8 +30,9 @@ class Number(click.ParamType):  # type: ignore[type-arg]  # not generic in older
             number = float(value)
         except ValueError:
             self.fail(f"{value!r} is no number", param, ctx)
-        # NaN compares false with everything, so it must not slip through a test for being outside.
-        if not (self._least <= number <= self._most and number < math.inf) or (self._above and number == self._least):
+        if not math.isfinite(number):
+            self.fail(f"{value} is not finite", param, ctx)
+        if not self._least <= number <= self._most or (self._above and number == self._least):
             upper = f" and at most {self._most:g}" if self._most < math.inf else ""
             self.fail(f"{value} is not {'above' if self._above else 'at least'} {self._least:g}{upper}", param, ctx)
         return number

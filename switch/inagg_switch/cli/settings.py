@@ -23,7 +23,7 @@ from ..service.access import Access
 from ..service.http_server import METRICS_PORT, WEB_PORT, check_http_address
 from ..service.security import OPERATOR, Security
 from ..software.config import SoftwareConfig
-from .addresses import SettingsError, check_ports, data_address, with_port
+from .addresses import SettingsError, check_ports, data_address, is_here, with_port
 
 THRIFT_PORT: Final = 9090
 """Of bmv2, unless told otherwise."""
@@ -126,6 +126,11 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
     parent = parent_from(options, secret)
     if parent is not None and parent.address == listen:
         raise SettingsError(f"--parent {parent.address} is this switch itself: name the switch above it")
+    if parent is not None and p4 is None and ipaddress.ip_address(host).is_loopback and not is_here(parent.address):
+        raise SettingsError(
+            f"--parent {parent.address} is another machine, and nothing comes to it from {host}, where the data planes "
+            "of this switch are: give --listen, or --data, an address that it reaches"
+        )
     if isinstance(p4, Bmv2Settings) and (p4.program.role == LEAF) != (parent is not None):
         raise SettingsError(
             f"the program {p4.program.name} is for a leaf of a tree: say with --parent what is above it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,29 @@ def test_a_file_of_secrets_that_cannot_be_is_told_before_anything_is_opened(tmp_
 def test_operators_are_those_that_are_named_or_the_operator() -> None:
     assert settings().security.operators == {"operator"}
     assert settings("--operator", "ann", "--operator", "ben").security.operators == {"ann", "ben"}
+
+
+class Probe(socket.socket):
+    """A socket that comes from 10.0.0.2, wherever it is connected to."""
+
+    def connect(self, _: Any) -> None:
+        pass
+
+    def getsockname(self) -> tuple[str, int]:
+        return "10.0.0.2", 5000
+
+
+def test_a_leaf_on_loopback_is_no_child_of_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaf = ("--parent", "10.0.0.1", "--data")
+    monkeypatch.setattr(socket, "socket", Probe)
+    with pytest.raises(SettingsError, match=r"nothing comes to it from 127\.0\.0\.1.*give --listen, or --data"):
+        settings(*leaf, "127.0.0.1")
+    assert settings(*leaf, "10.0.0.2").parent is not None
+    assert settings("--parent", "10.0.0.2", "--data", "127.0.0.1").parent is not None, "it is this machine"
+
+
+def test_a_parent_whose_name_is_not_known_yet_is_waited_for() -> None:
+    assert settings("--parent", "not-there.invalid").parent is not None
 
 
 @pytest.mark.parametrize(
