@@ -15,7 +15,7 @@ from inagg_host.io.signals import Deferred
 from inagg_host.io.thread import Transport
 from inagg_host.stats import Counters, OperationCounters, Totals
 from inagg_host.task import Task
-from inagg_link import Group, GroupLink, Link, UdpLink
+from inagg_link import Address, Group, GroupLink, Link, UdpLink
 from inagg_link.first_start import compile_all, saying
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
@@ -71,12 +71,12 @@ class Network:
 
         self._session = Session(config, self._on_loss, self._on_credit, stop_starting, self._round_trip_s)
         self._listens = True  # whether this rank can take results from a group, as far as it knows
-        link: Link | None = None
+        self._wrap_link = wrap_link
+        self._link: Link  # once there is a host
+        self._host = ""
+        """Where the link begins."""
         try:
-            link = self._groups = GroupLink(_open(self._session.local_host()))
-            if wrap_link is not None:
-                link = wrap_link(link)
-            self._address = link.address
+            self._bind()
             # Before the others can wait for this rank: on a new machine it compiles.
             with saying(log.warning, f"rank {config.rank}'s loops"):
                 compile_all(warmup.units(job_format(config.format)), config.rank)
@@ -85,15 +85,15 @@ class Network:
             self._over = True
             self._started.set()
             self._session.close("failed to start")
-            if link is not None:
-                link.close()
+            if self._host:
+                self._link.close()
             if isinstance(error, SessionError | OSError):
                 raise AllReduceError(str(error)) from None  # it says all; what was below it would only hide it
             raise
         self._counters.epochs += 1
-        self.engine = Engine(epoch, config.policy == "fallback", link.batch_datagrams)
+        self.engine = Engine(epoch, config.policy == "fallback", self._link.batch_datagrams)
         # One socket serves all shards, whose datagrams come from different addresses.
-        self._transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
+        self._transport = Transport(self.engine, self._link, counters, self._on_finished, self._on_error)
         threading.Thread(target=self._watch_deadlines, name="inagg-deadlines", daemon=True).start()
         self._started.set()
         self._check()
@@ -106,14 +106,27 @@ class Network:
 
     def _join(self) -> Epoch:
         """Join for the first time."""
-        epoch = self._session.join([self._address], multicast=self._listens)
+        epoch = self._session.join(self._bind, multicast=self._listens)
         if (why := self._listen(epoch)) is None:
             return epoch
         self._rejoining = True  # that the epoch ends is no news
         resume = self._session.resume(epoch, [0] * len(epoch.shards), why)
-        epoch = self._session.join([self._address], resume)
+        epoch = self._session.join(self._bind, resume)
         self._rejoining = False
         return epoch
+
+    def _bind(self) -> Address:
+        """The address of this rank's socket. Until it is used, it is where the way to the switch begins: that to the
+        next of several may begin elsewhere, and nothing leaves this machine from its loopback."""
+        if not self._started.is_set() and (host := self._session.local_host()) != self._host:
+            if self._host:
+                self._link.close()
+                self._host = ""
+            self._link = self._groups = GroupLink(_open(host))
+            self._host = host
+            if self._wrap_link is not None:
+                self._link = self._wrap_link(self._groups)
+        return self._link.address
 
     def _listen(self, epoch: Epoch) -> str | None:
         """Listen to the groups of an epoch, before anything is sent in it; why not, if that fails: then this rank must
@@ -275,7 +288,7 @@ class Network:
         ready.wait()
         resume = self._session.resume(self.engine.epoch, positions, loss.cause)
         try:
-            epoch = self._session.join([self._address], resume, multicast=self._listens)
+            epoch = self._session.join(self._bind, resume, multicast=self._listens)
         except Exception as error:  # whatever it is: those who wait must hear of it
             self._break(AllReduceError(f"{loss.cause}; and a new epoch could not begin: {error}"), error)
             return

@@ -113,21 +113,26 @@ class Session:
                 text = f"no way to the switch at {self._address}: {error}"
                 self._try_again(SessionError(text, grpc.StatusCode.UNAVAILABLE), give_up_s)
 
-    def join(self, addresses: Sequence[Address], resume: pb.Resume | None = None, *, multicast: bool = False) -> Epoch:
+    def join(
+        self, address: Callable[[], Address], resume: pb.Resume | None = None, *, multicast: bool = False
+    ) -> Epoch:
         """Wait until all ranks have joined; the epoch that begins. Tries again while the switch cannot be reached,
-        or the next of several, for `Config.reconnect_s`. ``multicast``: this rank can take results from a group. Raises
-        `SessionError`."""
+        or the next of several, for `Config.reconnect_s`. ``address``: asked each time where this rank's datagrams come
+        from. ``multicast``: this rank can take results from a group. Raises `SessionError`, and what ``address`` does.
+        """
         c = self._config
         spec = pb.JobSpec(
             name=c.job, workers=c.workers, format=c.format, lanes=self._lanes, window=self._window, seed=c.seed,
             heartbeat_limit_s=c.heartbeat_limit_s, rejoin_limit_s=c.rejoin_limit_s,
         )  # fmt: skip
         request = pb.JoinRequest(
-            spec=spec, rank=c.rank, member=self._member, resume=resume,
-            addresses=[pb.Address(host=host, port=port) for host, port in addresses], multicast=multicast,
+            spec=spec, rank=c.rank, member=self._member, resume=resume, multicast=multicast,
         )  # fmt: skip
         give_up_s = self._begin_to_try()
         while True:
+            host, port = address()
+            del request.addresses[:]
+            request.addresses.add(host=host, port=port)
             try:
                 reply = self._call_join(request)
                 break

@@ -71,6 +71,25 @@ def test_where_the_name_of_one_switch_is_unknown_the_next_is_tried(switch: Switc
         assert (all_reduce(np.ones(8, np.float32)) == 1).all()
 
 
+def test_the_way_to_the_next_switch_may_begin_at_another_address(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(way, "host_towards", lambda address: "127.0.0.1" if address == switch.control else "127.0.0.2")
+    ways: list[Link] = []
+
+    def noted(link: Link) -> Link:
+        ways.append(link)
+        return link
+
+    with AllReduce(
+        switch=f"127.0.0.1:9,{switch.control}", rank=0, workers=1, job="elsewhere", wrap_link=noted
+    ) as all_reduce:
+        assert (all_reduce(np.ones(8, np.float32)) == 1).all()
+        assert ways[-1].address[0] == "127.0.0.1"
+        with pytest.raises((OSError, ValueError)):
+            ways[0].receive(0.0)  # closed
+
+
 def test_a_rank_can_wait_for_the_others_for_ever(switch: SwitchProcess) -> None:
     with AllReduce(switch=switch.control, rank=0, workers=1, job="ever", join_timeout_s=math.inf) as all_reduce:
         assert (all_reduce(np.ones(8, np.float32)) == 1).all()
