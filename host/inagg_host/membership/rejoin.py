@@ -21,6 +21,7 @@ from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 
 from .session import Loss, Session, SessionError
+from .way import is_loopback
 
 log = logging.getLogger("inagg")
 
@@ -117,8 +118,15 @@ class Network:
 
     def _bind(self) -> Address:
         """The address of this rank's socket. Until it is used, it is where the way to the switch begins: that to the
-        next of several may begin elsewhere, and nothing leaves this machine from its loopback."""
-        if not self._started.is_set() and (host := self._session.local_host()) != self._host:
+        next of several may begin elsewhere. Raises `AllReduceError` where it is used and nothing can come from it."""
+        host = self._session.local_host()
+        if self._started.is_set():
+            if is_loopback(self._host) and not is_loopback(host):
+                raise AllReduceError(
+                    f"this rank sends from {self._host}, from where nothing leaves this machine, and the next switch "
+                    f"is on another: with INAGG_HOST={host} it would have gone on"
+                )
+        elif host != self._host:
             if self._host:
                 self._link.close()
                 self._host = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from pathlib import Path
 
@@ -41,6 +42,11 @@ def host_towards(switch: str) -> str:
     with socket.socket(family, kind) as probe:
         probe.connect(address)
         return str(probe.getsockname()[0])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what comes from the literal address ``host`` stays on this machine."""
+    return ipaddress.ip_address(host).is_loopback
 
 
 def split(switch: str) -> tuple[str, int]:

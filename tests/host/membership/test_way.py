@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -14,12 +15,13 @@ import pytest
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import Config, ConfigError
 from inagg_host.membership import session, way
-from inagg_host.membership.session import Session
+from inagg_host.membership.session import Loss, Session
 from inagg_link import FaultLink, Faults, Link
 from inagg_testbed.switch_process import SwitchProcess
 
 from .processes import start_switch
 
+PATIENCE_S = 10.0
 UNKNOWN = "not-there.invalid"
 
 
@@ -88,6 +90,22 @@ def test_the_way_to_the_next_switch_may_begin_at_another_address(
         assert ways[-1].address[0] == "127.0.0.1"
         with pytest.raises((OSError, ValueError)):
             ways[0].receive(0.0)  # closed
+
+
+def test_a_rank_on_loopback_that_would_go_on_elsewhere_is_told_how(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="away") as all_reduce:
+        network = all_reduce._network
+        assert network is not None
+        monkeypatch.setattr(way, "host_towards", lambda _: "10.0.0.2")
+        network._on_loss(Loss("for a test"))
+        give_up_s = time.monotonic() + PATIENCE_S
+        while all_reduce.failure is None:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.001)
+        with pytest.raises(AllReduceError, match=r"sends from 127\.0\.0\.1, .*with INAGG_HOST=10\.0\.0\.2"):
+            all_reduce.submit(np.ones(8, np.float32))
 
 
 def test_a_rank_can_wait_for_the_others_for_ever(switch: SwitchProcess) -> None:
