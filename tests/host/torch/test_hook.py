@@ -112,7 +112,7 @@ def test_each_backward_pass_says_what_is_wrong(beside: World) -> None:
 
 def checkpoint() -> dict[str, Any]:
     """Train, save state and model, restore both and go on."""
-    with InaggState(format="tern", secret="open sesame", timeout=timedelta(seconds=50)) as state:
+    with InaggState(format="tern", secret="open-sesame", timeout=timedelta(seconds=50)) as state:
         model = hooked(state)
         backward(model(torch.ones(8, 1, 8, 8)).square().sum())
         saved = io.BytesIO()
