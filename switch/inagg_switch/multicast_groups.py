@@ -38,7 +38,7 @@ def parse_prefix(text: str) -> str:
         others = "224.0.0.1, all hosts of a network (RFC 5771)" if version == 4 else "ff02::1, all nodes (RFC 4291)"
         what = f"{text} has groups of other protocols, such as {others}"
     elif version == 6 and not INTERFACE_LOCAL < network.network_address.packed[1] & SCOPE <= GLOBAL:
-        what = f"{text} has a scope that leaves no machine, or none (RFC 4291, 2.7)"
+        what = f"{text} has a scope that ends at this machine, or none at all (RFC 4291, 2.7)"
     else:
         return str(network)
     raise ValueError(f"{what}: give one such as {EXAMPLE[version]}")

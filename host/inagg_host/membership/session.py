@@ -90,7 +90,7 @@ class Session:
         self._reported = 0  # the epoch whose loss was told
         self._left: set[int] = set()  # ranks; of the thread that watches
         self._interval_s = 1.0
-        self._word_at_s = float("inf")
+        self._word_at_s = time.monotonic() + WORD_AFTER_S
         self._closed = threading.Event()
         self._joined = threading.Event()
         self._lock = threading.Lock()
@@ -105,7 +105,7 @@ class Session:
         begins at an address that others cannot answer to."""
         if self._config.host:
             return literal_host(self._config.host)
-        give_up_s = self._begin_to_try()
+        give_up_s = time.monotonic() + self._config.reconnect_s
         while True:
             try:
                 return literal_host(way.host_towards(self._address))
@@ -128,7 +128,8 @@ class Session:
         request = pb.JoinRequest(
             spec=spec, rank=c.rank, member=self._member, resume=resume, multicast=multicast,
         )  # fmt: skip
-        give_up_s = self._begin_to_try()
+        give_up_s = time.monotonic() + c.reconnect_s
+        self._word_at_s = time.monotonic() + WORD_AFTER_S
         while True:
             host, port = address()
             del request.addresses[:]
@@ -154,11 +155,6 @@ class Session:
                 self._threads.append(threading.Thread(target=target, name=f"inagg{target.__name__}", daemon=True))
                 self._threads[-1].start()
         return epoch
-
-    def _begin_to_try(self) -> float:
-        """Until when to try to reach a switch from now on."""
-        self._word_at_s = time.monotonic() + WORD_AFTER_S
-        return time.monotonic() + self._config.reconnect_s
 
     def _try_again(self, why: SessionError, give_up_s: float) -> None:
         """Wait a moment before the same switch, or the next of several, is tried. Raises ``why`` if it is too late."""

@@ -39,8 +39,7 @@ class SoftwareConfig:
     """UDP_SEGMENT and UDP_GRO: None where the kernel has them, False never."""
     multicast: str = AUTO
     """Send results for all ranks once, to a group: "auto" where all workers are on this machine and it works, "off", or
-    a multicast prefix. Never with ``faults``, as what happens to one rank's copy would happen to
-    all."""
+    a multicast prefix. Never with ``faults``, as what happens to one rank's copy would happen to all."""
     faults: Faults | None = None
     """What to do to datagrams in both directions, for experiments."""
     fault_seed: int = 0

@@ -263,11 +263,11 @@ def _run_child(main: Callable[..., None], connection: Connection, *args: object)
             main(connection, *args)
     except (EOFError, BrokenPipeError):
         return  # the parent is gone, or wants us gone
-    except MemoryError as error:  # for sizes that a user chose: no failure of ours
-        connection.send((MemoryError(str(error)), None))
-    except BaseException:
+    except BaseException as error:
+        # want of memory is no failure of ours, for sizes that a user chose
+        failure = MemoryError(str(error)) if isinstance(error, MemoryError) else traceback.format_exc()
         with suppress(BrokenPipeError):  # nobody listens any more
-            connection.send((traceback.format_exc(), None))
+            connection.send((failure, None))
 
 
 def _work(connection: Connection, target: Address, size: int, window: int, limit_s: float) -> None:

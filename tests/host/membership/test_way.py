@@ -141,3 +141,15 @@ def test_a_way_that_begins_at_an_address_of_one_link_names_the_variable(monkeypa
 def test_a_host_in_brackets_is_taken(switch: SwitchProcess) -> None:
     with closing(session_of(switch.control, host="[127.0.0.1]")) as ours:
         assert ours.local_host() == "127.0.0.1"
+
+
+def test_a_rank_that_tries_for_long_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(session, "WORD_AFTER_S", 0.1)
+    monkeypatch.setattr(session, "RETRY_S", 0.02)
+    with closing(session_of("127.0.0.1:9", reconnect_s=0.4)) as ours, pytest.raises(session.SessionError):
+        ours.join(lambda: (ours.local_host(), 5))
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "rank 0 has waited 0.1 s to join job 'default'"
+    ]
