@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.io.futures import Work
 from inagg_testbed.switch_process import SwitchProcess
 
 from .processes import start_switch
@@ -43,6 +44,20 @@ def reduce_on_each_rank(switch: SwitchProcess, arrays: list[np.ndarray[Any, Any]
         return list(pool.map(run, range(len(arrays))))
 
 
+def errors_of(all_reduce: AllReduce, submissions: list[dict[str, Any]]) -> list[str]:
+    """What each of several submissions fails with. They are under way at once, but where an earlier one has failed
+    already, a later one is refused with the same error."""
+    works: list[Work | AllReduceError] = []
+    for submission in submissions:
+        try:
+            works.append(all_reduce.submit(**submission))
+        except AllReduceError as error:
+            works.append(error)
+    errors = [work if isinstance(work, AllReduceError) else work.exception() for work in works]
+    assert all(isinstance(error, AllReduceError) for error in errors), errors
+    return [str(error) for error in errors]
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -63,20 +78,13 @@ def test_arrays_of_one_size_in_another_order_are_an_error_on_every_rank(switch: 
     """If the caller tells them apart. Else they would be summed crosswise."""
 
     def run(rank: int) -> list[str]:
-        heard = []
         options: dict[str, Any] = {"switch": switch.control, "job": "order", "timeout_s": 20.0}
         with AllReduce(rank=rank, workers=2, **options) as all_reduce:
             tags = [3, 4] if rank == 0 else [4, 3]
-            for work in [all_reduce.submit(np.ones(999, np.float32), tag=tag) for tag in tags]:
-                try:
-                    work.result()
-                except AllReduceError as error:
-                    heard.append(str(error))
-        return heard
+            return errors_of(all_reduce, [{"values": np.ones(999, np.float32), "tag": tag} for tag in tags])
 
     with ThreadPoolExecutor(2) as pool:
         for heard in pool.map(run, range(2)):
-            assert len(heard) == 2
             assert "order" in heard[0] or "rank" in heard[0], heard
 
 
@@ -102,11 +110,8 @@ def test_an_operation_that_one_rank_could_not_begin_is_not_taken_for_the_next_on
         odd = np.zeros(4 * 999 + 1, np.uint8)[1:].view(np.float32)
         options: dict[str, Any] = {"switch": switch.control, "job": "skipped", "timeout_s": 20.0}
         with AllReduce(rank=rank, workers=2, **options) as all_reduce:
-            first = all_reduce.submit(odd if rank == 0 else np.ones(999, np.float32))
-            second = all_reduce.submit(np.ones(999, np.float32))
-            errors = [work.exception() for work in (first, second)]
-            assert all(isinstance(error, AllReduceError) for error in errors), errors
-            return str(errors[1])
+            first, second = odd if rank == 0 else np.ones(999, np.float32), np.ones(999, np.float32)
+            return errors_of(all_reduce, [{"values": first}, {"values": second}])[1]
 
     with ThreadPoolExecutor(2) as pool:
         heard = list(pool.map(run, range(2)))
