@@ -65,7 +65,7 @@ class Config:
     rejoin_limit_s: float | None = None  # INAGG_REJOIN_LIMIT
     """How long the job waits for ranks that were lost to come back, before it ends; None: the switch's default."""
     host: str | None = None  # INAGG_HOST
-    """Literal address to send datagrams from; None: that of the route to the switch's control service."""
+    """Literal address to send datagrams from; None: that of the way to the switch's data."""
     ca: str | None = None  # INAGG_CA
     """File of the authority that signed the switch's certificate; without it the channel is not encrypted."""
     certificate: str | None = None  # INAGG_CERTIFICATE

@@ -120,6 +120,15 @@ def interface_index(address: str) -> int:
     raise OSError(errno.ENODEV, f"{os.strerror(errno.ENODEV)}: no interface has {address}")
 
 
+def ends_of_way(host: str, port: int) -> tuple[str, str]:
+    """The way to a host, which may be a name: the literal addresses of this machine and of the host at which it begins
+    and ends, as the kernel chooses them (RFC 6724). Sends nothing. OSError: no such name, or no way."""
+    family, kind, _, _, there = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as sock:
+        sock.connect(there)
+        return str(sock.getsockname()[0]), str(there[0])
+
+
 def enable(sock: socket.socket, option: int, value: int) -> bool:
     """Set a UDP option; False where the kernel does not know it."""
     if sys.platform != "linux":  # the same number may mean something else there

@@ -77,7 +77,6 @@ class Network:
         self._host = ""
         """Where the link begins."""
         try:
-            self._bind()
             # Before the others can wait for this rank: on a new machine it compiles.
             with saying(log.warning, f"rank {config.rank}'s loops"):
                 compile_all(warmup.units(job_format(config.format)), config.rank)
@@ -117,8 +116,8 @@ class Network:
         return epoch
 
     def _bind(self) -> Address:
-        """The address of this rank's socket. Until it is used, it is where the way to the switch begins: that to the
-        next of several may begin elsewhere. Raises `AllReduceError` where it is used and nothing can come from it."""
+        """The address of this rank's socket. Until it is used, it is where the way to the switch's data begins: that to
+        the next of several may begin elsewhere. Raises `AllReduceError` where it is used and nothing comes from it."""
         host = self._session.local_host()
         if self._started.is_set():
             if is_loopback(self._host) and not is_loopback(host):

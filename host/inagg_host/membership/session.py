@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import grpc
 
 from inagg_host.config import Config, literal_host
 from inagg_host.core import Epoch, ShardLease
 from inagg_link import Address
+from inagg_link.sockopt import ends_of_way
 from inagg_proto import GRPC_PREAMBLE, SECRET_METADATA, bearer
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
@@ -21,6 +23,9 @@ from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
 from . import way
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
 
 log = logging.getLogger("inagg")
 
@@ -100,18 +105,28 @@ class Session:
     # --- joining ---
 
     def local_host(self) -> str:
-        """The literal address from which datagrams to the switch go. Looks for the way as `join` tries to reach the
-        switch: again and again, since a name may not be known yet. Raises `SessionError`, or `ConfigError` where it
-        begins at an address that others cannot answer to."""
+        """The literal address from which datagrams to the switch's data planes go. Asks the switch where they are, and
+        looks for the way, again and again, as `join` does. Raises `SessionError`, or `ConfigError` where it begins at
+        an address that others cannot answer to."""
         if self._config.host:
             return literal_host(self._config.host)
         give_up_s = time.monotonic() + self._config.reconnect_s
         while True:
+            there = f"the switch at {self._address}"
             try:
-                return literal_host(way.host_towards(self._address))
+                control = way.resolve(way.split(self._address)[0])  # more often than gRPC asks for a name
+                data = self._ask(self._stub.DataPlanes, pb.DataPlanesRequest(), CALL_S).addresses[0]
+                host = data.host or control
+                there = f"{host}, where the data of {there} goes"
+                own, _ = ends_of_way(host, data.port)
+                return literal_host(own)
+            except grpc.RpcError as error:
+                explained = self._explain(error)
+                if error.code() not in (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                    raise explained from None
             except OSError as error:
-                text = f"no way to the switch at {self._address}: {error}"
-                self._try_again(SessionError(text, grpc.StatusCode.UNAVAILABLE), give_up_s)
+                explained = SessionError(f"no way to {there}: {error}", grpc.StatusCode.UNAVAILABLE)
+            self._try_again(explained, give_up_s)
 
     def join(
         self, address: Callable[[], Address], resume: pb.Resume | None = None, *, multicast: bool = False
@@ -135,15 +150,13 @@ class Session:
             del request.addresses[:]
             request.addresses.add(host=host, port=port)
             try:
-                reply = self._call_join(request)
+                reply = self._ask(self._stub.Join, request, min(c.join_timeout_s, CALL_MAX_S))
                 break
             except grpc.RpcError as error:
                 explained = self._explain(error)
                 if error.code() not in NOT_THERE:
                     raise explained from None
                 self._try_again(explained, give_up_s)
-            except (ValueError, grpc.FutureCancelledError) as error:  # ValueError: the channel was closed meanwhile
-                raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
         epoch = self._read_epoch(reply, give_up_s)
         # What a switch chose stays, also where another one takes its place: blocks are kept in this size.
         self._lanes, self._window = reply.spec.lanes, reply.spec.window
@@ -179,19 +192,22 @@ class Session:
         log.warning("rank %d: %s; trying the one at %s", self._config.rank, why, self._address)
         before.close()
 
-    def _call_join(self, request: pb.JoinRequest) -> pb.JoinResponse:
-        timeout_s = min(self._config.join_timeout_s, CALL_MAX_S)
-        call = self._stub.Join.future(request, timeout=timeout_s, metadata=self._metadata)
-        done = threading.Event()
-        call.add_done_callback(lambda _: done.set())
+    def _ask(self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request, timeout_s: float) -> Reply:
+        """The reply to a call of joining, unless this rank is to stop meanwhile. Raises `grpc.RpcError`."""
         try:
-            while not done.wait(STOP_POLL_S):
-                self._check_stop()
-                self._say_that_it_waits(self.why)
-            return call.result()
-        finally:
-            # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for this rank.
-            call.cancel()  # type: ignore[no-untyped-call]
+            call = method.future(request, timeout=timeout_s, metadata=self._metadata)
+            done = threading.Event()
+            call.add_done_callback(lambda _: done.set())
+            try:
+                while not done.wait(STOP_POLL_S):
+                    self._check_stop()
+                    self._say_that_it_waits(self.why)
+                return call.result()
+            finally:
+                # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for it.
+                call.cancel()  # type: ignore[no-untyped-call]
+        except (ValueError, grpc.FutureCancelledError) as error:  # ValueError: the channel was closed meanwhile
+            raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
 
     def _check_stop(self) -> None:
         if (why := self._stop()) is not None:
@@ -233,7 +249,7 @@ class Session:
         """``host`` as a literal address, since links take no names. Names are asked for again until ``give_up_s``."""
         while True:
             try:
-                return str(way.resolve(host.strip("[]"), 0)[4][0])
+                return way.resolve(host)
             except OSError as error:
                 self._check_stop()
                 if time.monotonic() > give_up_s or self._closed.wait(RETRY_S):
@@ -352,6 +368,10 @@ class Session:
                 f"cannot reach the switch at {self._address}: is `inagg switch` running there? ({text}). INAGG_SWITCH "
                 "says where it is; `inagg doctor` looks at the way",
                 error.code(),
+            )
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return SessionError(
+                f"the switch at {self._address} has an older inagg than this rank: {text}", error.code()
             )
         if text == SILENT:
             return SessionError(

@@ -1,4 +1,4 @@
-"""The way from a rank to a switch: the channel to its control service, and the address of its own that it begins at."""
+"""The way from a rank to a switch: the channel to its control service, and addresses."""
 
 from __future__ import annotations
 
@@ -36,14 +36,6 @@ def channel(config: Config, address: str) -> grpc.Channel:
     return grpc.secure_channel(address, credentials, options)
 
 
-def host_towards(switch: str) -> str:
-    """The literal address from which datagrams to ``switch``, host:port, go. Raises OSError if there is no way."""
-    family, kind, _, _, address = resolve(*split(switch))
-    with socket.socket(family, kind) as probe:
-        probe.connect(address)
-        return str(probe.getsockname()[0])
-
-
 def is_loopback(host: str) -> bool:
     """Whether what comes from the literal address ``host`` stays on this machine."""
     return ipaddress.ip_address(host).is_loopback
@@ -54,6 +46,6 @@ def split(switch: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int]]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    return found[0]  # type: ignore[return-value]
+def resolve(host: str) -> str:
+    """A host, which may be a name, as a literal address. Raises OSError."""
+    return str(socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_DGRAM)[0][4][0])

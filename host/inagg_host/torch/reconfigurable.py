@@ -20,7 +20,8 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 
 from inagg_host.config import ConfigError, literal_host
 from inagg_host.errors import AllReduceError
-from inagg_host.membership.way import host_towards
+from inagg_host.membership.way import split
+from inagg_link.sockopt import ends_of_way
 
 from .backend import InaggGroup, come_together
 from .forwarding import PLUMBING, ForwardingGroup
@@ -131,7 +132,7 @@ class ReconfigurableGroup(InaggGroup):
             raise ConfigError("no switch is named: set INAGG_SWITCH=host:port, as `inagg switch` prints it")
         switch = str(switches).split(",")[0].strip()
         try:
-            return host_towards(switch)
+            return ends_of_way(*split(switch))[0]
         except (OSError, ValueError) as error:
             raise ConfigError(f"no way to the switch at {switch}: {error}") from error
 

@@ -570,6 +570,43 @@ class JoinRequest(_message.Message):
 Global___JoinRequest: _TypeAlias = JoinRequest  # noqa: Y015
 
 @_typing.final
+class DataPlanesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DataPlanesRequest: _TypeAlias = DataPlanesRequest  # noqa: Y015
+
+@_typing.final
+class DataPlanesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Address]:
+        """One per shard of the switch that was called, in order."""
+
+    def __init__(
+        self,
+        *,
+        addresses: _abc.Iterable[Global___Address] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DataPlanesResponse: _TypeAlias = DataPlanesResponse  # noqa: Y015
+
+@_typing.final
 class ShardEpoch(_message.Message):
     """A lease, and where to begin in it."""
 

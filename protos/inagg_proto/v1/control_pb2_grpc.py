@@ -44,6 +44,11 @@ class ControlStub(object):
                 request_serializer=inagg__proto_dot_v1_dot_control__pb2.JoinRequest.SerializeToString,
                 response_deserializer=inagg__proto_dot_v1_dot_control__pb2.JoinResponse.FromString,
                 _registered_method=True)
+        self.DataPlanes = channel.unary_unary(
+                '/inagg.v1.Control/DataPlanes',
+                request_serializer=inagg__proto_dot_v1_dot_control__pb2.DataPlanesRequest.SerializeToString,
+                response_deserializer=inagg__proto_dot_v1_dot_control__pb2.DataPlanesResponse.FromString,
+                _registered_method=True)
         self.Leave = channel.unary_unary(
                 '/inagg.v1.Control/Leave',
                 request_serializer=inagg__proto_dot_v1_dot_control__pb2.LeaveRequest.SerializeToString,
@@ -111,6 +116,15 @@ class ControlServicer(object):
         name), ALREADY_EXISTS (another live process is that rank), DEADLINE_EXCEEDED (names the ranks that did not
         come), FAILED_PRECONDITION (what is brought fits neither the job nor the other ranks), ABORTED (the job ended
         while waiting), INTERNAL (the switch could not be set up), UNAVAILABLE (the switch is stopping: try again).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DataPlanes(self, request, context):
+        """Says where datagrams go, so that a worker can choose from which of its addresses they come before it joins: the way
+        of the data is not always that of the calls. Errors: UNAVAILABLE (the switch is stopping, or has just left its tree:
+        try again).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -202,6 +216,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Join,
                     request_deserializer=inagg__proto_dot_v1_dot_control__pb2.JoinRequest.FromString,
                     response_serializer=inagg__proto_dot_v1_dot_control__pb2.JoinResponse.SerializeToString,
+            ),
+            'DataPlanes': grpc.unary_unary_rpc_method_handler(
+                    servicer.DataPlanes,
+                    request_deserializer=inagg__proto_dot_v1_dot_control__pb2.DataPlanesRequest.FromString,
+                    response_serializer=inagg__proto_dot_v1_dot_control__pb2.DataPlanesResponse.SerializeToString,
             ),
             'Leave': grpc.unary_unary_rpc_method_handler(
                     servicer.Leave,
@@ -303,6 +322,33 @@ class Control(object):
             '/inagg.v1.Control/Join',
             inagg__proto_dot_v1_dot_control__pb2.JoinRequest.SerializeToString,
             inagg__proto_dot_v1_dot_control__pb2.JoinResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DataPlanes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/inagg.v1.Control/DataPlanes',
+            inagg__proto_dot_v1_dot_control__pb2.DataPlanesRequest.SerializeToString,
+            inagg__proto_dot_v1_dot_control__pb2.DataPlanesResponse.FromString,
             options,
             channel_credentials,
             insecure,

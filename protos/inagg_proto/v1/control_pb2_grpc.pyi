@@ -60,6 +60,11 @@ class ControlStub:
     come), FAILED_PRECONDITION (what is brought fits neither the job nor the other ranks), ABORTED (the job ended
     while waiting), INTERNAL (the switch could not be set up), UNAVAILABLE (the switch is stopping: try again).
     """
+    DataPlanes: _grpc.UnaryUnaryMultiCallable[_control_pb2.DataPlanesRequest, _control_pb2.DataPlanesResponse]
+    """Says where datagrams go, so that a worker can choose from which of its addresses they come before it joins: the way
+    of the data is not always that of the calls. Errors: UNAVAILABLE (the switch is stopping, or has just left its tree:
+    try again).
+    """
     Leave: _grpc.UnaryUnaryMultiCallable[_control_pb2.LeaveRequest, _control_pb2.LeaveResponse]
     """Leaves a job. The others may finish the epoch. When all ranks have left, the job ends and its slots are free."""
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_control_pb2.HeartbeatRequest, _control_pb2.HeartbeatResponse]
@@ -113,6 +118,11 @@ class ControlAsyncStub(ControlStub):
     name), ALREADY_EXISTS (another live process is that rank), DEADLINE_EXCEEDED (names the ranks that did not
     come), FAILED_PRECONDITION (what is brought fits neither the job nor the other ranks), ABORTED (the job ended
     while waiting), INTERNAL (the switch could not be set up), UNAVAILABLE (the switch is stopping: try again).
+    """
+    DataPlanes: _aio.UnaryUnaryMultiCallable[_control_pb2.DataPlanesRequest, _control_pb2.DataPlanesResponse]  # type: ignore[assignment]
+    """Says where datagrams go, so that a worker can choose from which of its addresses they come before it joins: the way
+    of the data is not always that of the calls. Errors: UNAVAILABLE (the switch is stopping, or has just left its tree:
+    try again).
     """
     Leave: _aio.UnaryUnaryMultiCallable[_control_pb2.LeaveRequest, _control_pb2.LeaveResponse]  # type: ignore[assignment]
     """Leaves a job. The others may finish the epoch. When all ranks have left, the job ends and its slots are free."""
@@ -176,6 +186,17 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         name), ALREADY_EXISTS (another live process is that rank), DEADLINE_EXCEEDED (names the ranks that did not
         come), FAILED_PRECONDITION (what is brought fits neither the job nor the other ranks), ABORTED (the job ended
         while waiting), INTERNAL (the switch could not be set up), UNAVAILABLE (the switch is stopping: try again).
+        """
+
+    @_abc_1.abstractmethod
+    def DataPlanes(
+        self,
+        request: _control_pb2.DataPlanesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.DataPlanesResponse, _abc.Awaitable[_control_pb2.DataPlanesResponse]]:
+        """Says where datagrams go, so that a worker can choose from which of its addresses they come before it joins: the way
+        of the data is not always that of the calls. Errors: UNAVAILABLE (the switch is stopping, or has just left its tree:
+        try again).
         """
 
     @_abc_1.abstractmethod

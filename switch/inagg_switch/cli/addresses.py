@@ -6,6 +6,7 @@ import ipaddress
 import socket
 from typing import Final
 
+from inagg_link.sockopt import ends_of_way
 from inagg_wire.layout import DATA_PORT
 
 PORT_MAX: Final = 0xFFFF
@@ -80,13 +81,10 @@ def is_here(address: str) -> bool:
     where that is not known yet. Raises `SettingsError`."""
     host, port = split_address(address)
     try:
-        family, kind, _, _, to = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(to)  # which sends nothing
-            own = str(probe.getsockname()[0])
+        own, there = ends_of_way(host, port)
     except OSError:
         return True
-    return own == to[0] or ipaddress.ip_address(own).is_loopback
+    return own == there or ipaddress.ip_address(own).is_loopback
 
 
 def check_ports(port: int, shards: int) -> None:

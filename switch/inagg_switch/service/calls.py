@@ -24,11 +24,12 @@ from ..control.events import ROOT
 from ..control.refusals import Code, ControlError
 from ..control.stall_detector import WAITS_POLLED
 from ..control.text import bounded
-from ..driver import DriverError
+from ..driver import DriverError, Shard
 from .answers import job_now, list_answer, stats_answer, why_answer
 from .coalesced import Coalesced
 from .controller import Controller
 from .conversion import (
+    address_message,
     ended_message,
     epoch_message,
     join_request_from,
@@ -157,10 +158,20 @@ class ControlService(control_pb2_grpc.ControlServicer):
         join_request = join_request_from(request, self._shards, peer, switch)
         who = principal_of(context, self._secrets)
         job, epoch = await self.controller.join(spec, join_request, context.time_remaining(), who)
-        if switch != ROOT and switch not in registry.topology.switches:
-            raise ControlError(Code.UNAVAILABLE, f"switch {switch!r} has gone: join again, through another")
         credit = registry.credit(job, epoch)
-        return epoch_message(job, epoch, switch, registry.topology.shards(switch), credit)
+        return epoch_message(job, epoch, switch, self._shards_of(switch), credit)
+
+    def _shards_of(self, switch: str) -> tuple[Shard, ...]:
+        """The data planes of a switch. Raises `ControlError` if it has gone."""
+        topology = self.controller.registry.topology
+        if switch != ROOT and switch not in topology.switches:
+            raise ControlError(Code.UNAVAILABLE, f"switch {switch!r} has gone: join again, through another")
+        return topology.shards(switch)
+
+    @answered
+    async def DataPlanes(self, request: pb.DataPlanesRequest, context: Context) -> pb.DataPlanesResponse:  # noqa: N802
+        shards = self._shards_of(_brought(context, SWITCH_METADATA))
+        return pb.DataPlanesResponse(addresses=[address_message(shard.address) for shard in shards])
 
     async def Attach(  # noqa: N802
         self, requests: AsyncIterator[pb.AttachRequest], context: Context

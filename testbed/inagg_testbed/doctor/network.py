@@ -51,10 +51,10 @@ def check_switches(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]
         secret=environ.get(VARIABLES["secret"]) or None,
     )
     for address in (part.strip() for part in text.split(",")):
-        yield from _check_switch(address, access, environ)
+        yield from _check_switch(address, access)
 
 
-def _check_switch(address: str, access: Access, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _check_switch(address: str, access: Access) -> Iterator[Finding]:
     name = f"switch {address}"
     try:
         host, port = split_address(address)  # workers want a port, too
@@ -62,14 +62,17 @@ def _check_switch(address: str, access: Access, environ: Mapping[str, str]) -> I
         yield Finding(name, Verdict.WRONG, str(error), "export INAGG_SWITCH=HOST:PORT, as `inagg switch` prints it")
         return
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4]
+        control = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
         yield Finding(name, Verdict.WRONG, f"{host} has no address here: {error.strerror}", f"getent hosts {host}")
         return
     try:
         with ControlClient(address, access) as client:
             client.healthy(PATIENCE_S)
-            stats = client.stats(timeout_s=PATIENCE_S)
+            driver, planes = (
+                client.stats(timeout_s=PATIENCE_S).driver,
+                client.data_planes(timeout_s=PATIENCE_S).addresses,
+            )
     except SecurityError as error:
         yield Finding(name, Verdict.WRONG, str(error), "see INAGG_CA, INAGG_CERTIFICATE, INAGG_KEY and INAGG_SECRET")
         return
@@ -78,32 +81,9 @@ def _check_switch(address: str, access: Access, environ: Mapping[str, str]) -> I
             name, Verdict.WRONG, error.text, f"on {host}: inagg switch --listen {address}, and let TCP {port} pass"
         )
         return
-    shards = [shard.address for shard in stats.shards]
-    ports = ", ".join(str(shard.port) for shard in shards)
-    yield Finding(name, Verdict.OK, f"it answers; {stats.driver}, data at UDP {ports}")
-    control, data = str(found[0]), shards[0] if shards else None
-    host = data.host if data is not None and data.host else control
-    if not environ.get(VARIABLES["host"]):
-        yield from check_own(control, host)
-    yield from check_way(host, data.port if data is not None else port)
-
-
-def check_own(control: str, data: str) -> Iterator[Finding]:
-    """Whether the address that a rank takes, that of the way to the control service, is that of the way to the data."""
-    try:
-        taken, needed = (own_towards(host) for host in (control, data))
-    except OSError:
-        return  # `check_way` says it
-    if taken != needed:
-        found = f"ranks here send from {taken}, that of the way to its control service, and the way begins at {needed}"
-        yield Finding(f"way to {data}", Verdict.WRONG, found, f"export {VARIABLES['host']}={needed}")
-
-
-def own_towards(host: str) -> str:
-    """The address of this machine at which the way to a literal address begins. Raises OSError if there is none."""
-    with socket.socket(_family(host), socket.SOCK_DGRAM) as sock:
-        sock.connect((host, 9))
-        return str(sock.getsockname()[0])
+    ports = ", ".join(str(plane.port) for plane in planes)
+    yield Finding(name, Verdict.OK, f"it answers; {driver}, data at UDP {ports}")
+    yield from check_way(planes[0].host or control, planes[0].port)
 
 
 def _family(host: str) -> socket.AddressFamily:

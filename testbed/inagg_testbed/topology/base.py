@@ -53,10 +53,8 @@ class Node:
 
     def environment(self) -> dict[str, str]:
         """What processes here need in their environment, beside what they have."""
-        if self.management == self.host:
-            return {MARK: self.mark, "GLOO_SOCKET_IFNAME": self.interface}
-        # The route to the switch's control service is not the way of the datagrams.
-        return {MARK: self.mark, "GLOO_SOCKET_IFNAME": MANAGEMENT_PORT, "INAGG_HOST": self.host}
+        interface = self.interface if self.management == self.host else MANAGEMENT_PORT
+        return {MARK: self.mark, "GLOO_SOCKET_IFNAME": interface}
 
     def enter(self) -> None:
         """Move this process here: to be called first, before it has threads. It is killed when its parent dies."""

@@ -51,4 +51,4 @@ def test_a_sum_in_which_the_generations_run_out_is_whole(
         for results, epochs in pool.map(rank, range(2)):
             for result in results:
                 np.testing.assert_array_equal(result, 2 * values)  # powers of two are exact
-            assert epochs == 2
+            assert epochs >= 2  # 3 where one asks for the second before the other has its last result

@@ -76,13 +76,13 @@ def test_a_name_that_cannot_be_resolved_for_a_while_is_asked_for_again(
     """When a rank joins again. Where it lasts, that is an error, and soon."""
     resolve, failing, asked = way.resolve, threading.Event(), threading.Event()
 
-    def flaky(host: str, port: int) -> Any:
+    def flaky(host: str) -> str:
         if failing.is_set():
             asked.set()
             if not lasts:
                 failing.clear()
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        return resolve(host, port)
+        return resolve(host)
 
     monkeypatch.setattr(way, "resolve", flaky)
     options: dict[str, Any] = {"switch": switch.control, "job": f"names-{lasts}", "reconnect_s": 0.5}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ from .processes import start_switch
 
 PATIENCE_S = 10.0
 UNKNOWN = "not-there.invalid"
+LATE = "localhost"
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +37,16 @@ def switch() -> Iterator[SwitchProcess]:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Who was asked for; only literal addresses are known at once, and the name ``late`` from the second time on."""
+    """Who was asked for; only literal addresses are known at once, and the name `LATE` from the second time on."""
     monkeypatch.setattr(session, "RETRY_S", 0.01)
     asked: list[str] = []
     resolve = way.resolve
 
-    def find(host: str, port: int) -> Any:
+    def find(host: str) -> str:
         asked.append(host)
-        if host == UNKNOWN or (host == "late" and asked.count("late") < 2):
+        if host == UNKNOWN or (host == LATE and asked.count(LATE) < 2):
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return resolve("127.0.0.1" if host == "late" else host, port)
+        return resolve("127.0.0.1" if host == LATE else host)
 
     monkeypatch.setattr(way, "resolve", find)
     return asked
@@ -53,10 +57,11 @@ def session_of(switch: str, **fields: Any) -> Session:
     return Session(config, lambda _: None, lambda _: None, lambda: None, lambda: None)
 
 
-def test_a_name_that_is_not_known_yet_is_asked_for_again(names: list[str]) -> None:
-    with closing(session_of("late:9")) as ours:
+def test_a_name_that_is_not_known_yet_is_asked_for_again(switch: SwitchProcess, names: list[str]) -> None:
+    _, _, port = switch.control.rpartition(":")
+    with closing(session_of(f"{LATE}:{port}")) as ours:
         assert ours.local_host() == "127.0.0.1"
-    assert names == ["late", "late"]
+    assert names == [LATE, LATE]
 
 
 def test_a_name_that_stays_unknown_is_an_error(names: list[str]) -> None:
@@ -76,20 +81,50 @@ def test_where_the_name_of_one_switch_is_unknown_the_next_is_tried(switch: Switc
 def test_the_way_to_the_next_switch_may_begin_at_another_address(
     switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(way, "host_towards", lambda address: "127.0.0.1" if address == switch.control else "127.0.0.2")
+    """Where one switch goes between saying where its data goes and the join."""
     ways: list[Link] = []
 
     def noted(link: Link) -> Link:
         ways.append(link)
         return link
 
-    with AllReduce(
-        switch=f"127.0.0.1:9,{switch.control}", rank=0, workers=1, job="elsewhere", wrap_link=noted
-    ) as all_reduce:
+    def found(host: str, port: int) -> tuple[str, str]:
+        first.kill()
+        return ("127.0.0.1" if ways else "127.0.0.2"), host
+
+    monkeypatch.setattr(session, "ends_of_way", found)
+    with (
+        SwitchProcess() as first,
+        AllReduce(
+            switch=f"{first.control},{switch.control}", rank=0, workers=1, job="elsewhere", wrap_link=noted
+        ) as all_reduce,
+    ):
         assert (all_reduce(np.ones(8, np.float32)) == 1).all()
-        assert ways[-1].address[0] == "127.0.0.1"
+        assert [link.address[0] for link in ways[1:]] == ["127.0.0.1"]
         with pytest.raises((OSError, ValueError)):
             ways[0].receive(0.0)  # closed
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+def test_the_way_is_that_of_the_data_where_control_has_another() -> None:
+    with (
+        SwitchProcess(data="[::1]:0") as switch,
+        AllReduce(switch=switch.control, rank=0, workers=1, job="apart") as all_reduce,
+    ):
+        assert (all_reduce(np.ones(8, np.float32)) == 1).all()
+
+
+def test_where_there_is_no_way_to_the_data_the_error_says_where_it_goes(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(host: str, port: int) -> tuple[str, str]:
+        raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
+
+    monkeypatch.setattr(session, "ends_of_way", none)
+    with pytest.raises(
+        AllReduceError, match=r"no way to 127\.0\.0\.1, where the data of the switch at .* goes: .*unreachable"
+    ):
+        AllReduce(switch=switch.control, rank=0, workers=1, job="nowhere", reconnect_s=0.1)
 
 
 def test_a_rank_on_loopback_that_would_go_on_elsewhere_is_told_how(
@@ -98,7 +133,7 @@ def test_a_rank_on_loopback_that_would_go_on_elsewhere_is_told_how(
     with AllReduce(switch=switch.control, rank=0, workers=1, job="away") as all_reduce:
         network = all_reduce._network
         assert network is not None
-        monkeypatch.setattr(way, "host_towards", lambda _: "10.0.0.2")
+        monkeypatch.setattr(session, "ends_of_way", lambda host, _: ("10.0.0.2", host))
         network._on_loss(Loss("for a test"))
         give_up_s = time.monotonic() + PATIENCE_S
         while all_reduce.failure is None:
@@ -132,9 +167,11 @@ def test_where_nothing_arrives_the_error_says_what_was_sent_for_nothing(switch: 
         all_reduce(np.ones(8, np.float32))
 
 
-def test_a_way_that_begins_at_an_address_of_one_link_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(way, "host_towards", lambda _: "fe80::1")
-    with closing(session_of("[fe80::2%lo]:9")) as ours, pytest.raises(ConfigError, match=r"one link alone.*INAGG_HOST"):
+def test_a_way_that_begins_at_an_address_of_one_link_names_the_variable(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "ends_of_way", lambda host, _: ("fe80::1", host))
+    with closing(session_of(switch.control)) as ours, pytest.raises(ConfigError, match=r"one link alone.*INAGG_HOST"):
         ours.local_host()
 
 

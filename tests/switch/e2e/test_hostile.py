@@ -36,7 +36,7 @@ from inagg_switch.service.control_client import ControlClient
 
 HOSTILE_CALLS = int(os.environ.get("HOSTILE_CALLS", "100000"))
 CHAOS_ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "100"))
-METHODS = ("Create", "Join", "Leave", "Heartbeat", "List", "Stats", "Why", "Evict", "Drain", "Nothing")
+METHODS = ("Create", "DataPlanes", "Join", "Leave", "Heartbeat", "List", "Stats", "Why", "Evict", "Drain", "Nothing")
 pytestmark = pytest.mark.slow
 
 

@@ -70,6 +70,13 @@ def sums(
         return list(pool.map(run, range(len(addresses)), timeout=PATIENCE_S))
 
 
+def test_each_switch_says_where_its_own_data_goes(root: SwitchProcess, racks: list[SwitchProcess]) -> None:
+    for switch in (root, *racks):
+        with ControlClient(switch.control) as client:
+            (address,) = client.data_planes().addresses
+        assert f"{address.host}:{address.port}" == switch.data
+
+
 def same(found: list[list[Array]], expected: list[list[Array]]) -> bool:
     return all(
         a.tobytes() == b.tobytes() for ours, theirs in zip(found, expected, strict=True)

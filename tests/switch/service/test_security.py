@@ -110,6 +110,7 @@ def calls(client: ControlClient) -> dict[str, Callable[[], object]]:
     member = {"name": "job", "rank": 0, "member": 100}
     return {
         "Create": lambda: client.create(job_spec()),
+        "DataPlanes": client.data_planes,
         "Join": lambda: client.join(join_request(0, job_spec(workers=1))),
         "Heartbeat": lambda: client.heartbeat(pb.HeartbeatRequest(**member)),  # type: ignore[arg-type]
         "Leave": lambda: client.leave(pb.LeaveRequest(**member)),  # type: ignore[arg-type]
@@ -124,7 +125,9 @@ def calls(client: ControlClient) -> dict[str, Callable[[], object]]:
     }
 
 
-GUARDED = ["Create", "Join", "Heartbeat", "Leave", "List", "Stats", "Why", "Watch", "Evict", "Drain", "Attach"]
+GUARDED = [
+    "Create", "DataPlanes", "Join", "Heartbeat", "Leave", "List", "Stats", "Why", "Watch", "Evict", "Drain", "Attach",
+]  # fmt: skip
 
 
 def test_every_call_is_guarded() -> None:
@@ -147,7 +150,7 @@ def test_with_the_secret_all_calls_work(serve: Callable[..., Serving]) -> None:
     serving = serve(security=Security(secret="s3cret"), access=Access(secret="s3cret"))
     serving.client.create(job_spec(workers=1))
     todo = calls(serving.client)
-    for name in ["Join", "Heartbeat", "List", "Stats", "Why", "Watch", "Health", "Leave", "Drain"]:
+    for name in ["DataPlanes", "Join", "Heartbeat", "List", "Stats", "Why", "Watch", "Health", "Leave", "Drain"]:
         todo[name]()
 
 
