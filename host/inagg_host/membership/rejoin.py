@@ -20,7 +20,8 @@ from inagg_link.first_start import compile_all, saying
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 
-from .session import Loss, Session, SessionError
+from .calls import SessionError
+from .session import Loss, Session
 from .way import is_loopback
 
 log = logging.getLogger("inagg")

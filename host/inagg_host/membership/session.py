@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import grpc
 
@@ -16,43 +15,21 @@ from inagg_host.config import Config, literal_host
 from inagg_host.core import Epoch, ShardLease
 from inagg_link import Address
 from inagg_link.sockopt import ends_of_way
-from inagg_proto import GRPC_PREAMBLE, SECRET_METADATA, bearer
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_proto.v1 import control_pb2_grpc
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
 from . import way
-
-Request = TypeVar("Request")
-Reply = TypeVar("Reply")
+from .calls import CALL_S, NOT_THERE, RETRY_S, Calls, SessionError
 
 log = logging.getLogger("inagg")
 
-CALL_S = 5.0
-"""Deadline of a call that waits for nobody."""
 CALL_MAX_S = 1e9
 """gRPC takes a later deadline for one that has passed."""
-RETRY_S = 0.2
-STOP_POLL_S = 0.2
-WORD_AFTER_S = 10.0
-"""After so long a rank that waits for others to join says for whom, or that it still tries to reach the switch."""
 HEARTBEATS_MISSED = 3
 """So many heartbeats in a row must fail to reach the switch before it counts as gone."""
 
-NOT_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-"""What a call gets from a switch that is not there, or is stopping and ends its calls."""
-SILENT = "Deadline Exceeded"
-"""What gRPC itself says when a deadline has passed: the switch has said nothing."""
 UNREACHABLE = (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN)
-
-
-class SessionError(RuntimeError):
-    """The control service refused, or cannot be reached; the text says why and what to do."""
-
-    def __init__(self, text: str, code: grpc.StatusCode) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +57,17 @@ class Session:
         `join` waits, which fails with the sentence that it returns; ``round_trip_s`` says what heartbeats tell the
         switch, None: nothing is measured yet."""
         self._config = config
+        self._calls = Calls(config, stop)
         self._lost = lost
         self._credited = credited
-        self._stop = stop
         self._round_trip_s = round_trip_s
         self._member = secrets.randbits(63) + 1
-        self._address = config.switches[0]
-        """The one of the switches that this rank talks to."""
-        self._channel = way.channel(config, self._address)
-        self._stub = control_pb2_grpc.ControlStub(self._channel)
-        self._metadata = ((SECRET_METADATA, bearer(config.secret)),) if config.secret else ()
         self._lanes, self._window = config.lanes, config.window
         self._epoch = 0
         self._reported = 0  # the epoch whose loss was told
         self._left: set[int] = set()  # ranks; of the thread that watches
         self._interval_s = 1.0
-        self._word_at_s = time.monotonic() + WORD_AFTER_S
         self._closed = threading.Event()
-        self._joined = threading.Event()
         self._lock = threading.Lock()
         self._watch: grpc.CallIterator[pb.Event] | None = None
         self._threads: list[threading.Thread] = []
@@ -112,21 +82,21 @@ class Session:
             return literal_host(self._config.host)
         give_up_s = time.monotonic() + self._config.reconnect_s
         while True:
-            there = f"the switch at {self._address}"
+            there = f"the switch at {self._calls.address}"
             try:
-                control = way.resolve(way.split(self._address)[0])  # more often than gRPC asks for a name
-                data = self._ask(self._stub.DataPlanes, pb.DataPlanesRequest(), CALL_S).addresses[0]
+                control = way.resolve(way.split(self._calls.address)[0])  # more often than gRPC asks for a name
+                data = self._calls.ask(self._calls.stub.DataPlanes, pb.DataPlanesRequest(), CALL_S).addresses[0]
                 host = data.host or control
                 there = f"{host}, where the data of {there} goes"
                 own, _ = ends_of_way(host, data.port)
                 return literal_host(own)
             except grpc.RpcError as error:
-                explained = self._explain(error)
+                explained = self._calls.explain(error)
                 if error.code() not in (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     raise explained from None
             except OSError as error:
                 explained = SessionError(f"no way to {there}: {error}", grpc.StatusCode.UNAVAILABLE)
-            self._try_again(explained, give_up_s)
+            self._calls.try_again(explained, give_up_s)
 
     def join(
         self, address: Callable[[], Address], resume: pb.Resume | None = None, *, multicast: bool = False
@@ -144,81 +114,29 @@ class Session:
             spec=spec, rank=c.rank, member=self._member, resume=resume, multicast=multicast,
         )  # fmt: skip
         give_up_s = time.monotonic() + c.reconnect_s
-        self._word_at_s = time.monotonic() + WORD_AFTER_S
+        self._calls.begin()
         while True:
             host, port = address()
             del request.addresses[:]
             request.addresses.add(host=host, port=port)
             try:
-                reply = self._ask(self._stub.Join, request, min(c.join_timeout_s, CALL_MAX_S))
+                reply = self._calls.ask(self._calls.stub.Join, request, min(c.join_timeout_s, CALL_MAX_S))
                 break
             except grpc.RpcError as error:
-                explained = self._explain(error)
+                explained = self._calls.explain(error)
                 if error.code() not in NOT_THERE:
                     raise explained from None
-                self._try_again(explained, give_up_s)
+                self._calls.try_again(explained, give_up_s)
         epoch = self._read_epoch(reply, give_up_s)
         # What a switch chose stays, also where another one takes its place: blocks are kept in this size.
         self._lanes, self._window = reply.spec.lanes, reply.spec.window
         with self._lock:
             self._epoch, self._interval_s = epoch.number, reply.heartbeat_interval_s
-        self._joined.set()
         if not self._threads:
             for target in (self._beat, self._listen):
                 self._threads.append(threading.Thread(target=target, name=f"inagg{target.__name__}", daemon=True))
                 self._threads[-1].start()
         return epoch
-
-    def _try_again(self, why: SessionError, give_up_s: float) -> None:
-        """Wait a moment before the same switch, or the next of several, is tried. Raises ``why`` if it is too late."""
-        if time.monotonic() > give_up_s:
-            raise why from None
-        self._say_that_it_waits(why.__str__)
-        if len(self._config.switches) > 1:
-            self._move_on(why)
-        self._check_stop()
-        if self._closed.wait(RETRY_S):
-            raise SessionError("closed while joining", grpc.StatusCode.CANCELLED)
-
-    def _move_on(self, why: SessionError) -> None:
-        """Talk to the next of the switches."""
-        switches = self._config.switches
-        with self._lock:
-            if self._closed.is_set():
-                return
-            before, self._address = self._channel, switches[(switches.index(self._address) + 1) % len(switches)]
-            self._channel = way.channel(self._config, self._address)
-            self._stub = control_pb2_grpc.ControlStub(self._channel)
-        log.warning("rank %d: %s; trying the one at %s", self._config.rank, why, self._address)
-        before.close()
-
-    def _ask(self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request, timeout_s: float) -> Reply:
-        """The reply to a call of joining, unless this rank is to stop meanwhile. Raises `grpc.RpcError`."""
-        try:
-            call = method.future(request, timeout=timeout_s, metadata=self._metadata)
-            done = threading.Event()
-            call.add_done_callback(lambda _: done.set())
-            try:
-                while not done.wait(STOP_POLL_S):
-                    self._check_stop()
-                    self._say_that_it_waits(self.why)
-                return call.result()
-            finally:
-                # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for it.
-                call.cancel()  # type: ignore[no-untyped-call]
-        except (ValueError, grpc.FutureCancelledError) as error:  # ValueError: the channel was closed meanwhile
-            raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
-
-    def _check_stop(self) -> None:
-        if (why := self._stop()) is not None:
-            raise SessionError(why, grpc.StatusCode.CANCELLED)
-
-    def _say_that_it_waits(self, why: Callable[[], str]) -> None:
-        """Once, when it has waited for long."""
-        if time.monotonic() > self._word_at_s:
-            self._word_at_s = float("inf")
-            c = self._config
-            log.warning("rank %d has waited %g s to join job %r: %s", c.rank, WORD_AFTER_S, c.job, why())
 
     def resume(self, epoch: Epoch, positions: Sequence[int], reason: str) -> pb.Resume:
         """What to bring to the next `join`: ``positions``, by shard, as `Engine.positions`."""
@@ -229,10 +147,10 @@ class Session:
         return pb.Resume(epoch=epoch.number, seed=epoch.seed, shards=shards, reason=reason[:200])
 
     def _read_epoch(self, reply: pb.JoinResponse, give_up_s: float) -> Epoch:
-        host, _ = way.split(self._address)
+        host, _ = way.split(self._calls.address)
         shards = tuple(
             ShardLease(
-                (self._literal(s.lease.address.host or host, give_up_s), s.lease.address.port),
+                (self._calls.literal(s.lease.address.host or host, give_up_s), s.lease.address.port),
                 Lease(s.lease.base, s.lease.slots),
                 s.resume_block,
                 (s.group.host, s.group.port) if s.HasField("group") else None,
@@ -245,35 +163,25 @@ class Session:
             spec.seed, shards, reply.credit or None, reply.scatters,
         )  # fmt: skip
 
-    def _literal(self, host: str, give_up_s: float) -> str:
-        """``host`` as a literal address, since links take no names. Names are asked for again until ``give_up_s``."""
-        while True:
-            try:
-                return way.resolve(host)
-            except OSError as error:
-                self._check_stop()
-                if time.monotonic() > give_up_s or self._closed.wait(RETRY_S):
-                    raise SessionError(f"the switch's host {host}: {error}", grpc.StatusCode.UNAVAILABLE) from error
-
     # --- while it runs ---
 
     def _beat(self) -> None:
         missed = 0
         while not self._closed.wait(self._interval_s):
-            epoch, stub = self._epoch, self._stub
+            epoch, stub = self._epoch, self._calls.stub
             request = pb.HeartbeatRequest(
                 name=self._config.job, rank=self._config.rank, member=self._member, round_trip_s=self._round_trip_s()
             )
             try:
-                reply = stub.Heartbeat(request, timeout=CALL_S, metadata=self._metadata)
+                reply = stub.Heartbeat(request, timeout=CALL_S, metadata=self._calls.metadata)
             except ValueError:
                 continue  # the channel was closed: this rank talks to another switch now
             except grpc.RpcError as error:
-                if stub is not self._stub:
+                if stub is not self._calls.stub:
                     continue
                 missed += 1
                 if error.code() not in UNREACHABLE or missed >= HEARTBEATS_MISSED:
-                    self._tell(epoch, Loss(str(self._explain(error))))
+                    self._tell(epoch, Loss(str(self._calls.explain(error))))
                 continue
             missed = 0
             if reply.state != pb.JOB_STATE_RUNNING or reply.epoch != epoch:
@@ -283,10 +191,10 @@ class Session:
 
     def _listen(self) -> None:
         while not self._closed.is_set():
-            stub = self._stub
+            stub = self._calls.stub
             try:
                 request = pb.WatchRequest(name=self._config.job, rank=self._config.rank, member=self._member)
-                watch = stub.Watch(request, metadata=self._metadata)
+                watch = stub.Watch(request, metadata=self._calls.metadata)
                 with self._lock:
                     if self._closed.is_set():  # `close` cannot have seen it
                         watch.cancel()  # type: ignore[no-untyped-call]
@@ -297,8 +205,8 @@ class Session:
             except ValueError:
                 continue  # the channel was closed: this rank talks to another switch now
             except grpc.RpcError as error:
-                if error.code() in NOT_THERE and not self._closed.is_set() and stub is self._stub:
-                    self._tell(self._epoch, Loss(str(self._explain(error))))
+                if error.code() in NOT_THERE and not self._closed.is_set() and stub is self._calls.stub:
+                    self._tell(self._epoch, Loss(str(self._calls.explain(error))))
             self._closed.wait(RETRY_S)
 
     def _hear(self, event: pb.Event) -> None:
@@ -331,11 +239,7 @@ class Session:
 
     def why(self) -> str:
         """What the switch says that the job waits for; or why it cannot be asked."""
-        try:
-            reply = self._stub.Why(pb.WhyRequest(name=self._config.job), timeout=CALL_S, metadata=self._metadata)
-        except grpc.RpcError as error:
-            return str(self._explain(error))
-        return " ".join(reply.text)
+        return self._calls.why()
 
     def close(self, reason: str = "", end: bool = False) -> None:
         """Leave the job; ``end`` ends it for all. No error if the switch is gone or this is called twice."""
@@ -344,12 +248,13 @@ class Session:
                 return
             self._closed.set()
             watch = self._watch
+        self._calls.stop()
         if self._epoch:
             request = pb.LeaveRequest(
                 name=self._config.job, rank=self._config.rank, member=self._member, end=end, reason=reason[:200]
             )
             try:
-                self._stub.Leave(request, timeout=CALL_S, metadata=self._metadata)
+                self._calls.stub.Leave(request, timeout=CALL_S, metadata=self._calls.metadata)
             except grpc.RpcError as error:
                 # Then there is nothing to leave, or the switch will notice the silence.
                 log.debug("leaving job %s: %s", self._config.job, error.details())
@@ -358,23 +263,4 @@ class Session:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
-        self._channel.close()
-
-    def _explain(self, error: grpc.RpcError) -> SessionError:
-        text = error.details() or ""
-        if error.code() in NOT_THERE and not text.startswith("the switch"):  # else it has answered
-            text = GRPC_PREAMBLE.sub("", text)
-            return SessionError(
-                f"cannot reach the switch at {self._address}: is `inagg switch` running there? ({text}). INAGG_SWITCH "
-                "says where it is; `inagg doctor` looks at the way",
-                error.code(),
-            )
-        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return SessionError(
-                f"the switch at {self._address} has an older inagg than this rank: {text}", error.code()
-            )
-        if text == SILENT:
-            return SessionError(
-                f"the switch at {self._address} has not answered in time; `inagg doctor` looks at the way", error.code()
-            )
-        return SessionError(f"the switch at {self._address} says: {text}", error.code())
+        self._calls.close()

@@ -17,7 +17,7 @@ import pytest
 
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import Config, ConfigError
-from inagg_host.membership import session, way
+from inagg_host.membership import calls, session, way
 from inagg_host.membership.session import Loss, Session
 from inagg_link import FaultLink, Faults, Link
 from inagg_testbed.switch_process import SwitchProcess
@@ -38,7 +38,7 @@ def switch() -> Iterator[SwitchProcess]:
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Who was asked for; only literal addresses are known at once, and the name `LATE` from the second time on."""
-    monkeypatch.setattr(session, "RETRY_S", 0.01)
+    monkeypatch.setattr(calls, "RETRY_S", 0.01)
     asked: list[str] = []
     resolve = way.resolve
 
@@ -67,7 +67,7 @@ def test_a_name_that_is_not_known_yet_is_asked_for_again(switch: SwitchProcess, 
 def test_a_name_that_stays_unknown_is_an_error(names: list[str]) -> None:
     with (
         closing(session_of(f"{UNKNOWN}:9", reconnect_s=0.02)) as ours,
-        pytest.raises(session.SessionError, match=r"no way to the switch at .*Name or service not known"),
+        pytest.raises(calls.SessionError, match=r"no way to the switch at .*Name or service not known"),
     ):
         ours.local_host()
 
@@ -183,9 +183,9 @@ def test_a_host_in_brackets_is_taken(switch: SwitchProcess) -> None:
 def test_a_rank_that_tries_for_long_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(session, "WORD_AFTER_S", 0.1)
-    monkeypatch.setattr(session, "RETRY_S", 0.02)
-    with closing(session_of("127.0.0.1:9", reconnect_s=0.4)) as ours, pytest.raises(session.SessionError):
+    monkeypatch.setattr(calls, "WORD_AFTER_S", 0.1)
+    monkeypatch.setattr(calls, "RETRY_S", 0.02)
+    with closing(session_of("127.0.0.1:9", reconnect_s=0.4)) as ours, pytest.raises(calls.SessionError):
         ours.join(lambda: (ours.local_host(), 5))
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "rank 0 has waited 0.1 s to join job 'default'"

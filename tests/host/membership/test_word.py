@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from inagg_host.allreduce import AllReduce, AllReduceError
-from inagg_host.membership import session
+from inagg_host.membership import calls
 from inagg_testbed.switch_process import SwitchProcess
 
 from .processes import start_switch
@@ -58,13 +58,13 @@ def test_a_job_that_runs_listens_to_no_word_when_it_joins_again(switch: SwitchPr
         board.give("too late")
         network = all_reduce._network
         assert network is not None
-        network._session._check_stop()  # what `join` does while it waits
+        network._session._calls.check_stop()  # what `join` does while it waits
 
 
 def test_a_rank_that_waits_for_long_says_for_whom(
     switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(session, "WORD_AFTER_S", 0.1)
+    monkeypatch.setattr(calls, "WORD_AFTER_S", 0.1)
     with caplog.at_level(logging.WARNING, "inagg"), pytest.raises(AllReduceError):
         AllReduce(switch=switch.control, rank=0, workers=2, job="lonely", join_timeout_s=0.5)
     assert [record.message for record in caplog.records if "waited" in record.message] == [

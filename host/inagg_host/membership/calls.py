@@ -1,0 +1,164 @@
+"""A rank's calls to the control service of a switch, or of one of several: where one is not there, of the next."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import grpc
+
+from inagg_host.config import Config
+from inagg_proto import GRPC_PREAMBLE, SECRET_METADATA, bearer
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_proto.v1 import control_pb2_grpc
+
+from . import way
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+log = logging.getLogger("inagg")
+
+CALL_S = 5.0
+"""Deadline of a call that waits for nobody."""
+RETRY_S = 0.2
+STOP_POLL_S = 0.2
+WORD_AFTER_S = 10.0
+"""After so long a rank that waits for others to join says for whom, or that it still tries to reach the switch."""
+
+NOT_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""What a call gets from a switch that is not there, or is stopping and ends its calls."""
+SILENT = "Deadline Exceeded"
+"""What gRPC itself says when a deadline has passed: the switch has said nothing."""
+
+
+class SessionError(RuntimeError):
+    """The control service refused, or cannot be reached; the text says why and what to do."""
+
+    def __init__(self, text: str, code: grpc.StatusCode) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Calls:
+    """For any thread. ``stub`` and ``address`` change with `try_again`: who reads one takes it once for each call."""
+
+    def __init__(self, config: Config, stop: Callable[[], str | None]) -> None:
+        """``stop`` is asked while a call waits, which then fails with the sentence that it returns. Raises
+        `ConfigError`."""
+        self._config = config
+        self._stop = stop
+        self.metadata = ((SECRET_METADATA, bearer(config.secret)),) if config.secret else ()
+        """Of each call."""
+        self.address = config.switches[0]
+        """The one of the switches that this rank talks to."""
+        self._channel = way.channel(config, self.address)
+        self.stub = control_pb2_grpc.ControlStub(self._channel)
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self.begin()
+
+    def begin(self) -> None:
+        """A rank begins to wait: it says so again, if it waits for long."""
+        self._word_at_s = time.monotonic() + WORD_AFTER_S
+
+    def ask(self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request, timeout_s: float) -> Reply:
+        """The reply to a call that may take long. Raises `grpc.RpcError`, and `SessionError` if this rank is to stop
+        meanwhile, or the connection is closed."""
+        try:
+            call = method.future(request, timeout=timeout_s, metadata=self.metadata)
+            done = threading.Event()
+            call.add_done_callback(lambda _: done.set())
+            try:
+                while not done.wait(STOP_POLL_S):
+                    self.check_stop()
+                    self._say_that_it_waits(self.why)
+                return call.result()
+            finally:
+                # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for it.
+                call.cancel()  # type: ignore[no-untyped-call]
+        except (ValueError, grpc.FutureCancelledError) as error:  # ValueError: the channel was closed meanwhile
+            raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
+
+    def try_again(self, why: SessionError, give_up_s: float) -> None:
+        """Wait a moment before the same switch, or the next of several, is tried. Raises ``why`` if it is too late."""
+        if time.monotonic() > give_up_s:
+            raise why from None
+        self._say_that_it_waits(why.__str__)
+        if len(self._config.switches) > 1:
+            self._move_on(why)
+        self.check_stop()
+        if self._closed.wait(RETRY_S):
+            raise SessionError("closed while joining", grpc.StatusCode.CANCELLED)
+
+    def _move_on(self, why: SessionError) -> None:
+        """Talk to the next of the switches."""
+        switches = self._config.switches
+        with self._lock:
+            if self._closed.is_set():
+                return
+            before, self.address = self._channel, switches[(switches.index(self.address) + 1) % len(switches)]
+            self._channel = way.channel(self._config, self.address)
+            self.stub = control_pb2_grpc.ControlStub(self._channel)
+        log.warning("rank %d: %s; trying the one at %s", self._config.rank, why, self.address)
+        before.close()
+
+    def check_stop(self) -> None:
+        """Raises `SessionError` if this rank is to stop."""
+        if (why := self._stop()) is not None:
+            raise SessionError(why, grpc.StatusCode.CANCELLED)
+
+    def _say_that_it_waits(self, why: Callable[[], str]) -> None:
+        """Once, when it has waited for long."""
+        if time.monotonic() > self._word_at_s:
+            self._word_at_s = float("inf")
+            c = self._config
+            log.warning("rank %d has waited %g s to join job %r: %s", c.rank, WORD_AFTER_S, c.job, why())
+
+    def literal(self, host: str, give_up_s: float) -> str:
+        """``host`` as a literal address, since links take no names. Names are asked for again until ``give_up_s``."""
+        while True:
+            try:
+                return way.resolve(host)
+            except OSError as error:
+                self.check_stop()
+                if time.monotonic() > give_up_s or self._closed.wait(RETRY_S):
+                    raise SessionError(f"the switch's host {host}: {error}", grpc.StatusCode.UNAVAILABLE) from error
+
+    def why(self) -> str:
+        """What the switch says that the job waits for; or why it cannot be asked."""
+        try:
+            reply = self.stub.Why(pb.WhyRequest(name=self._config.job), timeout=CALL_S, metadata=self.metadata)
+        except grpc.RpcError as error:
+            return str(self.explain(error))
+        return " ".join(reply.text)
+
+    def stop(self) -> None:
+        """End what waits, and try no other switch; calls can still be made. For `close`, before it."""
+        with self._lock:
+            self._closed.set()
+
+    def close(self) -> None:
+        """End all calls."""
+        self._channel.close()
+
+    def explain(self, error: grpc.RpcError) -> SessionError:
+        """What a call has failed with, in words for people."""
+        text = error.details() or ""
+        if error.code() in NOT_THERE and not text.startswith("the switch"):  # else it has answered
+            text = GRPC_PREAMBLE.sub("", text)
+            return SessionError(
+                f"cannot reach the switch at {self.address}: is `inagg switch` running there? ({text}). INAGG_SWITCH "
+                "says where it is; `inagg doctor` looks at the way",
+                error.code(),
+            )
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return SessionError(f"the switch at {self.address} has an older inagg than this rank: {text}", error.code())
+        if text == SILENT:
+            return SessionError(
+                f"the switch at {self.address} has not answered in time; `inagg doctor` looks at the way", error.code()
+            )
+        return SessionError(f"the switch at {self.address} says: {text}", error.code())
