@@ -26,7 +26,7 @@ rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 with AllReduce(switch=os.environ["INAGG_SWITCH"], rank=rank, workers=workers) as all_reduce:
     values = np.ones(5000, np.float32)
     all_reduce(values)
-    print(rank, values.min(), values.max(), flush=True)
+    print(f"{rank} {values.min()} {values.max()}\\n", end="", flush=True)  # in one write: both have one pipe
 """
 WAIT = """
 until inagg jobs --switch 10.78.0.254:47100 > /dev/null 2>&1; do sleep 0.2; done
