@@ -96,6 +96,8 @@ class Config:
             raise ConfigError(f"{self.workers} workers: a job has 1 to {WORKERS_MAX}")
         if not 0 <= self.rank < self.workers:
             raise ConfigError(f"rank {self.rank} of {self.workers} workers: ranks go from 0 to {self.workers - 1}")
+        if not self.job.isprintable():  # the switch says what else is no name; this could not be sent
+            raise ConfigError(f"job {self.job!r} (INAGG_JOB): give letters, digits and any of ._:/-")
         if self.policy not in POLICIES:
             raise ConfigError(f"policy {self.policy!r}: choose {' or '.join(POLICIES)}")
         for name in ("timeout_s", "join_timeout_s", "reconnect_s"):

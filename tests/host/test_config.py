@@ -19,6 +19,12 @@ def test_a_window_that_is_none_is_refused(window: int) -> None:
         config(window=window)
 
 
+@pytest.mark.parametrize("job", ["\udcff", "two\nlines"])
+def test_a_name_that_cannot_be_sent_is_refused(job: str) -> None:
+    with pytest.raises(ConfigError, match="INAGG_JOB"):
+        config(job=job)
+
+
 def test_truth_is_no_number() -> None:
     with pytest.raises(ConfigError, match="seed is True: give an integer"):
         config(seed=True)

@@ -19,6 +19,7 @@ from inagg_testbed.bench.training_ranks import Outcome, Phase, Run
 from inagg_testbed.bench.training_systems import BASELINE, SYSTEMS, WARM_UP, Place
 
 LINK = "1gbit"
+SYSTEM_NAMES = (BASELINE, "inagg nat8", "inagg nat4")
 
 
 def found(system: str, losses: list[float], steady_s: float) -> Found:
@@ -64,6 +65,29 @@ def test_steps_are_timed_over_links_without_a_rate_too(monkeypatch: pytest.Monke
     assert [run.steps for run in runs[::2]] == [50, training_bench.TIMED_STEPS, training_bench.TIMED_STEPS]
     (line,) = lines_of(made, ["none", LINK])
     assert line["none"]["steady"] == line[LINK]["steady"]
+
+
+def test_what_was_measured_before_it_was_broken_off_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = nullcontext(SimpleNamespace(control="127.0.0.1:1", workers=range(2)))
+    phase = Phase(1.0, 100, 100)
+    told = iter([Outcome(((50, 0.5, 0.625),), phase, phase)] * 4)  # of each system that it has started, and a training
+
+    def answer(children: list[SimpleNamespace], _: float) -> list[Outcome]:
+        for outcome in told:
+            return [outcome] * len(children)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training_bench, "open_topology", lambda *_: here)
+    monkeypatch.setattr(training_bench, "start_target", lambda *_: here)
+    monkeypatch.setattr(
+        training_bench, "Child", lambda *_: SimpleNamespace(send=lambda _: None, close=lambda: None, kill=lambda: None)
+    )
+    monkeypatch.setattr(training_bench, "receive_all", answer)
+    options = ["--task", "digits", "--seeds", "1", *(word for name in SYSTEM_NAMES for word in ("--system", name))]
+    shown = CliRunner().invoke(training, [*options, "--link", LINK])
+    assert "62.5%" in shown.output, "the first was trained"
+    assert f"{SYSTEM_NAMES[-1]} failed: broken off" in shown.output
+    assert shown.exit_code != 0
 
 
 @pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated")  # PyTorch 2.7 has no other

@@ -181,6 +181,7 @@ def test_a_testbed_stays_until_down_and_runs_scripts_meanwhile() -> None:
         jobs = inagg("exec", "--name", name, "switch", "--", *COMMAND, "jobs", "--json")
         assert json.loads(jobs.stdout)["jobs"] == []
         assert inagg("exec", "--name", name, "w7", "--", "true").returncode == 1
+        assert inagg("exec", "--name", name, "w1", "--", "not-there").returncode == 127, "as a shell has it"
         assert len(network_of(name)) == 3
     finally:
         assert inagg("down", "--name", name).returncode == 0

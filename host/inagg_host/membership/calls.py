@@ -27,7 +27,9 @@ CALL_S = 5.0
 RETRY_S = 0.2
 STOP_POLL_S = 0.2
 WORD_AFTER_S = 10.0
-"""After so long a rank that waits for others to join says for whom, or that it still tries to reach the switch."""
+"""After so long a rank that waits for others to join says for whom."""
+WORD_OF_SWITCH_AFTER_S = 2.0
+"""After so long one that cannot reach the switch says so, and goes on trying: a wrong name stays wrong."""
 
 NOT_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """What a call gets from a switch that is not there, or is stopping and ends its calls."""
@@ -63,7 +65,9 @@ class Calls:
 
     def begin(self) -> None:
         """A rank begins to wait: it says so again, if it waits for long."""
-        self._word_at_s = time.monotonic() + WORD_AFTER_S
+        self._began_s = time.monotonic()
+        self._said = {"others": False, "switch": False}
+        self._tried: set[str] = set()  # the switches that were tried after another one
 
     def ask(self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request, timeout_s: float) -> Reply:
         """The reply to a call that may take long. Raises `grpc.RpcError`, and `SessionError` if this rank is to stop
@@ -75,7 +79,8 @@ class Calls:
             try:
                 while not done.wait(STOP_POLL_S):
                     self.check_stop()
-                    self._say_that_it_waits(self.why)
+                    if self._late("others", WORD_AFTER_S):
+                        log.warning("%s has waited %g s to join: %s", self._who, WORD_AFTER_S, self.why())
                 return call.result()
             finally:
                 # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for it.
@@ -87,7 +92,9 @@ class Calls:
         """Wait a moment before the same switch, or the next of several, is tried. Raises ``why`` if it is too late."""
         if time.monotonic() > give_up_s:
             raise why from None
-        self._say_that_it_waits(why.__str__)
+        if self._late("switch", WORD_OF_SWITCH_AFTER_S):
+            tries_s = self._config.reconnect_s
+            log.warning("%s tries again, for %g s in all (INAGG_RECONNECT): %s", self._who, tries_s, why)
         if len(self._config.switches) > 1:
             self._move_on(why)
         self.check_stop()
@@ -103,7 +110,9 @@ class Calls:
             before, self.address = self._channel, switches[(switches.index(self.address) + 1) % len(switches)]
             self._channel = way.channel(self._config, self.address)
             self.stub = control_pb2_grpc.ControlStub(self._channel)
-        log.warning("rank %d: %s; trying the one at %s", self._config.rank, why, self.address)
+        level = logging.DEBUG if self.address in self._tried else logging.WARNING  # once for each; they take turns
+        log.log(level, "rank %d: %s; trying the one at %s", self._config.rank, why, self.address)
+        self._tried.add(self.address)
         before.close()
 
     def check_stop(self) -> None:
@@ -111,12 +120,16 @@ class Calls:
         if (why := self._stop()) is not None:
             raise SessionError(why, grpc.StatusCode.CANCELLED)
 
-    def _say_that_it_waits(self, why: Callable[[], str]) -> None:
-        """Once, when it has waited for long."""
-        if time.monotonic() > self._word_at_s:
-            self._word_at_s = float("inf")
-            c = self._config
-            log.warning("rank %d has waited %g s to join job %r: %s", c.rank, WORD_AFTER_S, c.job, why())
+    @property
+    def _who(self) -> str:
+        return f"rank {self._config.rank} of job {self._config.job!r}"
+
+    def _late(self, for_whom: str, after_s: float) -> bool:
+        """Whether it has waited for longer, and this is the first time that it is asked for ``for_whom`` then."""
+        if self._said[for_whom] or time.monotonic() < self._began_s + after_s:
+            return False
+        self._said[for_whom] = True
+        return True
 
     def literal(self, host: str, give_up_s: float) -> str:
         """``host`` as a literal address, since links take no names. Names are asked for again until ``give_up_s``."""

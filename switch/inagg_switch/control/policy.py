@@ -67,21 +67,24 @@ class Policy:
 
     def __post_init__(self) -> None:
         if not HEARTBEAT_LIMIT_MIN_S <= self.heartbeat_limit_s <= LIMIT_MAX_S:
-            raise ValueError(
-                f"heartbeat_limit_s is {self.heartbeat_limit_s:g}: choose {HEARTBEAT_LIMIT_MIN_S} to {LIMIT_MAX_S:.0f}"
-            )
+            limits = f"{HEARTBEAT_LIMIT_MIN_S} to {LIMIT_MAX_S:.0f} s"
+            raise ValueError(f"a heartbeat limit of {self.heartbeat_limit_s:g} s: choose {limits}")
         if not 0 <= self.rejoin_limit_s <= LIMIT_MAX_S:
-            raise ValueError(f"rejoin_limit_s is {self.rejoin_limit_s}: choose 0 to {LIMIT_MAX_S:.0f}")
-        for name in ("heartbeat_limit", "rejoin_limit"):
-            usual, most = getattr(self, f"{name}_s"), getattr(self, f"{name}_max_s")
+            raise ValueError(f"a rejoin limit of {self.rejoin_limit_s:g} s: choose 0 to {LIMIT_MAX_S:.0f} s")
+        for what, usual, most in (
+            ("heartbeat limit", self.heartbeat_limit_s, self.heartbeat_limit_max_s),
+            ("rejoin limit", self.rejoin_limit_s, self.rejoin_limit_max_s),
+        ):
             if not usual <= most <= LIMIT_MAX_S:
-                raise ValueError(f"{name}_max_s is {most:g}: choose {usual:g}, which is usual, to {LIMIT_MAX_S:.0f}")
+                raise ValueError(
+                    f"a longest {what} of {most:g} s: choose {usual:g} s, which is usual, to {LIMIT_MAX_S:.0f} s"
+                )
         if any(quota is not None and quota < 1 for quota in (self.quota_jobs, self.quota_slots, self.quota_watches)):
             raise ValueError("a quota must be at least 1")
         if min(self.join_timeout_s, self.tick_interval_s, self.poll_interval_s, self.unbind_retry_s) <= 0:
             raise ValueError("timeouts and intervals must be above 0")
         if not 1 <= self.jobs_max < JOB_NUMBER_MAX:
-            raise ValueError(f"jobs_max is {self.jobs_max}: choose 1 to {JOB_NUMBER_MAX - 1}")
+            raise ValueError(f"at most {self.jobs_max} jobs: choose 1 to {JOB_NUMBER_MAX - 1}")
         if min(self.ended_kept, self.watchers_per_job_max, self.watch_queue_max, self.calls_max, self.reads_max) < 1:
             raise ValueError(
                 "ended_kept, watchers_per_job_max, watch_queue_max, calls_max and reads_max must be at least 1"

@@ -102,22 +102,26 @@ def step(
     from .step_ranks import disturbance
 
     lines: list[StepLine] = []
-    with said() as say:
-        computes = []
-        for model in models:
-            say(f"computation of {model}")
-            computes.append((model, compute_of(model, batch, compute_ms, compute_rate)))
-        for link in links or (None,):
-            for line in bench_step(computes, link, workers, formats, gloo=against == "gloo", steps=steps, progress=say):
-                lines.append(line)
-                if as_json_lines:
-                    click.echo(json.dumps(as_json(line)))
-    if not as_json_lines:
-        print_steps(console(), lines)
-        for model, compute in computes:
-            click.echo(f"{model}: computation {compute.seconds * 1e3:,.0f} ms, {compute.source}")
-        if warning := disturbance(max(line.foreign_load for line in lines)):
-            click.echo(f"Warning: {warning}", err=True)
+    computes = []
+    try:
+        with said() as say:
+            for model in models:
+                say(f"computation of {model}")
+                computes.append((model, compute_of(model, batch, compute_ms, compute_rate)))
+            for link in links or (None,):
+                for line in bench_step(
+                    computes, link, workers, formats, gloo=against == "gloo", steps=steps, progress=say
+                ):
+                    lines.append(line)
+                    if as_json_lines:
+                        click.echo(json.dumps(as_json(line)))
+    finally:
+        if lines and not as_json_lines:  # also of what is broken off
+            print_steps(console(), lines)
+            for model, compute in computes:
+                click.echo(f"{model}: computation {compute.seconds * 1e3:,.0f} ms, {compute.source}")
+            if warning := disturbance(max(line.foreign_load for line in lines)):
+                click.echo(f"Warning: {warning}", err=True)
     if report is not None:
         from ..report.benches import step_report
 

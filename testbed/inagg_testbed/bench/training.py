@@ -8,7 +8,7 @@ with the same networks and batches; seconds on a link are steps times what a ste
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from .training_tasks import TASKS
 START_LIMIT_S, RUN_LIMIT_S = 240.0, 900.0
 EVALUATIONS = 20
 TIMED_STEPS = WARM_UP + 2 * SYNC_EVERY
+BROKEN_OFF = "broken off"
 TARGET_SHARE = 0.75
 """The target is what the baseline has reached after this share of its steps, in the mean over seeds."""
 
@@ -64,8 +65,23 @@ def bench_training(
     tasks: Sequence[str], systems: Sequence[str], links: Sequence[str], workers: int, seeds: int, steps: int | None,
     progress: Callable[[str], None], data: Path | None = None,
 ) -> Iterator[Found]:  # fmt: skip
-    """What was found of each task and system. Needs root, for the links."""
+    """What was found of each task and system; what was found until then, where it is interrupted (KeyboardInterrupt).
+    Needs root, for the links."""
     found = {(task, system): Found(task, system, failed=why_not(system)) for task in tasks for system in systems}
+    try:
+        _all_rounds(found, tasks, systems, links, workers, seeds, steps, progress, data)
+    finally:
+        for one in found.values():
+            if one.failed is None and not one.curve:
+                one.failed = BROKEN_OFF
+        yield from found.values()
+
+
+def _all_rounds(
+    found: Mapping[tuple[str, str], Found], tasks: Sequence[str], systems: Sequence[str], links: Sequence[str],
+    workers: int, seeds: int, steps: int | None, progress: Callable[[str], None], data: Path | None,
+) -> None:  # fmt: skip
+    """Train to the end, and then time steps over each link."""
     rounds = [(UNSHAPED, False), *((link, True) for link in links)]  # of which one may be unshaped, too
     for number, (link, timed) in enumerate(rounds):
         with ExitStack() as stack:
@@ -81,7 +97,6 @@ def bench_training(
                 except (RuntimeError, TimeoutError) as error:
                     for one in mine:
                         one.failed = _told(str(error))
-    yield from found.values()
 
 
 def _told(text: str) -> str:
@@ -141,7 +156,7 @@ def lines_of(found: Sequence[Found], links: Sequence[str]) -> Iterator[dict[str,
             at = base.curve[round(TARGET_SHARE * (len(base.curve) - 1))]
             targets = {"loss": (1, at[1]), "accuracy": (2, at[2])}
             line |= {f"target_{name}": value for name, (_, value) in targets.items()}
-        for link in links:
+        for link in (link for link in links if link in one.phases):  # others were not reached
             warm_up, steady = one.phases[link]
             line[link] = {
                 "warm_up": asdict(warm_up), "steady": asdict(steady),

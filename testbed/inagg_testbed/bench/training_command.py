@@ -61,7 +61,7 @@ def training(
     and so does cifar: name systems, and give it --seeds 1.
     """
     from ..training.images import DataError, load_images
-    from .training import bench_training, lines_of
+    from .training import BROKEN_OFF, Found, bench_training, lines_of
     from .training_systems import BASELINE, SYSTEMS
     from .training_tasks import TASKS, USUAL
 
@@ -80,16 +80,15 @@ def training(
     rates = tuple(dict.fromkeys(links)) or (("1gbit",) if tiny else ("1gbit", "100mbit"))
     systems = systems or ((BASELINE, "inagg nat8") if tiny else tuple(SYSTEMS))
     seeds, steps = seeds or (1 if tiny else 3), steps or (TINY_STEPS if tiny else None)
-    with said() as say:
-        found = list(bench_training(tasks, systems, rates, workers, seeds, steps, say, data))
-    lines = list(lines_of(found, rates))
-    if as_json:
-        show(lines, [], True, "")
-    else:
-        for task in dict.fromkeys(line["task"] for line in lines):
-            show([line for line in lines if line["task"] == task], columns(rates), False, f"{task}, {workers} workers")
-        for system, why in {line["system"]: line["failed"] for line in lines if "failed" in line}.items():
-            click.echo(f"{system} failed: {why}")
+    found: list[Found] = []
+    try:
+        with said() as say:
+            for one in bench_training(tasks, systems, rates, workers, seeds, steps, say, data):
+                found.append(one)  # what was measured is not lost if it is broken off
+    finally:
+        lines = list(lines_of(found, rates))
+        if any("loss" in line or line["failed"] != BROKEN_OFF for line in lines):
+            print_lines(lines, rates, workers, as_json)
     if report is not None:
         from ..report.training import training_report
 
@@ -99,27 +98,39 @@ def training(
         raise click.exceptions.Exit(1)
 
 
+def print_lines(lines: Sequence[dict[str, Any]], links: Sequence[str], workers: int, as_json: bool) -> None:
+    """A table for each task, and why systems failed."""
+    if as_json:
+        show(list(lines), [], True, "")
+        return
+    for task in dict.fromkeys(line["task"] for line in lines):
+        show([line for line in lines if line["task"] == task], columns(links), False, f"{task}, {workers} workers")
+    for system, why in {line["system"]: line["failed"] for line in lines if "failed" in line}.items():
+        click.echo(f"{system} failed: {why}")
+
+
 def columns(links: Sequence[str]) -> list[Column]:
     """Of a table of one task."""
 
     def of_link(link: str) -> list[Column]:
         return [
-            (f"ms, {link}", lambda r: _text(r, lambda: f"{r[link]['steady']['seconds'] * 1e3:,.1f}")),
-            ("s to loss", lambda r: _text(r, lambda: _seconds(r[link], "loss"))),
-            ("s to accuracy", lambda r: _text(r, lambda: _seconds(r[link], "accuracy"))),
+            (f"ms, {link}", lambda r: _of(r, link, lambda over: f"{over['steady']['seconds'] * 1e3:,.1f}")),
+            ("s to loss", lambda r: _of(r, link, lambda over: _seconds(over, "loss"))),
+            ("s to accuracy", lambda r: _of(r, link, lambda over: _seconds(over, "accuracy"))),
         ]
 
     return [
         ("system", lambda r: r["system"]),
         ("loss", lambda r: f"{r['loss']:.3f}" if "loss" in r else "failed"),
-        ("accuracy", lambda r: _text(r, lambda: f"{r['accuracy']:.1%}")),
-        ("bytes a step", lambda r: _text(r, lambda: f"{_bytes(r[links[0]]['steady']):,.0f}")),
+        ("accuracy", lambda r: f"{r['accuracy']:.1%}" if "accuracy" in r else ""),
+        ("bytes a step", lambda r: _of(r, links[0], lambda over: f"{_bytes(over['steady']):,.0f}")),
         *(column for link in links for column in of_link(link)),
     ]
 
 
-def _text(line: dict[str, Any], text: Callable[[], str]) -> str:
-    return "" if "failed" in line else text()
+def _of(line: dict[str, Any], link: str, text: Callable[[dict[str, Any]], str]) -> str:
+    """``text`` of what was measured over a link; empty if it was not."""
+    return text(line[link]) if link in line else ""
 
 
 def _seconds(over: dict[str, Any], what: str) -> str:

@@ -30,7 +30,7 @@ from inagg_testbed.topology import (
     target_entry,
     tear_down,
 )
-from inagg_testbed.topology.launch import enter_namespace
+from inagg_testbed.topology.launch import enter_namespace, exit_status
 from inagg_testbed.topology.opening import require_root, strays
 from inagg_testbed.topology.processes import processes_of
 
@@ -314,7 +314,8 @@ def exec_(name: str, node: str, command: tuple[str, ...]) -> None:
             enter_namespace(place.namespace)
         os.execvp(command[0], command)
     except OSError as error:
-        raise TopologyError(f"cannot run {command[0]!r} on {node}: {error.strerror or error}") from error
+        click.echo(f"Error: cannot run {command[0]!r} on {node}: {error.strerror or error}", err=True)
+        sys.exit(exit_status(error))
 
 
 def _known(name: str) -> State:

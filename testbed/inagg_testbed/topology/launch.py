@@ -46,6 +46,11 @@ def enter_namespace(name: str) -> None:
             raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {name}")
 
 
+def exit_status(error: OSError) -> int:
+    """Of a command that could not be run, as a shell has it."""
+    return EXIT_NO_PROGRAM if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE
+
+
 def main() -> None:
     """The new process: ``launch.py PARENT NAMESPACE PROGRAM [ARGUMENT...]``."""
     parent, namespace, *argv = sys.argv[1:]
@@ -56,7 +61,7 @@ def main() -> None:
         os.execvp(argv[0], argv)
     except OSError as error:
         print(f"Error: cannot run {argv[0]!r}: {error.strerror}", file=sys.stderr)
-        sys.exit(EXIT_NO_PROGRAM if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE)
+        sys.exit(exit_status(error))
 
 
 if __name__ == "__main__":

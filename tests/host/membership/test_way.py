@@ -183,10 +183,22 @@ def test_a_host_in_brackets_is_taken(switch: SwitchProcess) -> None:
 def test_a_rank_that_tries_for_long_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(calls, "WORD_AFTER_S", 0.1)
+    monkeypatch.setattr(calls, "WORD_OF_SWITCH_AFTER_S", 0.1)
     monkeypatch.setattr(calls, "RETRY_S", 0.02)
     with closing(session_of("127.0.0.1:9", reconnect_s=0.4)) as ours, pytest.raises(calls.SessionError):
         ours.join(lambda: (ours.local_host(), 5))
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "rank 0 has waited 0.1 s to join job 'default'"
-    ]
+    (record,) = caplog.records
+    said, _, why = record.getMessage().partition(": ")
+    assert said == "rank 0 of job 'default' tries again, for 0.4 s in all (INAGG_RECONNECT)"
+    assert why.startswith("cannot reach the switch at 127.0.0.1:9")
+
+
+def test_that_several_switches_take_turns_is_told_once_for_each(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(calls, "RETRY_S", 0.02)
+    with closing(session_of("127.0.0.1:9,127.0.0.1:10", reconnect_s=0.4)) as ours, pytest.raises(calls.SessionError):
+        ours.join(lambda: (ours.local_host(), 5))
+    assert [record.getMessage().rpartition("; ")[2] for record in caplog.records] == [
+        "trying the one at 127.0.0.1:10", "trying the one at 127.0.0.1:9",
+    ]  # fmt: skip

@@ -131,7 +131,7 @@ def test_a_recording_is_computed_again_bit_for_bit(
 ) -> None:
     path = tmp_path / "run.pcap"
     switch = start("--record", str(path))
-    sums(switch, gradients(3, [1, 700, 30_000], 3))
+    sums(switch, gradients(3, [1, 700, 6000], 3))
     assert [len(groups) for groups in listening] == [1] * 3
     switch.signal()
     assert switch.ended() == 0

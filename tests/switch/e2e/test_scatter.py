@@ -102,26 +102,33 @@ def test_losses_change_no_bit(switch: Switch) -> None:
     assert [sums for sums, _, _ in lossy] == [sums for sums, _, _ in calm]
 
 
+@pytest.fixture(scope="module")
+def leaves() -> Iterator[list[str]]:
+    """Three, below one root."""
+    with ExitStack() as stack:
+        root = stack.enter_context(SwitchProcess())
+        names = [("--parent", root.control, "--name", f"r{i}") for i in range(3)]
+        yield [stack.enter_context(SwitchProcess(*options)).control for options in names]
+
+
 @pytest.mark.parametrize("fmt", ["nat8", "fix32"])
-def test_through_a_tree_too_each_rank_gets_its_part_alone(switch: Switch, fmt: str) -> None:
-    """Three leaves with ranks 0 and 3, 1, and 2; some datagrams are lost on the way."""
+@pytest.mark.parametrize("switch", ["auto"], indirect=True)
+def test_through_a_tree_too_each_rank_gets_its_part_alone(switch: Switch, leaves: list[str], fmt: str) -> None:
+    """Leaves with ranks 0 and 3, 1, and 2; some datagrams are lost on the way."""
     options: dict[str, Any] = {"seed": 5, "format": fmt, "lanes": LANES if fmt == "nat8" else 240, "window": 64}
     seeds = iter(range(100))
     whole = on_all(
         lambda rank, all_reduce: all_reduce(inputs()[rank]).tobytes(), switch=switch.address, job="whole", **options
     )
-    with ExitStack() as stack:
-        root = stack.enter_context(SwitchProcess())
-        leaves = [stack.enter_context(SwitchProcess("--parent", root.control, "--name", f"r{i}")) for i in range(3)]
-        at = [leaves[i].control for i in (0, 1, 2, 0)]
-        calm = on_all(scattered, at=at.__getitem__, job="calm", **options)
-        lossy = on_all(
-            scattered,
-            lambda link: FaultLink(link, Faults(drop=0.03), seed=next(seeds)),
-            at.__getitem__,
-            job="lossy",
-            **options,
-        )
+    at = [*leaves, leaves[0]]
+    calm = on_all(scattered, at=at.__getitem__, job=f"calm-{fmt}", **options)
+    lossy = on_all(
+        scattered,
+        lambda link: FaultLink(link, Faults(drop=0.03), seed=next(seeds)),
+        at.__getitem__,
+        job=f"lossy-{fmt}",
+        **options,
+    )
     assert b"".join(sums for sums, _, _ in calm) == whole[0]
     assert [sums for sums, _, _ in lossy] == [sums for sums, _, _ in calm]
     payload = len(whole[0]) // (4 if fmt == "nat8" else 1)
