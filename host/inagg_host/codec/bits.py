@@ -37,6 +37,11 @@ def fused(function: Function) -> Function:
     return cast(Function, numba.njit(**_OPTIONS, forceinline=True)(function))
 
 
+def inline(function: Function) -> Function:
+    """The same, as `inagg_link.jit.inline`."""
+    return cast(Function, numba.njit(**_OPTIONS, inline="always")(function))
+
+
 @jit
 def swapped(w: Any) -> Any:
     """The bytes of a uint32 in the other order: the wire is big-endian, all machines that Numba knows are not."""

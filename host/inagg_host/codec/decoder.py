@@ -10,7 +10,7 @@ from numba.extending import overload
 from inagg_wire.layout import HEADER_BYTES, Encoding
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
-from .bits import I32, U16, U32, U64, Array, bits_of, fused, jit, widen_bfloat, widen_half
+from .bits import I32, U16, U32, U64, Array, bits_of, fused, inline, jit, widen_bfloat, widen_half
 from .decoder_loops import from_integers, from_natural, load8, load16, load32, narrow, unpack, unpack_tern
 
 NAT4, TERN, FIX32, INT4, INT16 = (
@@ -149,7 +149,7 @@ def decode_payload(job: Any, out: Array, payload: Array, scale: int, refinement:
     return int(decode_block(job, out, payload, unit, room))
 
 
-@jit
+@inline
 def decode(
     job: Any,
     datagrams: Array,
@@ -180,7 +180,7 @@ def decode(
     return invalid
 
 
-@jit
+@inline
 def decode_run(
     job: Any,
     data: Array,

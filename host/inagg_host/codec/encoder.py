@@ -19,6 +19,7 @@ from .bits import (
     as_float,
     block_key,
     fused,
+    inline,
     jit,
     largest_magnitude,
     lift,
@@ -232,7 +233,7 @@ def encode_payload(
     return True, done and tie == 0 and whole
 
 
-@jit
+@inline
 def encode(
     job: Any,
     values: Array,
@@ -275,7 +276,7 @@ def encode(
     return ALL_GOOD
 
 
-@jit
+@inline
 def encode_run(
     job: Any,
     values: Array,

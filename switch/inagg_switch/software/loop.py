@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from inagg_link import Batch, Link
-from inagg_link.jit import jit
+from inagg_link.jit import inline, jit
 from inagg_link.native import AGAIN, FAILED, NO_FAULT_MASKS, clock, send, wait
 from inagg_link.native import receive as receive_batch
 from inagg_link.port import ERRNO, PEER, SIZE, Port, address_of
@@ -38,7 +38,7 @@ LOOK_EVERY_S = 0.001
 """How long commands may wait while datagrams keep coming: to look for one costs a system call."""
 
 
-@jit
+@inline
 def send_runs(port: Port, place: Array, t: Tables) -> int:
     """Send what is in ``t.out`` and not sent yet. 0, or what `send` says if it fails."""
     while place[RUN] < place[RUNS]:
@@ -56,7 +56,7 @@ def send_runs(port: Port, place: Array, t: Tables) -> int:
     return 0
 
 
-@jit
+@inline
 def take(port: Port, place: Array, now: float, t: Tables) -> None:
     """Take the datagrams of the batch, as far as there is room in ``t.out`` for what they cause."""
     start, size, before, runs = place[START], place[BYTES], place[TAKEN], place[RUNS]
