@@ -40,7 +40,7 @@ from inagg_link.simd import (
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.noise import SHARING
 
-from .bits import I64, U8, U32, U64, Array, block_key, fused, hashed, jit, noise_words
+from .bits import I64, U8, U32, U64, Array, block_key, fused, hashed, inline, jit, noise_words
 from .encoder_loops import natural32
 from .exact import double_bits
 from .own import STREAM_FROM, goes_past_caches, write_codes, write_rest, write_rounded
@@ -89,7 +89,7 @@ class Drafts(NamedTuple):
     or more: 2**-94 is the least unit of blocks that are not lifted (`encoder.LIFT_BELOW`)."""
 
 
-@jit
+@inline
 def draft_blocks(
     job: Any,
     values: Array,

@@ -64,7 +64,7 @@ def is_finished(st: State) -> Any:
     return job.oldest != job.loaded and st.operations[job.oldest & (OPERATIONS - 1)].left == 0
 
 
-@jit
+@inline
 def _accept(st: State, shard: int, data: Array, size: int, now: float) -> int:
     """Mark the blocks whose results are in ``data``. How many of them are to be taken: where they stand, and which
     blocks they are, is in ``places`` and ``blocks``."""
@@ -125,7 +125,7 @@ def copy(to: Array, data: Array, size: int) -> None:
         to[i] = data[i]
 
 
-@jit
+@inline
 def operation_of(st: State, number: int) -> int:
     """The place of the operation that has block ``number`` (the job's), which was sent."""
     at: Any = st.job[0].oldest
@@ -203,7 +203,7 @@ def take(st: State, shard: int, data: Array, size: int, begin: int, end: int) ->
     return after
 
 
-@jit
+@inline
 def _take_scales(job: Any, o: Any, item: Any, at: int, payload: Array) -> int:
     """Scales that are agreed on, or their refinements, of block ``at`` of the item; or what is wrong with them."""
     first, count = scales_of(job, item, at)

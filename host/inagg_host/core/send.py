@@ -103,7 +103,7 @@ def share(count: int, at: int, shards: int) -> Any:
 # --- again ---
 
 
-@jit
+@inline
 def _send_lost(st: State, shard: int) -> int:
     """The first datagrams that are marked as lost, of one size, as many as go into a batch."""
     s = st.shards[shard]
@@ -123,7 +123,7 @@ def _send_lost(st: State, shard: int) -> int:
     return _gathered(st, shard, count, size)
 
 
-@jit
+@inline
 def _replay(st: State, shard: int, now: float) -> int:
     """The next blocks that were sent in an earlier epoch already, of one size, by the same rules as new ones: sent all
     at once, a slot could be reused while a rank waits for its result, for the proof in `inagg_wire.slots` needs that
@@ -170,7 +170,7 @@ def _advance(s: Any, count: int, now: float) -> None:
 # --- new blocks ---
 
 
-@jit
+@inline
 def _send_values(st: State, o: Any, item: Any, now: float) -> int:
     """The next blocks of values that the windows have room for."""
     shards = len(st.shards)
@@ -228,7 +228,7 @@ def _waits(s: Any, room: int, most: int) -> Any:
     return small and 2 * s.flight > s.cwnd
 
 
-@jit
+@inline
 def _send_scales(st: State, o: Any, item: Any, now: float) -> int:
     """The next blocks of scales, or of their refinements, that the windows have room for."""
     job, shards = st.job[0], len(st.shards)
@@ -255,7 +255,7 @@ def _send_scales(st: State, o: Any, item: Any, now: float) -> int:
     return int(pieces)
 
 
-@jit
+@inline
 def _write_scales(job: Any, o: Any, item: Any, at: int, payload: Array) -> None:
     """Block ``at`` of an item of scales or refinements."""
     first, count = scales_of(job, item, at)

@@ -22,7 +22,7 @@ from inagg_host.core.state import State
 from inagg_host.io.phases import Phase
 from inagg_host.stats import Counters
 from inagg_link import Address, Batch, Link, UdpLink
-from inagg_link.jit import jit
+from inagg_link.jit import inline, jit
 from inagg_link.native import AGAIN, FAILED, NO_FAULT_MASKS, clock, give_way, receive, send, wait
 from inagg_link.port import ERRNO, PEER, SIZE, Port, register
 from inagg_wire.formats import job_format
@@ -66,7 +66,7 @@ profiler that is shown each of them halves the rate. So what is shown is the pha
 has measured, and the sums agree. What takes longer than the last of these was interrupted, and tells nothing."""
 
 
-@jit
+@inline
 def _show(port: Port, lp: Any, now: float) -> None:
     """If there is a profiler, and it is time, show it a phase."""
     if lp.trace == 0 or now - lp.told_s < max(SHOWN_S, SHOWN_TIMES * lp.telling_s):
@@ -149,7 +149,7 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
                 return WOKEN
 
 
-@jit
+@inline
 def _take(port: Port, st: State, peers: Array, lp: Any, got: int, now: float) -> int:
     """Take what is in the port's buffer, of which the last datagram may be shorter than the others."""
     size, shard = port.words[SIZE], shard_of(peers, port.words[PEER])
@@ -165,7 +165,7 @@ def _take(port: Port, st: State, peers: Array, lp: Any, got: int, now: float) ->
     return int(news)
 
 
-@jit
+@inline
 def send_pieces(port: Port, st: State, peers: Array, lp: Any) -> bool:
     """Send what `next_batch` has found, from ``piece`` on; whether all was sent."""
     while lp.piece < lp.pieces:
@@ -176,7 +176,7 @@ def send_pieces(port: Port, st: State, peers: Array, lp: Any) -> bool:
     return True
 
 
-@jit
+@inline
 def shard_of(peers: Array, peer: int) -> int:
     """The shard of an address; as many as there are, if it is none's."""
     for shard in range(len(peers)):
