@@ -33,18 +33,24 @@ LOOK_S: Final = 0.05
 
 
 def find_cache() -> None:
-    """If neither the package's folders nor the user's cache can be written, have Numba use a temporary folder: else it
-    compiles nothing at all. Called when this module is imported, which all do that compile."""
+    """If NUMBA_CACHE_DIR cannot be written (where it is not set, neither the package's folders nor the user's cache),
+    have Numba use a temporary folder: else it compiles nothing at all. Called when this module is imported, which all
+    do that compile."""
     settings: Any = numba.config
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "numba"
-    if settings.CACHE_DIR or _can_write(Path(__file__).parent / "__pycache__") or _can_write(user):
+    if asked := settings.CACHE_DIR:
+        folders, why = [Path(asked)], f"NUMBA_CACHE_DIR, {asked}, cannot"
+    else:
+        folders = [Path(__file__).parent / "__pycache__", user]
+        why = f"neither the installed package nor {user} can"
+    if any(map(_can_write, folders)):
         return
     settings.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder = str(_temporary())
     log.warning(
-        "what is compiled for this machine is kept in %s, since neither the installed package nor %s can be written: "
-        "set NUMBA_CACHE_DIR to a folder that lasts, or run `inagg warmup` when the package is installed",
+        "what is compiled for this machine is kept in %s, since %s be written: set NUMBA_CACHE_DIR to a folder that "
+        "lasts, or run `inagg warmup` when the package is installed",
         folder,
-        user,
+        why,
     )
 
 

@@ -81,10 +81,22 @@ def test_a_temporary_folder_that_others_can_write_to_is_not_used(nowhere: Path, 
 
 
 def test_a_cache_that_was_asked_for_is_used(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "_can_write", lambda folder: folder == Path("/asked/for"))
     monkeypatch.setattr(numba.config, "CACHE_DIR", "/asked/for")
     find_cache()
     settings: Any = numba.config
     assert settings.CACHE_DIR == "/asked/for"
+
+
+def test_a_cache_that_was_asked_for_and_cannot_be_written_is_a_temporary_folder(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a container whose root is read-only."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "/asked/for")
+    find_cache()
+    settings: Any = numba.config
+    assert settings.CACHE_DIR == os.environ["NUMBA_CACHE_DIR"] == str(nowhere / f"inagg-cache-{os.getuid()}")
+    assert "since NUMBA_CACHE_DIR, /asked/for, cannot be written" in caplog.text
 
 
 def test_an_installation_that_cannot_be_written_to_compiles_all_the_same(tmp_path: Path) -> None:
