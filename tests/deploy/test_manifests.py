@@ -89,6 +89,21 @@ def test_the_switch_takes_its_options_and_its_ports_are_those_that_it_has(name: 
 
 
 @every_manifest
+def test_the_switch_may_run_in_a_namespace_that_wants_restricted_pods(name: str) -> None:
+    """The four settings of the Pod Security Standard "restricted". The image's user must be a number for the first:
+    the kubelet cannot tell of a name that it is not root's."""
+    (switch,) = [container for container in containers(name) if container["name"] == "switch"]
+    assert switch["securityContext"] == {
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    lines = (KUBERNETES.parent / "Containerfile").read_text().splitlines()
+    assert int([line for line in lines if line.startswith("USER ")][-1].removeprefix("USER ")) > 0
+
+
+@every_manifest
 def test_workers_wait_for_the_switch_and_the_set_ends_with_them(name: str) -> None:
     spec = job_set(name)
     switch, workers = spec["replicatedJobs"]
