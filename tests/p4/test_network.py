@@ -56,6 +56,27 @@ def test_what_is_written_is_read_back(tmp_path: Path, loopback: tuple[tuple[int,
         ({"switch": {"address": "10.77.0.254"}}, "^switch: Object missing required field `mac`"),
         ({"switch": GOOD["switch"] | {"address": "::1"}}, "^switch.address: '::1' is no IPv4 address"),
         ({"switch": GOOD["switch"] | {"mac": "2:0:a"}}, "^switch.mac: '2:0:a' is no Ethernet address; write it like"),
+        (
+            {"switch": GOOD["switch"] | {"address": "0.0.0.0"}},
+            "^switch.address: '0.0.0.0' is the address of no machine",
+        ),
+        (
+            {"host": [GOOD["host"][0] | {"address": "239.1.1.1"}]},
+            r"^host\[0\].address: '239.1.1.1' is the address of no",
+        ),
+        (
+            {"host": [GOOD["host"][0] | {"address": "255.255.255.255"}]},
+            "'255.255.255.255' is the address of no machine",
+        ),
+        ({"switch": GOOD["switch"] | {"mac": "01:00:5e:00:00:01"}}, "^switch.mac: '01:00:5e:00:00:01' is the Ethernet"),
+        (
+            {"host": [GOOD["host"][0] | {"mac": "ff:ff:ff:ff:ff:ff"}]},
+            "'ff:ff:ff:ff:ff:ff' is the Ethernet address of no",
+        ),
+        (
+            {"host": [GOOD["host"][0] | {"mac": "00:00:00:00:00:00"}]},
+            "'00:00:00:00:00:00' is the Ethernet address of no",
+        ),
         ({"switch": GOOD["switch"] | {"data_port": 0}}, "^switch.data_port: Expected `int` >= 1"),
         ({"switch": GOOD["switch"] | {"port": 0}}, "^switch: Object contains unknown field `port`"),
         ({"host": [GOOD["host"][0] | {"port": 511}]}, r"^host\[0\]\.port: Expected `int` <= 510"),

@@ -31,6 +31,8 @@ from inagg_wire.layout import DATA_PORT
 PORT_MAX: Final = 510
 """bmv2 keeps port 511 to itself: it drops what is sent there."""
 MAC: Final = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
+GROUP_BIT: Final = 1 << 40
+"""Of an Ethernet address of many: multicast, broadcast (IEEE 802, 8.2.2)."""
 
 
 class NetworkError(ValueError):
@@ -135,11 +137,18 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def _address(kind: type, value: Any) -> Any:
     """What the file has for an address. Raises ValueError, to which msgspec adds where it stands."""
     if kind is _Mac:
-        return _Mac(mac_number(str(value)))
+        mac = mac_number(str(value))
+        if not mac or mac & GROUP_BIT:
+            raise ValueError(f"{value!r} is the Ethernet address of no single machine")
+        return _Mac(mac)
     try:
-        return _Ipv4(ipaddress.IPv4Address(str(value)))
+        address = ipaddress.IPv4Address(str(value))
     except ipaddress.AddressValueError:
         raise ValueError(f"{value!r} is no IPv4 address") from None
+    # Nobody sends there from another machine, or answers from there: ranks would wait for results in vain.
+    if address.is_unspecified or address.is_multicast or address.is_reserved:
+        raise ValueError(f"{value!r} is the address of no machine in a network")
+    return _Ipv4(address)
 
 
 def network_from(description: Mapping[str, Any]) -> Network:
