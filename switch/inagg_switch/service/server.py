@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from typing import Final
 
 import grpc
@@ -63,6 +65,20 @@ class ServerError(RuntimeError):
     """The server cannot serve; the text says what to do."""
 
 
+def _is_served(address: str) -> bool:
+    """Whether ``address`` is a Unix socket at which somebody listens. gRPC would put its own in the place of that, and
+    whoever stops first would remove the other's."""
+    kind, _, path = address.partition(":")
+    if kind != "unix":
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            return probe.connect_ex(path.removeprefix("//")) in (0, errno.EAGAIN)
+        except OSError:  # no path of a socket, which gRPC will say
+            return False
+
+
 class GrpcServer:
     """A server with TLS, secrets, bounds, health and reflection, on one address (``host:port``; port 0: any free
     one)."""
@@ -92,6 +108,8 @@ class GrpcServer:
         )
         credentials = self.security.credentials(self._certificates_changed)
         try:
+            if _is_served(self.address):
+                raise RuntimeError("somebody answers there")
             if credentials is not None:
                 port = server.add_secure_port(self.address, credentials)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 from functools import partial
@@ -65,6 +66,22 @@ def test_a_server_on_a_unix_socket(serve: Callable[..., Serving], tmp_path: Path
     assert serving.client.healthy()
     with pytest.raises(ControlCallError, match="'' is no IP address"):
         serving.client.join(join_request(0, addresses=[pb.Address(port=1)]))
+
+
+@pytest.mark.parametrize("form", ["unix:{}", "unix://{}"])
+def test_two_switches_cannot_share_a_unix_socket(serve: Callable[..., Serving], tmp_path: Path, form: str) -> None:
+    """The second would take it from the first, and the first would remove it when it stops."""
+    address = form.format(tmp_path / "control")
+    first = serve(address=address)
+    with pytest.raises(ServerError, match=r"cannot listen on unix:.*/control: is another switch running there\?"):
+        serve(address=address)
+    assert first.client.healthy()
+
+
+def test_a_unix_socket_that_a_killed_switch_has_left_is_taken(serve: Callable[..., Serving], tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "control"))
+    assert serve(address=f"unix:{tmp_path}/control").client.healthy()
 
 
 def test_a_server_on_ipv6(serve: Callable[..., Serving]) -> None:
