@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +20,7 @@ from ..service.http_server import Listener
 from ..service.live.server import LiveServer
 from ..service.metrics_server import MetricsServer
 from ..service.security import is_local
-from ..service.server import STOP_GRACE_S, ControlServer
+from ..service.server import STOP_GRACE_S, ControlServer, ServerError
 from ..software.software_driver import SoftwareDriver
 from .addresses import join_address
 from .priority import yield_to_shards
@@ -46,6 +48,17 @@ class Listeners:
 
     metrics: Listener | None
     web: Listener | None
+
+
+@contextmanager
+def serving(what: str, address: str | None, option: str) -> Iterator[None]:
+    """Raises `ServerError` for an OSError: ``what`` cannot be served on ``address``."""
+    try:
+        yield
+    except OSError as error:
+        raise ServerError(
+            f"cannot serve {what} on {address}: {error.strerror}; choose another address with {option}"
+        ) from None
 
 
 class Root:
@@ -80,13 +93,15 @@ class Root:
             await controller.snapshot()  # so that nobody finds a switch without counters
             guards = self._settings.security, self._server.secrets
             if self._http.metrics is not None:
-                metrics = MetricsServer(self._http.metrics, controller, *guards)
+                with serving("metrics", self._settings.metrics, "--metrics"):
+                    metrics = MetricsServer(self._http.metrics, controller, *guards)
             if self._http.web is not None:
                 about: dict[str, Any] = {
                     "control": reachable(self._server.address),
                     "needs": join_needs(self._settings.security),
                 }
-                web = LiveServer(self._http.web, controller, *guards, **about)
+                with serving("the live view", self._settings.web, "--web"):
+                    web = LiveServer(self._http.web, controller, *guards, **about)
             self._tell(Urls(metrics.url if metrics is not None else None, web.url if web is not None else None))
             await self._changed.wait()
             if self._lost is None:

@@ -16,7 +16,7 @@ from ..service.uplink_agent import UplinkError
 from ..software.shard_process import ShardProcess
 from ..software.software_driver import SoftwareDriver
 from .leaf import Leaf
-from .root import Listeners, Root
+from .root import Listeners, Root, serving
 from .settings import Settings, TofinoSettings
 from .shard_keeper import SwitchDriver
 from .signals import EXIT_FAILED
@@ -54,12 +54,8 @@ def listen_http(settings: Settings, stack: ExitStack) -> Listeners:
     def bound(address: str | None, what: str, option: str) -> Listener | None:
         if address is None:
             return None
-        try:
+        with serving(what, address, option):
             return stack.enter_context(Listener(address))
-        except OSError as error:
-            raise ServerError(
-                f"cannot serve {what} on {address}: {error.strerror}; choose another address with {option}"
-            ) from None
 
     return Listeners(bound(settings.metrics, "metrics", "--metrics"), bound(settings.web, "the live view", "--web"))
 
