@@ -192,20 +192,20 @@ class ControlService(control_pb2_grpc.ControlServicer):
         why = "its connection ended"
         answers = asyncio.create_task(_take_answers(requests, remote))
         gone = asyncio.create_task(remote.gone.wait())
+        order = asyncio.create_task(remote.orders.get())
         try:
             yield pb.AttachOrder(attached=pb.Attached())
             while True:
-                order = asyncio.create_task(remote.orders.get())
                 await asyncio.wait((order, answers, gone), return_when=asyncio.FIRST_COMPLETED)
                 if gone.done():
                     why = "it does not answer, or its parent has gone"
                 if not order.done():
-                    order.cancel()
                     return
                 yield order.result()
-        finally:
-            answers.cancel()
-            gone.cancel()
+                order = asyncio.create_task(remote.orders.get())
+        finally:  # also when the connection broke, which ends this at any point
+            for task in (order, answers, gone):
+                task.cancel()
             self.controller.detach(remote, why)
 
     @answered

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc.aio
 import pytest
 from tests.switch.background import LoopThread
-from tests.switch.control.world import RecordingDriver
+from tests.switch.control.world import LIMITS, RecordingDriver
+from tests.switch.service.serving import Serving
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
-from inagg_switch.driver import Counters
+from inagg_switch.driver import Counters, Shard
 from inagg_switch.service import uplink_agent
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.server import LeafServer
+from inagg_switch.service.tree_messages import hello_message
 from inagg_switch.service.uplink_agent import UplinkAgent
 
 NOBODY = "127.0.0.1:1"
@@ -122,6 +126,28 @@ def test_a_shard_that_is_started_again_ends_the_stream_and_not_the_switch(loop_t
         assert running.cancelled()
 
     loop_thread.run(restart(), 20)
+
+
+def test_a_switch_below_that_goes_leaves_no_task_behind(switch: Serving) -> None:
+    """Python would log an error of it."""
+    hello = pb.AttachRequest(hello=hello_message("rack1", (Shard(("10.0.0.1", 5000), 1024),), LIMITS))
+    asked: queue.SimpleQueue[pb.AttachRequest | None] = queue.SimpleQueue()
+    asked.put(hello)
+    stream: Any = switch.client._stub.Attach(iter(asked.get, None), metadata=switch.client._metadata)
+    assert next(stream).HasField("attached")
+    stream.cancel()
+    asked.put(None)
+
+    async def wait_for_orders() -> list[str]:
+        controller = switch.server.controller
+        assert controller is not None
+        async with asyncio.timeout(5):
+            while controller.registry.topology.switches:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0)  # what is cancelled runs once more
+        return [task for task in map(repr, asyncio.all_tasks()) if "coro=<Queue.get" in task]
+
+    assert switch.loop.run(wait_for_orders(), 10) == []
 
 
 def test_a_leaf_that_does_not_reach_its_parent_is_not_said_to_be_out_of_reach_itself(loop_thread: LoopThread) -> None:
