@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -45,13 +46,29 @@ def find_cache() -> None:
         why = f"neither the installed package nor {user} can"
     if any(map(_can_write, folders)):
         return
-    settings.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder = str(_temporary())
+    folder = _temporary()
+    if asked:
+        _begin_with(folder, Path(asked))
+    settings.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = str(folder)
     log.warning(
         "what is compiled for this machine is kept in %s, since %s be written: set NUMBA_CACHE_DIR to a folder that "
         "lasts, or run `inagg warmup` when the package is installed",
         folder,
         why,
     )
+
+
+def _begin_with(folder: Path, compiled: Path) -> None:
+    """Fill an empty ``folder`` with what is in ``compiled``, which can only be read: as in a container whose root is
+    read-only, and whose image was warmed up."""
+    with suppress(OSError):  # there is none, or another process has been quicker: then Numba compiles, or finds that
+        copy = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+        try:
+            shutil.copytree(compiled, copy, dirs_exist_ok=True)
+            copy.chmod(0o700)  # not that of the original
+            copy.rename(folder)  # at once, and only in the place of an empty one (rename(2))
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
 
 
 def _can_write(folder: Path) -> bool:

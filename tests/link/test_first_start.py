@@ -99,6 +99,25 @@ def test_a_cache_that_was_asked_for_and_cannot_be_written_is_a_temporary_folder(
     assert "since NUMBA_CACHE_DIR, /asked/for, cannot be written" in caplog.text
 
 
+def test_what_was_compiled_where_nothing_can_be_written_is_used(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an image that was warmed up."""
+    warm = nowhere / "warm"
+    (warm / "loops").mkdir(parents=True)
+    (warm / "loops" / "serve.nbi").write_text("compiled")
+    warm.chmod(0o777)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(warm))
+    find_cache()
+    settings: Any = numba.config
+    kept = Path(settings.CACHE_DIR)
+    assert (kept / "loops" / "serve.nbi").read_text() == "compiled"
+    assert kept.stat().st_mode & 0o077 == 0, "nobody else may write there"
+    assert sorted(nowhere.iterdir()) == sorted([kept, warm])
+    (kept / "loops" / "serve.nbi").write_text("of this machine")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(warm))
+    find_cache()
+    assert (kept / "loops" / "serve.nbi").read_text() == "of this machine"
+
+
 def test_an_installation_that_cannot_be_written_to_compiles_all_the_same(tmp_path: Path) -> None:
     """By a user without a home, as in a container."""
     for source in ("protos/inagg_wire", "protos/inagg_link", "host/inagg_host"):
