@@ -4,10 +4,12 @@ No `from __future__ import annotations` here: DDP compares the hook's annotation
 """
 
 import secrets
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -118,7 +120,9 @@ class InaggState:
 
     def _make_job(self, compressor: Compressor | None, options: dict[str, Any]) -> GroupJob:
         group, options = self.group(), with_format(compressor, options)
-        job = GroupJob(options, group.rank(), group.size(), self.timeout, "ddp", self._collect, _get_default_store())
+        # The job must not hold the state: it is left when nobody else does.
+        collect = partial(_collect, group)
+        job = GroupJob(options, group.rank(), group.size(), self.timeout, "ddp", collect, _get_default_store())
         if compressor is not None and job.local_size > 1:
             raise ConfigError(
                 f"local_size is {job.local_size}, with which no rank has the whole gradient of a parameter that "
@@ -135,14 +139,9 @@ class InaggState:
         gather = None if self._gather is None else self._gather.gather
         return CompressedSums(self._compression, arrays, self.group().rank(), self.group().size(), gather)
 
-    def _collect(self, data: bytes) -> list[bytes]:
-        everyone = [b""] * self.group().size()
-        dist.all_gather_object(everyone, data, group=self.group())
-        return everyone
-
     def _agree(self, text: str) -> str:
         """What rank 0 says."""
-        return self._collect(text.encode())[0].decode()
+        return _collect(self.group(), text.encode())[0].decode()
 
     def _spare(self, name: str) -> ArrayGroup:
         group = self.group()
@@ -186,11 +185,14 @@ class InaggState:
                 work.get_future().add_done_callback(lambda done: sample.look())
             return work
         job.inner[why_not] += 1
-        return self.group().allreduce([tensor.div_(job.workers)])
+        # Not in place where it is sparse: its values may be another gradient's, too, as of two embeddings of one index.
+        share = tensor.div_(job.workers) if tensor.layout is torch.strided else tensor / job.workers
+        return self.group().allreduce([share])
 
     def _sample(self, tensor: torch.Tensor) -> Sample | None:
         """What a bucket becomes, if this can be seen."""
-        if self._sight is None or tensor.is_cuda or self.job().local_size > 1:
+        # Of float16 it is the quotients that are sent.
+        if self._sight is None or tensor.is_cuda or tensor.dtype is torch.float16 or self.job().local_size > 1:
             return None
         sample = Sample(tensor)
         self._sight.take(sample)
@@ -219,18 +221,23 @@ class InaggState:
             self._compression = Compression(seed, memories, self._compression)
 
     def close(self) -> None:
-        """Leave the job; happens at the exit of the process otherwise. No error if called twice."""
+        """Leave the job; happens otherwise when the state is gone, as with a model that is wrapped anew, or at the exit
+        of the process. No error if called twice."""
         if self._job is not None:
-            self._job.close()
-        self._stop()
-        if self._gather is not None:
-            self._gather.close()
-            self._gather = None
+            _close(self._job, self._sums, self._gather)
+        self._sums = self._gather = None
 
     def _stop(self) -> None:
         if self._sums is not None:
             self._sums.close()
             self._sums = None
+
+    def __del__(self) -> None:
+        job: GroupJob | None = getattr(self, "_job", None)  # there is none where the constructor has raised
+        if job is not None and not job.closed:
+            # The garbage collector may be at work on any thread, also on one that closing waits for.
+            rest = job, self._sums, self._gather
+            threading.Thread(target=_close, args=rest, name="inagg-leave").start()
 
     def __enter__(self) -> Self:
         return self
@@ -251,6 +258,20 @@ class InaggState:
         self.compressor, self._compression = state.get("compressor"), state.get("compression")
         self._sight = None
         self._forget()
+
+
+def _collect(group: dist.ProcessGroup, data: bytes) -> list[bytes]:
+    everyone = [b""] * group.size()
+    dist.all_gather_object(everyone, data, group=group)
+    return everyone
+
+
+def _close(job: GroupJob, sums: CompressedSums | None, gather: ArrayGroup | None) -> None:
+    """In this order: nothing waits for what is not there any more."""
+    job.close()
+    for used in (sums, gather):
+        if used is not None:
+            used.close()
 
 
 def inagg_hook(state: InaggState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

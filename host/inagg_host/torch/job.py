@@ -127,10 +127,13 @@ class GroupJob:
         scatter: bool = False,
     ) -> TensorWork:
         tag = zlib.crc32(f"{tuple(tensor.shape)} {number}".encode())
+        divisor = self.divisor(op) or 1
         try:
-            return self.join().submit(
-                tensor, out, self.divisor(op) or 1, tag=tag, wait=wait, contributed=contributed, scatter=scatter
-            )
+            sums = self.join()
+            if divisor > 1 and tensor.dtype is torch.float16:
+                # Sums are soon beyond 65504 where their mean is not: divided first, as DDP and NCCL do it.
+                tensor, out, divisor = tensor.detach() / divisor, tensor if out is None else out, 1
+            return sums.submit(tensor, out, divisor, tag=tag, wait=wait, contributed=contributed, scatter=scatter)
         except AllReduceError as error:
             return failed(error)
 
@@ -177,6 +180,11 @@ class GroupJob:
         """What this rank has done in this group, brought up to date."""
         counters = Counters() if self._sums is None else self._sums.counters
         return replace(counters, inner={**counters.inner, **self.inner})
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was left, or ended."""
+        return self._closed
 
     def close(self) -> None:
         """Leave the job. What is unfinished fails. No error if called twice.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
+import threading
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from tests.host.torch.ranks import digest, equal
@@ -105,6 +108,51 @@ def test_each_backward_pass_says_what_is_wrong(beside: World) -> None:
     for told in beside.run(backward_without_a_job):
         assert len(told) == 2
         assert all("give host:port" in text for text in told), told
+
+
+class TwoEmbeddings(torch.nn.Module):
+    """Both of one index, and their sum: so their gradients have one memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = (torch.nn.Embedding(50, 8, sparse=True) for _ in range(2))
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        words: torch.Tensor = self.one(index) + self.other(index)
+        return words
+
+
+def average_sparse() -> list[float]:
+    """Gradients that are 1 on rank 0 and 3 on rank 1."""
+    with InaggState() as state:
+        model = DistributedDataParallel(TwoEmbeddings(), bucket_cap_mb=1e-6)
+        model.register_comm_hook(state, inagg_hook)
+        backward((model(torch.arange(4)) * (1 + 2 * dist.get_rank())).sum())
+        return [float(p.grad.to_dense()[:4].mean()) for p in model.parameters() if p.grad is not None]
+
+
+def test_sparse_gradients_that_share_their_memory_are_averaged_once(beside: World) -> None:
+    assert equal(beside.run(average_sparse)) == [2.0, 2.0]
+
+
+def drop_a_model(compressor: str | None) -> tuple[bool, set[str]]:
+    """Train with a model and a state of which then nothing is left; whether its job is closed, and the threads that are
+    still there."""
+    before = set(threading.enumerate())
+    state = InaggState(compressor=compressor, min_bytes=0)
+    model, job = hooked(state), state.job()
+    backward(model(torch.ones(8, 1, 8, 8)).square().sum())
+    del state, model
+    gc.collect()
+    started = set(threading.enumerate()) - before
+    for thread in started:
+        thread.join(10)
+    return job.closed, {thread.name for thread in started if thread.is_alive()}
+
+
+@pytest.mark.parametrize("compressor", [None, "ef+topk:k=0.1"])
+def test_a_state_that_is_gone_leaves_its_job(beside: World, compressor: str | None) -> None:
+    assert equal(beside.run(drop_a_model, compressor)) == (True, set())
 
 
 # --- the state in a checkpoint ---
