@@ -19,6 +19,7 @@ from torch.distributed import ReduceOp
 from inagg_host.autoload import BACKEND
 from inagg_host.stats import Counters
 
+from .cuda import bring
 from .formats import EXACT
 from .forwarding import ForwardingGroup, eager
 from .inner import gather, make_inner
@@ -26,7 +27,8 @@ from .job import GroupJob
 from .jobs import GroupJobs
 from .meeting import meet
 from .options import Options
-from .work import JoinedWork
+from .tensors import is_plain
+from .work import JoinedWork, finished
 
 
 class InaggGroup(ForwardingGroup):
@@ -52,7 +54,8 @@ class InaggGroup(ForwardingGroup):
         if why_not is None:
             return job.sum(tensors[0], op, wait=_waits(*args, *kwargs.values()))
         self.counts[why_not] += 1
-        return self.inner.allreduce(*args, **kwargs)
+        args, kwargs = args[1:], _without(kwargs, "tensors", "tensor")
+        return _in_order(tensors, lambda lent: self.inner.allreduce(lent, *args, **kwargs))
 
     @eager
     def allreduce_coalesced(self, *args: Any, **kwargs: Any) -> dist.Work:
@@ -62,7 +65,9 @@ class InaggGroup(ForwardingGroup):
         return self._split(
             [job.why_not(tensor, op) for tensor in tensors],
             lambda i: job.sum(tensors[i], op),
-            lambda rest: self.inner.allreduce_coalesced([tensors[i] for i in rest], *args, **kwargs),
+            lambda rest: _in_order(
+                [tensors[i] for i in rest], lambda lent: self.inner.allreduce_coalesced(lent, *args, **kwargs)
+            ),
             tensors,
         )
 
@@ -172,6 +177,22 @@ def come_together(
         inner.shutdown()
         raise
     return inner, jobs
+
+
+def _in_order(tensors: list[torch.Tensor], forward: Callable[[list[torch.Tensor]], dist.Work]) -> dist.Work:
+    """What ``forward`` makes of tensors in place. Gloo sums memory as it lies, as long as there are elements, whatever
+    the strides: so those that are strided are lent to it in order, and waited for."""
+    lent = [
+        t if t.layout is not torch.strided or is_plain(t) else t.detach().contiguous().resolve_neg() for t in tensors
+    ]
+    work = forward(lent)
+    strided = [(tensor, copy) for tensor, copy in zip(tensors, lent, strict=True) if copy is not tensor]
+    if not strided:
+        return work
+    work.wait()
+    for tensor, copy in strided:
+        bring(tensor.detach(), copy)
+    return finished(tensors)
 
 
 def _arguments(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

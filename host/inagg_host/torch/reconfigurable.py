@@ -9,7 +9,6 @@ Each set of members is a job of its own on the switch. The interface is that of 
 
 from __future__ import annotations
 
-import concurrent.futures
 import secrets
 from collections import Counter
 from datetime import timedelta
@@ -27,7 +26,7 @@ from .backend import InaggGroup, come_together
 from .forwarding import PLUMBING, ForwardingGroup
 from .inner import make_inner
 from .options import asked
-from .work import TensorWork
+from .work import finished
 
 REJOIN_LIMIT_S = 3.0
 """How long to wait for a member that fell silent, unless options say it: others can come together without it."""
@@ -107,9 +106,7 @@ class ReconfigurableGroup(InaggGroup):
         except dist.DistError as error:
             raise AllReduceError(f"rank 0 of the new members went away, or does not answer: {error}") from error
         self.counts, self._rank, self._size = self.jobs.inner, rank, size
-        done: concurrent.futures.Future[None] = concurrent.futures.Future()
-        done.set_result(None)
-        return TensorWork(done, [])
+        return finished([])
 
     def _leave(self) -> None:
         if self.inner is not self._alone and not isinstance(self.inner, _Nobody):

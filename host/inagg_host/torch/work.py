@@ -156,6 +156,13 @@ def failed(error: Exception) -> TensorWork:
     return TensorWork(pending, [])
 
 
+def finished(tensors: list[torch.Tensor]) -> TensorWork:
+    """A work that is over, and of which ``tensors`` are the result."""
+    pending: concurrent.futures.Future[None] = concurrent.futures.Future()
+    pending.set_result(None)
+    return TensorWork(pending, tensors)
+
+
 class JoinedWork(dist.Work):
     """Several works as one, the result of a coalesced operation."""
 

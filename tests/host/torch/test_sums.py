@@ -80,6 +80,46 @@ def test_tensors_need_not_be_contiguous(two: World) -> None:
     assert right
 
 
+def wait(work: dist.Work) -> None:
+    """By its future, which another thread may complete."""
+    work.get_future().wait()  # type: ignore[no-untyped-call]
+
+
+def sum_strided_small() -> list[tuple[float, ...]]:
+    """Slices that go to the inner group, alone and with others, of which the third comes by a future."""
+    seen = []
+    for reduce in (
+        dist.all_reduce,
+        lambda part: dist.all_reduce_coalesced([part, torch.ones(3)]),
+        lambda part: wait(dist.all_reduce(part, async_op=True)),
+    ):
+        whole = torch.tensor([1.0, 5.0, 2.0, 6.0])
+        reduce(whole[::2])
+        seen.append(tuple(whole.tolist()))
+    return seen
+
+
+def test_small_tensors_need_not_be_contiguous_either(two: World) -> None:
+    """Gloo by itself sums what lies there, from the first element on."""
+    assert equal(two.run(sum_strided_small)) == [(2.0, 5.0, 4.0, 6.0)] * 3
+
+
+def average_large_halves(scatter: bool) -> list[float]:
+    """Means in float16 of which the sums are beyond it, and what they are of."""
+    values = torch.full((2 * LARGE,), 60000.0, dtype=torch.float16)
+    means = torch.empty(LARGE, dtype=torch.float16) if scatter else values
+    if scatter:
+        reduce_scatter_single(means, values, op=ReduceOp.AVG)
+    else:
+        dist.all_reduce(values, op=ReduceOp.AVG)
+    return [float(tensor) for both in (means, values) for tensor in (both.min(), both.max())]
+
+
+@pytest.mark.parametrize("scatter", [False, True])
+def test_means_of_float16_are_finite_where_their_sums_are_not(two: World, scatter: bool) -> None:
+    assert equal(two.run(average_large_halves, scatter)) == [60000.0] * 4
+
+
 def sum_strided_inference() -> list[float]:
     """By a future, which another thread completes."""
     with torch.inference_mode():
