@@ -30,7 +30,10 @@ OTHERS = {
     "--write": "p4/tofino/fit.py",
     "--strict": "mypy",
     "--nnodes": "torchrun",
+    "--rdzv-backend": "torchrun",
     "--rdzv-conf": "torchrun",
+    "--standalone": "torchrun",
+    "--max-restarts": "torchrun",
     "--soak": "tests.host.sim",
 }
 every_text = pytest.mark.parametrize("file", sorted(TEXTS))

@@ -212,7 +212,9 @@ class InaggState:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Remember what `state_dict` gave on this rank, in a state that was made with the same compressor. All ranks
-        must do this between the same steps. Raises ValueError, and changes nothing, if it is another's."""
+        must do this between the same steps. Parameters have no names here: what is remembered is given to them in the
+        order in which the model has those that are trained, so these must be the same. Raises ValueError, and changes
+        nothing, if it is another's."""
         seed, memories = load(self.compressor, saved, self.group().rank())
         self._stop()
         if seed < 0:

@@ -82,7 +82,7 @@ def test_tensors_need_not_be_contiguous(two: World) -> None:
 
 def wait(work: dist.Work) -> None:
     """By its future, which another thread may complete."""
-    work.get_future().wait()  # type: ignore[no-untyped-call]
+    work.get_future().wait()
 
 
 def sum_strided_small() -> list[tuple[float, ...]]:
