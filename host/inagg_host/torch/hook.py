@@ -201,9 +201,9 @@ class InaggState:
     def log_to(self, writer: Writer | None, every: int = 50, prefix: str = "inagg/") -> None:
         """Have ``writer`` (TensorBoard's `SummaryWriter`, a Lightning logger; None: nobody) draw, every so many steps,
         means of a step: bytes, times, what was sent again, codes that were invalid, what the inner group did; the norm
-        of what error feedback remembers; and of one bucket that the switch sums without a compressor, on the CPU, its
-        rounding error, and the shares of values that became zero and of sums that are NaN. Raises TypeError or
-        ValueError."""
+        of what error feedback remembers; and of one bucket that the switch sums without a compressor, on the CPU and
+        not of float16, its rounding error, and the shares of values that became zero and of sums that are NaN. Raises
+        TypeError or ValueError."""
         self._sight = None if writer is None else Sight(writer, every, prefix)
 
     def state_dict(self) -> dict[str, Any]:
