@@ -4,7 +4,6 @@ No `from __future__ import annotations` here: DDP compares the hook's annotation
 """
 
 import secrets
-import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from inagg_host.compress import Aggregation, Compressor
 from inagg_host.config import ConfigError
 from inagg_host.stats import Counters
 
+from . import leaving
 from .checkpoint import load, save
 from .compressed import Apart, CompressedSums, Compression, choose, with_format
 from .inner import ArrayGroup
@@ -122,6 +122,7 @@ class InaggState:
         group, options = self.group(), with_format(compressor, options)
         # The job must not hold the state: it is left when nobody else does.
         collect = partial(_collect, group)
+        leaving.begin()
         job = GroupJob(options, group.rank(), group.size(), self.timeout, "ddp", collect, _get_default_store())
         if compressor is not None and job.local_size > 1:
             raise ConfigError(
@@ -237,9 +238,7 @@ class InaggState:
     def __del__(self) -> None:
         job: GroupJob | None = getattr(self, "_job", None)  # there is none where the constructor has raised
         if job is not None and not job.closed:
-            # The garbage collector may be at work on any thread, also on one that closing waits for.
-            rest = job, self._sums, self._gather
-            threading.Thread(target=_close, args=rest, name="inagg-leave").start()
+            leaving.leave(partial(_close, job, self._sums, self._gather))
 
     def __enter__(self) -> Self:
         return self

@@ -150,7 +150,8 @@ def test_a_destroyed_group_leaves_no_thread_and_no_socket(beside: World) -> None
     """The first one starts what gRPC and Gloo keep for the process."""
     for found in beside.run(come_and_go, 5):
         threads, files = zip(*found, strict=True)
-        assert not [name for name in threads[-1] if name.startswith("inagg")]
+        # The one that leaves jobs of hooks that are gone is the process's, of other tests here.
+        assert not [name for name in threads[-1] if name.startswith("inagg") and name != "inagg-leave"]
         assert len(threads[-1]) <= len(threads[1]), (threads[1], threads[-1])
         assert len(files[-1]) <= len(files[1]), (files[1], files[-1])
 
