@@ -22,7 +22,7 @@ IMG = "<img src=x onerror='window.harmed = true'>"
 
 def text(page: Any, selector: str = "body") -> str:
     """What a reader sees."""
-    return " ".join(page.inner_text(selector).split())
+    return " ".join(page.inner_text(selector, timeout=120_000).split())  # the first job on a machine compiles first
 
 
 def see(page: Any, words: str, selector: str = "body") -> None:

@@ -154,6 +154,11 @@ class ShardProcess:
             self._process.kill()
             self._process.join()
 
+    def close(self) -> None:
+        """Give back its descriptors, when another is in its place; what still names it keeps none."""
+        self._pipe.close()
+        self._process.close()
+
 
 def start_shards(config: SoftwareConfig) -> list[ShardProcess]:
     """Begin to start all shards of a switch. `end_shards` them."""

@@ -99,6 +99,7 @@ class SoftwareDriver:
             end_shards([new])
             raise
         self._shards[shard] = new
+        old.close()
         self.started = (*self.started[:shard], started, *self.started[shard + 1 :])
 
     def pid_of(self, shard: int) -> int:

@@ -107,6 +107,16 @@ def test_a_shard_that_died_is_started_again_at_its_address_and_knows_no_job(driv
     assert driver.counters(0).jobs == {}
 
 
+def test_of_a_shard_that_was_replaced_no_descriptor_is_kept(driver: SoftwareDriver) -> None:
+    """Also where something still names it."""
+    named, before = driver._shards[0], len(os.listdir("/proc/self/fd"))
+    os.kill(driver.started[0].pid, signal.SIGKILL)
+    driver.wait_for_death(0)
+    driver.restart(0)
+    assert driver._shards[0] is not named
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_worker_that_the_socket_cannot_reach_is_not_admitted(driver: SoftwareDriver) -> None:
     assert driver.admit([(("127.0.0.1", 1),)]) is None
     assert driver.admit([(("127.0.0.1", 1),), (("::1", 1),)]) == (
