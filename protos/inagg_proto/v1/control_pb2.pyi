@@ -1232,6 +1232,9 @@ class ListResponse(_message.Message):
 
     JOBS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    draining: _builtins.bool
+    """Whether the switch takes no new jobs, see Drain."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Job]:
         """Jobs, oldest first."""
@@ -1245,10 +1248,11 @@ class ListResponse(_message.Message):
         *,
         jobs: _abc.Iterable[Global___Job] | None = ...,
         ended: _abc.Iterable[Global___EndedJob] | None = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "jobs", b"jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "ended", b"ended", "jobs", b"jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1384,12 +1388,15 @@ class StatsResponse(_message.Message):
     SHARDS_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     at_s: _builtins.float
     """When the snapshot was taken, on the switch's monotonic clock."""
     uptime_s: _builtins.float
     """Seconds since the control service started."""
     driver: _builtins.str
     """What kind of switch this is, for example "software"."""
+    draining: _builtins.bool
+    """As in `ListResponse`."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardStats]:
         """One per data plane, in order; then those of the switches below."""
@@ -1411,10 +1418,11 @@ class StatsResponse(_message.Message):
         shards: _abc.Iterable[Global___ShardStats] | None = ...,
         jobs: _abc.Iterable[Global___JobStats] | None = ...,
         tree: _abc.Iterable[Global___TreeSwitch] | None = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_s", b"at_s", "driver", b"driver", "jobs", b"jobs", "shards", b"shards", "tree", b"tree", "uptime_s", b"uptime_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_s", b"at_s", "draining", b"draining", "driver", b"driver", "jobs", b"jobs", "shards", b"shards", "tree", b"tree", "uptime_s", b"uptime_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

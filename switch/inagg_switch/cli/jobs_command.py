@@ -21,6 +21,8 @@ ENDED_SHOWN: Final = 5
 NAME_COLUMNS: Final = 17
 """Columns for a job's name on a terminal; a longer one takes more lines."""
 
+DRAINING: Final = "The switch takes no new jobs; those that run go on."
+
 WIDE_COLUMNS: Final = 110
 """From here on all that there is of a job fits one line."""
 
@@ -52,6 +54,8 @@ def print_jobs(out: Console, reply: pb.ListResponse, address: str) -> None:
             out.print(table(("JOB", "MEMBERS"), short, fold=["JOB", "MEMBERS"], widths=widths))
     else:
         out.print(f"No jobs on the switch at {address}.")
+    if reply.draining:
+        out.print(DRAINING)
     threatened = [job for job in reply.jobs if job.HasField("ends_in_s")]
     for job in threatened:
         out.print(f"{job.spec.name} ends in {age_text(job.ends_in_s)} unless its missing ranks come back.")

@@ -45,7 +45,8 @@ def tables(look: Rates, address: str, lines: int | None = None) -> RenderableTyp
             (f"inagg switch {address}", "bold"),
             f"  {now.driver}, up {age_text(now.uptime_s)}, {count_text(own, 'shard')}, "
             + (f"{len(below)} below it, " if below else "")
-            + count_text(len(now.jobs), "job"),
+            + count_text(len(now.jobs), "job")
+            + (", no new ones" if now.draining else ""),
         ),
         Text(),
         table(

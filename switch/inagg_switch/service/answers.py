@@ -29,7 +29,8 @@ def list_answer(controller: Controller) -> pb.ListResponse:
     """The jobs, and those that ended lately."""
     registry, now = controller.registry, controller.now()
     ended = [ended_message(ended, now) for ended in reversed(registry.past.jobs)]
-    return pb.ListResponse(jobs=[job_now(controller, job) for job in registry.jobs()], ended=ended)
+    jobs = [job_now(controller, job) for job in registry.jobs()]
+    return pb.ListResponse(jobs=jobs, ended=ended, draining=registry.draining)
 
 
 def stats_answer(controller: Controller, snapshot: SwitchSnapshot, jobs: Iterable[Job]) -> pb.StatsResponse:
@@ -48,6 +49,7 @@ def stats_answer(controller: Controller, snapshot: SwitchSnapshot, jobs: Iterabl
             pb.TreeSwitch(name=switch.name, parent=switch.parent)
             for switch in controller.registry.topology.switches.values()
         ],
+        draining=controller.registry.draining,
     )
 
 

@@ -213,6 +213,7 @@ def as_plain(look: Rates) -> dict[str, Any]:
             for job in look.jobs
         ],
         "tree": [plain(switch) for switch in look.now.tree],
+        "draining": look.now.draining,
     }
 
 

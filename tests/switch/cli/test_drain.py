@@ -24,6 +24,8 @@ def test_a_new_job_is_refused_and_told_where_to_go(serve: Callable[..., Serving]
         serving.client.create(job_spec("late"))
     assert refused.value.code is grpc.StatusCode.UNAVAILABLE
     assert not serving.client.create(job_spec("train")).created
+    assert serving.client.list().draining
+    assert serving.client.stats().draining
     assert serving.beat(0, "train").state == pb.JOB_STATE_RUNNING
 
 

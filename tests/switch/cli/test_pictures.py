@@ -118,6 +118,15 @@ def test_a_switch_without_jobs_says_so(pipe: Console) -> None:
     assert said(pipe) == "No jobs on the switch at 10.0.0.1:5.\n"
 
 
+def test_a_switch_that_takes_no_new_jobs_says_so(pipe: Console, terminal: Console) -> None:
+    print_jobs(pipe, pb.ListResponse(draining=True), "10.0.0.1:5")
+    assert "takes no new jobs" in said(pipe)
+    now = stats(2, [job_stats()], [shard_stats()])
+    now.draining = True
+    found = printed(terminal, tables(rates(stats(0), now), "127.0.0.1:47100"))
+    assert found[0].endswith("1 job, no new ones")
+
+
 def test_top_fits_a_terminal(terminal: Console) -> None:
     found = printed(terminal, tables(a_look(), "127.0.0.1:47100", 40))
     assert "…" not in "\n".join(found)
