@@ -117,6 +117,10 @@ def test_of_a_failed_member_one_is_told_what_the_switch_saw_last() -> None:
     )
 
 
+def test_what_a_switch_that_has_gone_had_counted_is_not_said_to_be_nothing() -> None:
+    assert failed_text("job", 1, 10.0, 0, 2.0, 0, False).endswith("last took a contribution of it 2.0 s ago")
+
+
 def test_one_slot_waits_and_two_wait() -> None:
     assert failed_text("job", 1, 10.0, 0, None, 1, False).endswith("; 1 slot waits for it")
     assert failed_text("job", 1, 10.0, 0, None, 2, False).endswith("; 2 slots wait for it")
