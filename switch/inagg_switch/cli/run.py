@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import ExitStack
 
 import click
@@ -28,7 +27,7 @@ class CannotServe(click.ClickException):
     exit_code = EXIT_FAILED
 
 
-def run(settings: Settings, shards: Sequence[ShardProcess]) -> int:
+def run(settings: Settings, shards: list[ShardProcess]) -> int:
     """Serve with these ``shards`` until the end; the exit status. Raises `CannotServe`."""
     driver: SwitchDriver | None = None
     with ExitStack() as stack:
@@ -60,7 +59,7 @@ def listen_http(settings: Settings, stack: ExitStack) -> Listeners:
     return Listeners(bound(settings.metrics, "metrics", "--metrics"), bound(settings.web, "the live view", "--web"))
 
 
-def open_driver(settings: Settings, shards: Sequence[ShardProcess]) -> SwitchDriver:
+def open_driver(settings: Settings, shards: list[ShardProcess]) -> SwitchDriver:
     """The driver of the switch, which is started where it is ours to start. Raises `DriverError`."""
     p4 = settings.p4
     if p4 is None:

@@ -6,8 +6,6 @@ and could not be started again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import structlog
 
 from ..service.descriptors import raise_limit
@@ -23,7 +21,7 @@ def serve(settings: Settings) -> int:
     if settings.ready_file is not None:
         settings.ready_file.unlink(missing_ok=True)  # of an earlier run that was killed
     raise_limit()
-    shards: Sequence[ShardProcess] = ()
+    shards: list[ShardProcess] = []
     with signals_raise():
         try:
             if settings.p4 is None:

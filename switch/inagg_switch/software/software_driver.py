@@ -21,11 +21,11 @@ class SoftwareDriver:
 
     name = "software"
 
-    def __init__(self, config: SoftwareConfig | None = None, shards: Sequence[ShardProcess] | None = None) -> None:
+    def __init__(self, config: SoftwareConfig | None = None, shards: list[ShardProcess] | None = None) -> None:
         """``shards``: those of this configuration that `start_shards` started, which are this driver's to end from now
-        on. Without them it starts its own."""
+        on, and to replace, in this list. Without them it starts its own."""
         self.config = config = config or SoftwareConfig()
-        self._shards = list(start_shards(config) if shards is None else shards)
+        self._shards = start_shards(config) if shards is None else shards
         try:
             self.started = tuple(shard.started() for shard in self._shards)
         except BaseException:
