@@ -62,6 +62,8 @@ def _begin_with(folder: Path, compiled: Path) -> None:
     """Fill an empty ``folder`` with what is in ``compiled``, which can only be read: as in a container whose root is
     read-only, and whose image was warmed up."""
     with suppress(OSError):  # there is none, or another process has been quicker: then Numba compiles, or finds that
+        if any(folder.iterdir()):  # of an earlier start
+            return
         copy = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
         try:
             shutil.copytree(compiled, copy, dirs_exist_ok=True)

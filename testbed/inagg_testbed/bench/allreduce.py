@@ -81,7 +81,7 @@ def _worker(
             dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
             stack.callback(dist.destroy_process_group)
             systems["gloo"] = lambda x: dist.all_reduce(torch.from_numpy(x))
-            # Which newer versions of torch call the one, and older ones the other.
+            # Its name in newer versions of torch, which warn of the older one.
             reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
             systems[GLOO_SCATTERED] = lambda x: reduce_scatter(
                 torch.from_numpy(part), torch.from_numpy(x[: part.size * workers])
