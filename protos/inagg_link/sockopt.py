@@ -38,6 +38,9 @@ ADDRESSES_OF_IPV6 = Path("/proc/net/if_inet6")
 """Of each address its 32 hexadecimal digits and, also in such, the index of its interface (Linux IPv6 HOWTO, 11.1.1).
 Python has no other way from the one to the other."""
 
+WILDCARDS = frozenset(("0.0.0.0", "::"))
+"""Hosts that stand for all addresses of a machine (ip(7), INADDR_ANY)."""
+
 SELECT_DESCRIPTORS = 1024  # FD_SETSIZE: select(2) cannot watch a descriptor from here on
 
 
@@ -127,6 +130,17 @@ def ends_of_way(host: str, port: int) -> tuple[str, str]:
     with socket.socket(family, kind) as sock:
         sock.connect(there)
         return str(sock.getsockname()[0]), str(there[0])
+
+
+def is_own(host: str) -> bool:
+    """Whether this machine has the literal address ``host``."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind((host, 0))
+        except OSError:
+            return False
+    return True
 
 
 def enable(sock: socket.socket, option: int, value: int) -> bool:

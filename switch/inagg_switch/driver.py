@@ -19,11 +19,14 @@ from .binding import Address, Binding
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One data plane: where workers send to, how many slots it has (a power of two), and the prefix of the multicast
-    groups of its jobs (`inagg_switch.software.multicast`), if it can send to such."""
+    groups of its jobs (`inagg_switch.software.multicast`), if it can send to such. ``anywhere``: workers send to any
+    address of its machine; ``address`` then has the unspecified host, or, of a switch below this one, the host that its
+    partial sums come from."""
 
     address: Address
     slots: int
     groups: str | None = None
+    anywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

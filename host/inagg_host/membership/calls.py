@@ -64,7 +64,8 @@ class Calls:
         self.begin()
 
     def begin(self) -> None:
-        """A rank begins to wait: it says so again, if it waits for long."""
+        """A rank begins to wait: it has `Config.reconnect_s` to reach a switch, and says so again if it waits for
+        long."""
         self._began_s = time.monotonic()
         self._said = {"others": False, "switch": False}
         self._tried: set[str] = set()  # the switches that were tried after another one
@@ -88,12 +89,12 @@ class Calls:
         except (ValueError, grpc.FutureCancelledError) as error:  # ValueError: the channel was closed meanwhile
             raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
 
-    def try_again(self, why: SessionError, give_up_s: float) -> None:
+    def try_again(self, why: SessionError) -> None:
         """Wait a moment before the same switch, or the next of several, is tried. Raises ``why`` if it is too late."""
-        if time.monotonic() > give_up_s:
+        tries_s = self._config.reconnect_s
+        if time.monotonic() > self._began_s + tries_s:
             raise why from None
         if self._late("switch", WORD_OF_SWITCH_AFTER_S):
-            tries_s = self._config.reconnect_s
             log.warning("%s tries again, for %g s in all (INAGG_RECONNECT): %s", self._who, tries_s, why)
         if len(self._config.switches) > 1:
             self._move_on(why)
@@ -130,16 +131,6 @@ class Calls:
             return False
         self._said[for_whom] = True
         return True
-
-    def literal(self, host: str, give_up_s: float) -> str:
-        """``host`` as a literal address, since links take no names. Names are asked for again until ``give_up_s``."""
-        while True:
-            try:
-                return way.resolve(host)
-            except OSError as error:
-                self.check_stop()
-                if time.monotonic() > give_up_s or self._closed.wait(RETRY_S):
-                    raise SessionError(f"the switch's host {host}: {error}", grpc.StatusCode.UNAVAILABLE) from error
 
     def why(self) -> str:
         """What the switch says that the job waits for; or why it cannot be asked."""

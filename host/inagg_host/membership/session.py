@@ -66,6 +66,7 @@ class Session:
         self._epoch = 0
         self._reported = 0  # the epoch whose loss was told
         self._left: set[int] = set()  # ranks; of the thread that watches
+        self._unnamed = ""  # where the switch's data goes if a lease names no host
         self._interval_s = 1.0
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -78,25 +79,22 @@ class Session:
         """The literal address from which datagrams to the switch's data planes go. Asks the switch where they are, and
         looks for the way, again and again, as `join` does. Raises `SessionError`, or `ConfigError` where it begins at
         an address that others cannot answer to."""
-        if self._config.host:
-            return literal_host(self._config.host)
-        give_up_s = time.monotonic() + self._config.reconnect_s
         while True:
             there = f"the switch at {self._calls.address}"
             try:
                 control = way.resolve(way.split(self._calls.address)[0])  # more often than gRPC asks for a name
-                data = self._calls.ask(self._calls.stub.DataPlanes, pb.DataPlanesRequest(), CALL_S).addresses[0]
-                host = data.host or control
+                question = pb.DataPlanesRequest(host=control)
+                data = self._calls.ask(self._calls.stub.DataPlanes, question, CALL_S).addresses[0]
+                host = self._unnamed = data.host or control
                 there = f"{host}, where the data of {there} goes"
-                own, _ = ends_of_way(host, data.port)
-                return literal_host(own)
+                return literal_host(self._config.host or ends_of_way(host, data.port)[0])
             except grpc.RpcError as error:
                 explained = self._calls.explain(error)
                 if error.code() not in (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     raise explained from None
             except OSError as error:
                 explained = SessionError(f"no way to {there}: {error}", grpc.StatusCode.UNAVAILABLE)
-            self._calls.try_again(explained, give_up_s)
+            self._calls.try_again(explained)
 
     def join(
         self, address: Callable[[], Address], resume: pb.Resume | None = None, *, multicast: bool = False
@@ -113,12 +111,12 @@ class Session:
         request = pb.JoinRequest(
             spec=spec, rank=c.rank, member=self._member, resume=resume, multicast=multicast,
         )  # fmt: skip
-        give_up_s = time.monotonic() + c.reconnect_s
         self._calls.begin()
         while True:
             host, port = address()
             del request.addresses[:]
             request.addresses.add(host=host, port=port)
+            asked_s = time.monotonic()
             try:
                 reply = self._calls.ask(self._calls.stub.Join, request, min(c.join_timeout_s, CALL_MAX_S))
                 break
@@ -126,8 +124,10 @@ class Session:
                 explained = self._calls.explain(error)
                 if error.code() not in NOT_THERE:
                     raise explained from None
-                self._calls.try_again(explained, give_up_s)
-        epoch = self._read_epoch(reply, give_up_s)
+                if time.monotonic() > asked_s + CALL_S:  # to find nobody takes less: the switch was there till now
+                    self._calls.begin()
+                self._calls.try_again(explained)
+        epoch = self._read_epoch(reply)
         # What a switch chose stays, also where another one takes its place: blocks are kept in this size.
         self._lanes, self._window = reply.spec.lanes, reply.spec.window
         with self._lock:
@@ -146,11 +146,10 @@ class Session:
         ]
         return pb.Resume(epoch=epoch.number, seed=epoch.seed, shards=shards, reason=reason[:200])
 
-    def _read_epoch(self, reply: pb.JoinResponse, give_up_s: float) -> Epoch:
-        host, _ = way.split(self._calls.address)
+    def _read_epoch(self, reply: pb.JoinResponse) -> Epoch:
         shards = tuple(
             ShardLease(
-                (self._calls.literal(s.lease.address.host or host, give_up_s), s.lease.address.port),
+                (s.lease.address.host or self._unnamed, s.lease.address.port),
                 Lease(s.lease.base, s.lease.slots),
                 s.resume_block,
                 (s.group.host, s.group.port) if s.HasField("group") else None,

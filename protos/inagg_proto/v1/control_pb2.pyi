@@ -573,12 +573,17 @@ Global___JoinRequest: _TypeAlias = JoinRequest  # noqa: Y015
 class DataPlanesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    HOST_FIELD_NUMBER: _builtins.int
+    host: _builtins.str
+    """The literal address at which the caller reaches the switch."""
     def __init__(
         self,
+        *,
+        host: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -591,7 +596,10 @@ class DataPlanesResponse(_message.Message):
     ADDRESSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Address]:
-        """One per shard of the switch that was called, in order."""
+        """One per shard of the switch that was called, in order. An empty host, here and in a lease: the shard takes datagrams
+        at any address of its machine, and the caller uses the one at which it reaches the switch. If answers to the caller
+        leave from another one than that, its host stands here.
+        """
 
     def __init__(
         self,
@@ -1980,13 +1988,16 @@ class DataPlane(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    ANYWHERE_FIELD_NUMBER: _builtins.int
     slots: _builtins.int
     """Slots that it has."""
     groups: _builtins.str
     """The prefix of the multicast groups to which it can send results; absent: to none."""
+    anywhere: _builtins.bool
+    """Whether it takes datagrams at any address of its machine; else its children send to `address`."""
     @_builtins.property
     def address(self) -> Global___Address:
-        """Where its children send to, and where it sends partial sums from."""
+        """Where it sends partial sums from."""
 
     def __init__(
         self,
@@ -1994,10 +2005,11 @@ class DataPlane(_message.Message):
         address: Global___Address | None = ...,
         slots: _builtins.int = ...,
         groups: _builtins.str | None = ...,
+        anywhere: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_groups", b"_groups", "address", b"address", "groups", b"groups"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_groups", b"_groups", "address", b"address", "groups", b"groups", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_groups", b"_groups", "address", b"address", "anywhere", b"anywhere", "groups", b"groups", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__groups: _TypeAlias = _typing.Literal["groups"]  # noqa: Y015
     _WhichOneofArgType__groups: _TypeAlias = _typing.Literal["_groups", b"_groups"]  # noqa: Y015
@@ -2189,9 +2201,10 @@ Global___Binding: _TypeAlias = Binding  # noqa: Y015
 
 @_typing.final
 class Uplink(_message.Message):
+    """Partial sums go where the parent's DataPlanes says."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
-    PARENT_FIELD_NUMBER: _builtins.int
     BASE_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     KEY_0_FIELD_NUMBER: _builtins.int
@@ -2204,22 +2217,17 @@ class Uplink(_message.Message):
     """Of the noise of partial sums, where the format rounds them: the first word of the key."""
     key_1: _builtins.int
     """The second word."""
-    @_builtins.property
-    def parent(self) -> Global___Address:
-        """The parent's data plane. An empty host: that at which its control service was reached."""
-
     def __init__(
         self,
         *,
-        parent: Global___Address | None = ...,
         base: _builtins.int = ...,
         parts: _builtins.int = ...,
         key_0: _builtins.int = ...,
         key_1: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["parent", b"parent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "key_0", b"key_0", "key_1", b"key_1", "parent", b"parent", "parts", b"parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "key_0", b"key_0", "key_1", b"key_1", "parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

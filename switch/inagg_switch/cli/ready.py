@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import structlog
 
+from inagg_link.sockopt import WILDCARDS
 from inagg_wire.formats import job_format
 
 from ..control.text import count_text
 from ..p4.p4_driver import P4Driver
-from ..service.http_server import WILDCARDS
 from ..service.security import Security
 from ..service.server import ServerError
 from ..software.software_driver import SoftwareDriver

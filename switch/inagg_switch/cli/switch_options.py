@@ -76,8 +76,7 @@ Standard output has the lines for people, standard error the log.
     "--data",
     metavar="HOST[:PORT]",
     help="UDP address of the first shard; the others take the next ports. Default: the host of --listen and port "
-    "47101 (any free ones if --listen has port 0). On a machine with several addresses name the one that "
-    "workers reach: they take results from there only.",
+    "47101 (any free ones if --listen has port 0). 0.0.0.0 and [::] take data at all addresses of this machine.",
 )
 @in_section(
     "Addresses",

@@ -29,20 +29,20 @@ from .answers import job_now, list_answer, stats_answer, why_answer
 from .coalesced import Coalesced
 from .controller import Controller
 from .conversion import (
-    address_message,
     ended_message,
     epoch_message,
     join_request_from,
     reason_from,
     round_trip_from,
+    shard_address,
     spec_from,
 )
 from .messages import Malformed, check_message
-from .peers import peer_host
+from .peers import own_host
 from .refusal_throttle import RefusalThrottle
 from .remote_switch import RemoteSwitch
 from .security import Secrets, Security, caller_of, principal_of
-from .tree_messages import PEER_METADATA, SWITCH_METADATA, switch_from
+from .tree_messages import HERE_METADATA, PEER_METADATA, SWITCH_METADATA, switch_from
 
 SLOTS_LISTED: int = 16
 SLOTS_LISTED_MAX: int = 1024
@@ -170,8 +170,9 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
     @answered
     async def DataPlanes(self, request: pb.DataPlanesRequest, context: Context) -> pb.DataPlanesResponse:  # noqa: N802
-        shards = self._shards_of(_brought(context, SWITCH_METADATA))
-        return pb.DataPlanesResponse(addresses=[address_message(shard.address) for shard in shards])
+        switch = _brought(context, SWITCH_METADATA)
+        here = _brought(context, HERE_METADATA) if switch else own_host(request.host, context.peer())
+        return pb.DataPlanesResponse(addresses=[shard_address(shard, here) for shard in self._shards_of(switch)])
 
     async def Attach(  # noqa: N802
         self, requests: AsyncIterator[pb.AttachRequest], context: Context
@@ -181,9 +182,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
             check_message(request)
             self._check_operator(context)
             peer = _brought(context, PEER_METADATA) or context.peer()
-            remote = self.controller.attach(
-                switch_from(request.hello, _brought(context, SWITCH_METADATA), peer_host(peer))
-            )
+            remote = self.controller.attach(switch_from(request.hello, _brought(context, SWITCH_METADATA), peer))
         except StopAsyncIteration:
             return
         except ControlError as error:

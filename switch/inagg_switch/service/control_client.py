@@ -69,9 +69,9 @@ class ControlClient:
         """Join a job, and wait for the other ranks; None: as long as the switch waits."""
         return self._call(lambda: self._stub.Join(request, timeout=timeout_s, metadata=self._metadata))
 
-    def data_planes(self, timeout_s: float = CALL_TIMEOUT_S) -> pb.DataPlanesResponse:
-        """Where datagrams go."""
-        request = pb.DataPlanesRequest()
+    def data_planes(self, host: str = "", timeout_s: float = CALL_TIMEOUT_S) -> pb.DataPlanesResponse:
+        """Where datagrams go. ``host``: literal, that of `address`."""
+        request = pb.DataPlanesRequest(host=host)
         return self._call(lambda: self._stub.DataPlanes(request, timeout=timeout_s, metadata=self._metadata))
 
     def leave(self, request: pb.LeaveRequest, timeout_s: float = CALL_TIMEOUT_S) -> pb.LeaveResponse:

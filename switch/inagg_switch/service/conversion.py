@@ -48,7 +48,7 @@ def join_request_from(message: pb.JoinRequest, shards: int, peer: str, switch: s
         raise ControlError(
             Code.INVALID_ARGUMENT, "member is 0: choose a random number once per process and send it with all calls"
         )
-    given = tuple(_address_from(address, peer) for address in message.addresses)
+    given = tuple(address_from(address, peer) for address in message.addresses)
     if len(given) == 1:
         given *= shards
     if len(given) != shards:
@@ -86,23 +86,24 @@ def _resume_from(message: pb.Resume) -> Resume:
     return Resume(message.epoch, message.seed, shards, reason_from(message.reason))
 
 
-def _address_from(message: pb.Address, peer: str) -> Address:
+def address_from(message: pb.Address, peer: str) -> Address:
+    """Where a caller's datagrams come from. ``peer`` is gRPC's name of him. Raises `ControlError`."""
     host = message.host or peer_host(peer)
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         raise ControlError(
             Code.INVALID_ARGUMENT,
-            f"{host!r} is no IP address: give the address from which this rank's datagrams come, or none to have the "
-            "one from which it calls",
+            f"{host!r} is no IP address: give the address from which datagrams come, or none to have the one from "
+            "which the call comes",
         ) from None
     if not 1 <= message.port <= 65535:
         raise ControlError(Code.INVALID_ARGUMENT, f"{message.port} is no UDP port: give 1 to 65535")
     if address.is_unspecified or address.is_multicast:
         raise ControlError(
             Code.INVALID_ARGUMENT,
-            f"datagrams cannot come from {host}: give the rank's own address, or none to have the one from which it "
-            "calls",
+            f"datagrams cannot come from {host}: give the caller's own address, or none to have the one from which "
+            "the call comes",
         )
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
@@ -127,15 +128,21 @@ def spec_message(spec: JobSpec) -> pb.JobSpec:
 
 
 def address_message(address: Address) -> pb.Address:
-    """A data address. A wildcard is sent as no host: who calls knows at which host it reached the switch."""
+    """An address of datagrams."""
     host, port = address
-    return pb.Address(host="" if host in ("", "0.0.0.0", "::") else host, port=port)
+    return pb.Address(host=host, port=port)
+
+
+def shard_address(shard: Shard, anywhere: str = "") -> pb.Address:
+    """Where a data plane's children send to; its host is ``anywhere`` if that can be any of its machine."""
+    host, port = shard.address
+    return pb.Address(host=anywhere if shard.anywhere else host, port=port)
 
 
 def lease_messages(job: Job, shards: tuple[Shard, ...]) -> list[pb.Lease]:
     """The leases of a job, one per shard."""
     return [
-        pb.Lease(address=address_message(shard.address), base=lease.base, slots=lease.slots)
+        pb.Lease(address=shard_address(shard), base=lease.base, slots=lease.slots)
         for lease, shard in zip(job.leases, shards, strict=True)
     ]
 

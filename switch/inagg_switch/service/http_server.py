@@ -18,6 +18,8 @@ from urllib.parse import parse_qs
 
 import structlog
 
+from inagg_link.sockopt import WILDCARDS
+
 from .security import Secrets, Security, SecurityError, is_local
 
 METRICS_PORT: Final = 47099
@@ -31,7 +33,6 @@ CONNECTIONS_MAX: Final = 64
 """Connections that are served or wait for it; further ones are closed at once."""
 OPENED: Final = "fd:"
 """Begins the address of a socket that whoever started us has opened: so it can lie in another network namespace."""
-WILDCARDS: Final = frozenset(("0.0.0.0", "::"))
 PAUSE_S: Final = 0.1
 """Until a connection that could not be taken is tried again."""
 REQUEST_S: Final = 10.0

@@ -5,18 +5,22 @@ So workers and operators talk to the switch that they reach, and there is one re
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from inagg_proto import SERVICE
 from inagg_proto.v1 import control_pb2
 
-from .tree_messages import PEER_METADATA, SWITCH_METADATA
+from .peers import own_host
+from .tree_messages import HERE_METADATA, PEER_METADATA, SWITCH_METADATA
 
-PASSED_ON: Final = frozenset(("authorization", SWITCH_METADATA, PEER_METADATA))
+PASSED_ON: Final = frozenset(("authorization", SWITCH_METADATA, PEER_METADATA, HERE_METADATA))
+DATA_PLANES: Final = f"/{SERVICE}/DataPlanes"
 Handler = Any  # grpc.RpcMethodHandler is generic in its type stubs only
 Context = Any
 
@@ -58,8 +62,9 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
             return grpc.unary_stream_rpc_method_handler(stream)
 
         async def once(request: bytes, context: Context) -> bytes:
+            here = self._here(request, context) if path == DATA_PLANES else {}
             call = self._channel.unary_unary(path, None, None)(
-                request, metadata=self._metadata(context), timeout=context.time_remaining()
+                request, metadata=self._metadata(context, here), timeout=context.time_remaining()
             )
             try:
                 reply: bytes = await call
@@ -80,8 +85,18 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
         finally:
             call.cancel()
 
-    def _metadata(self, context: Context) -> tuple[tuple[str, str | bytes], ...]:
-        own = {SWITCH_METADATA: self._name, PEER_METADATA: context.peer()}
+    def _here(self, request: bytes, context: Context) -> Mapping[str, str]:
+        """What is to be seen from this machine alone, of a call that asks where data goes."""
+        try:
+            reached = control_pb2.DataPlanesRequest.FromString(request).host
+        except DecodeError:
+            reached = ""  # the root says what is wrong
+        return {HERE_METADATA: own_host(reached, context.peer())}
+
+    def _metadata(
+        self, context: Context, here: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[tuple[str, str | bytes], ...]:
+        own = {SWITCH_METADATA: self._name, PEER_METADATA: context.peer(), **here}
         brought = {key: value for key, value in context.invocation_metadata() or () if key in PASSED_ON}
         return tuple((own | brought).items())
 

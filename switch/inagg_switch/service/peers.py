@@ -1,8 +1,14 @@
-"""Who calls, as gRPC names it."""
+"""Who calls, as gRPC names it, and the way back."""
 
 from __future__ import annotations
 
+import ipaddress
 import urllib.parse
+
+from inagg_link.sockopt import ends_of_way, is_own
+
+ANY_PORT = 9
+"""To ask for the way to a host, where nothing is sent."""
 
 
 def peer_host(peer: str) -> str:
@@ -11,3 +17,17 @@ def peer_host(peer: str) -> str:
     if scheme not in ("ipv4", "ipv6"):
         return ""  # a Unix socket, for example
     return rest.rpartition(":")[0].strip("[]").partition("%")[0]
+
+
+def own_host(reached: str, peer: str) -> str:
+    """The address of this machine from which answers to a caller leave, if he says that he has ``reached`` another one
+    of its addresses: he would take none that comes from elsewhere. Empty: ``reached`` is right; or it is none of this
+    machine's, which gets here by address translation, as answers get back. ``peer``: gRPC's name of the caller."""
+    try:
+        named, caller = str(ipaddress.ip_address(reached)), peer_host(peer)
+        if not caller or (":" in named) != (":" in caller):
+            return ""
+        own, _ = ends_of_way(caller, ANY_PORT)
+    except (OSError, ValueError):  # no way, or no literal address
+        return ""
+    return own if own != named and is_own(named) else ""

@@ -14,29 +14,29 @@ from inagg_wire.slots import Lease
 from ..binding import Address, Binding, Place, Uplink
 from ..control.topology import AttachedSwitch
 from ..driver import BY_RANK, Counters, JobCounters, Limits, Shard, SlotWait
-from .conversion import address_message
+from .conversion import address_from, address_message, shard_address
 
 SWITCH_METADATA = "inagg-switch"
 """With a call that a switch passes on: its name."""
 PEER_METADATA = "inagg-peer"
 """With such a call: gRPC's name of who made it."""
+HERE_METADATA = "inagg-here"
+"""With such a call that asks where data goes: what `own_host` says on the machine of the switch that passes it on."""
 
 REASONS = {reason.label: reason for reason in Reason}
-
-
-def _host(message: pb.Address, unnamed: str) -> Address:
-    return message.host or unnamed, message.port
 
 
 # --- who a switch is ---
 
 
-def hello_message(name: str, shards: Sequence[Shard], limits: Limits) -> pb.AttachedSwitch:
-    """What a switch says first."""
+def hello_message(name: str, shards: Sequence[Shard], limits: Limits, host: str) -> pb.AttachedSwitch:
+    """What a switch says first. ``host``: literal, where its way to the parent's data planes begins."""
     return pb.AttachedSwitch(
         name=name,
         shards=[
-            pb.DataPlane(address=address_message(shard.address), slots=shard.slots, groups=shard.groups)
+            pb.DataPlane(
+                address=shard_address(shard, host), slots=shard.slots, groups=shard.groups, anywhere=shard.anywhere
+            )
             for shard in shards
         ],
         formats=sorted(limits.formats),
@@ -48,10 +48,15 @@ def hello_message(name: str, shards: Sequence[Shard], limits: Limits) -> pb.Atta
     )
 
 
-def switch_from(message: pb.AttachedSwitch, parent: str, host: str) -> AttachedSwitch:
-    """The switch that has said it. ``host``: where its call comes from."""
+def switch_from(message: pb.AttachedSwitch, parent: str, peer: str) -> AttachedSwitch:
+    """The switch that has said it. ``peer`` is gRPC's name of who called. Raises `ControlError`."""
     shards = tuple(
-        Shard(_host(shard.address, host), shard.slots, shard.groups if shard.HasField("groups") else None)
+        Shard(
+            address_from(shard.address, peer),
+            shard.slots,
+            shard.groups if shard.HasField("groups") else None,
+            shard.anywhere,
+        )
         for shard in message.shards
     )
     slots = min((shard.slots for shard in shards), default=0)
@@ -95,16 +100,16 @@ def binding_message(binding: Binding) -> pb.Binding:
 
 
 def uplink_message(up: Uplink) -> pb.Uplink:
-    """What is above."""
-    return pb.Uplink(parent=address_message(up.parent), base=up.base, parts=up.parts, key_0=up.key.k0, key_1=up.key.k1)
+    """What is above; where, its child knows."""
+    return pb.Uplink(base=up.base, parts=up.parts, key_0=up.key.k0, key_1=up.key.k1)
 
 
-def binding_from(message: pb.Binding, parent_host: str) -> Binding:
-    """The other way. ``parent_host``: literal, where the parent was reached. Raises ValueError or `AdmissionError`."""
+def binding_from(message: pb.Binding, parent: Address) -> Binding:
+    """The other way. ``parent``: the parent's data plane. Raises ValueError or `AdmissionError`."""
     up = message.uplink
     uplink = None
     if message.HasField("uplink"):
-        uplink = Uplink(_host(up.parent, parent_host), up.base, up.parts, BlockKey(up.key_0, up.key_1))
+        uplink = Uplink(parent, up.base, up.parts, BlockKey(up.key_0, up.key_1))
     return Binding(
         job=message.job,
         token=message.token,
@@ -126,7 +131,7 @@ def binding_from(message: pb.Binding, parent_host: str) -> Binding:
 def shard_stats(shard: Shard, counts: Counters) -> pb.ShardStats:
     """Counters of a data plane."""
     return pb.ShardStats(
-        address=address_message(shard.address),
+        address=shard_address(shard),
         slots=shard.slots,
         datagrams_in=counts.datagrams_in,
         bytes_in=counts.bytes_in,

@@ -6,7 +6,6 @@ Whenever the stream begins, its data planes know no job: what they knew is of ep
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 from contextlib import suppress
 from typing import Final
@@ -15,10 +14,12 @@ import grpc
 import grpc.aio
 import structlog
 
+from inagg_link.sockopt import ends_of_way
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_wire.errors import AdmissionError
 
+from ..binding import Address
 from ..driver import Driver, DriverError
 from .access import Access
 from .driver_threads import DriverThreads
@@ -27,6 +28,8 @@ from .tree_messages import binding_from, hello_message, look_message
 
 RETRY_S: Final = 1.0
 LOOK_S: Final = 5.0
+FIND_S: Final = 5.0
+"""How long the parent may take to say where its data planes are."""
 KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 3_000),
@@ -51,10 +54,7 @@ class UplinkError(RuntimeError):
 def literal_host(address: str) -> str:
     """The literal address of the host in ``host:port``, where data for the parent goes if it names no other."""
     host = address.rpartition(":")[0].strip("[]")
-    try:
-        return str(ipaddress.ip_address(host.partition("%")[0]))
-    except ValueError:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)[0][4][0])
+    return str(socket.getaddrinfo(host.partition("%")[0], None, type=socket.SOCK_DGRAM)[0][4][0])
 
 
 class UplinkAgent:
@@ -70,6 +70,9 @@ class UplinkAgent:
         self._driver, self._access = driver, access
         self._threads = DriverThreads(driver)
         self.channel = access.aio_channel(parent, KEEPALIVE)
+        self._stub = control_pb2_grpc.ControlStub(self.channel)
+        self._parents: list[Address] = []
+        """The parent's data planes."""
         self._jobs: set[int] = set()
         self._call: grpc.aio.StreamStreamCall[pb.AttachRequest, pb.AttachOrder] | None = None
         self._restarted = asyncio.Event()
@@ -83,7 +86,10 @@ class UplinkAgent:
             try:
                 await self._restarted.wait()
                 await self._drop_all()
-                await self._serve()
+                host = await self._find_parents()
+                if not self._restarted.is_set():
+                    continue  # a shard died meanwhile
+                await self._serve(host)
                 why = "the parent has ended the stream"
             except grpc.aio.AioRpcError as error:
                 why, kind = f"{error.code().name}: {error.details()}", error.code()
@@ -143,11 +149,10 @@ class UplinkAgent:
             await self._threads.unbind(job)
         self._jobs.clear()
 
-    async def _serve(self) -> None:
-        stub = control_pb2_grpc.ControlStub(self.channel)
-        call = self._call = stub.Attach(None, metadata=self._access.metadata)
+    async def _serve(self, host: str) -> None:
+        call = self._call = self._stub.Attach(None, metadata=self._access.metadata)
         assert call is not None
-        hello = hello_message(self.name, self._driver.shards, self._driver.limits)
+        hello = hello_message(self.name, self._driver.shards, self._driver.limits, host)
         try:
             await call.write(pb.AttachRequest(hello=hello))
             async for order in call:
@@ -163,6 +168,15 @@ class UplinkAgent:
         finally:
             call.cancel()
 
+    async def _find_parents(self) -> str:
+        """Ask the parent where its data planes are; where the way to them begins, as a literal address."""
+        reached = await asyncio.to_thread(literal_host, self.parent)
+        question = pb.DataPlanesRequest(host=reached)
+        reply = await self._stub.DataPlanes(question, timeout=FIND_S, metadata=self._access.metadata)
+        self._parents = [(there.host or reached, there.port) for there in reply.addresses]
+        own, _ = ends_of_way(*self._parents[0])
+        return own
+
     async def _answer(self, order: pb.AttachOrder) -> pb.Answer:
         try:
             return await self._carry_out(order)
@@ -172,10 +186,10 @@ class UplinkAgent:
 
     async def _carry_out(self, order: pb.AttachOrder) -> pb.Answer:
         if order.HasField("bind"):
-            host = await asyncio.to_thread(literal_host, self.parent)
-            bindings = [binding_from(shard, host) for shard in order.bind.shards]
-            if len(bindings) != len(self._driver.shards) or not bindings:
-                raise ValueError(f"{len(bindings)} bindings for {len(self._driver.shards)} shards")
+            bound, own = order.bind.shards, len(self._driver.shards)
+            if not len(bound) == len(self._parents) == own:
+                raise ValueError(f"{len(bound)} bindings for {own} shards below {len(self._parents)}")
+            bindings = [binding_from(*pair) for pair in zip(bound, self._parents, strict=True)]
             self._jobs.add(bindings[0].job)
             await self._threads.bind(bindings)
         elif order.HasField("unbind"):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inagg_link import canonical
+from inagg_link.sockopt import WILDCARDS
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..binding import Address, Binding
@@ -41,7 +42,10 @@ class SoftwareDriver:
             scatters=True,
             receive_bytes=min(started.receive_buffer_bytes for started in self.started),
         )
-        self.shards = tuple(Shard(started.address, config.slots, started.groups) for started in self.started)
+        self.shards = tuple(
+            Shard(started.address, config.slots, started.groups, started.address[0] in WILDCARDS)
+            for started in self.started
+        )
 
     def admit(self, workers: Sequence[tuple[Address, ...]]) -> str | None:
         """See `Driver.admit`. A socket for IPv4 sends nothing to IPv6 addresses, and the other way round."""

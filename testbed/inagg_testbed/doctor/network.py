@@ -70,7 +70,7 @@ def _check_switch(address: str, access: Access) -> Iterator[Finding]:
         with ControlClient(address, access) as client:
             client.healthy(PATIENCE_S)
             driver = client.stats(timeout_s=PATIENCE_S).driver
-            planes = client.data_planes(timeout_s=PATIENCE_S).addresses
+            planes = client.data_planes(control, PATIENCE_S).addresses
     except SecurityError as error:
         yield Finding(name, Verdict.WRONG, str(error), "see INAGG_CA, INAGG_CERTIFICATE, INAGG_KEY and INAGG_SECRET")
         return

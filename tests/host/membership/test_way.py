@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -53,7 +54,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def session_of(switch: str, **fields: Any) -> Session:
-    config = Config(switch=switch, rank=0, workers=1, **fields)
+    config = Config(**{"switch": switch, "rank": 0, "workers": 1, **fields})
     return Session(config, lambda _: None, lambda _: None, lambda: None, lambda: None)
 
 
@@ -112,6 +113,40 @@ def test_the_way_is_that_of_the_data_where_control_has_another() -> None:
         AllReduce(switch=switch.control, rank=0, workers=1, job="apart") as all_reduce,
     ):
         assert (all_reduce(np.ones(8, np.float32)) == 1).all()
+
+
+@pytest.fixture(scope="module")
+def everywhere() -> Iterator[SwitchProcess]:
+    """Takes calls and data at all addresses of its machine; answers to this machine leave from 127.0.0.1."""
+    with SwitchProcess("--insecure", control="0.0.0.0:0", data="0.0.0.0:0") as switch:
+        yield switch
+
+
+def named(host: str, switch: SwitchProcess) -> str:
+    return f"{host}:{switch.control.rpartition(':')[2]}"
+
+
+@pytest.mark.parametrize("own", [None, "127.0.0.3"])
+def test_results_come_whichever_address_of_the_switch_a_rank_has_named(everywhere: SwitchProcess, own: str) -> None:
+    with AllReduce(switch=named("127.0.0.2", everywhere), rank=0, workers=1, job="far", host=own) as all_reduce:
+        assert (all_reduce(np.ones(8, np.float32)) == 1).all()
+
+
+def test_results_come_in_a_tree_whichever_addresses_were_named(everywhere: SwitchProcess) -> None:
+    with (
+        SwitchProcess(
+            "--insecure", "--name", "leaf", "--parent", named("127.0.0.3", everywhere), control="0.0.0.0:0",
+            data="0.0.0.0:0",
+        ) as leaf,
+        SwitchProcess(
+            "--insecure", "--name", "below", "--parent", named("127.0.0.4", leaf), control="0.0.0.0:0",
+            data="0.0.0.0:0",
+        ) as below,
+    ):  # fmt: skip
+        for host in ("127.0.0.1", "127.0.0.2"):
+            for switch in (leaf, below):
+                with AllReduce(switch=named(host, switch), rank=0, workers=1, job="high") as all_reduce:
+                    assert (all_reduce(np.ones(8, np.float32)) == 1).all()
 
 
 def test_where_there_is_no_way_to_the_data_the_error_says_where_it_goes(
@@ -191,6 +226,26 @@ def test_a_rank_that_tries_for_long_says_so_once(
     said, _, why = record.getMessage().partition(": ")
     assert said == "rank 0 of job 'default' tries again, for 0.4 s in all (INAGG_RECONNECT)"
     assert why.startswith("cannot reach the switch at 127.0.0.1:9")
+
+
+def test_a_rank_that_has_waited_for_others_looks_for_the_switch_as_long_as_one_that_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not shorter, by what it has waited."""
+    monkeypatch.setattr(session, "CALL_S", 0.3)
+    ended_s: list[float] = []
+
+    def end() -> None:
+        ended_s.append(time.monotonic())
+        first.kill()
+
+    with SwitchProcess() as first, closing(session_of(first.control, reconnect_s=0.5, workers=2)) as ours:
+        waiting = threading.Timer(1.0, end)
+        waiting.start()
+        with pytest.raises(calls.SessionError, match=f"cannot reach the switch at {first.control}"):
+            ours.join(lambda: ("127.0.0.1", 5))
+        waiting.join()
+        assert ours._calls._began_s > ended_s[0]
 
 
 def test_that_several_switches_take_turns_is_told_once_for_each(

@@ -42,7 +42,14 @@ class RestartingDriver(RecordingDriver):
         time.sleep(0.05)
 
 
-class PatientParent(control_pb2_grpc.ControlServicer):
+class Parent(control_pb2_grpc.ControlServicer):
+    """Has one data plane."""
+
+    async def DataPlanes(self, request: pb.DataPlanesRequest, context: object) -> pb.DataPlanesResponse:  # noqa: N802
+        return pb.DataPlanesResponse(addresses=[pb.Address(host="127.0.0.1", port=5000)])
+
+
+class PatientParent(Parent):
     """Takes a switch in, as often as it comes."""
 
     def __init__(self) -> None:
@@ -57,7 +64,7 @@ class PatientParent(control_pb2_grpc.ControlServicer):
         await asyncio.Event().wait()
 
 
-class HastyParent(control_pb2_grpc.ControlServicer):
+class HastyParent(Parent):
     """Takes a switch in, orders a look, and has gone before it can be answered; the second time it stays."""
 
     def __init__(self) -> None:
@@ -130,7 +137,7 @@ def test_a_shard_that_is_started_again_ends_the_stream_and_not_the_switch(loop_t
 
 def test_a_switch_below_that_goes_leaves_no_task_behind(switch: Serving) -> None:
     """Python would log an error of it."""
-    hello = pb.AttachRequest(hello=hello_message("rack1", (Shard(("10.0.0.1", 5000), 1024),), LIMITS))
+    hello = pb.AttachRequest(hello=hello_message("rack1", (Shard(("10.0.0.1", 5000), 1024),), LIMITS, "10.0.0.1"))
     asked: queue.SimpleQueue[pb.AttachRequest | None] = queue.SimpleQueue()
     asked.put(hello)
     stream: Any = switch.client._stub.Attach(iter(asked.get, None), metadata=switch.client._metadata)
