@@ -152,20 +152,35 @@ def _halved(_context: Any, x: Any) -> Any:
     return (u32x8(u32x8), generate) if x == u32x8 else None
 
 
-def _float_sum(_context: Any, a: Any, b: Any) -> Any:
-    """The sum of two vectors that are bits of float32, as bits."""
+def _of_floats(name: str) -> Any:
+    """Of two vectors that are bits of float32, as bits."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        floats = ir.VectorType(ir.FloatType(), LANES)
-        return builder.bitcast(builder.fadd(*(builder.bitcast(x, floats) for x in args)), _VECTOR)
+    def typed(_context: Any, a: Any, b: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            floats = ir.VectorType(ir.FloatType(), LANES)
+            return builder.bitcast(getattr(builder, name)(*(builder.bitcast(x, floats) for x in args)), _VECTOR)
 
-    return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+        return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+
+    return intrinsic(typed)
 
 
 larger, smaller = _of_two("umax"), _of_two("umin")
 """Of two vectors, the larger or the smaller one in each lane."""
+
+
+def _float_of(_context: Any, x: Any) -> Any:
+    """Each lane, an int32, as the bits of the nearest float32."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.bitcast(builder.sitofp(args[0], ir.VectorType(ir.FloatType(), LANES)), _VECTOR)
+
+    return (u32x8(u32x8), generate) if x == u32x8 else None
+
+
 halved: Any = intrinsic(_halved)
-float_sum: Any = intrinsic(_float_sum)
+float_of: Any = intrinsic(_float_of)
+float_sum, float_product, float_quotient = _of_floats("fadd"), _of_floats("fmul"), _of_floats("fdiv")
 rotated_8, rotated_16, rotated_24 = _rotated(1), _rotated(2), _rotated(3)
 """Each lane rotated to the left by so many bits."""
 
@@ -271,6 +286,16 @@ def _load(_context: Any, array: Any, at: Any) -> Any:
     return (u32x8(array, types.intp), generate) if _is_row(array, types.uint32, types.uint8) else None
 
 
+def _load_signed(_context: Any, array: Any, at: Any) -> Any:
+    """Eight elements of ``array``, of uint8, from ``at`` on, as int8 whose sign is in all higher bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        eight = ir.VectorType(_BYTE, LANES)
+        return builder.sext(builder.load(_pointer(context, builder, signature, args, eight), align=1), _VECTOR)
+
+    return (u32x8(array, types.intp), generate) if _is_row(array, types.uint8) else None
+
+
 def _store(_context: Any, array: Any, at: Any, x: Any) -> Any:
     """``x`` to where `load` takes it from."""
 
@@ -338,6 +363,7 @@ def _prefetch(_context: Any, array: Any, at: Any) -> Any:
 
 
 load: Any = intrinsic(_load)
+load_signed: Any = intrinsic(_load_signed)
 store: Any = intrinsic(_store)
 stream: Any = intrinsic(_stream)
 fence: Any = intrinsic(_fence)

@@ -82,12 +82,38 @@ def test_halving_keeps_the_sign() -> None:
     assert (on_vectors(lambda a, _: halved(a), A, B).view(np.int32) == A.view(np.int32) >> 1).all()
 
 
-def test_bits_of_floats_are_added_as_floats() -> None:
+@pytest.mark.parametrize(
+    ("of_bits", "of_floats"),
+    [
+        (simd.float_sum, np.add),
+        (simd.float_product, np.multiply),
+        (simd.float_quotient, np.divide),
+    ],
+)
+def test_bits_of_floats_are_calculated_with_as_floats(of_bits: Any, of_floats: np.ufunc) -> None:
     x, y = RNG.standard_normal((2, 8)).astype(np.float32)
     x[0] = y[0] = -0.0
-    float_sum = simd.float_sum
-    got = on_vectors(lambda a, b: float_sum(a, b), x.view(np.uint32), y.view(np.uint32))
-    assert got.tolist() == (x + y).view(np.uint32).tolist()
+    with np.errstate(invalid="ignore"):
+        want = of_floats(x, y)
+    got = on_vectors(lambda a, b: of_bits(a, b), x.view(np.uint32), y.view(np.uint32)).view(np.float32)
+    assert np.array_equal(got, want, equal_nan=True)
+    assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
+
+
+def test_integers_become_the_nearest_floats() -> None:
+    float_of = simd.float_of
+    got = on_vectors(lambda a, _: float_of(a), A, B).view(np.float32)
+    assert got.tolist() == A.view(np.int32).astype(np.float32).tolist()
+
+
+def test_eight_bytes_are_loaded_with_their_signs() -> None:
+    @numba.njit
+    def run(a: Any, out: Any) -> None:
+        simd.store(out, 0, simd.load_signed(a, 3))
+
+    signed, out = A.view(np.uint8), np.zeros(8, np.uint32)
+    run(signed, out)
+    assert out.view(np.int32).tolist() == signed[3:11].view(np.int8).tolist()
 
 
 def test_halves_are_doubled_each_on_its_own() -> None:

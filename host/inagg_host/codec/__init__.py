@@ -22,6 +22,7 @@ from . import decoder, encoder
 from . import scales as _scales
 from .encoder import ALL_GOOD
 from .job import FRACTION_BITS, Job
+from .past_caches import FAR_BYTES
 
 __all__ = [
     "ALL_GOOD", "Job", "decode", "decode_own", "encode", "largest", "refine_bytes", "scale_bytes",
@@ -173,7 +174,8 @@ def _decode(
         raise ValueError("the values are read-only")
     room, codes = job.room()
     refined = scales if refinements is None else refinements
-    invalid = int(decoder.decode(codes_are, datagrams, rows, bits, blocks, scales, refined, divisor, room, codes))
+    past = values.nbytes >= FAR_BYTES
+    invalid = int(decoder.decode(codes_are, datagrams, rows, bits, blocks, scales, refined, divisor, room, codes, past))
     if invalid < 0:
         raise IndexError("a block or a row out of range, or arrays of different lengths")
     return invalid

@@ -38,6 +38,8 @@ CODEC: Final = np.dtype(
             "values", "out", "contributed", "agreed", "refinement", "own", "magnitudes",
             # How many elements and blocks; what its sums are divided by; its number in this process.
             "elements", "blocks", "divisor", "serial",
+            # Whether its sums go past the caches, if they are many.
+            "past",
             # Elements and blocks of a piece, of which an operation has one or more, equal ones; the number of the piece
             # whose sums come here. No call is about more than one piece.
             "piece", "piece_blocks", "own_piece",
@@ -197,7 +199,7 @@ def _decode(kind: Any, unsigned: Any) -> Any:
             words_at(c.numbers, c.results)[begin:end], c.shards, offset - c.own_piece * c.piece_blocks,
             _carray(_pointer(c.out), c.piece, unsigned), _bytes(c, c.agreed, c.own_piece),
             _bytes(c, c.refinement, c.own_piece), c.divisor, _indices(c),
-            _carray(_pointer(c.words), c.down_lanes, np.uint32), bytes_at(c.codes, c.down_lanes),
+            _carray(_pointer(c.words), c.down_lanes, np.uint32), bytes_at(c.codes, c.down_lanes), c.past != 0,
         )  # fmt: skip
 
     return _compiled(decode)

@@ -7,11 +7,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
+from inagg_link.simd import fence
 from inagg_wire.layout import HEADER_BYTES, Encoding
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
 from .bits import I32, U16, U32, U64, Array, bits_of, fused, inline, jit, widen_bfloat, widen_half
-from .decoder_loops import from_integers, from_natural, load8, load16, load32, narrow, unpack, unpack_tern
+from .decoder_loops import (
+    from_integers,
+    from_natural,
+    load8,
+    load16,
+    load32,
+    narrow,
+    unpack,
+    unpack_tern,
+)
+from .decoder_streams import stream_integers, stream_natural
+from .past_caches import goes_past_caches
 
 NAT4, TERN, FIX32, INT4, INT16 = (
     int(e) for e in (Encoding.NAT4, Encoding.TERN, Encoding.FIX32, Encoding.INT4, Encoding.INT16)
@@ -44,17 +56,28 @@ class LinearResult(Result):
 # --- by family of the format ---
 
 
-def decode_block(job: Any, out: Array, codes: Array, unit: tuple[int, int], room: Array) -> int:
-    """``unit``: its mantissa and exponent. Returns how many codes name no level."""
+def decode_block(
+    job: Any, out: Array, codes: Array, unit: tuple[int, int], divisor: int, room: Array, past: bool
+) -> int:
+    """``unit``: its mantissa and exponent; ``past``: as `decode_payload`. Returns how many codes name no level."""
     raise NotImplementedError("for use in kernels")
 
 
 @overload(decode_block, strict=False)
-def _decode_block(job: Any, out: Any, codes: Any, unit: Any, room: Any) -> Any:
-    def of_natural(job: Any, out: Array, codes: Array, unit: tuple[int, int], room: Array) -> int:
-        return from_natural(out, codes, unit[1], job.top, job.half)
+def _decode_block(job: Any, out: Any, codes: Any, unit: Any, divisor: Any, room: Any, past: Any) -> Any:
+    def of_natural(
+        job: Any, out: Array, codes: Array, unit: tuple[int, int], divisor: int, room: Array, past: bool
+    ) -> int:
+        if past and stream_natural(out, codes, unit[1], job.top, divisor):
+            return 0
+        invalid = from_natural(out, codes, unit[1], job.top, job.half)
+        if divisor != 1:
+            divide(out, divisor, job.half, room)
+        return invalid
 
-    def of_linear(job: Any, out: Array, codes: Array, unit: tuple[int, int], room: Array) -> int:
+    def of_linear(
+        job: Any, out: Array, codes: Array, unit: tuple[int, int], divisor: int, room: Array, past: bool
+    ) -> int:
         integers = room.view(np.int32)[: len(out)]
         if job.encoding == FIX32:
             invalid = load32(integers, codes, job.top)
@@ -62,7 +85,11 @@ def _decode_block(job: Any, out: Any, codes: Any, unit: Any, room: Any) -> Any:
             invalid = load16(integers, codes, job.top)
         else:
             invalid = load8(integers, codes, job.top)
+        if past and stream_integers(out, integers, unit[0], unit[1], divisor):
+            return invalid
         from_integers(out, integers, unit[0], unit[1], job.half)
+        if divisor != 1:
+            divide(out, divisor, job.half, room)
         return invalid
 
     return {NaturalResult: of_natural, LinearResult: of_linear}[job.instance_class]
@@ -131,8 +158,19 @@ def out_of_range(length: int, lanes: int, blocks: Array, datagrams: Array, rows:
 
 
 @fused
-def decode_payload(job: Any, out: Array, payload: Array, scale: int, refinement: int, room: Array, codes: Array) -> int:
-    """One block, with its agreed bytes. Returns how many codes name no level."""
+def decode_payload(
+    job: Any,
+    out: Array,
+    payload: Array,
+    scale: int,
+    refinement: int,
+    divisor: int,
+    room: Array,
+    codes: Array,
+    past: bool,
+) -> int:
+    """One block, with its agreed bytes. ``past``: it `goes_past_caches`, and a `fence` follows. Returns how many codes
+    name no level."""
     if scale == SCALE_ZERO:
         out[:] = 0
         return 0
@@ -146,7 +184,7 @@ def decode_payload(job: Any, out: Array, payload: Array, scale: int, refinement:
         unpack_tern(codes, payload)
         payload = codes
     unit = (257 + refinement if job.refined else 1, scale - SCALE_BIAS - job.fraction_bits)
-    return int(decode_block(job, out, payload, unit, room))
+    return int(decode_block(job, out, payload, unit, divisor, room, past))
 
 
 @inline
@@ -161,8 +199,10 @@ def decode(
     divisor: int,
     room: Array,
     codes: Array,
+    past: bool,
 ) -> int:
-    """See `inagg_host.codec.decode`; ``job`` is a `Result`, ``values`` are bits. Returns -1 if out of range.
+    """See `inagg_host.codec.decode`; ``job`` is a `Result`, ``values`` are bits, which may go ``past`` the caches.
+    Returns -1 if out of range.
 
     ``room`` (uint32) and ``codes`` (uint8), of one block: for use inside.
     """
@@ -174,9 +214,10 @@ def decode(
         at = blocks[i]
         out = values[at * lanes : min((at + 1) * lanes, len(values))]
         payload, scale = datagrams[rows[i], HEADER_BYTES : HEADER_BYTES + job.payload_bytes], int(scales[at])
-        invalid += decode_payload(job, out, payload, scale, int(refinements[at]), room, codes)
-        if divisor != 1 and SCALE_ZERO < scale <= SCALE_BYTE_MAX:
-            divide(out, divisor, job.half, room)
+        streams = past and goes_past_caches(len(values), out)
+        invalid += decode_payload(job, out, payload, scale, int(refinements[at]), divisor, room, codes, streams)
+    if past:
+        fence()
     return invalid
 
 
@@ -196,6 +237,7 @@ def decode_run(
     indices: Array,
     room: Array,
     codes: Array,
+    past: bool,
 ) -> int:
     """`decode` of the datagrams of ``size`` bytes at ``places`` in ``data``, which are of the blocks ``numbers`` *
     ``step`` + ``offset``. ``indices``: int64, of (3, as many or more), for use inside.
@@ -204,4 +246,4 @@ def decode_run(
     for i in range(len(numbers)):
         blocks[i] = numbers[i] * step + offset
     datagrams = data.reshape((len(data) // size, size))
-    return decode(job, datagrams, places, values, blocks, scales, refinements, divisor, room, codes)
+    return decode(job, datagrams, places, values, blocks, scales, refinements, divisor, room, codes, past)

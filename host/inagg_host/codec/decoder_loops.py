@@ -145,6 +145,13 @@ def integers_narrow(
 
 
 @jit
+def integers_floats(out: Array, integers: Array, unit: Any) -> None:
+    """The same in float32, where no product is subnormal or infinite."""
+    for i in range(len(out)):
+        out[i] = bits_of(np.float32(integers[i]) * unit)
+
+
+@jit
 def natural_normal(out: Array, codes: Array, before: Any, fraction_bits: Any, sign_bit: Any) -> None:
     """`natural_narrow`, when no code is invalid, no value subnormal or infinite. ``before``: bits of half a unit."""
     to_sign = U32(24) if sign_bit == U32(0x80000000) else U32(8)
@@ -163,6 +170,13 @@ def natural_floats(out: Array, codes: Array, unit: Any) -> None:
     for i in range(len(out)):
         signed = U32(U32(I32(np.int8(codes[i])) << I32(23)) & U32(0xBFFFFFFF))
         out[i] = bits_of(np.float32(as_float(signed) * unit) + np.float32(0))
+
+
+@jit
+def are_usual(codes: Array, lanes: int, exponent: int, top: int) -> bool:
+    """Whether ``lanes`` codes of nat8 name levels, and the products of `natural_floats` are normal floats, as are their
+    factors."""
+    return bool(-126 <= exponent <= 1 and exponent + top <= 128 and highest_level(codes, lanes) <= top)
 
 
 @jit
@@ -213,9 +227,7 @@ def _from_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, half: 
     def to32(out: Array, integers: Array, mantissa: int, exponent: int, half: bool) -> None:
         # Between these no multiple of the unit is subnormal, and none infinite: 2^31 * 2^9 * 2^87 < 2^128.
         if -126 <= exponent <= 87:
-            unit = np.float32(mantissa * power_of_two(exponent))
-            for i in range(len(out)):
-                out[i] = bits_of(np.float32(integers[i]) * unit)
+            integers_floats(out, integers, np.float32(mantissa * power_of_two(exponent)))
         else:
             integers_narrow(out, integers, I32(mantissa), I32(exponent), U32(23), U32(0x7F800000), U32(0x80000000))
 
@@ -240,8 +252,7 @@ def _from_natural(out: Any, codes: Any, exponent: Any, top: Any, half: Any) -> A
         return natural_narrow(out, codes, exponent + 127, top, U32(7), U32(0x7F80), U32(0x8000))
 
     def to32(out: Array, codes: Array, exponent: int, top: int, half: bool) -> int:
-        # All products below are normal floats, and so are their factors.
-        if -126 <= exponent <= 1 and exponent + top <= 128 and highest_level(codes, len(out)) <= top:
+        if are_usual(codes, len(out), exponent, top):
             natural_floats(out, codes, np.float32(power_of_two(exponent + 126)))
             return 0
         return natural_narrow(out, codes, exponent + 127, top, U32(23), U32(0x7F800000), U32(0x80000000))

@@ -43,7 +43,8 @@ from inagg_wire.noise import SHARING
 from .bits import I64, U8, U32, U64, Array, block_key, fused, hashed, inline, jit, noise_words
 from .encoder_loops import natural32
 from .exact import double_bits
-from .own import STREAM_FROM, goes_past_caches, write_codes, write_rest, write_rounded
+from .own import write_codes, write_rest, write_rounded
+from .past_caches import STREAM_FROM, goes_past_caches
 
 FIRST_UNIT = 64
 """The exponent field of the unit that is expected before any scale is known, that of 2**-63. With 127 levels, a draft

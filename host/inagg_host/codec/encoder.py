@@ -272,7 +272,7 @@ def encode(
         if not good:
             return i
         if len(own) > 0 and not written:
-            decode_payload(of_own, own, payload, scale, refinement, room, codes)
+            decode_payload(of_own, own, payload, scale, refinement, 1, room, codes, False)
     return ALL_GOOD
 
 

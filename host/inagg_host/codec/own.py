@@ -11,16 +11,12 @@ from typing import Any
 
 from numba.extending import overload
 
-from inagg_link.simd import LANES, STREAM_BYTES, float_sum, load, splat, store, stream
+from inagg_link.simd import LANES, float_sum, load, splat, store, stream
 
 from .bits import U32, Array, jit
 from .decoder_loops import natural_normal
 
 SIGN_AND_EXPONENT = U32(0xFF800000)
-
-STREAM_FROM = 1 << 20
-"""How many elements of 32 bits go past the caches: more than a processor's own cache holds. To write a line into it
-that is not there is to read it first, which takes twice the memory's time. Fewer may be there when they are needed."""
 
 
 def of_float32(own: Array, words: Array) -> tuple[Array, bool]:
@@ -38,15 +34,9 @@ def _of_float32(own: Any, words: Any) -> Any:
 
 
 @jit
-def goes_past_caches(elements: int, own: Array) -> bool:
-    """Whether ``own``, of one block of so many elements in all, may be written by `stream`."""
-    return bool(elements >= STREAM_FROM and own.ctypes.data % STREAM_BYTES == 0)
-
-
-@jit
 def write_rounded(own: Array, lane: int, sums: tuple[Any, Any, Any, Any], past: bool) -> None:
     """What the 32 lanes from ``lane`` on are rounded to; ``sums``: their bits with the noise added. ``past`` the
-    caches: see `goes_past_caches`. Lanes that are not zero and below the unit are to be written again."""
+    caches: see `past_caches`. Lanes that are not zero and below the unit are to be written again."""
     # A zero has no sign in codes: the sum with zero makes a negative one positive. Of what else there is none changes,
     # in no mode of the processor: without a mantissa there is no NaN and nothing subnormal.
     zero = splat(U32(0))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from inagg_host.codec import Job
 from inagg_host.codec.calls import Room
+from inagg_host.codec.past_caches import STREAM_FROM, Recent
 from inagg_host.codec.staging import Codec
 from inagg_link import MAX_BATCH_DATAGRAMS, datagrams_per_call
 from inagg_wire.errors import Reason
@@ -97,6 +98,7 @@ class Engine:
             record["cwnd"] = record["ceiling"] = shard.lease.window
         self._begin_epoch()
         self._rooms: dict[FloatType, tuple[Room, Bytes]] = {}
+        self._recent = Recent()
         self.operations: deque[Operation] = deque()
         """Unfinished, oldest first."""
         self._loaded = 0  # how many of them have a record
@@ -160,10 +162,13 @@ class Engine:
         pieces = self.epoch.workers if scatter else 1
         # Where results are kept, all ranks must have them, to pass on what others lack.
         alone = scatter and self.epoch.scatters and not self._job["keeps"]
+        past = False
+        if codec is None and out.size >= STREAM_FROM:
+            past = self._recent.is_far(address_of(out), out.nbytes, 0 if out is values else values.nbytes)
         return self._enqueue(
             begin_sum(
                 values, out, room, self._scales, self._window, first, now, divisor, contributed, codec, tag, pieces,
-                alone,
+                alone, past,
             )
         )  # fmt: skip
 

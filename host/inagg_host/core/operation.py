@@ -103,10 +103,12 @@ def begin_sum(
     tag: int = 0,
     pieces: int = 1,
     scatters: bool = False,
+    past: bool = False,
 ) -> Operation:
     """The sum of ``values``, see `Engine.submit`; of those in ``pieces`` equal pieces, whose blocks begin anew with
     each. With more than one, ``out`` gets the piece that has this rank's number, and if it ``scatters``, others get
-    nothing of it. ``scales``: in a block; ``window``: blocks of all shards."""
+    nothing of it. ``scales``: in a block; ``window``: blocks of all shards; ``past`` the caches: `codec.past_caches`.
+    """
     if values.size == 0 or values.size != pieces * out.size or not (out.flags.writeable or brought_by):
         what = "the same number of elements" if pieces == 1 else f"{pieces} times as many elements as out"
         raise ValueError(f"values must have {what}, at least one, and out be writable")
@@ -118,6 +120,7 @@ def begin_sum(
     fields = {
         "divisor": divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts, "piece": piece,
         "piece_blocks": job.blocks(piece), "own_piece": job.rank if pieces > 1 else 0, "scatters": scatters,
+        "past": past,
     }  # fmt: skip
     fields |= room.kernels._asdict() if brought_by is None else brought_by.fields(room.kernels)
     if not isinstance(brought_by, Staging):

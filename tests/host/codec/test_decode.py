@@ -18,6 +18,8 @@ from tests.host.codec.reference import (
 from tests.vectors.load import Vector, label, vectors
 
 from inagg_host import codec as kernels
+from inagg_host.codec.decoder import decode
+from inagg_host.codec.past_caches import STREAM_FROM
 from inagg_wire import payload, scale
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import HEADER_BYTES
@@ -97,6 +99,34 @@ def test_any_rows_go_to_any_blocks(float_type: FloatType) -> None:
         assert (bits(parts[block]) == bits(want)).all()
     for untouched in (0, 2, 4):
         assert (bits(parts[untouched]) == bits(old[untouched])).all()
+
+
+@every_format
+@every_type
+@pytest.mark.parametrize("divisor", [1, 3, 4])
+def test_sums_past_the_caches_are_those_in_them(name: str, float_type: FloatType, divisor: int) -> None:
+    """Of zero, subnormal, infinite and NaN blocks, wherever they begin in memory; the last one is short."""
+    job = make_job(name, float_type, workers=3, lanes=4104)
+    rng = np.random.default_rng(divisor)
+    scales = np.resize(ALL_SCALES, STREAM_FROM // job.lanes + 1)
+    scales[-1] = 120
+    at, (room, spare) = np.arange(len(scales)), job.room()
+    datagrams = np.zeros((len(scales), job.result_bytes), np.uint8)
+    codes = np.resize(np.arange(256), (len(scales), job.result_bytes - HEADER_BYTES)).astype(np.uint8)
+    if name.startswith("nat8"):
+        usual = rng.random(len(scales)) < 0.8  # the others have codes that name no level
+        usual[-1] = True
+        codes[usual] = (codes[usual] & 0x80) | (codes[usual] & 0x7F) % (job.format.result_levels(3) + 1)
+    datagrams[:, HEADER_BYTES:] = codes
+
+    def decoded(begin: int, past: bool) -> tuple[int, bytes]:
+        memory = np.zeros(begin + len(scales) * job.lanes - 3, job.unsigned)
+        values = memory[begin:]
+        invalid = decode(job.for_decode, datagrams, at, values, at, scales, scales, divisor, room, spare, past)
+        return int(invalid), memory.tobytes()
+
+    assert decoded(0, True) == decoded(0, False)
+    assert decoded(1, True) == decoded(1, False)
 
 
 @pytest.mark.parametrize("name", ["nat8", "tern", "dith8-exact", "fix32"])

@@ -16,7 +16,7 @@ from inagg_host.codec import Job
 from inagg_host.codec.calls import Room
 from inagg_host.codec.drafts import FIELDS, FIRST_UNIT, LOWEST, NOBODYS, SERIAL, Drafts, draft_blocks
 from inagg_host.codec.encoder import encode_run
-from inagg_host.codec.own import STREAM_FROM
+from inagg_host.codec.past_caches import STREAM_FROM
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.scale import SCALE_BIAS, FloatType
 

@@ -1,0 +1,109 @@
+"""The loops of the decoders once more, for sums that go past the caches (`past_caches`): of float32, where nothing is
+unusual, and with the division in the same pass, since what is written so is not to be read again soon.
+
+To be followed by `inagg_link.simd.fence`. The bits are those of `decoder_loops` and `decoder.divide`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.extending import overload
+
+from inagg_link.simd import (
+    LANES,
+    float_of,
+    float_product,
+    float_quotient,
+    float_sum,
+    load,
+    load_signed,
+    splat,
+    stream,
+)
+
+from .bits import U32, Array, as_float, bits_of, jit, power_of_two
+from .decoder_loops import are_usual, integers_floats, natural_floats
+
+
+def stream_natural(out: Array, codes: Array, exponent: int, top: int, divisor: int) -> bool:
+    """Codes of nat8 with a unit of 2**``exponent``, divided, as bits. False, and nothing is written, where
+    `decoder_loops.from_natural` must do it."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(stream_natural, strict=False)
+def _stream_natural(out: Any, codes: Any, exponent: Any, top: Any, divisor: Any) -> Any:
+    def to32(out: Array, codes: Array, exponent: int, top: int, divisor: int) -> bool:
+        if not are_usual(codes, len(out), exponent, top):
+            return False
+        unit = np.float32(power_of_two(exponent + 126))
+        whole = stream_vectors(out, codes, unit, divisor)
+        natural_floats(out[whole:], codes[whole:], unit)
+        divide_rest(out, whole, divisor)
+        return True
+
+    return to32 if out.dtype.bitwidth == 32 else lambda out, codes, exponent, top, divisor: False
+
+
+def stream_integers(out: Array, integers: Array, mantissa: int, exponent: int, divisor: int) -> bool:
+    """``integers`` (int32) times ``mantissa`` * 2**``exponent``, divided, as bits. False, and nothing is written, where
+    `decoder_loops.from_integers` must do it."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(stream_integers, strict=False)
+def _stream_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, divisor: Any) -> Any:
+    def to32(out: Array, integers: Array, mantissa: int, exponent: int, divisor: int) -> bool:
+        if not -126 <= exponent <= 87:
+            return False
+        unit = np.float32(mantissa * power_of_two(exponent))
+        whole = stream_vectors(out, integers.view(np.uint32), unit, divisor)
+        integers_floats(out[whole:], integers[whole:], unit)
+        divide_rest(out, whole, divisor)
+        return True
+
+    return to32 if out.dtype.bitwidth == 32 else lambda out, integers, mantissa, exponent, divisor: False
+
+
+@jit
+def stream_vectors(out: Array, numbers: Array, unit: Any, divisor: int) -> int:
+    """As many as are whole vectors; how many elements those are."""
+    whole = len(out) // LANES * LANES
+    units, by = splat(bits_of(unit)), np.float32(divisor)
+    if divisor & (divisor - 1) == 0:  # to multiply by its inverse is as exact, and takes a third of the time
+        factors = splat(bits_of(np.float32(np.float32(1) / by)))
+        for i in range(0, whole, LANES):
+            stream(out, i, float_product(vector_of(numbers, i, units), factors))
+    else:
+        divisors = splat(bits_of(by))
+        for i in range(0, whole, LANES):
+            stream(out, i, float_quotient(vector_of(numbers, i, units), divisors))
+    return whole
+
+
+def vector_of(numbers: Array, at: int, units: Any) -> Any:
+    """Eight of ``numbers`` from ``at`` on, codes of nat8 or integers as uint32, as `natural_floats` and
+    `integers_floats` make them."""
+    raise NotImplementedError("for use in kernels")
+
+
+@overload(vector_of, strict=False)
+def _vector_of(numbers: Any, at: Any, units: Any) -> Any:
+    def of_codes(numbers: Array, at: int, units: Any) -> Any:
+        signed = (load_signed(numbers, at) << U32(23)) & U32(0xBFFFFFFF)
+        return float_sum(float_product(signed, units), splat(U32(0)))
+
+    def of_integers(numbers: Array, at: int, units: Any) -> Any:
+        return float_product(float_of(load(numbers, at)), units)
+
+    return {8: of_codes, 32: of_integers}[numbers.dtype.bitwidth]
+
+
+@jit
+def divide_rest(out: Array, whole: int, divisor: int) -> None:
+    """The elements after the first ``whole`` ones."""
+    by = np.float32(divisor)
+    for i in range(whole, len(out)):
+        out[i] = bits_of(np.float32(as_float(out[i]) / by))
