@@ -55,6 +55,15 @@ def test_a_run_with_faults_is_recorded_and_replays_bit_for_bit(tmp_path: Path) -
         assert line["datagrams_out"] >= 2 * 3 * (100_000 // 2896)
 
 
+def test_a_recording_for_which_there_was_no_room_is_said_to_be_a_part(tmp_path: Path) -> None:
+    recording = tmp_path / "run.pcap"
+    command = [*COMMAND, "testbed", "--workers", "2", "--record", str(recording), "--", sys.executable, "-c", SCRIPT]
+    full = ["bash", "-c", 'ulimit -f 200; exec "$@"', "bash"]  # KiB of each file
+    done = subprocess.run([*full, *command], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert f"recorded in part (the switch was killed, or its disk was full) in {recording}" in done.stderr
+
+
 @pytest.mark.parametrize("link", [(), pytest.param(("--link", "none"), marks=pytest.mark.root)])
 def test_the_live_view_can_be_reached_from_here_wherever_the_switch_is(link: tuple[str, ...]) -> None:
     command = [*COMMAND, "testbed", "--workers", "1", *link, "--web", "127.0.0.1:0", "--", "sleep", "60"]

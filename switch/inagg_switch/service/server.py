@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from typing import Final
 
@@ -79,6 +80,26 @@ def _is_served(address: str) -> bool:
             return False
 
 
+def _why_not(address: str) -> str:
+    """Why gRPC cannot listen on ``address``: it does not say."""
+    kind, _, path = address.partition(":")
+    try:
+        if kind == "unix":
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.bind(path.removeprefix("//"))
+            os.unlink(path.removeprefix("//"))
+        else:
+            host, _, port = address.rpartition(":")
+            family, *_, name = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(name)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            return f"{error.strerror}; choose another address with --listen"
+    return "is another switch running there? If so, choose another address with --listen"
+
+
 class GrpcServer:
     """A server with TLS, secrets, bounds, health and reflection, on one address (``host:port``; port 0: any free
     one)."""
@@ -114,11 +135,8 @@ class GrpcServer:
                 port = server.add_secure_port(self.address, credentials)
             else:
                 port = server.add_insecure_port(self.address)
-        except RuntimeError as error:
-            raise ServerError(
-                f"cannot listen on {self.address}: is another switch running there? If so, choose another address "
-                f"with --listen ({error})"
-            ) from None
+        except RuntimeError:  # which says no more than that
+            raise ServerError(f"cannot listen on {self.address}: {_why_not(self.address)}") from None
         if not self.address.startswith("unix"):
             self.address = f"{self.address.rpartition(':')[0]}:{port}"
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

@@ -177,6 +177,11 @@ def _parse_note(path: Path, payload: bytes) -> Event:
         raise RecordingError(f"{path}: a note that cannot be read: {payload[:80]!r}") from error
 
 
+def why_not_whole(path: Path) -> str | None:
+    """Why something is missing in a recording; None if nothing is. Raises as `events`."""
+    return next((event.why for event in events(path) if isinstance(event, End) and not event.whole), None)
+
+
 def add_note(path: Path, fields: Mapping[str, Any]) -> None:
     """Add to a recording what was run, at its end."""
     append_note(path, encode_note({"note": "run", **fields}), time.time_ns())

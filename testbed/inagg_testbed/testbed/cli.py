@@ -134,10 +134,15 @@ def run(
             environment = {**setup.rank_environment(), "INAGG_SWITCH": switch.control}
             status = _run_in(topology, command, environment, switch.leaves, local_size, as_json)
         if setup.record is not None:
-            from inagg_testbed.replay.recording import add_note
+            from inagg_testbed.replay.recording import add_note, why_not_whole
 
-            add_note(setup.record, {"command": list(command), "setup": setup.describe(), "exit_code": status})
-            _tell(f"recorded in {setup.record}; look at it again: inagg replay {setup.record}", as_json)
+            why = why_not_whole(setup.record)
+            try:
+                add_note(setup.record, {"command": list(command), "setup": setup.describe(), "exit_code": status})
+            except OSError as error:
+                why = why or error.strerror
+            what = "recorded" if why is None else f"recorded in part ({why})"
+            _tell(f"{what} in {setup.record}; look at it again: inagg replay {setup.record}", as_json)
     return status
 
 

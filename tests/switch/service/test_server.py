@@ -24,6 +24,7 @@ from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_switch.control.policy import Policy
 from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.security import Security
 from inagg_switch.service.server import ControlServer, ServerError
 from inagg_switch.service.subscribers import Subscriber
 
@@ -76,6 +77,21 @@ def test_two_switches_cannot_share_a_unix_socket(serve: Callable[..., Serving], 
     with pytest.raises(ServerError, match=r"cannot listen on unix:.*/control: is another switch running there\?"):
         serve(address=address)
     assert first.client.healthy()
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("unix:{}/none/control", "No such file or directory"),
+        ("unix:{}", "is another switch running there"),
+        ("192.0.2.77:0", "Cannot assign requested address"),
+    ],
+)
+def test_why_a_switch_cannot_listen_is_said(
+    serve: Callable[..., Serving], tmp_path: Path, address: str, why: str
+) -> None:
+    with pytest.raises(ServerError, match=f"cannot listen on .*: {why}.*choose another address with --listen$"):
+        serve(address=address.format(tmp_path), security=Security(insecure_anywhere=True))
 
 
 def test_a_unix_socket_that_a_killed_switch_has_left_is_taken(serve: Callable[..., Serving], tmp_path: Path) -> None:
