@@ -3,7 +3,7 @@
 To write a line into a cache that does not hold it is to read it first, which takes twice the memory's time. What will
 be read or written again soon is better there all the same. Measured on two cores of a Xeon with 2 MiB of cache each and
 a large one that others share, nat8 (all-reduces of 2 and 4 workers): the four buckets of ResNet-50's gradients take
-19 % and 27 % less time past the caches; a tensor that is summed again and again 15 % and 17 % less where it has 64 MiB,
+19 % and 27 % less time past the caches; a tensor that is summed again and again 14 % and 17 % less where it has 64 MiB,
 and at 16 MiB 15 % more and 6 % less.
 """
 

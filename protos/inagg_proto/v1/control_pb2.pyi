@@ -230,7 +230,7 @@ class Address(_message.Message):
     PORT_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     """An IPv4 or IPv6 address, no host name. Empty in a request: the address from which the call comes. Empty in a
-    reply: the host at which the control service was reached.
+    reply: what DataPlanes says, and where that is empty too, the host at which the control service was reached.
     """
     port: _builtins.int
     """UDP port, 1 to 65535."""
@@ -596,9 +596,8 @@ class DataPlanesResponse(_message.Message):
     ADDRESSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Address]:
-        """One per shard of the switch that was called, in order. An empty host, here and in a lease: the shard takes datagrams
-        at any address of its machine, and the caller uses the one at which it reaches the switch. If answers to the caller
-        leave from another one than that, its host stands here.
+        """One per shard of the switch that was called, in order. A shard that takes datagrams at any address of its machine
+        has an empty host; or, if its answers to the caller would leave from another address than `host`, that address.
         """
 
     def __init__(
