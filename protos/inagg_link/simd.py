@@ -153,7 +153,7 @@ def _halved(_context: Any, x: Any) -> Any:
 
 
 def _of_floats(name: str) -> Any:
-    """Of two vectors that are bits of float32, as bits."""
+    """An instruction of two vectors that are bits of float32; its result as bits."""
 
     def typed(_context: Any, a: Any, b: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -165,10 +165,6 @@ def _of_floats(name: str) -> Any:
     return intrinsic(typed)
 
 
-larger, smaller = _of_two("umax"), _of_two("umin")
-"""Of two vectors, the larger or the smaller one in each lane."""
-
-
 def _float_of(_context: Any, x: Any) -> Any:
     """Each lane, an int32, as the bits of the nearest float32."""
 
@@ -178,6 +174,8 @@ def _float_of(_context: Any, x: Any) -> Any:
     return (u32x8(u32x8), generate) if x == u32x8 else None
 
 
+larger, smaller = _of_two("umax"), _of_two("umin")
+"""Of two vectors, the larger or the smaller one in each lane."""
 halved: Any = intrinsic(_halved)
 float_of: Any = intrinsic(_float_of)
 float_sum, float_product, float_quotient = _of_floats("fadd"), _of_floats("fmul"), _of_floats("fdiv")

@@ -79,15 +79,16 @@ class Session:
         """The literal address from which datagrams to the switch's data planes go. Asks the switch where they are, and
         looks for the way, again and again, as `join` does. Raises `SessionError`, or `ConfigError` where it begins at
         an address that others cannot answer to."""
+        given = literal_host(self._config.host) if self._config.host else ""
         while True:
             there = f"the switch at {self._calls.address}"
             try:
                 control = way.resolve(way.split(self._calls.address)[0])  # more often than gRPC asks for a name
-                question = pb.DataPlanesRequest(host=control)
+                question = pb.DataPlanesRequest(host=control, own=given)
                 data = self._calls.ask(self._calls.stub.DataPlanes, question, CALL_S).addresses[0]
                 host = self._unnamed = data.host or control
                 there = f"{host}, where the data of {there} goes"
-                return literal_host(self._config.host or ends_of_way(host, data.port)[0])
+                return given or literal_host(ends_of_way(host, data.port)[0])
             except grpc.RpcError as error:
                 explained = self._calls.explain(error)
                 if error.code() not in (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED):

@@ -574,16 +574,20 @@ class DataPlanesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HOST_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     """The literal address at which the caller reaches the switch."""
+    own: _builtins.str
+    """The literal address that its datagrams come from. Empty: that from which the call comes."""
     def __init__(
         self,
         *,
         host: _builtins.str = ...,
+        own: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "own", b"own"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

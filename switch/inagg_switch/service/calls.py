@@ -38,7 +38,7 @@ from .conversion import (
     spec_from,
 )
 from .messages import Malformed, check_message
-from .peers import own_host
+from .peers import own_host, peer_host
 from .refusal_throttle import RefusalThrottle
 from .remote_switch import RemoteSwitch
 from .security import Secrets, Security, caller_of, principal_of
@@ -171,7 +171,10 @@ class ControlService(control_pb2_grpc.ControlServicer):
     @answered
     async def DataPlanes(self, request: pb.DataPlanesRequest, context: Context) -> pb.DataPlanesResponse:  # noqa: N802
         switch = _brought(context, SWITCH_METADATA)
-        here = _brought(context, HERE_METADATA) if switch else own_host(request.host, context.peer())
+        if switch:
+            here = _brought(context, HERE_METADATA)
+        else:
+            here = own_host(request.host, request.own or peer_host(context.peer()))
         return pb.DataPlanesResponse(addresses=[shard_address(shard, here) for shard in self._shards_of(switch)])
 
     async def Attach(  # noqa: N802

@@ -5,8 +5,7 @@ So workers and operators talk to the switch that they reach, and there is one re
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from types import MappingProxyType
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import grpc
@@ -16,13 +15,14 @@ from google.protobuf.message import DecodeError
 from inagg_proto import SERVICE
 from inagg_proto.v1 import control_pb2
 
-from .peers import own_host
+from .peers import own_host, peer_host
 from .tree_messages import HERE_METADATA, PEER_METADATA, SWITCH_METADATA
 
 PASSED_ON: Final = frozenset(("authorization", SWITCH_METADATA, PEER_METADATA, HERE_METADATA))
 DATA_PLANES: Final = f"/{SERVICE}/DataPlanes"
 Handler = Any  # grpc.RpcMethodHandler is generic in its type stubs only
 Context = Any
+Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generic at run time
@@ -62,9 +62,11 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
             return grpc.unary_stream_rpc_method_handler(stream)
 
         async def once(request: bytes, context: Context) -> bytes:
-            here = self._here(request, context) if path == DATA_PLANES else {}
+            metadata = self._metadata(context)
+            if path == DATA_PLANES:
+                metadata += self._here(request, context)
             call = self._channel.unary_unary(path, None, None)(
-                request, metadata=self._metadata(context, here), timeout=context.time_remaining()
+                request, metadata=metadata, timeout=context.time_remaining()
             )
             try:
                 reply: bytes = await call
@@ -85,18 +87,18 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
         finally:
             call.cancel()
 
-    def _here(self, request: bytes, context: Context) -> Mapping[str, str]:
-        """What is to be seen from this machine alone, of a call that asks where data goes."""
+    def _here(self, request: bytes, context: Context) -> Metadata:
+        """What the first switch that is asked where data goes adds: only its machine knows the way back."""
+        if any(key == SWITCH_METADATA for key, _ in context.invocation_metadata() or ()):
+            return ()
         try:
-            reached = control_pb2.DataPlanesRequest.FromString(request).host
+            asked = control_pb2.DataPlanesRequest.FromString(request)
         except DecodeError:
-            reached = ""  # the root says what is wrong
-        return {HERE_METADATA: own_host(reached, context.peer())}
+            return ()  # the root says what is wrong
+        return ((HERE_METADATA, own_host(asked.host, asked.own or peer_host(context.peer()))),)
 
-    def _metadata(
-        self, context: Context, here: Mapping[str, str] = MappingProxyType({})
-    ) -> tuple[tuple[str, str | bytes], ...]:
-        own = {SWITCH_METADATA: self._name, PEER_METADATA: context.peer(), **here}
+    def _metadata(self, context: Context) -> Metadata:
+        own = {SWITCH_METADATA: self._name, PEER_METADATA: context.peer()}
         brought = {key: value for key, value in context.invocation_metadata() or () if key in PASSED_ON}
         return tuple((own | brought).items())
 

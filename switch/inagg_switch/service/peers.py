@@ -19,15 +19,16 @@ def peer_host(peer: str) -> str:
     return rest.rpartition(":")[0].strip("[]").partition("%")[0]
 
 
-def own_host(reached: str, peer: str) -> str:
+def own_host(reached: str, caller: str) -> str:
     """The address of this machine from which answers to a caller leave, if he says that he has ``reached`` another one
     of its addresses: he would take none that comes from elsewhere. Empty: ``reached`` is right; or it is none of this
-    machine's, which gets here by address translation, as answers get back. ``peer``: gRPC's name of the caller."""
+    machine's, which gets here by address translation, as answers get back. Both are literal, or else that is empty too.
+    """
     try:
-        named, caller = str(ipaddress.ip_address(reached)), peer_host(peer)
-        if not caller or (":" in named) != (":" in caller):
+        named, there = ipaddress.ip_address(reached), ipaddress.ip_address(caller)
+        if named.version != there.version:
             return ""
         own, _ = ends_of_way(caller, ANY_PORT)
     except (OSError, ValueError):  # no way, or no literal address
         return ""
-    return own if own != named and is_own(named) else ""
+    return own if own != str(named) and is_own(reached) else ""

@@ -21,6 +21,7 @@ from inagg_host.config import Config, ConfigError
 from inagg_host.membership import calls, session, way
 from inagg_host.membership.session import Loss, Session
 from inagg_link import FaultLink, Faults, Link
+from inagg_switch.service.peers import own_host
 from inagg_testbed.switch_process import SwitchProcess
 
 from .processes import start_switch
@@ -130,6 +131,22 @@ def named(host: str, switch: SwitchProcess) -> str:
 def test_results_come_whichever_address_of_the_switch_a_rank_has_named(everywhere: SwitchProcess, own: str) -> None:
     with AllReduce(switch=named("127.0.0.2", everywhere), rank=0, workers=1, job="far", host=own) as all_reduce:
         assert (all_reduce(np.ones(8, np.float32)) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("reached", "caller", "own"),
+    [
+        ("127.0.0.2", "127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1", "127.0.0.1", ""),
+        ("192.0.2.200", "127.0.0.1", ""),  # of a machine that translates addresses
+        ("::1", "127.0.0.1", ""),
+        ("localhost", "127.0.0.1", ""),
+        ("127.0.0.2", "localhost", ""),
+        ("", "", ""),
+    ],
+)
+def test_a_switch_knows_from_where_it_answers(reached: str, caller: str, own: str) -> None:
+    assert own_host(reached, caller) == own
 
 
 def test_results_come_in_a_tree_whichever_addresses_were_named(everywhere: SwitchProcess) -> None:
