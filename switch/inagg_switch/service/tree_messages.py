@@ -30,7 +30,8 @@ REASONS = {reason.label: reason for reason in Reason}
 
 
 def hello_message(name: str, shards: Sequence[Shard], limits: Limits, host: str) -> pb.AttachedSwitch:
-    """What a switch says first. ``host``: literal, where its way to the parent's data planes begins."""
+    """What a switch says first. ``host``: literal, from where those of ``shards`` send to the parent that may send from
+    any address."""
     return pb.AttachedSwitch(
         name=name,
         shards=[

@@ -169,13 +169,13 @@ class UplinkAgent:
             call.cancel()
 
     async def _find_parents(self) -> str:
-        """Ask the parent where its data planes are; where the way to them begins, as a literal address."""
+        """Ask the parent where its data planes are; from where the own ones send to them, as a literal address."""
         reached = await asyncio.to_thread(literal_host, self.parent)
-        question = pb.DataPlanesRequest(host=reached)
+        own = next((shard.address[0] for shard in self._driver.shards if not shard.anywhere), "")
+        question = pb.DataPlanesRequest(host=reached, own=own)
         reply = await self._stub.DataPlanes(question, timeout=FIND_S, metadata=self._access.metadata)
         self._parents = [(there.host or reached, there.port) for there in reply.addresses]
-        own, _ = ends_of_way(*self._parents[0])
-        return own
+        return own or ends_of_way(*self._parents[0])[0]
 
     async def _answer(self, order: pb.AttachOrder) -> pb.Answer:
         try:
