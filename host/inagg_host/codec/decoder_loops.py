@@ -173,10 +173,9 @@ def natural_floats(out: Array, codes: Array, unit: Any) -> None:
 
 
 @jit
-def are_usual(codes: Array, lanes: int, exponent: int, top: int) -> bool:
-    """Whether ``lanes`` codes of nat8 name levels, and the products of `natural_floats` are normal floats, as are their
-    factors."""
-    return bool(-126 <= exponent <= 1 and exponent + top <= 128 and highest_level(codes, lanes) <= top)
+def are_normal(exponent: int, top: int) -> bool:
+    """Whether the products of `natural_floats`, of levels up to ``top``, are normal floats, as are their factors."""
+    return -126 <= exponent <= 1 and exponent + top <= 128
 
 
 @jit
@@ -252,7 +251,7 @@ def _from_natural(out: Any, codes: Any, exponent: Any, top: Any, half: Any) -> A
         return natural_narrow(out, codes, exponent + 127, top, U32(7), U32(0x7F80), U32(0x8000))
 
     def to32(out: Array, codes: Array, exponent: int, top: int, half: bool) -> int:
-        if are_usual(codes, len(out), exponent, top):
+        if are_normal(exponent, top) and highest_level(codes, len(out)) <= top:
             natural_floats(out, codes, np.float32(power_of_two(exponent + 126)))
             return 0
         return natural_narrow(out, codes, exponent + 127, top, U32(23), U32(0x7F800000), U32(0x80000000))

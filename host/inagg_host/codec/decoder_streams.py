@@ -17,6 +17,8 @@ from inagg_link.simd import (
     float_product,
     float_quotient,
     float_sum,
+    larger,
+    largest,
     load,
     load_signed,
     splat,
@@ -24,25 +26,26 @@ from inagg_link.simd import (
 )
 
 from .bits import U32, Array, as_float, bits_of, jit, power_of_two
-from .decoder_loops import are_usual, integers_floats, natural_floats
+from .decoder_loops import are_normal, highest_level, integers_floats, natural_floats
 
 
 def stream_natural(out: Array, codes: Array, exponent: int, top: int, divisor: int) -> bool:
-    """Codes of nat8 with a unit of 2**``exponent``, divided, as bits. False, and nothing is written, where
-    `decoder_loops.from_natural` must do it."""
+    """Codes of nat8 with a unit of 2**``exponent``, divided, as bits. False where `decoder_loops.from_natural` must do
+    it: it writes over what was written."""
     raise NotImplementedError("for use in kernels")
 
 
 @overload(stream_natural, strict=False)
 def _stream_natural(out: Any, codes: Any, exponent: Any, top: Any, divisor: Any) -> Any:
     def to32(out: Array, codes: Array, exponent: int, top: int, divisor: int) -> bool:
-        if not are_usual(codes, len(out), exponent, top):
+        if not are_normal(exponent, top):
             return False
         unit = np.float32(power_of_two(exponent + 126))
-        whole = stream_vectors(out, codes, unit, divisor)
+        whole, highest = stream_vectors(out, codes, unit, divisor)
+        rest = len(out) - whole
         natural_floats(out[whole:], codes[whole:], unit)
         divide_rest(out, whole, divisor)
-        return True
+        return highest >> 23 <= top and highest_level(codes[whole:], rest) <= top
 
     return to32 if out.dtype.bitwidth == 32 else lambda out, codes, exponent, top, divisor: False
 
@@ -59,7 +62,7 @@ def _stream_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, divi
         if not -126 <= exponent <= 87:
             return False
         unit = np.float32(mantissa * power_of_two(exponent))
-        whole = stream_vectors(out, integers.view(np.uint32), unit, divisor)
+        whole, _ = stream_vectors(out, integers.view(np.uint32), unit, divisor)
         integers_floats(out[whole:], integers[whole:], unit)
         divide_rest(out, whole, divisor)
         return True
@@ -68,35 +71,40 @@ def _stream_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, divi
 
 
 @jit
-def stream_vectors(out: Array, numbers: Array, unit: Any, divisor: int) -> int:
-    """As many as are whole vectors; how many elements those are."""
-    whole = len(out) // LANES * LANES
+def stream_vectors(out: Array, numbers: Array, unit: Any, divisor: int) -> tuple[int, int]:
+    """As many as are whole vectors; how many elements those are, and the largest of what `vector_of` returns second."""
+    whole, most = len(out) // LANES * LANES, splat(U32(0))
     units, by = splat(bits_of(unit)), np.float32(divisor)
     if divisor & (divisor - 1) == 0:  # to multiply by its inverse is as exact, and takes a third of the time
         factors = splat(bits_of(np.float32(np.float32(1) / by)))
         for i in range(0, whole, LANES):
-            stream(out, i, float_product(vector_of(numbers, i, units), factors))
+            values, levels = vector_of(numbers, i, units)
+            stream(out, i, float_product(values, factors))
+            most = larger(most, levels)
     else:
         divisors = splat(bits_of(by))
         for i in range(0, whole, LANES):
-            stream(out, i, float_quotient(vector_of(numbers, i, units), divisors))
-    return whole
+            values, levels = vector_of(numbers, i, units)
+            stream(out, i, float_quotient(values, divisors))
+            most = larger(most, levels)
+    return whole, int(largest(most))
 
 
-def vector_of(numbers: Array, at: int, units: Any) -> Any:
+def vector_of(numbers: Array, at: int, units: Any) -> tuple[Any, Any]:
     """Eight of ``numbers`` from ``at`` on, codes of nat8 or integers as uint32, as `natural_floats` and
-    `integers_floats` make them."""
+    `integers_floats` make them. And the levels of codes, times 2^23; of integers, which have none, zero."""
     raise NotImplementedError("for use in kernels")
 
 
 @overload(vector_of, strict=False)
 def _vector_of(numbers: Any, at: Any, units: Any) -> Any:
-    def of_codes(numbers: Array, at: int, units: Any) -> Any:
-        signed = (load_signed(numbers, at) << U32(23)) & U32(0xBFFFFFFF)
-        return float_sum(float_product(signed, units), splat(U32(0)))
+    def of_codes(numbers: Array, at: int, units: Any) -> tuple[Any, Any]:
+        shifted = load_signed(numbers, at) << U32(23)
+        values = float_product(shifted & U32(0xBFFFFFFF), units)
+        return float_sum(values, splat(U32(0))), shifted & U32(0x3F800000)
 
-    def of_integers(numbers: Array, at: int, units: Any) -> Any:
-        return float_product(float_of(load(numbers, at)), units)
+    def of_integers(numbers: Array, at: int, units: Any) -> tuple[Any, Any]:
+        return float_product(float_of(load(numbers, at)), units), splat(U32(0))
 
     return {8: of_codes, 32: of_integers}[numbers.dtype.bitwidth]
 
