@@ -22,6 +22,7 @@ pytestmark = needs_port
 
 SIZES = (1, 20_000, 700, 100 * LANES, 3, 33_333, 64 * LANES)
 LARGE = 150 * LANES + 7
+SUMS_MOST = 50
 
 
 def both_ways(
@@ -290,8 +291,12 @@ def test_whoever_records_sees_the_phases(
         return ExitStack()
 
     phases.trace_with(trace)
-    arrays = [[values(rank, 100 * LARGE)] for rank in range(2)]
-    World(stack, wrap=wrap).sum(arrays, [FloatType.FLOAT32])
-    assert bool(runs) == (wrap is as_it_is)
     busy = {phase.value for phase in phases.Phase} - {phases.Phase.IDLE.value}
+    arrays = [[values(rank, 100 * LARGE)] for rank in range(2)]
+    world = World(stack, wrap=wrap)
+    for _ in range(SUMS_MOST):  # the loop shows what lags most now and then, which in a quick sum may be one thing
+        world.sum(arrays, [FloatType.FLOAT32])
+        if not records or busy <= set(seen):
+            break
+    assert bool(runs) == (wrap is as_it_is)
     assert set(seen) - {phases.Phase.IDLE.value} == (busy if records else set())
