@@ -12,16 +12,7 @@ from inagg_wire.layout import HEADER_BYTES, Encoding
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
 from .bits import I32, U16, U32, U64, Array, bits_of, fused, inline, jit, widen_bfloat, widen_half
-from .decoder_loops import (
-    from_integers,
-    from_natural,
-    load8,
-    load16,
-    load32,
-    narrow,
-    unpack,
-    unpack_tern,
-)
+from .decoder_loops import from_integers, from_natural, load8, load16, load32, narrow, unpack, unpack_tern
 from .decoder_streams import stream_integers, stream_natural
 from .past_caches import goes_past_caches
 

@@ -145,8 +145,15 @@ def integers_narrow(
 
 
 @jit
+def are_normal_integers(exponent: int) -> bool:
+    """Whether no product of `integers_floats` is subnormal, and none infinite, with a unit of up to 2^9 *
+    2**``exponent``: 2^31 * 2^9 * 2^87 < 2^128."""
+    return -126 <= exponent <= 87
+
+
+@jit
 def integers_floats(out: Array, integers: Array, unit: Any) -> None:
-    """The same in float32, where no product is subnormal or infinite."""
+    """The same in float32, where `are_normal_integers`."""
     for i in range(len(out)):
         out[i] = bits_of(np.float32(integers[i]) * unit)
 
@@ -224,8 +231,7 @@ def _from_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, half: 
             integers_narrow(out, integers, I32(mantissa), I32(exponent), U32(7), U32(0x7F80), U32(0x8000))
 
     def to32(out: Array, integers: Array, mantissa: int, exponent: int, half: bool) -> None:
-        # Between these no multiple of the unit is subnormal, and none infinite: 2^31 * 2^9 * 2^87 < 2^128.
-        if -126 <= exponent <= 87:
+        if are_normal_integers(exponent):
             integers_floats(out, integers, np.float32(mantissa * power_of_two(exponent)))
         else:
             integers_narrow(out, integers, I32(mantissa), I32(exponent), U32(23), U32(0x7F800000), U32(0x80000000))

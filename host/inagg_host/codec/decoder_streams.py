@@ -26,7 +26,7 @@ from inagg_link.simd import (
 )
 
 from .bits import U32, Array, as_float, bits_of, jit, power_of_two
-from .decoder_loops import are_normal, highest_level, integers_floats, natural_floats
+from .decoder_loops import are_normal, are_normal_integers, highest_level, integers_floats, natural_floats
 
 
 def stream_natural(out: Array, codes: Array, exponent: int, top: int, divisor: int) -> bool:
@@ -59,7 +59,7 @@ def stream_integers(out: Array, integers: Array, mantissa: int, exponent: int, d
 @overload(stream_integers, strict=False)
 def _stream_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, divisor: Any) -> Any:
     def to32(out: Array, integers: Array, mantissa: int, exponent: int, divisor: int) -> bool:
-        if not -126 <= exponent <= 87:
+        if not are_normal_integers(exponent):
             return False
         unit = np.float32(mantissa * power_of_two(exponent))
         whole, _ = stream_vectors(out, integers.view(np.uint32), unit, divisor)

@@ -128,7 +128,9 @@ def named(host: str, switch: SwitchProcess) -> str:
 
 
 @pytest.mark.parametrize("own", [None, "127.0.0.3"])
-def test_results_come_whichever_address_of_the_switch_a_rank_has_named(everywhere: SwitchProcess, own: str) -> None:
+def test_results_come_whichever_address_of_the_switch_a_rank_has_named(
+    everywhere: SwitchProcess, own: str | None
+) -> None:
     with AllReduce(switch=named("127.0.0.2", everywhere), rank=0, workers=1, job="far", host=own) as all_reduce:
         assert (all_reduce(np.ones(8, np.float32)) == 1).all()
 
