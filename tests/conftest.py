@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import itertools
+import os
 import shutil
 import signal
 import threading
@@ -55,7 +56,7 @@ def why_not_root() -> str | None:
 
 def why_not_gpu() -> str | None:
     # importing torch takes seconds: no driver, no import
-    if not Path("/proc/driver/nvidia/version").exists():
+    if not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg"))):  # Linux, and Windows' subsystem for it
         return "no NVIDIA driver on this machine"
     if importlib.util.find_spec("torch") is None:
         return "no torch; run: pip install 'inagg[torch]'"

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from inagg_testbed.bench.cli import bench
-from inagg_testbed.bench.overlap import BUCKET_MB, LAYERS, WIDTH, measure
+from inagg_testbed.bench.overlap import BUCKET_MB, LAYERS, PLAIN, WIDTH, measure
 
 
 def test_intervals_that_overlap_count_once() -> None:
@@ -30,7 +30,7 @@ def test_buckets_travel_during_backward_and_a_trace_shows_it(tmp_path: Path) -> 
     assert result.exit_code == 0, result.output
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["rank"] for line in lines] == [0, 1]
-    least = LAYERS * WIDTH * WIDTH * 4 / (BUCKET_MB * 2**20)
+    least = LAYERS * WIDTH * WIDTH * 4 / (BUCKET_MB[PLAIN] * 2**20)
     for line in lines:
         assert line["buckets"] >= least / 2
         assert line["began_before"] >= line["buckets"] / 2

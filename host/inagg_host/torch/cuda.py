@@ -2,7 +2,7 @@
 
 Neither the thread that submits nor the transport's waits for the device. The training stream computes the values; then
 the feeder (`inagg_host.io.feeder`) has streams of our own encode them and decode the sums, so that codes alone cross
-the bus. Whoever needs the sums lets its stream wait for them (`gpu.arrival`).
+the bus. Whoever needs the sums waits until that is launched, and its stream for the sums (`gpu.arrival`).
 
 With the policy "fallback" a tensor is copied to the host as it is, and encoded there: what is left when the switch
 fails must be in the host's memory, where the inner group can sum it.
@@ -33,8 +33,8 @@ from inagg_host.io.flow import Coded, Copied, Flow
 from inagg_host.io.futures import Work
 from inagg_wire.scale import FloatType
 
-from .gpu.arrival import Arrival, Words, refuse_capture
-from .gpu.device import DTYPES, Operand, TensorDevice, is_aligned, spoil
+from .gpu.arrival import Arrival, refuse_capture
+from .gpu.device import DTYPES, Operand, TensorDevice, is_aligned
 from .gpu.lane import computed
 from .work import TensorWork
 
@@ -53,7 +53,6 @@ class Stage:
         encodes = arrays.config.policy == "raise"
         jobs = {float_type: arrays.job(float_type) for float_type in FloatType if encodes}
         self.device = TensorDevice(device, jobs, self._bell)
-        self._words = Words(self.device.up)
         self._thread = FeederThread(Feeder(self.device), self._bell)
 
     def submit(
@@ -69,7 +68,7 @@ class Stage:
 
     def arrival(self) -> Arrival | None:
         """Of one tensor; the CPU has none."""
-        return None if self.device.up.stream is None else Arrival(self.device.up, self._words)
+        return None if self.device.up.stream is None else Arrival(self.device.up)
 
     def abandon(self, flow: Flow, error: Exception) -> None:
         """As `FeederThread.abandon`."""
@@ -151,12 +150,10 @@ class _Way:
         """All that the feeder launches is in the stream; or it launches nothing more. On the feeder's thread."""
         self._error = error
         try:
-            if error is not None:
-                self._spoil()
-            elif self._landing is None:
+            if error is None and self._landing is None:
                 self._come()
         except Exception as second:  # of a device that does nothing any more
-            self._error = error or second
+            self._error = second
         finally:
             self._launched.set()
 
@@ -169,31 +166,16 @@ class _Way:
         try:
             if self._error is not None:
                 raise self._error
-            if self._landing is not None:
-                self._finish(self._landing, error)
             if error is not None:
                 raise error
+            if self._landing is not None:
+                with self._up():
+                    bring(self.target, self._landing)
+                self._come()
         except BaseException as wrong:  # it belongs to whoever waits for the work
             self._done.set_exception(wrong)
         else:
             self._done.set_result(None)
-
-    def _finish(self, landing: Tensor, error: BaseException | None) -> None:
-        try:
-            if error is not None:
-                raise error
-            with self._up():
-                bring(self.target, landing)
-        except BaseException:
-            self._spoil()
-            raise
-        self._come()
-
-    def _spoil(self) -> None:
-        """Streams that wait for the sums go on, with NaN."""
-        with self._up():
-            spoil(self.target)
-        self._come()
 
     def _come(self) -> None:
         if self._arrival is not None:

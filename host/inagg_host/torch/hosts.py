@@ -21,8 +21,7 @@ from torch.distributed import ProcessGroup
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.stats import Counters
 
-from .gpu.arrival import Arrival, Words, refuse_capture
-from .gpu.device import spoil
+from .gpu.arrival import Arrival, refuse_capture
 from .gpu.lane import Lane
 from .tensors import TensorAllReduce, check
 from .work import TensorWork
@@ -55,7 +54,7 @@ class HostAllReduce:
         self._sums, self._inside, self._local_size = sums, [scatter, gather], scatter.size()
         self._begin = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-sums")
         self._end = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-gather")
-        self._lanes: dict[torch.device, tuple[Lane, Words]] = {}
+        self._lanes: dict[torch.device, Lane] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -118,9 +117,8 @@ class HostAllReduce:
 
     def _arrival(self, device: torch.device) -> Arrival:
         if device not in self._lanes:
-            lane = Lane(device)
-            self._lanes[device] = lane, Words(lane)
-        return Arrival(*self._lanes[device])
+            self._lanes[device] = Lane(device)
+        return Arrival(self._lanes[device])
 
     def _sum(self, one: _Sum) -> tuple[torch.Tensor, TensorWork]:
         """The host's sums of this rank's part, and the work that sums them over all hosts."""
@@ -147,10 +145,6 @@ class HostAllReduce:
                         tensor.record_stream(one.arrival.stream)
                     one.arrival.come()
         except BaseException as error:  # whatever it is, it belongs to whoever waits
-            if one.arrival is not None:  # whose streams go on, with NaN
-                with _on(one.arrival):
-                    spoil(one.target)
-                    one.arrival.come()
             # Ranks of other hosts wait for this one's part of what comes next, and will be told why it does not come.
             self._sums.close(f"sums inside of a host failed: {type(error).__name__}: {error}", end=True)
             done.set_exception(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import weakref
@@ -15,10 +16,14 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ProcessGroup
 
+from inagg_host.config import ConfigError
 from inagg_host.core.reconcile import Bytes
 
 DROPPED_WITHIN_S = 1.0
 """How long Gloo may take to let go of what it has gathered. It takes microseconds, on a busy machine milliseconds."""
+
+CUDA_INNER = "INAGG_CUDA_INNER"
+"""The environment's word for what serves CUDA tensors."""
 
 NUMBERS_GROUPS = not hasattr(dist, "_reconfigure")
 """Before torch 2.15, which numbers them itself, and warns of whoever asks for it."""
@@ -27,8 +32,12 @@ NUMBERS_GROUPS = not hasattr(dist, "_reconfigure")
 def make_inner(store: Store, rank: int, workers: int, timeout: timedelta, cuda: bool = True) -> ProcessGroup:
     """A group made from ``store``, in which no other may have used the same keys; all ranks call it at once.
 
-    It serves tensors of the CPU, and with ``cuda`` those of CUDA if there is any.
+    It serves tensors of the CPU, and with ``cuda`` those of CUDA if there is any: by NCCL, or by Gloo, if there is no
+    NCCL or INAGG_CUDA_INNER says so. Raises `ConfigError`.
     """
+    by = os.environ.get(CUDA_INNER) or "nccl"
+    if by not in ("nccl", "gloo"):
+        raise ConfigError(f"{CUDA_INNER}={by!r}: give nccl, or gloo, for ranks that share a GPU")
     inner = ProcessGroup(store, rank, workers)
     inner._set_default_backend(ProcessGroup.BackendType.GLOO)
     gloo = dist.ProcessGroupGloo(PrefixStore("gloo/", store), rank, workers, timeout)
@@ -36,7 +45,7 @@ def make_inner(store: Store, rank: int, workers: int, timeout: timedelta, cuda: 
         gloo._set_sequence_number_for_group()
     inner._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
     if cuda and torch.cuda.is_available():
-        if dist.is_nccl_available():
+        if by == "nccl" and dist.is_nccl_available():
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = timeout
             nccl = dist.ProcessGroupNCCL(PrefixStore("nccl/", store), rank, workers, options)

@@ -15,7 +15,7 @@ from torch.futures import Future
 
 from inagg_host.allreduce import AllReduceError
 
-from .gpu.arrival import Arrival
+from .gpu.arrival import Arrival, refuse_capture
 from .tracing import ALL_REDUCE, WAIT, begin, end_with, span
 
 NO_TIMEOUT = timedelta(0)
@@ -41,9 +41,8 @@ class Pending(Protocol):
 class TensorWork(dist.Work):
     """Tensors on their way through the switch. What waits on the host waits here; `get_future` is for the rest.
 
-    For CUDA tensors `wait` is as NCCL's: it has the current stream wait for the sums, and returns. If it turns out
-    later that they cannot be had, the tensor becomes NaN, and what comes next raises why. A future, `wait` with a
-    timeout, and `wait_here` tell of it themselves.
+    For CUDA tensors all ways to wait do so on the host, until what brings the sums is launched, and then have the
+    current stream wait for that: see `gpu.arrival`.
     """
 
     def __init__(
@@ -65,15 +64,13 @@ class TensorWork(dist.Work):
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait for the sums. Raises what went wrong, and RuntimeError after ``timeout`` (then it goes on)."""
         with span(WAIT):
-            if timeout or self._host_must_wait():
-                self.wait_here(timeout)
-            else:
-                self.synchronize()
+            self.wait_here(timeout)
         return True
 
     def wait_here(self, timeout: timedelta = NO_TIMEOUT) -> None:
-        """Wait on the host until the sums are there; those of CUDA, until all that brings them is launched, which the
-        current stream then waits for. Raises as `wait`."""
+        """As `wait`, and a profiler does not see it."""
+        if self._arrival is not None:
+            refuse_capture(self._arrival.device)
         try:
             self._pending.result(timeout.total_seconds() if timeout else None)
         except TimeoutError:
@@ -81,9 +78,6 @@ class TensorWork(dist.Work):
         self._finish_once()
         if self._arrival is not None:
             self._arrival.wait()
-
-    def _host_must_wait(self) -> bool:
-        return self._arrival is None or self._arrival.blocks_host or self._pending.done()
 
     def get_future(self) -> Future[Any]:
         """A future of the list of tensors."""
@@ -120,12 +114,8 @@ class TensorWork(dist.Work):
 
     def synchronize(self) -> None:
         """Make the current stream wait for the sums, where there are streams; before or after they have come."""
-        if self._arrival is None:
-            return
-        if self._arrival.blocks_host:
+        if self._arrival is not None:
             self.wait_here()
-        else:
-            self._arrival.wait()
 
     def is_completed(self) -> bool:
         """Whether it is over, well or not."""

@@ -1,7 +1,9 @@
 """How fast an all-reduce of CUDA tensors is: through the switch, Gloo, and NCCL where it allows ranks to share a GPU.
 
-As `allreduce`: real worker processes over loopback, all on one GPU, and systems in turns. Each run is timed on every
-rank from a common barrier until the device has the sums; the slowest rank counts.
+As `allreduce`: real worker processes over loopback, and systems in turns. Each run is timed on every rank from a common
+barrier until the device has the sums; the slowest rank counts. Ranks take the machine's GPUs in turn. Processes that
+share one take turns on it, a millisecond each, whatever they do: so on a machine with one it is worth a look how a rank
+fares that has it alone, and the others' tensors in the host's memory.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ ON_HOST = "inagg cpu"
 
 
 def _worker(
-    connection: Connection, rank: int, workers: int, options: dict[str, Any], store: str, barrier: Barrier
+    connection: Connection, rank: int, workers: int, gpus: int, options: dict[str, Any], store: str, barrier: Barrier
 ) -> None:
     """A rank: joins all systems, says which there are, then does the runs that it is told and reports their seconds,
     and those of the processor."""
@@ -37,16 +39,27 @@ def _worker(
 
     from inagg_host.torch import TensorAllReduce
 
-    device = torch.device("cuda", 0)
-    torch.cuda.set_device(device)
+    host = torch.device("cpu")
+    device = torch.device("cuda", rank % torch.cuda.device_count()) if rank < gpus else host
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    make: Callable[..., torch.cuda.Event] = torch.cuda.Event
+
+    def there() -> None:
+        """Wait until the device has done all: as torch.cuda.synchronize, which keeps a processor busy meanwhile."""
+        if device.type == "cuda":
+            event = make(blocking=True)
+            event.record()
+            event.synchronize()
+
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
     with TensorAllReduce(rank=rank, workers=workers, **options) as sums:
         systems: dict[str, Callable[[torch.Tensor], object]] = {"inagg": sums, ON_HOST: sums, "gloo": dist.all_reduce}
-        if dist.is_nccl_available():
-            try:  # it refuses ranks that share a GPU, unless told otherwise
+        if dist.is_nccl_available() and gpus == workers:
+            try:  # it refuses ranks that share a GPU
                 nccl = dist.new_group(backend="nccl")
                 dist.all_reduce(torch.ones(1, device=device), group=nccl)
-                torch.cuda.synchronize(device)
+                there()
                 systems["nccl"] = lambda tensor: dist.all_reduce(tensor, group=nccl)
             except (RuntimeError, dist.DistBackendError) as error:
                 connection.send((None, (None, f"no NCCL here: {str(error).splitlines()[0]}")))
@@ -54,37 +67,37 @@ def _worker(
         while True:
             system, elements, runs = connection.recv()
             generator = torch.Generator().manual_seed(rank)
-            where = torch.device("cpu") if system == ON_HOST else device
-            values = torch.randn(elements, generator=generator).to(where)
-            buffer, seconds = torch.empty_like(values), []
-            used = resource.getrusage(resource.RUSAGE_SELF)
+            values = torch.randn(elements, generator=generator).to(host if system == ON_HOST else device)
+            buffer, seconds, cpu_s = torch.empty_like(values), [], 0.0
             for _ in range(runs):
                 buffer.copy_(values)
-                torch.cuda.synchronize(device)
+                there()
                 barrier.wait()
+                used = resource.getrusage(resource.RUSAGE_SELF)
                 start_s = time.perf_counter()
                 systems[system](buffer)
-                torch.cuda.synchronize(device)
+                there()
                 seconds.append(time.perf_counter() - start_s)
+                after = resource.getrusage(resource.RUSAGE_SELF)
+                cpu_s += after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
                 barrier.wait()
-            after = resource.getrusage(resource.RUSAGE_SELF)
-            cpu_s = (after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime) / runs
-            connection.send((None, (seconds, cpu_s)))
+            connection.send((None, (seconds, cpu_s / runs)))
 
 
 def bench_allreduce_cuda(
-    workers: int, format_: str, sizes: Sequence[int], *, seconds: float, shards: int, window: int | None
+    workers: int, gpus: int, format_: str, sizes: Sequence[int], *, seconds: float, shards: int, window: int | None
 ) -> Iterator[dict[str, Any]]:
-    """Lines of results: the bandwidth of copies, then for each size one per system, and one that compares them."""
+    """Lines of results: the bandwidth of copies, then for each size one per system, and one that compares them. The
+    tensors of so many ranks are on ``gpus``. CPU time is that of rank 0."""
     with TemporaryFolder("bench") as folder, crew() as ranks:
         options = {"format": format_, "job": "cuda"} | ({} if window is None else {"window": window})
         with SwitchProcess(*(["--shards", str(shards)] if shards > 1 else [])) as switch:
             barrier = common_barrier(workers)
             for rank in range(workers):
                 given = {"switch": switch.control, **options}
-                ranks.append(Child(f"rank {rank}", _worker, rank, workers, given, f"{folder}/store", barrier))
+                ranks.append(Child(f"rank {rank}", _worker, rank, workers, gpus, given, f"{folder}/store", barrier))
             answers = receive_all(ranks, START_LIMIT_S)
-            about: dict[str, Any] = {"bench": "allreduce", "device": "cuda", "workers": workers}
+            about: dict[str, Any] = {"bench": "allreduce", "device": "cuda", "workers": workers, "gpus": gpus}
             if answers[0][0] is None:
                 yield about | {"system": "nccl", "format": "float32", "skipped": answers[0][1]}
                 answers = receive_all(ranks, START_LIMIT_S)
@@ -96,7 +109,7 @@ def bench_allreduce_cuda(
                     child.send((system, elements, runs))
                 found = receive_all(ranks, RUN_LIMIT_S)
                 slowest = [max(times) for times in zip(*(times for times, _ in found), strict=True)]
-                return slowest, statistics.mean(cpu_s for _, cpu_s in found)
+                return slowest, found[0][1]
 
             for size in sizes:
                 elements = size // 4

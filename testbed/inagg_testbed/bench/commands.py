@@ -206,12 +206,19 @@ def switch(
     help="The switch. bmv2 needs simple_switch_grpc and root, and sums some 100,000 elements a second: take 64K.",
 )
 @device_option
+@click.option(
+    "--gpus",
+    type=click.IntRange(1),
+    help="With --device cuda: so many ranks have their tensors on a GPU, the others in the host's memory.  "
+    "[default: all]",
+)
 @report_option
 @json_option
 def allreduce(
     workers: Sequence[int], sizes: Sequence[int], names: Sequence[str], against: str | None, shards: int,
     window: int | None, lanes_list: Sequence[int] | None, seconds: float, loss: float, ways: Sequence[str],
-    link: str | None, racks: int, trunk: str | None, target: str, device: str, report: Path | None, as_json: bool,
+    link: str | None, racks: int, trunk: str | None, target: str, device: str, gpus: int | None,
+    report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the all-reduce of a tensor, through a switch, over loopback or shaped links.
 
@@ -219,8 +226,9 @@ def allreduce(
     sums float32; its bytes are those that the interface carried, with headers. Of a link, `share` is what the elements
     are of those that fit through it beside the headers.
 
-    With --device cuda, tensors are on the first GPU, and Gloo, and NCCL if it lets ranks share a GPU, are measured in
-    turns with it; so are a tensor in the host's memory, and copies.
+    With --device cuda, tensors are on the GPUs, which ranks take in turn, and Gloo, and NCCL where each rank has its
+    own, are measured in turns with it; so are a tensor in the host's memory, and copies. Ranks that share a GPU wait
+    for each other there: with --gpus 1, rank 0 has it alone.
     """
     from .allreduce import bench_allreduce
     from .allreduce_cuda import bench_allreduce_cuda
@@ -230,6 +238,8 @@ def allreduce(
         if loss or ways or racks or link is not None or trunk is not None or target != "software" or lanes_list:
             raise click.UsageError("--device cuda is over loopback, without --loss, --way, --racks, --lanes, --target")
         require()
+    elif gpus is not None:
+        raise click.UsageError("--gpus is for --device cuda")
     entry = target_entry(target)
     check_lanes(names, workers, lanes_list or ())
     if "ipv6" in ways and (link is not None or target != "software"):
@@ -249,7 +259,9 @@ def allreduce(
                 switch_options = ["--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500)]
             for n in workers:
                 if device == "cuda":
-                    yield from bench_allreduce_cuda(n, name, sizes, seconds=seconds, shards=shards, window=window)
+                    yield from bench_allreduce_cuda(
+                        n, min(gpus or n, n), name, sizes, seconds=seconds, shards=shards, window=window
+                    )
                     continue
                 usual = [job_format(name).max_lanes(n, UDP_PAYLOAD_BYTES_1500)]
                 for lanes in dict.fromkeys([*lanes_list, *usual]) if lanes_list else [None]:

@@ -24,6 +24,29 @@ if TYPE_CHECKING:
     import torch
 
 
+REPEATED = 10
+"""Runs of a kernel that are timed at once: to launch one takes as long as it runs."""
+
+
+def repeated(device: torch.device, run: Callable[[], object]) -> Callable[[], object]:
+    """``run`` `REPEATED` times, launched at once: as a graph. (The CPU does it as often.)"""
+
+    def all_of_them() -> None:
+        for _ in range(REPEATED):
+            run()
+
+    if device.type != "cuda":
+        return all_of_them
+    import torch
+
+    run()  # compiles it
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        all_of_them()
+    return graph.replay
+
+
 def timed(device: torch.device, run: Callable[[], object]) -> float:
     """Seconds that ``run`` takes on the device."""
     if device.type != "cuda":
@@ -100,15 +123,15 @@ def measure(
 ) -> Iterator[KernelRate]:
     """The rates of a kernel and of copying its floats, taken in turns."""
     there = tensor.clone()
-    run()  # compiles it
+    kernel, copy = repeated(device, run), repeated(device, lambda: there.copy_(tensor))
     kernel_s, copy_s = [], []
     for _ in range(runs):
-        copy_s.append(timed(device, lambda: there.copy_(tensor)))
-        kernel_s.append(timed(device, run))
+        copy_s.append(timed(device, copy) / REPEATED)
+        kernel_s.append(timed(device, kernel) / REPEATED)
     copying = statistics.median(copy_s)
-    for kernel, median_s in ((f"gpu-{name}", statistics.median(kernel_s)), ("gpu-copy", copying)):
+    for measured, median_s in ((f"gpu-{name}", statistics.median(kernel_s)), ("gpu-copy", copying)):
         yield KernelRate(
-            kernel=kernel,
+            kernel=measured,
             format=job.format.name,
             float_type=job.float_type.name.lower(),
             elements=tensor.numel(),

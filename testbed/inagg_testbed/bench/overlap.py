@@ -1,34 +1,47 @@
 """`inagg bench overlap`: whether gradients travel while others are still computed, and a trace to look at.
 
-Ranks train a plain network with DistributedDataParallel over a switch and record one step with torch.profiler. A bucket
-that is on its way before the last gradient is computed costs the step less than it takes.
+Ranks train a network with DistributedDataParallel over a switch, with and without communication, and record one step
+with torch.profiler. A bucket that is on its way before the last gradient is computed costs the step less than it takes.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from inagg_switch.cli.new_files import NewFolder
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
+from ..profiles import NAMES
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from .cuda import device_option, require
-from .load import Child, crew
+from .load import Child, crew, receive_all
 
-LIMIT_S = 180.0
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+LIMIT_S = 300.0
 WARM_UP_STEPS = 3
 """DDP makes its buckets anew after the first step."""
+PLAIN, GLOO, INAGG = "plain", "gloo", "inagg"
 LAYERS, WIDTH, BATCH = 8, 1024, 256
-BUCKET_MB = 4.0
-ALL_REDUCE, COMPUTED = "inagg::all_reduce", "AddmmBackward0"
+"""Of the plain network."""
+BUCKET_MB = {PLAIN: 4.0}
+"""Else as DistributedDataParallel has it."""
+ALL_REDUCE, COMPUTED = "inagg::all_reduce", "Backward0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +49,14 @@ class Overlap:
     """One rank's step; a line of `inagg bench overlap --json`."""
 
     rank: int
+    system: str
+    """inagg, or gloo: DistributedDataParallel without a hook."""
+    step_s: float
+    """Forward and backward, until the device has all gradients; the median."""
+    computed_s: float
+    """The same without communication."""
     buckets: int
+    """Of the step that was recorded, which is slower; as all that follows. 0 for Gloo, of which nothing is known."""
     began_before: int
     """Buckets that were on their way before the last gradient was computed."""
     ended_before: int
@@ -49,6 +69,19 @@ class Overlap:
     """The part of it before the last gradient was computed."""
     trace: str
     """The trace, for chrome://tracing or ui.perfetto.dev; empty: none was kept."""
+
+    def __str__(self) -> str:
+        said = (
+            f"rank {self.rank}, {self.system}: a step takes {self.step_s * 1e3:.1f} ms, {self.computed_s * 1e3:.1f} "
+            "without communication"
+        )
+        if self.buckets:
+            said += (
+                f"; {self.began_before} of {self.buckets} buckets began before the last gradient was computed, "
+                f"{self.ended_before} were back by then; {self.hidden_s * 1e3:.1f} of {self.travelling_s * 1e3:.1f} ms "
+                f"on their way fell into the {self.backward_s * 1e3:.1f} ms of the backward pass"
+            )
+        return said + (f" ({self.trace})" if self.trace else "")
 
 
 def measure(intervals: list[tuple[float, float]], first_s: float, last_s: float) -> tuple[float, float]:
@@ -64,46 +97,89 @@ def measure(intervals: list[tuple[float, float]], first_s: float, last_s: float)
     return travelling, hidden
 
 
+def _make(model: str, batch: int | None, device: str) -> tuple[nn.Module, torch.Tensor]:
+    """A network, the same on all ranks, and its inputs."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    if model == PLAIN:
+        layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+        return nn.Sequential(*layers).to(device), torch.randn(batch or BATCH, WIDTH).to(device)
+    from ..profiles.zoo import ZOO
+
+    return ZOO[model].make().to(device), ZOO[model].inputs(batch or ZOO[model].batch).to(device)
+
+
 def _rank(
-    connection: Connection, rank: int, workers: int, options: dict[str, Any], store: str, trace: str, device: str
-) -> None:
+    connection: Connection, rank: int, workers: int, options: dict[str, Any], store: str, trace: str, device: str,
+    model: str, batch: int | None, steps: int, systems: list[str],
+) -> None:  # fmt: skip
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
     import torch.distributed as dist
-    from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
     from inagg_host.torch import InaggState, inagg_hook
 
     torch.set_num_threads(1)
-    torch.manual_seed(0)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
-    layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
-    model = DistributedDataParallel(nn.Sequential(*layers).to(device), bucket_cap_mb=BUCKET_MB)
-    inputs = torch.randn(BATCH, WIDTH).to(device)
-    with InaggState(job="overlap", **options) as state:
-        model.register_comm_hook(state, inagg_hook)
+    for system in systems:
+        network, inputs = _make(model, batch, device)
+        parallel = DistributedDataParallel(network, bucket_cap_mb=BUCKET_MB.get(model))
 
-        def step() -> None:
-            model(inputs).square().mean().backward()
+        def step(parallel: DistributedDataParallel = parallel, inputs: torch.Tensor = inputs) -> None:
+            parallel(inputs).square().mean().backward()
             if device == "cuda":
                 torch.cuda.synchronize()
 
-        for _ in range(WARM_UP_STEPS):
-            step()
+        with nullcontext() if system == GLOO else InaggState(job="overlap", **options) as state:
+            if state is not None:
+                parallel.register_comm_hook(state, inagg_hook)
+            for _ in range(WARM_UP_STEPS):
+                step()
+            with parallel.no_sync():
+                computed_s = _median_s(step, steps)
+            step_s = _median_s(step, steps)
+            found = Overlap(rank, system, step_s, computed_s, 0, 0, 0, 0.0, 0.0, 0.0, "")
+            if system == INAGG:
+                found = _record(found, step, trace)
+        connection.send((None, found))
+        del parallel, step  # before the group that it has
+    dist.destroy_process_group()
+
+
+def _median_s(step: Callable[[], None], steps: int) -> float:
+    """Of steps that all ranks begin at once."""
+    import torch.distributed as dist
+
+    seconds = []
+    for _ in range(steps):
         dist.barrier()
-        with torch.profiler.profile() as profiler:
-            step()
-        events = profiler.events()
-        assert events is not None
-        computed = [event.time_range for event in events if COMPUTED in event.name]
-        first, last = min(r.start for r in computed), max(r.end for r in computed)
-        buckets = [(e.time_range.start, e.time_range.end) for e in events if e.name == ALL_REDUCE]
-        travelling, hidden = measure(buckets, first, last)
-        if trace:
-            profiler.export_chrome_trace(trace)
-    found = Overlap(
-        rank=rank,
+        start_s = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - start_s)
+    return statistics.median(seconds)
+
+
+def _record(found: Overlap, step: Callable[[], None], trace: str) -> Overlap:
+    """``found``, and what a record of one step shows."""
+    import torch
+    import torch.distributed as dist
+
+    dist.barrier()
+    with torch.profiler.profile() as profiler:
+        step()
+    events = profiler.events()
+    assert events is not None
+    computed = [event.time_range for event in events if event.name.endswith(COMPUTED)]
+    first, last = min(r.start for r in computed), max(r.end for r in computed)
+    buckets = [(e.time_range.start, e.time_range.end) for e in events if e.name == ALL_REDUCE]
+    travelling, hidden = measure(buckets, first, last)
+    if trace:
+        profiler.export_chrome_trace(trace)
+    return replace(
+        found,
         buckets=len(buckets),
         began_before=sum(start < last for start, _ in buckets),
         ended_before=sum(end < last for _, end in buckets),
@@ -112,8 +188,6 @@ def _rank(
         hidden_s=hidden * 1e-6,
         trace=trace,
     )
-    dist.destroy_process_group()
-    connection.send((None, found))
 
 
 @click.command()
@@ -125,8 +199,15 @@ def _rank(
     help="Keep a trace of each rank in this folder.  [default: none is kept]",
 )
 @device_option
+@click.option("--model", default=PLAIN, show_default=True, type=click.Choice([PLAIN, *NAMES]), help="The network.")
+@click.option("--batch", type=click.IntRange(1), help="Examples per rank and step.  [default: by model]")
+@click.option("--steps", default=10, show_default=True, type=click.IntRange(1), help="Steps; the median counts.")
+@click.option("--against", type=click.Choice([GLOO]), help="Measure this too, after it, in the same processes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def overlap(workers: int, name: str, trace_dir: Path | None, device: str, as_json: bool) -> None:
+def overlap(
+    workers: int, name: str, trace_dir: Path | None, device: str, model: str, batch: int | None, steps: int,
+    against: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Trace a training step: do buckets of gradients travel while others are computed?
 
     On a GPU, gradients are computed after the host has launched what computes them, which is what is shown here; when
@@ -136,19 +217,14 @@ def overlap(workers: int, name: str, trace_dir: Path | None, device: str, as_jso
         require()
     if trace_dir is not None:
         trace_dir.mkdir(parents=True, exist_ok=True)
+    systems = [INAGG] + ([against] if against else [])
     with TemporaryFolder("overlap") as folder, SwitchProcess() as switch, crew() as ranks:
         options = {"switch": switch.control, "format": name, "min_bytes": 0}
         for rank in range(workers):
             trace = "" if trace_dir is None else str((trace_dir / f"rank{rank}.json").resolve())
-            ranks.append(Child(f"rank {rank}", _rank, rank, workers, options, f"{folder}/store", trace, device))
-        for child in ranks:
-            found: Overlap = child.receive(LIMIT_S)
-            if as_json:
-                click.echo(json.dumps({"bench": "overlap", "format": name} | asdict(found)))
-            else:
-                click.echo(
-                    f"rank {found.rank}: {found.began_before} of {found.buckets} buckets began before the last "
-                    f"gradient was computed, {found.ended_before} were back by then; {found.hidden_s * 1e3:.1f} of "
-                    f"{found.travelling_s * 1e3:.1f} ms on their way fell into the {found.backward_s * 1e3:.1f} ms of "
-                    "the backward pass" + (f" ({found.trace})" if found.trace else "")
-                )
+            given = (options, f"{folder}/store", trace, device, model, batch, steps, systems)
+            ranks.append(Child(f"rank {rank}", _rank, rank, workers, *given))
+        for _ in systems:
+            found: Overlap
+            for found in receive_all(ranks, LIMIT_S):
+                click.echo(json.dumps({"bench": "overlap", "format": name} | asdict(found)) if as_json else str(found))

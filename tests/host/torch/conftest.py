@@ -30,7 +30,8 @@ def make_world(switch: str, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
     def make(ranks: int, backend: str = "inagg", **environment: str) -> World:
         folder: Path = tmp_path_factory.mktemp("world")
-        return World(ranks, folder, {"INAGG_SWITCH": switch, **environment}, backend)
+        # Where there is a GPU, ranks share it.
+        return World(ranks, folder, {"INAGG_SWITCH": switch, "INAGG_CUDA_INNER": "gloo", **environment}, backend)
 
     return make
 

@@ -2,8 +2,8 @@
 the CPU, where all is done at once, for tests.
 
 All memory is taken when it is made, and all kernels are compiled and run once. So what is done for an operation neither
-allocates nor loads anything: that may wait until the whole device is idle (CUDA C++ Programming Guide, "Implicit
-Synchronization" and "Lazy Loading"), that is, for streams that wait for its sums.
+allocates nor loads anything: that may wait until the whole device is idle, and no other thread launches anything as
+long (CUDA C++ Programming Guide, "Implicit Synchronization" and "Lazy Loading").
 """
 
 from __future__ import annotations
@@ -154,6 +154,8 @@ class TensorDevice:
         self._block = self.down.host(max((job.lanes for job in jobs.values()), default=0) * 8)
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # the memory is cleared, on another stream
+        for dtype in DTYPES.values():
+            self._copy_once(dtype)
         for job in jobs.values():
             self._run_once(job)
 
@@ -168,12 +170,17 @@ class TensorDevice:
         marks.append(self.encode(operand, job, slot, 0, 0, none, none, numbers))
         marks += [self.decode(operand, job, slot, 0, 0, none, none, divisor) for divisor in {1, max(job.workers, 2)}]
         self.fetch(operand, job, 0)
-        with self.up():
-            spoil(values)
-            values.copy_(values.clone())
-        marks.append(self.up.mark())
         for mark in marks:
             (mark if isinstance(mark, Mark) else mark.mark).wait()
+
+    def _copy_once(self, dtype: torch.dtype) -> None:
+        """All ways in which sums come to a tensor: as it lies, strided, or negative."""
+        values, here = torch.zeros(16, dtype=dtype, device=self.device), self.up.host(16, dtype=dtype)
+        with self.up():
+            for target in (values, values.view(2, 8).t(), torch._neg_view(values)):
+                for source in (torch.zeros_like(values), here):
+                    target.copy_(source.view(target.shape), non_blocking=True)
+        self.up.mark().wait()
 
     def begin_thread(self) -> None:
         """As `inagg_host.io.device.Device.begin_thread`."""
@@ -246,12 +253,6 @@ class TensorDevice:
             )
             part.counts.down(counts)
         return Decoded(self.up.mark(self._bell), part.counts.array[counts])
-
-
-@torch.inference_mode()  # as it may be a tensor of that
-def spoil(target: Tensor) -> None:
-    """Sums that will never come: NaN, on the current stream."""
-    target.fill_(float("nan"))
 
 
 assert set(FRACTION_BITS) == set(DTYPES)

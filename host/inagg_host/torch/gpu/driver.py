@@ -1,6 +1,5 @@
-"""The few functions of CUDA's driver that PyTorch does not have: streams of our own, words in the host's memory that
-streams write and wait for, and calls from a stream. See "Stream Memory Operations", "Stream Management" and "Execution
-Control" in the CUDA Driver API; pointers, streams and device addresses are integers here.
+"""The few functions of CUDA's driver that PyTorch does not have: streams of our own, and calls from a stream. See
+"Stream Management" and "Execution Control" in the CUDA Driver API; pointers and streams are integers here.
 
 All of them need the device's context to be the calling thread's: see `bind`.
 """
@@ -12,12 +11,8 @@ from functools import cache
 from typing import Any
 
 LIBRARY = "libcuda.so.1"
-NOT_SUPPORTED = 801
-"""CUDA_ERROR_NOT_SUPPORTED."""
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the legacy default stream, which most train on, does not wait for it, nor it for that."""
-AT_LEAST = 0
-"""CU_STREAM_WAIT_VALUE_GEQ: until (int32)(word - value) >= 0."""
 RELAXED = 2
 """CU_STREAM_CAPTURE_MODE_RELAXED: what this thread does is no part of what another one captures into a graph."""
 
@@ -67,29 +62,6 @@ def make_stream() -> int:
     _call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest))
     _call("cuStreamCreateWithPriority", ctypes.byref(stream), ctypes.c_uint(NON_BLOCKING), greatest)
     return stream.value or 0
-
-
-def device_address(host_address: int) -> int:
-    """Of pinned memory of the host."""
-    found = ctypes.c_uint64()
-    _call("cuMemHostGetDevicePointer_v2", ctypes.byref(found), ctypes.c_void_p(host_address), ctypes.c_uint(0))
-    return found.value
-
-
-def write_word(stream: int, address: int, value: int) -> None:
-    """Have a stream write 32 bits, after all that it was given before and what that has written."""
-    _call(
-        "cuStreamWriteValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value),
-        ctypes.c_uint(0),
-    )  # fmt: skip
-
-
-def wait_for_word(stream: int, address: int, value: int) -> None:
-    """Have a stream wait until 32 bits are ``value`` or later, as numbers that wrap."""
-    _call(
-        "cuStreamWaitValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value),
-        ctypes.c_uint(AT_LEAST),
-    )  # fmt: skip
 
 
 def call_from_stream(stream: int, function: int, argument: int) -> None:

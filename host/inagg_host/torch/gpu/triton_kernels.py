@@ -27,13 +27,18 @@ from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 from .table import FLOATS, Column, State
 
 TILE = 512
-"""Bytes (of four-byte codes, lanes) that one program writes: 1448 lanes are three of them, with few to spare."""
+"""Lanes that one program encodes: 1448 lanes are three of them, with few to spare."""
+ENCODING_WARPS = 1
+"""A thread has 16 lanes of a tile: four times four neighbours."""
+DECODING_TILE, DECODING_STEPS, DECODING_WARPS = 512, 3, 4
+"""Lanes that one program decodes at once, and how often. A thread has four neighbours: 16 bytes of float32 are stored
+at once."""
 
 UNFUSED = {"enable_fp_fusion": False}
 """Option of a launch: no multiplication and addition become one, with one rounding; Triton's default differs between
 its releases."""
 
-LARGEST_TILE = 1024
+LARGEST_TILE, LARGEST_WARPS = 1024, 4
 """Lanes that one program looks at in a step to find a block's largest."""
 
 NATURAL, LINEAR, FIXED = 0, 1, 2
@@ -51,44 +56,61 @@ ABOVE_ONE = tl.constexpr((1023 << 52) | (1 << 2))
 # --- scales ---
 
 
+@triton.jit
+def _magnitude(bits):
+    """The bits without the sign."""
+    if bits.dtype == tl.int64:
+        magnitude = bits & 0x7FFFFFFFFFFFFFFF
+    elif bits.dtype == tl.int16:
+        magnitude = (bits & 0x7FFF).to(tl.int16)
+    else:
+        magnitude = bits & 0x7FFFFFFF
+    return magnitude
+
+
 @triton.jit(do_not_specialize=["elements"])
 def _largest(bits, out, elements, LANES: tl.constexpr, TILE: tl.constexpr):
     block = tl.program_id(0)
-    begin = block * LANES  # less than 2**31: see `inagg_host.io.device.LOOK_ELEMENTS`
+    begin = bits + block * LANES  # less than 2**31: see `inagg_host.io.device.LOOK_ELEMENTS`
     # As floats' magnitudes are ordered as their bits. Registers for a whole block of 13,072 lanes would be spilled.
     largest = tl.zeros([TILE], bits.dtype.element_ty)
-    for start in range(0, LANES, TILE):
-        lane = start + tl.arange(0, TILE)
-        x = tl.load(bits + begin + lane, mask=(lane < LANES) & (begin + lane < elements), other=0)
-        if x.dtype == tl.int64:
-            x &= 0x7FFFFFFFFFFFFFFF
-        else:
-            mask = 0x7FFF if x.dtype == tl.int16 else 0x7FFFFFFF
-            x = (x & mask).to(x.dtype)
-        largest = tl.maximum(largest, x)
+    if (block + 1) * LANES <= elements:
+        for start in range(0, LANES, TILE):
+            lane = start + tl.arange(0, TILE)
+            largest = tl.maximum(largest, _magnitude(tl.load(begin + lane, mask=lane < LANES, other=0)))
+    else:
+        for start in range(0, LANES, TILE):
+            lane = start + tl.arange(0, TILE)
+            there = (lane < LANES) & (block * LANES + lane < elements)
+            largest = tl.maximum(largest, _magnitude(tl.load(begin + lane, mask=there, other=0)))
     tl.store(out + block, tl.max(largest, axis=0))
 
 
 def largest(values: Tensor, lanes: int, out: Tensor) -> None:
     """As `ops.largest`."""
     bits = values.view(FLOATS[values.element_size()])
-    _largest[(out.numel(),)](bits, out, values.numel(), LANES=lanes, TILE=LARGEST_TILE, **UNFUSED)
+    _largest[(out.numel(),)](
+        bits, out, values.numel(), LANES=lanes, TILE=LARGEST_TILE, num_warps=LARGEST_WARPS, **UNFUSED
+    )
 
 
 # --- contributions ---
 
 
 @triton.jit
-def _word(lane, k0, k1):
-    """Word 0 of `inagg_wire.noise.host_words`, uint32."""
-    x = (lane // SHARED_BY * IN_VECTOR + lane % IN_VECTOR).to(tl.uint32) + k0
+def _hash(counter, k0, k1):
+    """`inagg_wire.noise.hashes`, uint32."""
+    x = counter.to(tl.uint32) + k0
     x = (x ^ (x >> 16)) * tl.full([1], FACTOR_1, tl.uint32)
     x = (x ^ (x >> 15)) + k1
     x = x * tl.full([1], FACTOR_2, tl.uint32)
-    x = x ^ (x >> 16)
-    by = (lane // IN_VECTOR % 4 * 8).to(tl.uint32)
-    # No shift by 32, which is undefined.
-    return (x << by) | (x >> 1 >> (31 - by))
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _rotated(x, BY: tl.constexpr):
+    """To the left by so many bits."""
+    return x if BY == 0 else (x << BY) | (x >> (32 - BY))
 
 
 @triton.jit
@@ -109,9 +131,8 @@ def _widen(bits, HALF: tl.constexpr):
 
 
 @triton.jit
-def _natural32(magnitude, exponent, top):
-    """The level below a float32's magnitude (bits, uint32), the top 32 bits of what is above it, and whether it is
-    beyond 2**top."""
+def _natural32(magnitude, exponent):
+    """The level below a float32's magnitude (bits, uint32), and the top 32 bits of what is above it."""
     lifted = magnitude.to(tl.float32).to(tl.uint32, bitcast=True)
     normal = magnitude >= 0x00800000
     field = tl.where(normal, (magnitude >> 23).to(tl.int32), (lifted >> 23).to(tl.int32) - 149)
@@ -122,25 +143,23 @@ def _natural32(magnitude, exponent, top):
     to_left = tl.minimum(tl.maximum(left, 0), 8).to(tl.uint32)
     to_right = tl.minimum(tl.maximum(-left, 0), 31).to(tl.uint32)
     part = tl.where(position >= 0, fraction << 9, tl.where(left > 0, whole << to_left, whole >> to_right))
-    limit = tl.where(top > 127, 0x7F7FFFFF, (top + 127) << 23).to(tl.uint32)
-    return tl.maximum(position + 1, 0), part, magnitude > limit
+    return tl.maximum(position + 1, 0), part
 
 
 @triton.jit
-def _natural64(magnitude, exponent, top):
+def _natural64(magnitude, exponent):
     fraction = magnitude & 0x000FFFFFFFFFFFFF
     position = (magnitude >> 52).to(tl.int32) - (exponent + 1023)
     by = tl.minimum(tl.maximum(20 - position, 0), 63).to(tl.int64)
     part = tl.where(position >= 0, fraction >> 20, (fraction | 0x0010000000000000) >> by)
-    return tl.maximum(position + 1, 0), part.to(tl.uint32), magnitude > (top + 1023).to(tl.int64) << 52
+    return tl.maximum(position + 1, 0), part.to(tl.uint32)
 
 
 @triton.jit
 def _linear(magnitude, exponent, mantissa, TOP: tl.constexpr, FAMILY: tl.constexpr):
     """The same of a float64, for multiples of the unit: see `inagg_host.codec.encoder_loops.steps`."""
     wide = mantissa.to(tl.float64)
-    within = magnitude <= wide * TOP * _power_of_two(exponent)
-    magnitude = tl.where(within, magnitude, 0.0)
+    magnitude = tl.where(magnitude <= wide * TOP * _power_of_two(exponent), magnitude, 0.0)
     if FAMILY == IS_LINEAR:
         inverse = (1.0 / wide) * tl.full([1], ABOVE_ONE, tl.int64).to(tl.float64, bitcast=True)
         steps = tl.floor(tl.floor(magnitude * _power_of_two(32 - exponent)) * inverse)
@@ -150,83 +169,175 @@ def _linear(magnitude, exponent, mantissa, TOP: tl.constexpr, FAMILY: tl.constex
         steps = magnitude * _power_of_two(-exponent)
         floor = tl.floor(steps)
         part = tl.floor((steps - floor) * _power_of_two(tl.full([1], 32, tl.int32)))
-    return floor.to(tl.int64).to(tl.int32), part.to(tl.int64).to(tl.uint32), within == 0
+    return floor.to(tl.int64).to(tl.int32), part.to(tl.int64).to(tl.uint32)
+
+
+@triton.jit
+def _as_float64(magnitude):
+    """A magnitude as a number."""
+    if magnitude.dtype == tl.uint32:
+        number = magnitude.to(tl.float32, bitcast=True).to(tl.float64)
+    else:
+        number = magnitude.to(tl.float64, bitcast=True)
+    return number
+
+
+@triton.jit
+def _is_beyond(highest, exponent, mantissa, TOP: tl.constexpr, FRACTION_BITS: tl.constexpr, FAMILY: tl.constexpr):
+    """Whether a magnitude is above the top level, or NaN."""
+    top = exponent + FRACTION_BITS
+    if FAMILY != IS_NATURAL:
+        within = _as_float64(highest) <= mantissa.to(tl.float64) * TOP * _power_of_two(exponent)
+        beyond = within == 0
+    elif highest.dtype == tl.uint32:
+        beyond = highest > tl.where(top > 127, 0x7F7FFFFF, (top + 127) << 23).to(tl.uint32)
+    else:
+        beyond = highest > (top + 1023).to(tl.int64) << 52
+    return beyond
+
+
+@triton.jit
+def _rounded(magnitude, word, exponent, mantissa, TOP: tl.constexpr, FAMILY: tl.constexpr):
+    """The level to which the noise rounds a magnitude, and whether it leaves that open."""
+    if FAMILY != IS_NATURAL:
+        level, part = _linear(_as_float64(magnitude), exponent, mantissa, TOP, FAMILY)
+    elif magnitude.dtype == tl.uint32:
+        level, part = _natural32(magnitude, exponent)
+    else:
+        level, part = _natural64(magnitude, exponent)
+    complement = word ^ 0xFFFFFFFF  # Triton's interpreter has no ~ of unsigned numbers
+    return level + (part > complement).to(tl.int32), part == complement
+
+
+@triton.jit
+def _rounded_inside(magnitude, word, exponent):
+    """As `_rounded`, of float32's magnitudes that are 0, or normal and not below level 1, which is most: the noise is
+    added to the fraction, and what is carried rounds up."""
+    level_0 = (-(exponent + 126) << 23).to(tl.uint32, bitcast=True)
+    level = ((magnitude + (word >> 9) + level_0) >> 23).to(tl.int32)
+    return tl.where(magnitude == 0, 0, level), (magnitude << 9) + word == 0xFFFFFFFF
+
+
+@triton.jit
+def _four(values, at, lane, elements, whole, LANES: tl.constexpr):
+    """The bits of the values from ``at`` on that belong to ``lane`` and those that are one, two and three times
+    VECTOR further on. Lanes are there or not in groups of eight; elements one by one, so what they mask is loaded one
+    by one."""
+    second, third, fourth = IN_VECTOR, 2 * IN_VECTOR, 3 * IN_VECTOR
+    if whole:
+        a = tl.load(values + at, mask=lane < LANES, other=0)
+        b = tl.load(values + at + second, mask=lane + second < LANES, other=0)
+        c = tl.load(values + at + third, mask=lane + third < LANES, other=0)
+        d = tl.load(values + at + fourth, mask=lane + fourth < LANES, other=0)
+    else:
+        a = tl.load(values + at, mask=(lane < LANES) & (at < elements), other=0)
+        b = tl.load(values + at + second, mask=(lane + second < LANES) & (at + second < elements), other=0)
+        c = tl.load(values + at + third, mask=(lane + third < LANES) & (at + third < elements), other=0)
+        d = tl.load(values + at + fourth, mask=(lane + fourth < LANES) & (at + fourth < elements), other=0)
+    return a, b, c, d
+
+
+@triton.jit
+def _unsigned(bits, HALF: tl.constexpr):
+    """Magnitudes that are in the order of their bits: of a float32, or of a float64."""
+    if bits.dtype == tl.int64:
+        magnitude = _magnitude(bits)
+    else:
+        magnitude = _magnitude(_widen(bits, HALF).to(tl.int32, bitcast=True)).to(tl.uint32, bitcast=True)
+    return magnitude
+
+
+@triton.jit
+def _store(to, unit, level, bits, FAMILY: tl.constexpr, BITS: tl.constexpr, LANES: tl.constexpr):
+    """The codes of a row of eight lanes for each group. ``unit``: the first one's, in bytes or codes of four bytes."""
+    GROUPS: tl.constexpr = level.shape[0]
+    PER: tl.constexpr = 8 // BITS if BITS < 8 else 1
+    negative = bits < 0
+    if FAMILY == IS_NATURAL:
+        code = tl.where(negative & (level > 0), level | (1 << (BITS - 1)), level)
+    else:
+        code = tl.where(negative, -level, level)
+    if BITS == 2:
+        first, second = tl.split(tl.reshape(code & 3, [GROUPS, IN_VECTOR // 2, 2]))
+        first, second = tl.split(tl.reshape((first << 2) | second, [GROUPS, IN_VECTOR // 4, 2]))
+        code = (first << 4) | second
+    elif BITS == 4:
+        first, second = tl.split(tl.reshape(code & 15, [GROUPS, IN_VECTOR // 2, 2]))
+        code = (first << 4) | second
+    elif BITS == 32:
+        w = code.to(tl.uint32, bitcast=True)
+        w = (w >> 24) | ((w >> 8) & 0xFF00) | ((w << 8) & 0xFF0000) | (w << 24)
+        code = w.to(tl.int32, bitcast=True)
+    at = unit + tl.arange(0, IN_VECTOR // PER)[None, :]
+    tl.store(to + at, code.to(to.dtype.element_ty), mask=at < LANES // PER)
 
 
 @triton.jit(do_not_specialize=["elements", "row_at"])
 def _encode(
-    values, table, payloads, flags, elements, row_at, LANES: tl.constexpr, UNITS: tl.constexpr,
-    TOP: tl.constexpr, FRACTION_BITS: tl.constexpr, FAMILY: tl.constexpr, BITS: tl.constexpr, HALF: tl.constexpr,
-    TILE: tl.constexpr,
+    values, table, payloads, flags, elements, row_at, LANES: tl.constexpr, UNITS: tl.constexpr, TOP: tl.constexpr,
+    FRACTION_BITS: tl.constexpr, FAMILY: tl.constexpr, BITS: tl.constexpr, HALF: tl.constexpr, GROUPS: tl.constexpr,
 ):  # fmt: skip
-    """``values``: their bits. UNITS: bytes of a payload, or lanes if a code has four bytes."""
+    """``values``: their bits. UNITS: bytes of a payload, or lanes if a code has four bytes. A program encodes so many
+    groups of lanes that share hashes."""
     PER: tl.constexpr = 8 // BITS if BITS < 8 else 1
     block = tl.program_id(0)
     row = table + (row_at + block) * COLUMNS
     state, exponent, mantissa = tl.load(row), tl.load(row + 1), tl.load(row + 2)
     k0, k1 = tl.load(row + 3).to(tl.uint32, bitcast=True), tl.load(row + 4).to(tl.uint32, bitcast=True)
-    top = exponent + FRACTION_BITS
-    unit = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    packed = tl.zeros([TILE], tl.int32)
-    bad = tl.zeros([TILE], tl.int32)
-    tied = tl.zeros([TILE], tl.int32)
-    for i in tl.static_range(PER):
-        lane = unit * PER + i
-        at = block * LANES + lane
-        bits = tl.load(values + at, mask=(unit < UNITS) & (at < elements), other=0)
-        if bits.dtype == tl.int64:
-            magnitude = bits & 0x7FFFFFFFFFFFFFFF
-            if FAMILY == IS_NATURAL:
-                level, part, beyond = _natural64(magnitude, exponent, top)
-            else:
-                x = magnitude.to(tl.float64, bitcast=True)
-                level, part, beyond = _linear(x, exponent, mantissa, TOP, FAMILY)
-        else:
-            magnitude = _widen(bits, HALF).to(tl.uint32, bitcast=True) & 0x7FFFFFFF
-            if FAMILY == IS_NATURAL:
-                level, part, beyond = _natural32(magnitude, exponent, top)
-            else:
-                x = magnitude.to(tl.float32, bitcast=True).to(tl.float64)
-                level, part, beyond = _linear(x, exponent, mantissa, TOP, FAMILY)
-        complement = ~_word(lane, k0, k1)
-        level += (part > complement).to(tl.int32)
-        negative = bits < 0
-        if FAMILY == IS_NATURAL:
-            code = tl.where(negative & (level > 0), level | (1 << (BITS - 1)), level)
-        else:
-            code = tl.where(negative, -level, level)
-        if BITS < 8:
-            packed = (packed << BITS) | (code & ((1 << BITS) - 1))
-        else:
-            packed = code
-        wrong = tl.where(state == CODED, beyond.to(tl.int32), ((state == ZERO) & (magnitude != 0)).to(tl.int32))
-        bad |= wrong
-        tied |= ((part == complement) & (unit < UNITS) & (state == CODED)).to(tl.int32)
-    packed = tl.where(state == CODED, packed, 0)
-    to = payloads + (row_at + block) * UNITS + unit  # less than 2**31: of a slot
-    if BITS == 32:
-        w = packed.to(tl.uint32, bitcast=True)
-        w = (w >> 24) | ((w >> 8) & 0xFF00) | ((w << 8) & 0xFF0000) | (w << 24)
-        tl.store(to, w.to(tl.int32, bitcast=True), mask=unit < UNITS)
+    group = tl.program_id(1) * GROUPS + tl.arange(0, GROUPS)[:, None]
+    within = tl.arange(0, IN_VECTOR)[None, :]
+    lane = group * SHARED_BY + within
+    whole = (block + 1) * LANES <= elements
+    a, b, c, d = _four(values, block * LANES + lane, lane, elements, whole, LANES)
+    p, q, r, s = _unsigned(a, HALF), _unsigned(b, HALF), _unsigned(c, HALF), _unsigned(d, HALF)
+    highest = tl.max(tl.maximum(tl.maximum(p, q), tl.maximum(r, s)))
+    word = _hash(group * IN_VECTOR + within, k0, k1)
+    w, x, y, z = word, _rotated(word, 8), _rotated(word, 16), _rotated(word, 24)
+    inside = False
+    if FAMILY == IS_NATURAL and p.dtype == tl.uint32:
+        # 0 less 1 is above all else.
+        lowest = tl.min(tl.minimum(tl.minimum(p - 1, q - 1), tl.minimum(r - 1, s - 1)))
+        inside = lowest >= ((tl.maximum(exponent + 127, 1) << 23) - 1).to(tl.uint32)
+    if state != CODED:
+        e = tl.zeros([GROUPS, IN_VECTOR], tl.int32)
+        f, g, h, open = e, e, e, e < 0
+        bad = (state == ZERO) & (highest != 0)
+    elif inside:
+        e, open_e = _rounded_inside(p, w, exponent)
+        f, open_f = _rounded_inside(q, x, exponent)
+        g, open_g = _rounded_inside(r, y, exponent)
+        h, open_h = _rounded_inside(s, z, exponent)
+        open = open_e | open_f | open_g | open_h
+        bad = _is_beyond(highest, exponent, mantissa, TOP, FRACTION_BITS, FAMILY)
     else:
-        tl.store(to, packed.to(tl.uint8), mask=unit < UNITS)
-    flag = tl.max(bad, axis=0) * BAD_FLAG + tl.max(tied, axis=0) * TIE_FLAG
+        e, open_e = _rounded(p, w, exponent, mantissa, TOP, FAMILY)
+        f, open_f = _rounded(q, x, exponent, mantissa, TOP, FAMILY)
+        g, open_g = _rounded(r, y, exponent, mantissa, TOP, FAMILY)
+        h, open_h = _rounded(s, z, exponent, mantissa, TOP, FAMILY)
+        open = open_e | open_f | open_g | open_h
+        bad = _is_beyond(highest, exponent, mantissa, TOP, FRACTION_BITS, FAMILY)
+    to = payloads + (row_at + block) * UNITS  # less than 2**31: of a slot
+    unit = group * (SHARED_BY // PER)
+    _store(to, unit, e, a, FAMILY, BITS, LANES)
+    _store(to, unit + IN_VECTOR // PER, f, b, FAMILY, BITS, LANES)
+    _store(to, unit + 2 * IN_VECTOR // PER, g, c, FAMILY, BITS, LANES)
+    _store(to, unit + 3 * IN_VECTOR // PER, h, d, FAMILY, BITS, LANES)
+    flag = bad.to(tl.int32) * BAD_FLAG + tl.max(open.to(tl.int32)) * TIE_FLAG
     tl.store(flags + (row_at + block) * tl.num_programs(1) + tl.program_id(1), flag.to(tl.uint8))
-
-
-def _units(job: Job) -> int:
-    """Bytes of a payload, or lanes if a code has four bytes."""
-    return job.lanes if job.format.up is Encoding.FIX32 else job.for_encode.payload_bytes
 
 
 def flag_bytes(job: Job) -> int:
     """As `ops.flag_bytes`: one of each program."""
-    return -(-_units(job) // TILE)
+    return -(-job.lanes // TILE)
 
 
 def count_words(job: Job) -> int:
     """As `ops.count_words`: one of each program."""
-    return -(-job.lanes // TILE)
+    return -(-job.lanes // (DECODING_TILE * _steps(job)))
+
+
+def _steps(job: Job) -> int:
+    return min(DECODING_STEPS, -(-job.lanes // DECODING_TILE))
 
 
 def encode(job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Tensor, at: int, count: int) -> None:
@@ -236,8 +347,9 @@ def encode(job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Ten
     out = payloads.view(torch.int32) if family == FIXED else payloads
     _encode[(count, flag_bytes(job))](
         values.view(FLOATS[values.element_size()]), table, out, flags, values.numel(), at, LANES=job.lanes,
-        UNITS=_units(job), TOP=job.for_encode.top, FRACTION_BITS=job.for_encode.fraction_bits, FAMILY=family,
-        BITS=LANE_BITS[up], HALF=values.dtype is torch.float16, TILE=TILE, **UNFUSED,
+        UNITS=job.for_encode.payload_bytes // out.element_size(), TOP=job.for_encode.top,
+        FRACTION_BITS=job.for_encode.fraction_bits, FAMILY=family, BITS=LANE_BITS[up],
+        HALF=values.dtype is torch.float16, GROUPS=TILE // SHARING, num_warps=ENCODING_WARPS, **UNFUSED,
     )  # fmt: skip
 
 
@@ -268,86 +380,154 @@ def _signed(word):
     return (word ^ 0x8000) - 0x8000
 
 
+@triton.jit
+def _unpacked(raw, lane, NATURAL_CODE: tl.constexpr, BITS: tl.constexpr):
+    """Codes, from the bytes or words that they are in: an integer, of a natural one the bits."""
+    if BITS == 4:
+        byte = raw.to(tl.int32)
+        code = tl.where(lane % 2 == 0, (byte >> 4) & 15, byte & 15)
+        if not NATURAL_CODE:
+            code = (code ^ 8) - 8
+    elif BITS == 8:
+        code = raw.to(tl.int32) & 0xFF
+        if not NATURAL_CODE:
+            code = (code ^ 0x80) - 0x80
+    elif BITS == 16:
+        code = _signed(_swapped(raw.to(tl.int32)))
+    else:
+        # As two halves: for sm_100 Triton 3.9 cannot select the instruction that LLVM makes of all four bytes.
+        first_half, second_half = _swapped(raw), _swapped(raw >> 16)
+        code = (_signed(first_half).to(tl.int64) << 16) + second_half
+    return code
+
+
+@triton.jit
+def _powers(code, exponent, TOP: tl.constexpr, BITS: tl.constexpr, NORMAL: tl.constexpr):
+    """The sums that natural codes stand for, as bits of float32, uint32. NORMAL: all levels are normal numbers."""
+    SIGN: tl.constexpr = 1 << (BITS - 1)
+    level = code & (SIGN - 1)
+    if NORMAL:
+        bits = (level << 23) + ((exponent + 126) << 23)
+    else:
+        power = level - 1 + exponent
+        field = tl.where(power > 127, 255, power + 127) << 23
+        subnormal = tl.full([1], 1, tl.int32) << tl.minimum(tl.maximum(power + 149, 0), 22)
+        bits = tl.where(power >= -126, field, tl.where(power >= -149, subnormal, 0))
+    sign = (code & SIGN).to(tl.uint32) << (32 - BITS)
+    return tl.where((level > 0) & (level <= TOP), bits.to(tl.uint32, bitcast=True) | sign, 0)
+
+
+@triton.jit
+def _powers64(code, exponent, TOP: tl.constexpr, BITS: tl.constexpr):
+    """The same as bits of float64, int64."""
+    SIGN: tl.constexpr = 1 << (BITS - 1)
+    level = code & (SIGN - 1)
+    bits = ((level - 1 + exponent).to(tl.int64) + 1023) << 52
+    bits = tl.where(code >= SIGN, bits | (-0x7FFFFFFFFFFFFFFF - 1), bits)
+    return tl.where((level > 0) & (level <= TOP), bits, 0)
+
+
+@triton.jit
+def _multiples(code, exponent, mantissa, TOP: tl.constexpr, SIZE: tl.constexpr, HALF: tl.constexpr):
+    """The sums that integers stand for, as bits."""
+    wide = code.to(tl.int64)
+    unit = mantissa.to(tl.float64) * _power_of_two(exponent)
+    exact = tl.where((wide <= TOP) & (wide >= -TOP), wide, 0).to(tl.float64) * unit + 0.0
+    if SIZE == 8:
+        sums = exact.to(tl.int64, bitcast=True)
+    elif SIZE == 4:
+        sums = exact.to(tl.float32).to(tl.int32, bitcast=True)
+    else:
+        nearest = exact.to(tl.float32)
+        bits = nearest.to(tl.uint32, bitcast=True)
+        again = nearest.to(tl.float64)
+        inexact = (again != exact) & ((bits & 0x7FFFFFFF) < 0x7F800000)
+        too_far = tl.abs(again) > tl.abs(exact)
+        odd = (bits - too_far.to(tl.uint32)) | 1
+        sums = _narrow(tl.where(inexact, odd, bits), HALF, SIZE)
+    return sums
+
+
+@triton.jit
+def _divided(sums, divisor, HALF: tl.constexpr, SIZE: tl.constexpr):
+    """Bits of sums to those of means."""
+    if SIZE == 8:
+        means = (sums.to(tl.float64, bitcast=True) / divisor.to(tl.float64)).to(tl.int64, bitcast=True)
+    else:
+        wide = _widen(sums, HALF)
+        means = _narrow(tl.div_rn(wide, tl.zeros_like(wide) + divisor).to(tl.uint32, bitcast=True), HALF, SIZE)
+    return means
+
+
+@triton.jit
+def _decode_lanes(
+    raw, to, lane, room, state, exponent, mantissa, divisor, LANES: tl.constexpr, NAN_BITS: tl.constexpr,
+    TOP: tl.constexpr, NATURAL_CODE: tl.constexpr, BITS: tl.constexpr, SIZE: tl.constexpr, HALF: tl.constexpr,
+    MEAN: tl.constexpr, PLAIN: tl.constexpr,
+):  # fmt: skip
+    """Write the sums of ``lane``, whose codes are in ``raw``; which of them name no level. ``room``: how many values
+    there are from the block's first on. PLAIN: as many as it has lanes, and it is coded, with levels that are normal
+    numbers: so are most. Lanes are there or not in groups of eight, elements one by one, and so they are stored."""
+    code = _unpacked(raw, lane, NATURAL_CODE, BITS)
+    if NATURAL_CODE:
+        valid = (code & ((1 << (BITS - 1)) - 1)) <= TOP
+        if SIZE == 8:
+            sums = _powers64(code, exponent, TOP, BITS)
+        else:
+            sums = _narrow(_powers(code, exponent, TOP, BITS, PLAIN), HALF, SIZE)
+    else:
+        valid = (code <= TOP) & (code >= -TOP)
+        sums = _multiples(code, exponent, mantissa, TOP, SIZE, HALF)
+    if MEAN:
+        sums = _divided(sums, divisor, HALF, SIZE)
+    if PLAIN:
+        there = lane < LANES
+        wrong = there & (valid == 0)
+    else:
+        there = (lane < LANES) & (lane < room)
+        wrong = there & (valid == 0) & (state == CODED)
+        sums = tl.where(state == CODED, sums, tl.where(state == NAN, NAN_BITS, 0).to(sums.dtype))
+    tl.store(to + lane, sums, mask=there)
+    return wrong.to(tl.int32)
+
+
 @triton.jit(do_not_specialize=["elements", "row_at", "divisor"])
 def _decode(
     payloads, table, out, counts, elements, row_at, divisor, LANES: tl.constexpr, UNITS: tl.constexpr,
     NAN_BITS: tl.constexpr, TOP: tl.constexpr, NATURAL_CODE: tl.constexpr, BITS: tl.constexpr, SIZE: tl.constexpr,
-    HALF: tl.constexpr, MEAN: tl.constexpr, TILE: tl.constexpr,
+    HALF: tl.constexpr, MEAN: tl.constexpr, TILE: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """``out``: the values' bits, of SIZE bytes. ``payloads``: integers of the size of a code, at least a byte; UNITS:
-    of a block."""
+    of a block. A program decodes STEPS times TILE lanes."""
     block = tl.program_id(0)
     row = table + (row_at + block) * COLUMNS
     source = payloads + (row_at + block) * UNITS  # less than 2**31: of a slot
     state, exponent, mantissa = tl.load(row), tl.load(row + 1), tl.load(row + 2)
-    lane = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    at = block * LANES + lane
-    there = (lane < LANES) & (at < elements)
-    if BITS == 4:
-        byte = tl.load(source + lane // 2, mask=there, other=0).to(tl.int32)
-        code = tl.where(lane % 2 == 0, byte >> 4, byte & 15)
-        if not NATURAL_CODE:
-            code = (code ^ 8) - 8
-    else:
-        raw = tl.load(source + lane, mask=there, other=0)
-        if BITS == 8:
-            code = raw.to(tl.int32)
-            if not NATURAL_CODE:
-                code = ((code & 0xFF) ^ 0x80) - 0x80
-        elif BITS == 16:
-            code = _signed(_swapped(raw.to(tl.int32)))
-        else:
-            # As two halves: for sm_100 Triton 3.9 cannot select the instruction that LLVM makes of all four bytes.
-            first_half, second_half = _swapped(raw), _swapped(raw >> 16)
-            code = (_signed(first_half).to(tl.int64) << 16) + second_half
+    to, room = out + block * LANES, elements - block * LANES
+    lane = tl.program_id(1) * (STEPS * TILE) + tl.arange(0, TILE)
+    raws = ()
+    for step in tl.static_range(STEPS):  # all of them before anything is stored, which might be what is loaded
+        place = lane + step * TILE
+        raws = raws + (  # type: ignore[assignment]  # noqa: RUF005  # Triton knows no * there
+            tl.load(source + place * BITS // 8 if BITS < 8 else source + place, mask=place < LANES, other=0),
+        )
+    wrong = tl.zeros([TILE], tl.int32)
+    plain = (room >= LANES) & (state == CODED)
     if NATURAL_CODE:
-        SIGN: tl.constexpr = 1 << (BITS - 1)
-        code &= 0xFF
-        level = code & (SIGN - 1)
-        valid = level <= TOP
-        some = valid & (level > 0)
-        power = level - 1 + exponent
-        negative = code >= SIGN
-        if SIZE == 8:
-            bits = tl.where(some, (power.to(tl.int64) + 1023) << 52, 0)
-            sums = tl.where(some & negative, bits | (-0x7FFFFFFFFFFFFFFF - 1), bits)
-        else:
-            field = tl.where(power > 127, 255, power + 127) << 23
-            subnormal = tl.full([1], 1, tl.int32) << tl.minimum(tl.maximum(power + 149, 0), 22)
-            bits32 = tl.where(power >= -126, field, tl.where(power >= -149, subnormal, 0))
-            bits32 = tl.where(some, bits32, 0).to(tl.uint32, bitcast=True)
-            bits32 = tl.where(some & negative, bits32 | tl.full([1], 0x80000000, tl.uint32), bits32)
-            sums = _narrow(bits32, HALF, SIZE)
+        plain &= (exponent >= -126) & (exponent + TOP <= 128)
+    if plain:
+        for step in tl.static_range(STEPS):
+            wrong += _decode_lanes(
+                raws[step], to, lane + step * TILE, room, state, exponent, mantissa, divisor, LANES, NAN_BITS, TOP,
+                NATURAL_CODE, BITS, SIZE, HALF, MEAN, True,
+            )  # fmt: skip
     else:
-        wide = code.to(tl.int64)
-        valid = (wide <= TOP) & (wide >= -TOP)
-        unit = mantissa.to(tl.float64) * _power_of_two(exponent)
-        exact = tl.where(valid, wide, 0).to(tl.float64) * unit + 0.0
-        if SIZE == 8:
-            sums = exact.to(tl.int64, bitcast=True)
-        elif SIZE == 4:
-            sums = exact.to(tl.float32).to(tl.int32, bitcast=True)
-        else:
-            nearest = exact.to(tl.float32)
-            bits32 = nearest.to(tl.uint32, bitcast=True)
-            again = nearest.to(tl.float64)
-            inexact = (again != exact) & ((bits32 & 0x7FFFFFFF) < 0x7F800000)
-            too_far = tl.abs(again) > tl.abs(exact)
-            odd = (bits32 - too_far.to(tl.uint32)) | 1
-            sums = _narrow(tl.where(inexact, odd, bits32), HALF, SIZE)
-    if MEAN:
-        if SIZE == 8:
-            sums = (sums.to(tl.float64, bitcast=True) / divisor.to(tl.float64)).to(tl.int64, bitcast=True)
-        elif SIZE == 4:
-            quotient = tl.div_rn(sums.to(tl.float32, bitcast=True), tl.zeros([TILE], tl.float32) + divisor)
-            sums = quotient.to(tl.int32, bitcast=True)
-        else:
-            quotient = tl.div_rn(_widen(sums, HALF), tl.zeros([TILE], tl.float32) + divisor)
-            sums = _narrow(quotient.to(tl.uint32, bitcast=True), HALF, SIZE)
-    sums = tl.where(state == CODED, sums, tl.where(state == NAN, NAN_BITS, 0).to(sums.dtype))
-    tl.store(out + at, sums, mask=there)
-    wrong = tl.sum((there & (valid == 0) & (state == CODED)).to(tl.int32), axis=0)
-    tl.store(counts + (row_at + block) * tl.num_programs(1) + tl.program_id(1), wrong)
+        for step in tl.static_range(STEPS):
+            wrong += _decode_lanes(
+                raws[step], to, lane + step * TILE, room, state, exponent, mantissa, divisor, LANES, NAN_BITS, TOP,
+                NATURAL_CODE, BITS, SIZE, HALF, MEAN, False,
+            )  # fmt: skip
+    tl.store(counts + (row_at + block) * tl.num_programs(1) + tl.program_id(1), tl.sum(wrong, axis=0))
 
 
 NAN_BITS = {torch.float16: 0x7E00, torch.bfloat16: 0x7FC0, torch.float32: 0x7FC00000, torch.float64: 0x7FF8 << 48}
@@ -365,5 +545,6 @@ def decode(
         source, table, values.view(FLOATS[size]), counts, values.numel(), at, divisor, LANES=job.lanes,
         UNITS=job.for_decode.payload_bytes // source.element_size(), NAN_BITS=NAN_BITS[values.dtype],
         TOP=job.for_decode.top, NATURAL_CODE=encoding in SIGN_AND_LEVEL, BITS=each, SIZE=size,
-        HALF=values.dtype is torch.float16, MEAN=divisor != 1, TILE=TILE, **UNFUSED,
+        HALF=values.dtype is torch.float16, MEAN=divisor != 1, TILE=DECODING_TILE,
+        STEPS=_steps(job), num_warps=DECODING_WARPS, **UNFUSED,
     )  # fmt: skip
