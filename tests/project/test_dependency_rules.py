@@ -116,7 +116,7 @@ ALLOWED = [
     ("host/inagg_host/membership/session.py", "import grpc"),
     ("host/inagg_host/torch/backend.py", "import torch.distributed\nfrom ..core import Engine"),
     ("host/inagg_host/compress/tern.py", "import torch"),
-    ("host/inagg_host/torch/gpu/triton_kernels.py", "import triton"),
+    ("host/inagg_host/torch/gpu/triton_encode.py", "import triton"),
     ("testbed/inagg_testbed/demo.py", "import torch, scapy.all, sklearn, pyroute2, inagg_switch, inagg_host"),
 ]
 
