@@ -55,6 +55,8 @@ from inagg_testbed.switch_process import SwitchProcess
         ("bench allreduce --size infK", "'--size': 'infK': give sizes such as 1K,64M"),
         ("bench allreduce --workers 4,2 --racks 3", "3 racks for 2 workers: each needs one"),
         ("bench allreduce --lanes 32 --racks 2", "--racks is without --loss, --way and --lanes"),
+        ("bench allreduce --gpus 1", "--gpus is for --device cuda"),
+        ("bench allreduce --device cuda --gpus 0", "'--gpus': 0 is not in the range"),
         ("bench bmv2 --window -1", "'--window': -1 is not in the range"),
     ],
 )

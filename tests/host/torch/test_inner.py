@@ -13,6 +13,7 @@ import torch
 from torch._C._distributed_c10d import HashStore
 from torch.distributed import ProcessGroup
 
+from inagg_host.config import ConfigError
 from inagg_host.torch.inner import gather, make_inner
 
 
@@ -46,3 +47,9 @@ def test_gloo_has_nothing_left_of_what_was_gathered() -> None:
     for _ in range(50):
         assert gather(group, b"what a rank says") == [b"what a rank says"]
         assert not [tensor for tensor in group.given if tensor() is not None]
+
+
+def test_what_serves_cuda_tensors_is_nccl_or_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INAGG_CUDA_INNER", "mpi")
+    with pytest.raises(ConfigError, match="INAGG_CUDA_INNER='mpi': give nccl, or gloo, for ranks that share a GPU"):
+        make_inner(HashStore(), 0, 1, timedelta(seconds=10))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -53,7 +54,8 @@ def live(serving: Serving, security: Security | None = None, address: str = "127
 def get(url: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
     request = urllib.request.Request(url, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=5) as reply:
+        # Its own context: from Python 3.12 on urllib keeps the first one for good, with what SSL_CERT_FILE was then.
+        with urllib.request.urlopen(request, timeout=5, context=ssl.create_default_context()) as reply:
             return reply.status, dict(reply.headers), reply.read()
     except urllib.error.HTTPError as error:
         with error:
