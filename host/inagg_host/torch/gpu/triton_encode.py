@@ -253,21 +253,21 @@ def _encode(
         inside = lowest >= ((tl.maximum(exponent + 127, 1) << 23) - 1).to(tl.uint32)
     if state != CODED:
         e = tl.zeros([GROUPS, IN_VECTOR], tl.int32)
-        f, g, h, open = e, e, e, e < 0
+        f, g, h, tied = e, e, e, e < 0
         bad = (state == ZERO) & (highest != 0)
     elif inside:
-        e, open_e = _rounded_inside(p, w, exponent)
-        f, open_f = _rounded_inside(q, x, exponent)
-        g, open_g = _rounded_inside(r, y, exponent)
-        h, open_h = _rounded_inside(s, z, exponent)
-        open = open_e | open_f | open_g | open_h
+        e, tied_e = _rounded_inside(p, w, exponent)
+        f, tied_f = _rounded_inside(q, x, exponent)
+        g, tied_g = _rounded_inside(r, y, exponent)
+        h, tied_h = _rounded_inside(s, z, exponent)
+        tied = tied_e | tied_f | tied_g | tied_h
         bad = _is_beyond(highest, exponent, mantissa, TOP, FRACTION_BITS, FAMILY)
     else:
-        e, open_e = _rounded(p, w, exponent, mantissa, TOP, FAMILY)
-        f, open_f = _rounded(q, x, exponent, mantissa, TOP, FAMILY)
-        g, open_g = _rounded(r, y, exponent, mantissa, TOP, FAMILY)
-        h, open_h = _rounded(s, z, exponent, mantissa, TOP, FAMILY)
-        open = open_e | open_f | open_g | open_h
+        e, tied_e = _rounded(p, w, exponent, mantissa, TOP, FAMILY)
+        f, tied_f = _rounded(q, x, exponent, mantissa, TOP, FAMILY)
+        g, tied_g = _rounded(r, y, exponent, mantissa, TOP, FAMILY)
+        h, tied_h = _rounded(s, z, exponent, mantissa, TOP, FAMILY)
+        tied = tied_e | tied_f | tied_g | tied_h
         bad = _is_beyond(highest, exponent, mantissa, TOP, FRACTION_BITS, FAMILY)
     to = payloads + (row_at + block) * UNITS  # less than 2**31: of a slot
     unit = group * (SHARED_BY // PER)
@@ -275,7 +275,7 @@ def _encode(
     _store(to, unit + IN_VECTOR // PER, f, b, FAMILY, BITS, LANES)
     _store(to, unit + 2 * IN_VECTOR // PER, g, c, FAMILY, BITS, LANES)
     _store(to, unit + 3 * IN_VECTOR // PER, h, d, FAMILY, BITS, LANES)
-    flag = bad.to(tl.int32) * BAD_FLAG + tl.max(open.to(tl.int32)) * TIE_FLAG
+    flag = bad.to(tl.int32) * BAD_FLAG + tl.max(tied.to(tl.int32)) * TIE_FLAG
     tl.store(flags + (row_at + block) * tl.num_programs(1) + tl.program_id(1), flag.to(tl.uint8))
 
 
