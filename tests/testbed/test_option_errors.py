@@ -56,6 +56,7 @@ from inagg_testbed.switch_process import SwitchProcess
         ("bench allreduce --workers 4,2 --racks 3", "3 racks for 2 workers: each needs one"),
         ("bench allreduce --lanes 32 --racks 2", "--racks is without --loss, --way and --lanes"),
         ("bench allreduce --gpus 1", "--gpus is for --device cuda"),
+        ("bench allreduce --device cuda --workers 2,4 --gpus 3", "--gpus 3: there are 2 workers"),
         ("bench allreduce --device cuda --gpus 0", "'--gpus': 0 is not in the range"),
         ("bench bmv2 --window -1", "'--window': -1 is not in the range"),
     ],

@@ -237,6 +237,8 @@ def allreduce(
     if device == "cuda":
         if loss or ways or racks or link is not None or trunk is not None or target != "software" or lanes_list:
             raise click.UsageError("--device cuda is over loopback, without --loss, --way, --racks, --lanes, --target")
+        if gpus is not None and gpus > min(workers):
+            raise click.UsageError(f"--gpus {gpus}: there are {min(workers)} workers")
         require()
     elif gpus is not None:
         raise click.UsageError("--gpus is for --device cuda")
@@ -260,7 +262,7 @@ def allreduce(
             for n in workers:
                 if device == "cuda":
                     yield from bench_allreduce_cuda(
-                        n, min(gpus or n, n), name, sizes, seconds=seconds, shards=shards, window=window
+                        n, gpus or n, name, sizes, seconds=seconds, shards=shards, window=window
                     )
                     continue
                 usual = [job_format(name).max_lanes(n, UDP_PAYLOAD_BYTES_1500)]
