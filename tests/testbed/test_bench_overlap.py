@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from inagg_testbed.bench.cli import bench
-from inagg_testbed.bench.overlap import BUCKET_MB, LAYERS, PLAIN, WIDTH, measure
+from inagg_testbed.bench.overlap import BUCKET_MB, LAYERS, PLAIN, WIDTH, Overlap, measure
 
 
 def test_intervals_that_overlap_count_once() -> None:
@@ -24,12 +24,25 @@ def test_nothing_travels_without_buckets() -> None:
     assert measure([], 0.0, 1.0) == (0.0, 0.0)
 
 
+def test_what_a_person_reads_has_buckets_where_something_is_known_of_them() -> None:
+    ours = Overlap(0, "inagg", 0.012, 0.009, 8, 7, 5, 0.006, 0.004, 0.003, "")
+    assert str(ours) == (
+        "rank 0, inagg: a step takes 12.0 ms, 9.0 without communication; 7 of 8 buckets began before the last gradient "
+        "was computed, 5 were back by then; 3.0 of 4.0 ms on their way fell into the 6.0 ms of the backward pass"
+    )
+    others = Overlap(1, "gloo", 0.013, 0.009, 0, 0, 0, 0.0, 0.0, 0.0, "")
+    assert str(others) == "rank 1, gloo: a step takes 13.0 ms, 9.0 without communication"
+
+
 @pytest.mark.slow
 def test_buckets_travel_during_backward_and_a_trace_shows_it(tmp_path: Path) -> None:
-    result = CliRunner().invoke(bench, ["overlap", "--trace-dir", str(tmp_path), "--json"])
+    arguments = ["overlap", "--trace-dir", str(tmp_path), "--steps", "2", "--against", "gloo", "--json"]
+    result = CliRunner().invoke(bench, arguments)
     assert result.exit_code == 0, result.output
-    lines = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [line["rank"] for line in lines] == [0, 1]
+    every = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(line["system"], line["rank"]) for line in every] == [("inagg", 0), ("inagg", 1), ("gloo", 0), ("gloo", 1)]
+    assert all(min(line["computed_s"], line["step_s"]) > 0 for line in every)
+    lines = every[:2]
     least = LAYERS * WIDTH * WIDTH * 4 / (BUCKET_MB[PLAIN] * 2**20)
     for line in lines:
         assert line["buckets"] >= least / 2

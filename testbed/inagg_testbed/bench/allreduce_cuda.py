@@ -1,4 +1,4 @@
-"""How fast an all-reduce of CUDA tensors is: through the switch, Gloo, and NCCL where it allows ranks to share a GPU.
+"""How fast an all-reduce of CUDA tensors is: through the switch, Gloo, and NCCL, which refuses ranks that share a GPU.
 
 As `allreduce`: real worker processes over loopback, and systems in turns. Each run is timed on every rank from a common
 barrier until the device has the sums; the slowest rank counts. Ranks take the machine's GPUs in turn. Processes that
@@ -19,7 +19,7 @@ from typing import Any
 
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
-from .cuda import copy_bandwidths
+from .cuda import copy_bandwidths, device_of
 from .load import Child, common_barrier, crew, receive_all
 
 START_LIMIT_S, RUN_LIMIT_S = 300.0, 600.0
@@ -40,9 +40,7 @@ def _worker(
     from inagg_host.torch import TensorAllReduce
 
     host = torch.device("cpu")
-    device = torch.device("cuda", rank % torch.cuda.device_count()) if rank < gpus else host
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = device_of(rank) if rank < gpus else host
     make: Callable[..., torch.cuda.Event] = torch.cuda.Event
 
     def there() -> None:
@@ -56,7 +54,7 @@ def _worker(
     with TensorAllReduce(rank=rank, workers=workers, **options) as sums:
         systems: dict[str, Callable[[torch.Tensor], object]] = {"inagg": sums, ON_HOST: sums, "gloo": dist.all_reduce}
         if dist.is_nccl_available() and gpus == workers:
-            try:  # it refuses ranks that share a GPU
+            try:
                 nccl = dist.new_group(backend="nccl")
                 dist.all_reduce(torch.ones(1, device=device), group=nccl)
                 there()

@@ -6,15 +6,19 @@ import importlib.util
 import statistics
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    import torch
 
 RUNS = 7
 COPIED_BYTES = 64 << 20
 
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True,
-    help="Where tensors are. All ranks share the first GPU.",
+    help="Where tensors are. Ranks take the GPUs in turn.",
 )  # fmt: skip
 
 
@@ -27,6 +31,15 @@ def why_not() -> str | None:
     if not torch.cuda.is_available():
         return f"torch {torch.__version__} finds no CUDA device"
     return None
+
+
+def device_of(rank: int) -> torch.device:
+    """The GPU of a rank, which becomes that of the process."""
+    import torch
+
+    device = torch.device("cuda", rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
 
 
 def require() -> None:

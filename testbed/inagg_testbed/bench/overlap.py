@@ -25,7 +25,7 @@ from inagg_wire.formats import CHILDREN_MAX, FORMATS
 from ..profiles import NAMES
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
-from .cuda import device_option, require
+from .cuda import device_of, device_option, require
 from .load import Child, crew, receive_all
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def measure(intervals: list[tuple[float, float]], first_s: float, last_s: float)
     return travelling, hidden
 
 
-def _make(model: str, batch: int | None, device: str) -> tuple[nn.Module, torch.Tensor]:
+def _make(model: str, batch: int | None, device: torch.device) -> tuple[nn.Module, torch.Tensor]:
     """A network, the same on all ranks, and its inputs."""
     import torch
     from torch import nn
@@ -123,9 +123,10 @@ def _rank(
     from inagg_host.torch import InaggState, inagg_hook
 
     torch.set_num_threads(1)
+    here = device_of(rank) if device == "cuda" else torch.device(device)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
     for system in systems:
-        network, inputs = _make(model, batch, device)
+        network, inputs = _make(model, batch, here)
         parallel = DistributedDataParallel(network, bucket_cap_mb=BUCKET_MB.get(model))
 
         def step(parallel: DistributedDataParallel = parallel, inputs: torch.Tensor = inputs) -> None:

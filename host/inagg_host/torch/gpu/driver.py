@@ -56,8 +56,8 @@ def bind(ordinal: int) -> None:
 
 
 def make_stream() -> int:
-    """A stream of the highest priority that nobody else has. PyTorch's come from a pool of 32, in turn: one that a user
-    has made to wait for sums might be the one that is to bring them."""
+    """A stream of the highest priority that nobody else has. PyTorch's come from a pool of 32, in turn: what brings
+    sums might come after what a user computes on the same one."""
     least, greatest, stream = ctypes.c_int(), ctypes.c_int(), ctypes.c_void_p()
     _call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest))
     _call("cuStreamCreateWithPriority", ctypes.byref(stream), ctypes.c_uint(NON_BLOCKING), greatest)
