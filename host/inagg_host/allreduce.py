@@ -19,6 +19,7 @@ from inagg_wire.scale import FloatType
 from .codec import Job
 from .codec.staging import Arriving, Codec, Staging
 from .config import Config, ConfigError
+from .core import Engine
 from .core.reconcile import InnerGroup
 from .errors import AllReduceError, over_text
 from .io.futures import Completer, Work
@@ -163,8 +164,9 @@ class AllReduce:
         self, staging: Staging, elements: int, float_type: FloatType, divisor: int = 1, tag: int = 0,
         scatter: bool = False,
     ) -> Work:  # fmt: skip
-        """Begin to sum ``elements`` values that are on a device: see `codec.staged`. The work is done when all results
-        are in the host's memory. With ``scatter``, as `submit_scatter`; blocks of each rank's piece begin anew.
+        """Begin to sum ``elements`` values that are on a device: see `codec.staged`. ``staging`` has chunks of `chunk`
+        blocks. The work is done when all results are in the host's memory. With ``scatter``, as `submit_scatter`;
+        blocks of each rank's piece begin anew.
 
         Needs the policy "raise": the inner group could not sum them. Otherwise as `submit`.
         """
@@ -200,14 +202,23 @@ class AllReduce:
 
     def job(self, float_type: FloatType) -> Job:
         """The job, for values of a type. Raises `AllReduceError` while there is no switch."""
+        e = self._engine.epoch
+        return Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type)
+
+    @property
+    def chunk(self) -> int:
+        """As of `core.engine.Engine`. Raises as `job`."""
+        return self._engine.chunk
+
+    @property
+    def _engine(self) -> Engine:
         network = self._network
         if network is None:
             raise self._failure or AllReduceError("there is no switch now")
-        e = network.engine.epoch
-        return Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type)
+        return network.engine
 
     def wake(self) -> None:
-        """Have what is under way looked at again: something is there that it waits for. For any thread."""
+        """Have what is under way looked at again. For any thread."""
         network = self._network
         if network is not None:
             network.wake()

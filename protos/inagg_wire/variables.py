@@ -12,7 +12,7 @@ NAMES: Final = frozenset(
     for name in (
         "SWITCH", "JOB", "FORMAT", "LANES", "WINDOW", "SEED", "POLICY", "TIMEOUT", "JOIN_TIMEOUT", "RECONNECT",
         "HEARTBEAT_LIMIT", "REJOIN_LIMIT", "HOST", "CA", "CERTIFICATE", "KEY", "SECRET", "LOCAL_SIZE", "MIN_BYTES",
-        "SUMMARY", "CUDA_INNER", "REDUCE_SCATTER_FORMAT", "TESTBED", "COMPLETE",
+        "SUMMARY", "BLOCKING_WAIT", "CUDA_INNER", "REDUCE_SCATTER_FORMAT", "TESTBED", "COMPLETE",
     )
 )  # fmt: skip
 """All of them; a test compares this with the sources."""

@@ -1,8 +1,7 @@
 """Words that one thread writes and another reads, without a lock: what is compiled and never waits hands work over by
 them. Terms are those of C++ (ISO/IEC 14882, [atomics.order]).
 
-What was written before `store` is seen by whoever has seen what it stored with `load`. A `swap` is both, and all swaps
-of a word have one order.
+What was written before `store` is seen by whoever has seen what it stored with `load`.
 """
 
 from __future__ import annotations
@@ -34,19 +33,10 @@ def _store(_context: Any, _address: Any, _value: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-def _swap(_context: Any, _address: Any, _value: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.atomic_rmw("xchg", builder.inttoptr(args[0], _WORD.as_pointer()), args[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), generate
-
-
 load: Any = intrinsic(_load)
 """The int64 at an address; what comes after it is done after it."""
 store: Any = intrinsic(_store)
 """Write an int64; what comes before it is done before it."""
-swap: Any = intrinsic(_swap)
-"""Write an int64, and return what was there."""
 
 
 @jit
@@ -59,9 +49,3 @@ def load_word(address: int) -> int:
 def store_word(address: int, value: int) -> None:
     """`store`, for Python."""
     store(address, value)
-
-
-@jit
-def swap_word(address: int, value: int) -> int:
-    """`swap`, for Python."""
-    return int(swap(address, value))

@@ -1,25 +1,24 @@
 """The kernels of an operation whose values are on a device: the core calls them as it calls those of the CPU, and they
-never wait. They find codes that a feeder (`inagg_host.io.feeder`) has put into the host's memory, and say `NOT_YET`
-where it has not, and leave results there for it.
+never wait. They find scales and codes that the device has written into the host's memory, and say `NOT_YET` where it
+has not, and leave there what the device is to know: the agreed scales, and results.
 
-Two threads share a `STAGED` record: the transport's, which calls these kernels, and the feeder's. What orders them:
+All that the device does for an operation is launched when that is submitted (`inagg_host.torch.cuda`). From then on the
+two tell each other by words in memory that both reach, and nobody calls the device's driver: such a call may wait for
+what the whole device does, which in turn may wait for this operation. Each word is written once, by one side, from 0 to
+what it says:
 
-- scales and codes: the feeder writes them, then stores how many there are (``scaled``, ``coded``); the kernels load
-  that before they read any.
-- agreed scales: the core writes them, then `_tell_agreed` stores that a chunk has them (``told``) and rings the
-  feeder's bell; the feeder loads ``told`` before it reads any.
-- results: `_decode_staged` writes them, then stores how many of their run are awaited (``left``), and rings the bell
-  when none is; the feeder loads that before it reads any.
-- a run's memory: the feeder writes where it is before ``coded`` says that the run has codes. A result comes after its
-  block was sent, which was after that. When no result of a run is awaited, all of it was sent and all has come: the
-  kernels do not touch it again, and the feeder gives it to another.
-- who waits: a kernel that says `NOT_YET` swaps ``waiting`` to 1 and then loads the count again; the feeder stores the
-  count and then swaps ``waiting`` to 0. The swap that is second sees what was written before the first one: so either
-  the kernel sees the count, or the feeder sees that it must wake the transport.
+- ``looked`` (the device): how many blocks, from the first on, have their largest magnitudes in the host's memory;
+- ``agreed`` (a word for each chunk; `_tell_agreed`): the rows of the tables are there, and it may be encoded;
+- ``coded`` (the same; the device): its codes and their flags are there;
+- ``complete`` (the same; `_decode_staged`): all of its results are there, and it may be decoded.
 
-Payloads are copied once more, from a run's memory to the ring of the core. A device could write into the ring itself,
-but its rows are free only as the window moves on, those of formats without drafts not before they are to be sent; and
-what is sent again is read there.
+What comes before a word is there for whoever has seen the word: `ordered.store` and `load` here; on the device a write
+of a stream comes after all that is before it in the stream, and what comes after a wait is done after it ("Stream
+Memory Operations" in the CUDA Driver API).
+
+Payloads are copied once more, from the device's codes to the ring of the core. A device could write into the ring
+itself, but its rows are free only as the window moves on, those of formats without drafts not before they are to be
+sent; and what is sent again is read there.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from numba.core.types import ExternalFunction
 from inagg_link.jit import jit
 from inagg_wire.layout import HEADER_BYTES
 
-from .bell import ring, ring_address
 from .calls import (
     CODEC,
     NOT_YET,
@@ -50,72 +48,74 @@ from .calls import (
     words_at,
 )
 from .encoder import ALL_GOOD
-from .ordered import load, load_word, store, store_word, swap, swap_word
+from .ordered import load, load_word, store, store_word
 from .scales import largest_magnitudes, scale_bytes
+from .table import COLUMNS, write_key, write_unit
 
-Array = Any
-
-RUN: Final = np.dtype([(name, np.int64) for name in ("codes", "results", "left")])
-"""Blocks whose codes and results are in one slot: where these are, and how many results are awaited."""
+BAD, TIE = 1, 2
+"""Flags of a block: values beyond the agreed scale; a rounding that word 0 of the noise leaves open."""
 
 STAGED: Final = np.dtype(
     [
         (name, np.int64)
         for name in (
-            # How many blocks, from the first on, have their largest magnitudes here; how many have their codes.
-            "scaled", "coded",
-            # The first block whose values exceed its scale, or -1; whether the device failed; whether the transport
-            # waits for the feeder.
-            "bad", "failed", "waiting",
-            # Addresses: of the largest magnitudes; by chunk, 1 if the scales are agreed on, and the phase that says so;
-            # of the runs, and how many blocks each has.
-            "magnitudes", "told", "needs", "runs", "run_blocks",
-            # The address of the bell: see `Bell`.
-            "bell",
+            # Whether the device failed.
+            "failed",
+            # Addresses of words: see above. How many blocks a chunk has, and the phase in which its scales are agreed.
+            "looked", "agreed", "coded", "complete", "chunk", "needs",
+            # Addresses of what the device writes: largest magnitudes, as bits of values of ``width`` bytes; payloads;
+            # and so many bytes of flags for each block.
+            "magnitudes", "width", "codes", "flags", "flag_bytes",
+            # Addresses of what it reads: tables of `inagg_host.codec.table`, and payloads.
+            "sending", "receiving", "results",
+            # By chunk: the number in the job of its first block, and how many results are awaited.
+            "starts", "left",
+            # The address of a function: ``int64 mend(operation, block, 0, 0, 0)`` encodes a block that has a tie.
+            "mend",
             # The address of the scale kernel for values that are on their way to the host's memory.
             "scale",
         )
     ]
 )  # fmt: skip
-"""What an operation's kernels and its feeder tell each other."""
+"""What an operation's kernels know of its device."""
 
-_staged_at, _runs_at, _codec_at = array_at(STAGED), array_at(RUN), array_at(CODEC)
+_staged_at, _codec_at, _table_at = array_at(STAGED), array_at(CODEC), array_at(np.int32)
+_bits16_at, _bits32_at = array_at(np.uint16), array_at(np.uint32)
 assert STAGED.fields is not None
-SCALED, CODED, FAILED, WAITING = (int(STAGED.fields[name][1]) for name in ("scaled", "coded", "failed", "waiting"))
-RUN_BYTES: Final = RUN.itemsize
-LEFT: Final = 16
-assert RUN.fields is not None and RUN.fields["left"][1] == LEFT
+FAILED: Final = int(STAGED.fields["failed"][1])
 
 _memmove: Any = ExternalFunction("memmove", types.uintp(types.uintp, types.uintp, types.uint64))
 
 
 @jit
-def _why_not(staged: int, counter: int, end: int) -> int:
-    """0 if a counter of a record has come to ``end``. Else `RAISED`; or `NOT_YET`, and the feeder will wake the
-    transport."""
+def _why_not(staged: int, word: int, end: int) -> int:
+    """0 if a word has come to ``end``; else `NOT_YET`, or `RAISED`."""
     if load(staged + FAILED) != 0:
         return RAISED
-    if load(staged + counter) >= end:
-        return 0
-    swap(staged + WAITING, 1)
-    return 0 if load(staged + counter) >= end else NOT_YET
+    return 0 if load(word) >= end else NOT_YET
 
 
-def _encode_staged(operation: int, first: int, number: int, count: int, row: int) -> int:
-    """As the encoders of the CPU: but payloads are copied, and the number of a block does not matter."""
+def _encode_staged(operation: int, first: int, _number: int, count: int, row: int) -> int:
+    """As the encoders of the CPU: but payloads are copied, and the number of a block does not matter. All blocks are of
+    one chunk."""
     c = _codec_at(operation, 1)[0]
     s = _staged_at(c.staged, 1)[0]
-    last = first + (count - 1) * c.shards
-    why_not = _why_not(c.staged, CODED, last + 1)
+    why_not = _why_not(c.staged, s.coded + 8 * (first // s.chunk), 1)
     if why_not != 0:
         return int(why_not)
-    if first <= s.bad <= last and (s.bad - first) % c.shards == 0:
-        return int((s.bad - first) // c.shards)
-    runs, size = _runs_at(s.runs, last // s.run_blocks + 1), c.up_payload_bytes
+    size = c.up_payload_bytes
     to = c.ring + row * c.stride + HEADER_BYTES
-    for block in range(first, last + 1, c.shards):
-        run = block // s.run_blocks
-        _memmove(np.uint64(to), np.uint64(runs[run].codes + (block - run * s.run_blocks) * size), np.uint64(size))
+    for i in range(count):
+        block = first + i * c.shards
+        flags = bytes_at(s.flags + block * s.flag_bytes, s.flag_bytes)
+        flag = 0
+        for each in flags:
+            flag |= each
+        if flag & BAD:
+            return i
+        if flag & TIE and call(s.mend, operation, block, 0, 0, 0) != 0:
+            return RAISED
+        _memmove(np.uint64(to), np.uint64(s.codes + block * size), np.uint64(size))
         to += c.stride
     return ALL_GOOD
 
@@ -129,15 +129,14 @@ def _decode_staged(operation: int, size: int, begin: int, end: int, offset: int)
     payload = c.down_payload_bytes
     for i in range(begin, end):
         block = numbers[i] * c.shards + offset
-        run = block // s.run_blocks
-        here = _runs_at(s.runs + run * RUN_BYTES, 1)[0]
         if block // c.piece_blocks == c.own_piece:
-            to = here.results + (block - run * s.run_blocks) * payload
-            _memmove(np.uint64(to), np.uint64(c.data + places[i] * size + HEADER_BYTES), np.uint64(payload))
-        left = here.left - 1
-        store(s.runs + run * RUN_BYTES + LEFT, left)
-        if left == 0:
-            ring(s.bell)
+            source = c.data + places[i] * size + HEADER_BYTES
+            _memmove(np.uint64(s.results + block * payload), np.uint64(source), np.uint64(payload))
+        chunk = block // s.chunk
+        left = words_at(s.left + 8 * chunk, 1)
+        left[0] -= 1
+        if left[0] == 0:
+            store(s.complete + 8 * chunk, 1)
     return 0
 
 
@@ -145,12 +144,16 @@ def _scale_staged(operation: int, first: int, count: int, _number: int, _d: int)
     """Largest magnitudes and own scales of ``count`` blocks from ``first`` on, if they are there."""
     c = _codec_at(operation, 1)[0]
     s = _staged_at(c.staged, 1)[0]
-    why_not = _why_not(c.staged, SCALED, first + count)
+    why_not = _why_not(c.staged, s.looked, first + count)
     if why_not != 0:
         return int(why_not)
-    found, magnitudes = magnitudes_at(s.magnitudes + 8 * first, count), magnitudes_at(c.magnitudes + 8 * first, count)
-    for i in range(count):
-        magnitudes[i] = found[i]
+    found, magnitudes = s.magnitudes + s.width * first, magnitudes_at(c.magnitudes + 8 * first, count)
+    if s.width == 2:
+        largest_magnitudes(_bits16_at(found, count), 1, c.fraction_bits, magnitudes)
+    elif s.width == 4:
+        largest_magnitudes(_bits32_at(found, count), 1, c.fraction_bits, magnitudes)
+    else:
+        largest_magnitudes(magnitudes_at(found, count), 1, c.fraction_bits, magnitudes)
     scale_bytes(magnitudes, c.dith8 != 0, c.lowest_scale, bytes_at(c.own + first, count))
     return 0
 
@@ -159,18 +162,27 @@ def _scale_arriving(operation: int, first: int, count: int, number: int, _d: int
     """As the kernel of the CPU, when the values are there."""
     c = _codec_at(operation, 1)[0]
     s = _staged_at(c.staged, 1)[0]
-    why_not = _why_not(c.staged, SCALED, first + count)
+    why_not = _why_not(c.staged, s.looked, 1)
     if why_not != 0:
         return int(why_not)
     return int(call(s.scale, operation, first, count, number, 0))
 
 
 def _tell_agreed(operation: int, phase: int, chunk: int, _c: int, _d: int) -> int:
-    """The feeder may encode a chunk."""
-    s = _staged_at(_codec_at(operation, 1)[0].staged, 1)[0]
+    """The device may encode a chunk."""
+    c = _codec_at(operation, 1)[0]
+    s = _staged_at(c.staged, 1)[0]
     if phase == s.needs:
-        store(s.told + 8 * chunk, 1)
-        ring(s.bell)
+        agreed, refinements = bytes_at(c.agreed, c.blocks), bytes_at(c.refinement, c.blocks)
+        sending, receiving = _table_at(s.sending, c.blocks * COLUMNS), _table_at(s.receiving, c.blocks * COLUMNS)
+        first, refined = chunk * s.chunk, c.down_refined != 0
+        number = words_at(s.starts + 8 * chunk, 1)[0] - first
+        for block in range(first, min(first + s.chunk, c.blocks)):
+            scale, refinement = int(agreed[block]), int(refinements[block])
+            write_unit(sending, block, scale, refinement, refined, c.up_fraction_bits)
+            write_unit(receiving, block, scale, refinement, refined, c.down_fraction_bits)
+            write_key(sending, block, c.up_seed, c.up_worker, number + block)
+        store(s.agreed + 8 * chunk, 1)
     return 0
 
 
@@ -193,9 +205,6 @@ def arriving_scale_address() -> int:
 def compile_kernels() -> None:
     """Compile, or load, all of this module, so that no operation has to wait for it."""
     staged_addresses()
-    ring_address()
     arriving_scale_address()
     word = np.zeros(1, np.int64)
-    store_word(word.ctypes.data, load_word(word.ctypes.data) + swap_word(word.ctypes.data, 0))
-    for width in (np.uint16, np.uint32, np.uint64):
-        largest_magnitudes(np.zeros(1, width), 1, 1, np.zeros(1, np.uint64))
+    store_word(word.ctypes.data, load_word(word.ctypes.data))

@@ -1,36 +1,41 @@
-"""What stands between an operation and the thread that brings its values: the feeder's side of `codec.staged`."""
+"""Operations whose values are not in the host's memory: what stands between them and a device. See `codec.staged`."""
 
 from __future__ import annotations
 
+import ctypes
+import math
+import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from .bell import Bell
-from .calls import Addresses
+from inagg_wire import codec, noise, payload, scale
+
+from .calls import RAISED, Addresses
 from .job import Job
-from .ordered import load_word, store_word, swap_word
-from .staged import (
-    CODED,
-    FAILED,
-    LEFT,
-    RUN,
-    RUN_BYTES,
-    SCALED,
-    STAGED,
-    WAITING,
-    arriving_scale_address,
-    staged_addresses,
-)
+from .ordered import store_word
+from .staged import FAILED, STAGED, arriving_scale_address, staged_addresses
+from .table import Column, State
 
 if TYPE_CHECKING:
     from inagg_host.core.operation import Operation
 
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.int64]
+
+_ALIGNMENT = 64
+TIES = 64
+"""How many lanes of an operation may have a tie. One in 2**32 has."""
+LANE_BITS = 16
+"""A tie's lane is in so many low bits of where it is, and its block above them; 0: there is none."""
+
 
 class Codec:
-    """What stands between an operation and the thread that brings its values: one for each operation."""
+    """What stands between an operation and whoever brings its values: one for each operation."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         """``wake``: has the transport ask again; for any thread."""
@@ -53,19 +58,28 @@ class Codec:
         store_word(self.address + FAILED, 1)
         self._wake()
 
-    def _publish(self, counter: int, count: int) -> None:
-        store_word(self.address + counter, count)
-        if swap_word(self.address + WAITING, 0):
-            self._wake()
+    def end(self) -> None:
+        """It is over: what it knows of the operation, which knows it, need not be kept."""
+
+    def release(self) -> None:
+        """The core does nothing more with the operation, and has not finished it: nothing waits for it from now on, and
+        all its sums become NaN."""
+        raise NotImplementedError
 
 
 class Arriving(Codec):
-    """Values that are on their way to the host's memory, where the kernels of the CPU find them."""
+    """Values that are on their way to the host's memory, where the kernels of the CPU find them. ``arrived``: a word
+    that is not 0 when they are there; ``sums``: where the sums will be; ``summed``: a word that is told of them."""
 
-    def __init__(self, wake: Callable[[], None], wait: Callable[[], None]) -> None:
-        """``wait``: returns when they are there."""
+    def __init__(
+        self, wake: Callable[[], None], words: Words, sums: npt.NDArray[Any], nan: Any, wait: Callable[[], None]
+    ) -> None:
+        """``words``: int64, (2,), zeros: see above. ``nan``: as ``sums`` have it. ``wait``: returns when the values are
+        there."""
         super().__init__(wake)
-        self._wait = wait
+        self._words, self._sums, self._nan, self._wait = words, sums, nan, wait
+        self.arrived, self.summed = (words.ctypes.data + 8 * i for i in range(2))
+        self.record["looked"] = self.arrived
 
     def wait(self) -> None:
         """Wait until they are there; raises what went wrong."""
@@ -74,82 +88,151 @@ class Arriving(Codec):
             raise self.error
 
     def fields(self, kernels: Addresses) -> dict[str, int]:
-        """As of the CPU, but scales, with which all begins, must wait for `arrive`."""
+        """As of the CPU, but scales, with which all begins, must wait until values are there."""
         self.record["scale"] = kernels.scale
         return {**kernels._asdict(), "scale": arriving_scale_address(), "staged": self.address}
 
-    def arrive(self) -> None:
-        """All values are there."""
-        self._publish(SCALED, 1 << 62)
+    def finish(self) -> None:
+        """The sums are there."""
+        store_word(self.summed, 1)
+
+    def release(self) -> None:
+        """As `Codec.release`."""
+        self._sums.fill(self._nan)
+        self.finish()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Board:
+    """Memory of one operation that host and device reach: see `codec.staged` for who writes what."""
+
+    looked: Words
+    """int64, (1,)."""
+    agreed: Words
+    """int64, (chunks,); so are the next two."""
+    coded: Words
+    complete: Words
+    ties: npt.NDArray[np.int64]
+    """int64, (`TIES`, 2): where lanes are that have a tie, and the bits of their values."""
+    magnitudes: npt.NDArray[Any]
+    """(blocks,): unsigned integers of the size of a value."""
+    sending: npt.NDArray[np.int32]
+    """int32, (blocks, `table.COLUMNS`); so is the next one."""
+    receiving: npt.NDArray[np.int32]
+    codes: Bytes
+    """uint8, (blocks * bytes of a contribution's payload,)."""
+    results: Bytes
+    """The same of results."""
+    flags: Bytes
+    """uint8, (blocks, bytes of flags each)."""
+    invalid: npt.NDArray[np.int32]
+    """int32, (blocks, words each): how many codes of results name no level."""
+
+    @classmethod
+    def make(
+        cls, job: Job, blocks: int, chunk: int, allot: Callable[[int], Bytes], flag_bytes: int = 1, count_words: int = 1
+    ) -> Self:
+        """``chunk``: blocks of one; ``allot``: so many bytes of memory that the device reaches, aligned to 64."""
+        chunks = -(-blocks // chunk)
+        parts: list[tuple[tuple[int, ...], Any]] = [
+            ((1,), np.int64), *[((chunks,), np.int64)] * 3, ((TIES, 2), np.int64),
+            ((blocks,), f"u{job.dtype.itemsize}"), ((blocks, len(Column)), np.int32), ((blocks, len(Column)), np.int32),
+            ((blocks * job.for_encode.payload_bytes,), np.uint8), ((blocks * job.for_decode.payload_bytes,), np.uint8),
+            ((blocks, flag_bytes), np.uint8), ((blocks, count_words), np.int32),
+        ]  # fmt: skip
+        sizes = [-(-math.prod(shape) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT for shape, dtype in parts]
+        memory, arrays, at = allot(sum(sizes)), [], 0
+        for (shape, dtype), size in zip(parts, sizes, strict=True):
+            bytes_ = math.prod(shape) * np.dtype(dtype).itemsize
+            arrays.append(memory[at : at + bytes_].view(dtype).reshape(shape))
+            at += size
+        for words in arrays[:5]:
+            words[:] = 0
+        return cls(*arrays)
 
 
 class Staging(Codec):
     """Values on a device."""
 
-    def __init__(self, blocks: int, bell: Bell, wake: Callable[[], None]) -> None:
-        """``bell``: rung when a chunk's scales are agreed on, and when the results of a run are there."""
+    def __init__(self, board: Board, chunk: int, wake: Callable[[], None]) -> None:
+        """``chunk``: as of the engine (`core.engine.Engine.chunk`)."""
         super().__init__(wake)
-        self.blocks, self._bell = blocks, bell
-        self.magnitudes = np.zeros(blocks, np.uint64)
-        """As of `inagg_host.codec.largest`."""
-        self.operation: Operation | None = None
-        self.record["bell"], self.record["bad"] = bell.address, -1
-        self.record["magnitudes"] = self.magnitudes.ctypes.data
+        self.board, self._chunk = board, chunk
+        self._operation: Operation | None = None
+        self._left = np.full(board.coded.size, chunk, np.int64)
+        self._left[-1] = board.magnitudes.size - (board.coded.size - 1) * chunk
+        self._starts = np.zeros(board.coded.size, np.int64)
+        of_this = weakref.ref(self)  # what it calls does not keep it, and with it memory that is dear
+
+        def mend(_operation: int, block: int, _a: int, _b: int, _c: int) -> int:
+            staging = of_this()
+            return RAISED if staging is None else staging._mend_or_fail(block)
+
+        self._callback = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)(mend)
+        record: Any = self.record[0]
+        for name in ("looked", "agreed", "coded", "complete", "magnitudes", "codes", "flags", "sending", "receiving",
+                     "results"):  # fmt: skip
+            record[name] = getattr(board, name).ctypes.data
+        record["width"], record["flag_bytes"] = board.magnitudes.itemsize, board.flags.shape[1]
+        record["starts"], record["left"] = self._starts.ctypes.data, self._left.ctypes.data
+        record["mend"], record["chunk"] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0, chunk
 
     def fields(self, kernels: Addresses) -> dict[str, int]:
-        """The kernels of this module; nothing is drafted."""
+        """The kernels of `codec.staged`; nothing is drafted."""
         return {**staged_addresses()._asdict(), "staged": self.address, "drafting": 0}
 
     def begin(self, operation: Operation) -> None:
-        """Make room for what both threads tell each other of it."""
-        job = operation.job
-        self.run_blocks = run_blocks(job)
-        self._told = np.zeros(operation.lacking.shape[1], np.int64)
-        self._runs = np.zeros(-(-self.blocks // self.run_blocks), RUN)
-        self._runs["left"] = self.run_blocks
-        self._runs["left"][-1] = self.blocks - (self._runs.size - 1) * self.run_blocks
-        record = self.record[0]
-        record["needs"] = 1 if job.refined else 0  # `core.schedule.Phase`: REFINE or SCALE
-        record["told"], record["run_blocks"] = self._told.ctypes.data, self.run_blocks
-        record["runs"] = self._runs.ctypes.data
-        self.operation = operation
+        """As `Codec.begin`. Raises RuntimeError if the engine has other chunks than the device was told of."""
+        if operation.chunk != self._chunk:
+            raise RuntimeError(f"a chunk has {operation.chunk} blocks, the device was told of {self._chunk}")
+        self._starts[:], self.record["needs"] = operation.starts, operation.needs
+        self._operation = operation
 
-    @property
-    def runs(self) -> int:
-        """How many there are."""
-        return self._runs.size
+    def end(self) -> None:
+        self._operation = None
 
-    # --- on the feeder's thread ---
+    def release(self) -> None:
+        """As `Codec.release`."""
+        board = self.board
+        board.receiving[:, Column.STATE] = State.NAN
+        for words in (board.agreed, board.complete):
+            for i in range(words.size):
+                store_word(words[i:].ctypes.data, 1)
 
-    def is_agreed(self, chunk: int) -> bool:
-        """Whether a chunk may be encoded: its scales, and their refinements, are agreed on."""
-        return bool(load_word(self._told.ctypes.data + 8 * chunk))
+    # --- ties: encoded as the specification does, with as many noise words as it takes; that needs no compiling ---
 
-    def is_complete(self, run: int) -> bool:
-        """Whether all results of a run are there, of which so all blocks were sent."""
-        return not load_word(self._runs.ctypes.data + run * RUN_BYTES + LEFT)
+    def _mend_or_fail(self, block: int) -> int:
+        try:
+            self._mend(block)
+        except Exception as error:  # it belongs to whoever waits for the sums
+            self.error = error
+            return RAISED
+        return 0
 
-    def place(self, run: int, codes: npt.NDArray[np.uint8], results: npt.NDArray[np.uint8]) -> None:
-        """Where the codes and the results of a run are; before any of its codes are published."""
-        self._runs["codes"][run], self._runs["results"][run] = codes.ctypes.data, results.ctypes.data
+    def _mend(self, block: int) -> None:
+        board, operation = self.board, self._operation
+        assert operation is not None
+        where = board.ties[:, 0]
+        ties = board.ties[(where != 0) & (where >> LANE_BITS == block + 1)]
+        if not ties.size:
+            raise RuntimeError(f"more than {TIES} lanes of an all-reduce have a tie: the device counts wrong")
+        job, agreed = operation.job, operation.bytes_of[:, block]
+        number = int(self._starts[block // self._chunk]) + block % self._chunk
+        key, up = noise.block_key(job.seed, job.rank, number), job.format.up
+        unit = scale.unit(job.format, job.workers, int(agreed[1]), int(agreed[2]))
+        assert unit is not None
+        size = job.for_encode.payload_bytes
+        row = board.codes[block * size : (block + 1) * size]
+        codes = payload.unpack(up, row.tobytes()).copy()
+        for place, bits in ties.tolist():
+            lane = place & (1 << LANE_BITS) - 1
+            value = np.array([bits], np.int64).astype(board.magnitudes.dtype).view(job.dtype)
+            words = partial(_words_of, key, lane)
+            codes[lane] = codec.encode(value, job.float_type, job.format, job.workers, unit, words)[0]
+        row[:] = np.frombuffer(payload.pack(up, codes), np.uint8)
+        board.flags[block] = 0
 
-    def publish_scales(self, count: int) -> None:
-        """So many blocks have their magnitudes."""
-        self._publish(SCALED, count)
 
-    def publish_codes(self, count: int, bad: int = -1) -> None:
-        """So many blocks have their codes; but block ``bad`` has values beyond its scale."""
-        if bad >= 0 and self.record["bad"][0] < 0:
-            self.record["bad"] = bad
-        self._publish(CODED, count)
-
-
-SLOT_BYTES: Final = 2 << 20
-"""Of the codes of a run, and of its results. To copy so much takes 80 us at 25 GB/s, ten times what it takes to begin a
-copy."""
-RUN_BLOCKS_MOST: Final = 4096
-
-
-def run_blocks(job: Job) -> int:
-    """Blocks of a run: as many as a slot has room for."""
-    return min(SLOT_BYTES // max(job.for_encode.payload_bytes, job.for_decode.payload_bytes), RUN_BLOCKS_MOST)
+def _words_of(key: noise.BlockKey, lane: int, word: int) -> noise.Words:
+    """Noise word number ``word`` of one lane."""
+    return noise.host_words(key, lane + 1, word)[lane:]

@@ -76,8 +76,7 @@ class Engine:
         sizes = {op: datagram_bytes(fmt.encoding(op), fmt.lanes_for(op, lanes)) for op in Op}
         self._scales = scales = scales_per_block(scale_lanes)
         self._window = sum(shard.lease.window for shard in epoch.shards)
-        chunk = chunk_blocks(lanes, scales, self._window)
-        drafted = drafted_blocks(chunk, shards) if fmt.up is Encoding.NAT8 else 0
+        drafted = drafted_blocks(self.chunk, shards) if fmt.up is Encoding.NAT8 else 0
         slots = max(shard.lease.slots for shard in epoch.shards)
         kept_bytes = max(result_bytes.values()) if keep_results else 0
         self.state: State = make_state(shards, slots, drafted, sizes[Op.SUM], kept_bytes)
@@ -88,6 +87,7 @@ class Engine:
         job["needs"] = Phase.REFINE if fmt.refined else Phase.SCALE
         for name in ("rto_min_s", "rto_max_s", "rto_first_s"):
             job[name] = getattr(recovery, name.upper())
+        job["look_s"] = job["held_s"] = np.inf
         for op in Op:
             job["size"][op], job["encoding"][op] = sizes[op], fmt.encoding(op)
             job["result_encoding"][op], job["result_lanes"][op] = results[op]
@@ -131,6 +131,11 @@ class Engine:
         return ring
 
     # --- operations ---
+
+    @property
+    def chunk(self) -> int:
+        """How many blocks of values have their scales sent together: of all operations."""
+        return chunk_blocks(self.epoch.lanes, self._scales, self._window)
 
     @property
     def idle(self) -> bool:

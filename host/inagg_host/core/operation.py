@@ -69,6 +69,16 @@ class Operation:
         return self.items[-1].start + self.items[-1].count
 
     @property
+    def starts(self) -> list[int]:
+        """By chunk: the number in the job of its first block of values."""
+        return [self.first_block + item.start for item in self.items if item.phase is Phase.VALUES]
+
+    @property
+    def needs(self) -> Phase:
+        """After which phase of a chunk its values can be encoded."""
+        return Phase.REFINE if self.job.refined else Phase.SCALE
+
+    @property
     def agreed(self) -> Bytes:
         """The agreed scales, or the maxima."""
         row: Bytes = self.bytes_of[1]

@@ -25,12 +25,19 @@ BATCHES_AHEAD = 2
 """How much to draft before a look at what has come meanwhile, in batches of a shard."""
 
 
+LOOK_PART, LOOK_LEAST_S, LOOK_MOST_S = 16, 2e-5, 5e-4
+"""How soon to look again for what is on its way from a device: after such a part of the time since it was first looked
+for, within bounds. So values that a training step computes for long cost 2,000 looks a second, of a few microseconds
+each; and what comes at once is seen at once."""
+
+
 @jit
 def next_batch(st: State, now: float) -> int:
     """Find what to send next at ``now``: so many `State.pieces`, each for another shard, which are to be sent before
     this is called again. 0: nothing can be sent before something comes, or `deadline`. `FAILED`: nothing can, see
     ``error`` of the job."""
     job, shards = st.job[0], len(st.shards)
+    job.look_s = np.inf
     if job.error != OK:
         return FAILED
     for shard in range(shards):
@@ -57,11 +64,12 @@ def next_batch(st: State, now: float) -> int:
 
 @jit
 def deadline(st: State) -> float:
-    """When to call `next_batch` though nothing has come; infinity while nothing is out."""
+    """When to call `next_batch` though nothing has come; infinity while nothing is out, and nothing on its way from a
+    device."""
     when_s = np.inf
     for shard in range(len(st.shards)):
         when_s = min(when_s, expires_s(st.job[0], st.shards[shard]))
-    return float(when_s)
+    return float(min(when_s, st.job[0].look_s))
 
 
 @jit
@@ -173,7 +181,7 @@ def _advance(s: Any, count: int, now: float) -> None:
 @inline
 def _send_values(st: State, o: Any, item: Any, now: float) -> int:
     """The next blocks of values that the windows have room for."""
-    shards = len(st.shards)
+    job, shards = st.job[0], len(st.shards)
     first, number = item.first + o.sent, o.first_block + item.start + o.sent
     piece = piece_of(o, first)
     count = _sendable(st, number, min(item.count - o.sent, (piece + 1) * o.piece_blocks - first))
@@ -183,7 +191,7 @@ def _send_values(st: State, o: Any, item: Any, now: float) -> int:
         row = ring_row(st, shard, st.shards[shard].snd_nxt)
         bad = call(o.encode, o.address, first + i, number + i, mine, row)
         if bad == NOT_YET:
-            return 0
+            return _look_again(job, now)
         if bad == RAISED:
             fail(st, CODEC_FAILED, number + i, 0)
             return FAILED
@@ -243,7 +251,7 @@ def _send_scales(st: State, o: Any, item: Any, now: float) -> int:
         last, scales = scales_of(job, item, o.sent + count - 1)
         found = _find_scales(st, o, last + scales - o.scaled)
         if found != ALL_GOOD:
-            return 0 if found == NOT_YET else FAILED
+            return _look_again(job, now) if found == NOT_YET else FAILED
     pieces = min(count, shards)
     for i in range(count):
         shard = (number + i) % shards
@@ -287,8 +295,19 @@ def _push(st: State, at: int, shard: int, count: int, op: int, owner: int, now: 
 
 
 @inline
+def _look_again(job: Any, now: float) -> int:
+    """What is to be sent next is still on its way from a device, which can wake nobody: look again soon, the sooner the
+    less time has gone by so far."""
+    if job.held_s == np.inf:
+        job.held_s = now
+    job.look_s = now + min(max((now - job.held_s) / LOOK_PART, LOOK_LEAST_S), LOOK_MOST_S)
+    return 0
+
+
+@inline
 def _go_on(st: State, o: Any, item: Any, count: int) -> None:
     """``count`` more blocks of the item are sent."""
+    st.job[0].held_s = np.inf
     o.sent += count
     if o.sent == item.count:
         o.item, o.sent = o.item + 1, 0

@@ -57,6 +57,8 @@ JOB: Final = np.dtype(
     ]
     # Bounds of the timers, see `recovery`.
     + [(name, np.float64) for name in ("rto_min_s", "rto_max_s", "rto_first_s")]
+    # When to look again for what is on its way from a device, and since when it is looked for; infinity: it is not.
+    + [(name, np.float64) for name in ("look_s", "held_s")]
     + _BY_OP
     + [("header", np.uint8, (OPS, HEADER_BYTES))],
     align=True,

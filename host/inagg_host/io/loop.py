@@ -137,7 +137,7 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
                 lp.phases[IDLE] += now - before
                 if ready & 2:
                     return WOKEN
-                if ready == 0:
+                if ready == 0 and (st.job[0].look_s == np.inf or now < before + 1e-9 * timeout_ns):
                     return TIMEOUT
                 continue
             give_way(port)

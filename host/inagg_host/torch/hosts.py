@@ -86,6 +86,10 @@ class HostAllReduce:
             arrival = self._arrival(tensor.device) if tensor.is_cuda else None
             one = _Sum(target, whole, parts, scattered, divisor, tag, arrival, scatter)
             self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
+        if arrival is not None:
+            # Until all is launched, as the device's other users may wait for what is (see `gpu.device`). With NCCL that
+            # is at once; Gloo's gather waits for the sums.
+            done.exception()
         return TensorWork(done, [result], arrival=arrival)
 
     def _in_equal_parts(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,8 @@ from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.io.futures import Work
 from inagg_host.stats import Counters
 
-from .cuda import FLOAT_TYPES, Stage, bring, view
+from .cuda import FLOAT_TYPES, Stage, bring
+from .gpu.device import view
 from .tracing import SUBMIT, span
 from .work import TensorWork
 

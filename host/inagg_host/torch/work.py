@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -17,6 +18,9 @@ from inagg_host.allreduce import AllReduceError
 
 from .gpu.arrival import Arrival, refuse_capture
 from .tracing import ALL_REDUCE, WAIT, begin, end_with, span
+
+BLOCKING_WAIT = "INAGG_BLOCKING_WAIT"
+"""If 1, whoever waits for the sums of CUDA tensors waits on the host."""
 
 NO_TIMEOUT = timedelta(0)
 """What c10d says for "as long as the group's timeout"."""
@@ -41,8 +45,9 @@ class Pending(Protocol):
 class TensorWork(dist.Work):
     """Tensors on their way through the switch. What waits on the host waits here; `get_future` is for the rest.
 
-    For CUDA tensors all ways to wait do so on the host, until what brings the sums is launched, and then have the
-    current stream wait for that: see `gpu.arrival`.
+    For CUDA tensors `wait` has the current stream wait, as NCCL's does, and the host goes on. What goes wrong later
+    makes all sums NaN and fails all that comes; `result`, `get_future`, a wait with a limit, and with
+    INAGG_BLOCKING_WAIT=1 any wait, return when the sums are there, and raise what went wrong.
     """
 
     def __init__(
@@ -57,12 +62,14 @@ class TensorWork(dist.Work):
         self._pending, self._tensors, self._finish, self._arrival = pending, tensors, finish, arrival
         self._lock = threading.Lock()
         self._future: Future[list[torch.Tensor]] | None = None
+        self._blocking = arrival is not None and os.environ.get(BLOCKING_WAIT, "0") == "1"
         self._range = begin(ALL_REDUCE)
         if self._range is not None:
             self.get_future()  # it ends the range
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait for the sums. Raises what went wrong, and RuntimeError after ``timeout`` (then it goes on)."""
+        """Wait for the sums. Raises what is known to have gone wrong, and RuntimeError after ``timeout`` (then it goes
+        on)."""
         with span(WAIT):
             self.wait_here(timeout)
         return True
@@ -71,16 +78,20 @@ class TensorWork(dist.Work):
         """As `wait`, and a profiler does not see it."""
         if self._arrival is not None:
             refuse_capture(self._arrival.device)
+        if self._arrival is None or not self._arrival.coming or timeout or self._blocking or self._pending.done():
+            self._wait_on_host(timeout)
+        if self._arrival is not None:
+            self._arrival.wait()
+
+    def _wait_on_host(self, timeout: timedelta) -> None:
         try:
             self._pending.result(timeout.total_seconds() if timeout else None)
         except TimeoutError:
             raise AllReduceError(f"no result within the {timeout.total_seconds():g} s of wait") from None
         self._finish_once()
-        if self._arrival is not None:
-            self._arrival.wait()
 
     def get_future(self) -> Future[Any]:
-        """A future of the list of tensors."""
+        """A future of the list of tensors, which is done when the sums are there."""
         with self._lock:
             if self._future is not None:
                 return self._future
@@ -123,7 +134,7 @@ class TensorWork(dist.Work):
             return False
         if self._pending.exception() is None:
             self._finish_once()
-        return self._arrival is None or self._arrival.there() or self._pending.exception() is not None
+        return True
 
     def is_success(self) -> bool:
         """Whether the sums are there."""
@@ -135,7 +146,8 @@ class TensorWork(dist.Work):
 
     def result(self) -> list[torch.Tensor]:
         """The tensors that hold the sums, when they are there."""
-        self.wait()
+        self._wait_on_host(NO_TIMEOUT)
+        self.wait_here()
         return self._tensors
 
 

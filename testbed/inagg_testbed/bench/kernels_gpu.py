@@ -68,8 +68,10 @@ def subjects(job: Job, values: Any, device: torch.device) -> Iterator[tuple[str,
     """By name: the floats that a kernel goes over, and the kernel, for a tensor on the device."""
     import torch
 
+    from inagg_host.codec.staging import TIES
+    from inagg_host.codec.table import make_table
     from inagg_host.torch.gpu import kernels_for
-    from inagg_host.torch.gpu.table import FLOATS, make_table
+    from inagg_host.torch.gpu.floats import FLOATS
 
     kernels = kernels_for(device)
     dtype = getattr(torch, job.float_type.name.lower())
@@ -91,7 +93,9 @@ def subjects(job: Job, values: Any, device: torch.device) -> Iterator[tuple[str,
     sending = table(job.for_encode.fraction_bits)
     codes = torch.empty(blocks * job.for_encode.payload_bytes, dtype=torch.uint8, device=device)
     flags = torch.empty(blocks * kernels.flag_bytes(job), dtype=torch.uint8, device=device)
-    yield "encode", tensor, lambda: kernels.encode(job, tensor, sending, codes, flags, 0, blocks)
+    ties = torch.zeros(2 * TIES, dtype=torch.int64, device=device)
+    tied = torch.zeros(1, dtype=torch.int32, device=device)
+    yield "encode", tensor, lambda: kernels.encode(job, tensor, sending, codes, flags, ties, tied, 0, blocks)
 
     receiving = table(job.for_decode.fraction_bits)
     results = torch.from_numpy(make_result(job).copy()).to(device).repeat(blocks)

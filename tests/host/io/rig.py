@@ -180,12 +180,13 @@ class World:
     ) -> list[bytes]:
         """Sum by rank r ``arrays[r]``, of ``types``, in place; the sums, which are the same on all ranks."""
         mine = [[array.copy() for array in of_rank] for of_rank in arrays]
+        before = len(self.ranks[0].done)  # of all ranks, as nothing is under way
         for number, float_type in enumerate(types):
             for rank, of_rank in zip(self.ranks, mine, strict=True):
                 rank.submit(of_rank[number], float_type=float_type, divisor=divisor)
             if not at_once:
-                self.wait(number + 1)
-        self.wait(len(types))
+                self.wait(before + number + 1)
+        self.wait(before + len(types))
         sums = [[array.tobytes() for array in of_rank] for of_rank in mine]
         assert all(other == sums[0] for other in sums), "all ranks have the same"
         return sums[0]

@@ -1,11 +1,11 @@
-"""Runs in which all values are on devices: each rank has a fake one, and a feeder, whose turns come whenever they come.
+"""Runs in which all values are on devices: each rank has a fake one, which does what it has to do whenever it likes.
 
-The oracle is that of the other runs. Sums appear when the device has written them, so they are looked at at the end.
+Nobody wakes an engine when its device has written something: it looks again by its `deadline`. The oracle is that of
+the other runs. Sums appear when the device has written them, so they are looked at at the end.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -13,19 +13,15 @@ from typing import Any
 import numpy as np
 from tests.host.io.fake_device import FakeDevice, Operand
 
-from inagg_host.codec.bell import Bell
+from inagg_host.codec import Job
 from inagg_host.codec.staging import Staging
 from inagg_host.core import Operation
-from inagg_host.io.feeder import Feeder
-from inagg_host.io.flow import Coded
 
 from .memory import CANARY, PAD_BYTES, Memory
 from .runs import BLOCKS, check_bounds, make_run
 from .simulation import Outcome, Rank, Simulation
 from .world import Tensor
 
-SLOTS = 7
-"""A batch has all blocks of a world, up to 14 and a little more, which are in runs of three: see `Device.slots`."""
 STEP_S = 0.0002
 """What takes time on a device takes up to so long."""
 
@@ -49,6 +45,10 @@ class DeviceMemory(Memory):
         assert self.values[self._kept].tobytes() == self._given, "the values were changed"
 
 
+def _nobody_wakes() -> None:
+    raise AssertionError("a device has failed")
+
+
 class StagedSimulation(Simulation):
     """As `Simulation`, on fake devices."""
 
@@ -56,45 +56,35 @@ class StagedSimulation(Simulation):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.bells = [Bell() for _ in self.ranks]
         self.devices = [
-            FakeDevice(random.Random(self.rng.random()), bell.ring, ties=self.rng.choice((0.0, 0.2)), slot_count=SLOTS)
-            for bell in self.bells
+            FakeDevice(random.Random(self.rng.random()), ties=self.rng.choice((0.0, 0.2))) for _ in self.ranks
         ]
-        self.feeders = [Feeder(device) for device in self.devices]
-        self.arrived = [0 for _ in self.ranks]
-        self.invalid = 0
         self._working = [False for _ in self.ranks]
 
     def run(self) -> Outcome:
-        """As `Simulation.run`; then the devices are at rest, too."""
-        try:
-            outcome = super().run()
-        finally:
-            for bell in self.bells:
-                bell.close()
-        assert self.arrived == [len(self.world.tensors)] * len(self.ranks)
-        assert all(feeder.idle for feeder in self.feeders)
-        assert all(len(feeder.slots) == len(feeder.device.slots) for feeder in self.feeders)
-        assert all(len(feeder.shelves) == feeder.device.shelves for feeder in self.feeders)
-        assert self.invalid == 0
+        """As `Simulation.run`; then the devices are at rest, too: they have all that they wait for."""
+        outcome = super().run()
+        for device in self.devices:
+            assert not device.busy
+            assert len(device.boards) == len(self.world.tensors)
+            for board, tensor in zip(device.boards, self.world.tensors, strict=True):
+                blocks = tensor.value_blocks(self.world.lanes)
+                assert board.looked.tolist() == [blocks]
+                for words in (board.agreed, board.coded, board.complete):
+                    assert (words == 1).all()
         return outcome
 
     def _begin(self, rank: Rank, tensor: Tensor, memory: Memory) -> Operation:
-        number, engine, lanes = rank.number, rank.engine, self.world.lanes
+        number, engine, world, device = rank.number, rank.engine, self.world, self.devices[rank.number]
         computed_s = self.now + self.rng.random() * self.rng.choice((0.0, 0.001))
-        operand = Operand(memory.values, memory.out, tensor.pieces, computed=lambda: self.now >= computed_s)
-        staging = Staging(tensor.value_blocks(lanes), self.bells[number], lambda: self._soon(5e-5, self._pump, rank))
-
-        def arrived(error: Exception | None) -> None:
-            assert error is None
-            self.arrived[number] += 1
-
-        def counted(invalid: int) -> None:
-            self.invalid += invalid
-
-        self.feeders[number].submit(Coded(staging, operand, lanes, tensor.float_type, arrived, counted))
-        self.bells[number].ring()
+        operand = Operand(
+            memory.values, memory.out, tensor.pieces, number if tensor.scatters else 0, lambda: self.now >= computed_s
+        )
+        job = Job(world.format, world.workers, number, world.lanes, world.seed, tensor.float_type)
+        board = device.board(job, tensor.value_blocks(world.lanes), engine.chunk)
+        staging = Staging(board, engine.chunk, _nobody_wakes)
+        device.launch(operand, job, board, staging, engine.chunk, tensor.divisor)
+        self._at(computed_s, self._goad, number)
         nowhere = np.broadcast_to(np.zeros(1, tensor.float_type.dtype), tensor.elements)
         out = nowhere[: tensor.elements // tensor.pieces]
         return engine.submit(
@@ -103,35 +93,18 @@ class StagedSimulation(Simulation):
 
     def _pump(self, rank: Rank) -> None:
         super()._pump(rank)
-        self._hear(rank.number)
+        self._goad(rank.number)
 
-    def _to_rank(self, rank: Rank, *arguments: Any) -> None:
-        super()._to_rank(rank, *arguments)
-        self._hear(rank.number)
-
-    def _hear(self, number: int) -> None:
-        """If the bell has rung, the feeder takes its turns soon."""
-        try:
-            os.eventfd_read(self.bells[number].descriptor)
-        except BlockingIOError:
-            return
-        self._soon(STEP_S, self._feed, number)
-
-    def _feed(self, number: int) -> None:
-        while self.feeders[number].turn():
-            pass
-        if not self._working[number]:
+    def _goad(self, number: int) -> None:
+        """What a device waits for may have come."""
+        if self.devices[number].busy and not self._working[number]:
             self._working[number] = True
             self._soon(STEP_S, self._work, number)
-        self._hear(number)
 
     def _work(self, number: int) -> None:
-        device = self.devices[number]
-        device.advance()
-        self._hear(number)
-        self._working[number] = device.busy
-        if device.busy:
-            self._soon(STEP_S, self._work, number)
+        self._working[number] = False
+        if self.devices[number].advance():
+            self._goad(number)
 
 
 def check_staged_run(seed: int, blocks: int = BLOCKS, trace: Callable[[str], None] | None = None) -> StagedSimulation:

@@ -1,10 +1,10 @@
-"""Waiting for the sums of CUDA tensors: the host waits, then the stream. What CUDA would do is noted here, not done."""
+"""Waiting for the sums of CUDA tensors: the stream waits, or the host. What CUDA would do is noted here, not done."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -23,34 +23,65 @@ CUDA = torch.device("cuda", 0)
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Each time that the training stream was given a mark to wait for."""
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return []
 
 
 def make_work(noted: list[str]) -> tuple[TensorWork, Future[None], Arrival]:
-    mark = SimpleNamespace(done=lambda: True, before_current=lambda: noted.append("waits"))
+    mark = SimpleNamespace(done=lambda: True, before=lambda stream: noted.append("waits"))
     lane: Any = SimpleNamespace(device=CUDA, stream=SimpleNamespace(), mark=lambda: mark)
     pending, arrival = Future[None](), Arrival(lane)
     return TensorWork(pending, [torch.ones(2)], arrival=arrival), pending, arrival
 
 
 @pytest.mark.parametrize("how", ["wait", "synchronize"])
-def test_the_host_waits_for_what_brings_the_sums_and_the_stream_for_the_sums(noted: list[str], how: str) -> None:
+def test_the_stream_waits_for_the_sums_and_the_host_goes_on(noted: list[str], how: str) -> None:
+    work, _, arrival = make_work(noted)
+    arrival.come()
+    getattr(work, how)()
+    assert noted == ["waits"]
+    assert not work.is_completed()
+
+
+@pytest.mark.parametrize("how", ["wait", "synchronize"])
+def test_the_host_waits_until_all_that_brings_the_sums_is_launched(noted: list[str], how: str) -> None:
     work, pending, arrival = make_work(noted)
-    waiting = threading.Thread(target=getattr(work, how))
+
+    def come() -> None:
+        arrival.come()
+        pending.set_result(None)
+
+    assert_waits_for(getattr(work, how), noted, come)
+
+
+def test_the_host_waits_for_the_sums_where_it_is_told_to(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INAGG_BLOCKING_WAIT", "1")
+    work, pending, arrival = make_work(noted)
+    arrival.come()
+    assert_waits_for(work.wait, noted, lambda: pending.set_result(None))
+
+
+def test_the_host_waits_for_the_result(noted: list[str]) -> None:
+    work, pending, arrival = make_work(noted)
+    arrival.come()
+    assert_waits_for(work.result, noted, lambda: pending.set_result(None))
+
+
+def assert_waits_for(wait: Callable[[], object], noted: list[str], come: Callable[[], object]) -> None:
+    """The host waits until ``come`` is called, and then the stream."""
+    waiting = threading.Thread(target=wait)
     waiting.start()
     waiting.join(0.1)
     assert waiting.is_alive()
     assert noted == []
-    arrival.come()
-    pending.set_result(None)
+    come()
     waiting.join()
     assert noted == ["waits"]
 
 
 def test_wait_with_a_limit_is_the_hosts(noted: list[str]) -> None:
-    work, _, _ = make_work(noted)
+    work, _, arrival = make_work(noted)
+    arrival.come()
     with pytest.raises(AllReduceError, match="no result within"):
         work.wait(timedelta(milliseconds=20))
     assert noted == []
@@ -64,15 +95,6 @@ def test_what_is_known_to_be_wrong_is_raised(noted: list[str]) -> None:
         work.wait()
     assert work.is_completed()
     assert not work.is_success()
-
-
-def test_it_is_complete_when_the_device_has_the_sums(noted: list[str]) -> None:
-    work, pending, arrival = make_work(noted)
-    assert not work.is_completed()
-    arrival.come()
-    assert not work.is_completed()
-    pending.set_result(None)
-    assert work.is_success()
 
 
 def test_an_all_reduce_cannot_be_captured(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

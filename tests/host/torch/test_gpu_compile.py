@@ -22,8 +22,9 @@ import torch
 from tests.host.codec.reference import CONTRIBUTIONS, make_job
 
 from inagg_host.codec import Job
-from inagg_host.torch.gpu.device import DTYPES
-from inagg_host.torch.gpu.table import FLOATS, Column
+from inagg_host.codec.staging import TIES
+from inagg_host.codec.table import Column
+from inagg_host.torch.gpu.floats import DTYPES, FLOATS
 from inagg_wire.scale import FloatType
 
 pytestmark = pytest.mark.skipif(
@@ -36,6 +37,8 @@ ARCHITECTURES = (90, 100)
 """Compute capabilities, times ten: H100 and H200, and B200."""
 REGISTERS_MOST = 128
 """A thread of four warps may have 255; with 128, four such programs run on a multiprocessor (65,536 registers)."""
+SPILLED_MOST = 8
+"""Bytes. One kernel spills a word where a lane has a tie, which almost none has: `dith8` of float16."""
 POINTERS = {
     torch.uint8: "*u8", torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64",
 }  # fmt: skip
@@ -120,7 +123,7 @@ def check(
         call()
     registers, spilled = compiled(getattr(home(kernels, name), name), launch, architecture)
     note("registers", registers)
-    assert spilled == 0
+    assert spilled <= SPILLED_MOST
     assert registers <= REGISTERS_MOST
 
 
@@ -141,8 +144,10 @@ def test_encoders(
     job, values = job_of(name, float_type), torch.zeros(2 * LANES, dtype=DTYPES[float_type])
     payloads = torch.zeros(2 * job.for_encode.payload_bytes, dtype=torch.uint8)
     flags = torch.zeros(2 * kernels.flag_bytes(job), dtype=torch.uint8)
+    ties, tied = torch.zeros(2 * TIES, dtype=torch.int64), torch.zeros(1, dtype=torch.int32)
     check(
-        kernels, "_encode", lambda: kernels.encode(job, values, table_of(2), payloads, flags, 0, 2), architecture,
+        kernels, "_encode",
+        lambda: kernels.encode(job, values, table_of(2), payloads, flags, ties, tied, 0, 2), architecture,
         record_property,
     )  # fmt: skip
 
@@ -183,7 +188,7 @@ def test_the_largest_of_a_block(
 def test_no_kernel_is_compiled_anew_for_other_numbers(kernels: Any, name: str) -> None:
     """What is not a constant of the job is exempt from specialization: an integer that is 1, or a multiple of 16."""
     parameters = getattr(home(kernels, name), name).params
-    numbers = [p for p in parameters if p.name in ("elements", "row_at", "divisor")]
+    numbers = [p for p in parameters if p.name in ("elements", "row_at", "first", "divisor")]
     assert all(p.do_not_specialize for p in numbers)
-    pointers = {"bits", "out", "values", "table", "payloads", "flags", "counts"}
+    pointers = {"bits", "out", "values", "table", "payloads", "flags", "ties", "counted", "counts"}
     assert all(p.is_constexpr or p in numbers or p.name in pointers for p in parameters)

@@ -35,10 +35,13 @@ from tests.vectors.load import Vector, label, vectors
 
 from inagg_host import codec as cpu
 from inagg_host.codec import Job
-from inagg_host.io.device import BAD, TIE
+from inagg_host.codec.staged import BAD, TIE
+from inagg_host.codec.staging import LANE_BITS as PLACE_BITS
+from inagg_host.codec.staging import TIES
+from inagg_host.codec.table import Column, make_table
 from inagg_host.torch.gpu import ops
-from inagg_host.torch.gpu.table import FLOATS, Column, block_keys, make_table
-from inagg_wire import noise, payload, scale
+from inagg_host.torch.gpu.floats import FLOATS
+from inagg_wire import payload, scale
 from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.layout import HEADER_BYTES, LANE_BITS, SIGN_AND_LEVEL
 from inagg_wire.scale import Floats, FloatType, Unit
@@ -77,7 +80,7 @@ def bits(values: torch.Tensor) -> bytes:
     return values.cpu().view(torch.uint8).numpy().tobytes()
 
 
-AT = 2
+AT, FIRST = 2, 1 << 20
 """How many rows there are before and after those that kernels are to use."""
 
 
@@ -87,13 +90,18 @@ def around(rows: torch.Tensor) -> torch.Tensor:
     )
 
 
-def launch_encoder(kernels: ModuleType, job: Job, values: torch.Tensor, table: torch.Tensor) -> tuple[list[int], Bytes]:
-    """Flags and payloads of all blocks of a table. Nothing is written beside them."""
+def launch_encoder(
+    kernels: ModuleType, job: Job, values: torch.Tensor, table: torch.Tensor, ties: torch.Tensor | None = None
+) -> tuple[list[int], Bytes]:
+    """Flags and payloads of all blocks of a table, which is that from block `FIRST` on. Nothing is written beside
+    them."""
     count, size, each = len(table), job.for_encode.payload_bytes, kernels.flag_bytes(job)
     payloads, flags = (
         torch.full(((count + 2 * AT) * row,), UNTOUCHED, dtype=torch.uint8, device=DEVICE) for row in (size, each)
     )
-    kernels.encode(job, values, around(table), payloads, flags, AT, count)
+    ties = torch.zeros(2 * TIES, dtype=torch.int64, device=DEVICE) if ties is None else ties
+    counted = torch.full((1,), TIES - 1, dtype=torch.int32, device=DEVICE)
+    kernels.encode(job, values, around(table), payloads, flags, ties, counted, AT, count, FIRST)
     rows = [whole.cpu().numpy().reshape(count + 2 * AT, -1) for whole in (payloads, flags)]
     assert all((row[[0, 1, -1, -2]] == UNTOUCHED).all() for row in rows)
     return np.bitwise_or.reduce(rows[1][AT:-AT], axis=1).tolist(), rows[0][AT:-AT]
@@ -121,16 +129,6 @@ def decode_on_device(
     found = counts.cpu().view(-1, words)
     assert (found[[0, 1, -1, -2]] == UNTOUCHED).all()
     return int(found[AT:-AT].sum()), bits(values)
-
-
-# --- noise ---
-
-
-def test_block_keys() -> None:
-    numbers = np.array([0, 1, 37, (1 << 62) + 5])
-    keys = block_keys(0x5EED0001, 1, numbers).view(np.uint32)
-    for number, (k0, k1) in zip(numbers.tolist(), keys.tolist(), strict=True):
-        assert (k0, k1) == (noise.block_key(0x5EED0001, 1, number).k0, noise.block_key(0x5EED0001, 1, number).k1)
 
 
 # --- scales ---
@@ -261,7 +259,8 @@ def test_values_where_all_are_said_to_be_zero_are_flagged(
 @every_format
 @every_type
 def test_a_tie_is_flagged(device_kernels: ModuleType, name: str, float_type: FloatType) -> None:
-    """Where word 0 is all ones but what the value has above its level: the next words decide, on the host."""
+    """Where word 0 is all ones but what the value has above its level: the next words decide, on the host, which is
+    told of the lane and its value."""
     job = make_job(name, float_type, lanes=32)
     values = np.zeros(32, float_type.dtype)
     one = narrowed(np.array([1.5]), float_type)[0]
@@ -276,8 +275,14 @@ def test_a_tie_is_flagged(device_kernels: ModuleType, name: str, float_type: Flo
     k1 = 0x12345678
     k0 = k0_with_word(part ^ 0xFFFFFFFF, 3, k1)
     table[0, Column.K0], table[0, Column.K1] = ops.signed(k0), ops.signed(k1)
-    flags, _ = launch_encoder(device_kernels, job, tensor(values, float_type), table)
+    ties = torch.zeros(2 * TIES, dtype=torch.int64, device=DEVICE)
+    flags, _ = launch_encoder(device_kernels, job, tensor(values, float_type), table, ties)
     assert flags == [TIE]
+    found = {place: bits for place, bits in ties.view(TIES, 2).tolist() if place}
+    unsigned = f"u{one.itemsize}"
+    assert np.array([found.pop((FIRST + 1) << PLACE_BITS | 3)]).astype(unsigned) == one.view(unsigned)
+    # Where it is nothing above its level, the noise is all ones, and so is that of zeros that share it.
+    assert found in ({}, {(FIRST + 1) << PLACE_BITS | lane: 0 for lane in (11, 19, 27)})
 
 
 def agreed_of(job: Job, vector: Vector) -> tuple[Bytes, Bytes]:

@@ -11,7 +11,7 @@ from tests.host.torch.ranks import LARGE, digest, equal
 from tests.host.torch.world import World
 
 from inagg_host.torch import TensorAllReduce
-from inagg_host.torch.cuda import view
+from inagg_host.torch.gpu.device import view
 from inagg_host.torch.tensors import is_plain
 
 

@@ -1,4 +1,4 @@
-"""Kernels for tensors on a device: in Triton, or as plain torch operations where there is no Triton."""
+"""Kernels for tensors on a device: in Triton for CUDA, or as plain torch operations for the CPU."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ import torch
 
 log = logging.getLogger("inagg")
 
-__all__ = ["kernels_for"]
+__all__ = ["can_encode", "kernels_for"]
+
+
+def can_encode(device: torch.device) -> bool:
+    """Whether there are kernels for ``device``: Triton comes with the CUDA builds of torch."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is not None:
+        return True
+    log.warning("no Triton here: CUDA tensors are copied to the host, and encoded there")
+    return False
 
 
 def kernels_for(device: torch.device) -> ModuleType:
-    """The module that has the kernels for ``device``: `triton_kernels` for CUDA, if Triton is there, else `ops`."""
+    """The module that has the kernels for ``device``."""
     return _load(device.type == "cuda")
 
 
 @cache
 def _load(cuda: bool) -> ModuleType:
-    # Triton comes with the CUDA builds of torch, and takes a second to import.
-    if cuda and importlib.util.find_spec("triton") is not None:
-        return importlib.import_module("inagg_host.torch.gpu.triton_kernels")
-    if cuda:
-        log.warning(
-            "no Triton here: CUDA tensors are encoded by torch operations, which pass over them dozens of times"
-        )
-    return importlib.import_module("inagg_host.torch.gpu.ops")
+    # Triton takes a second to import.
+    return importlib.import_module(f"inagg_host.torch.gpu.{'triton_kernels' if cuda else 'ops'}")

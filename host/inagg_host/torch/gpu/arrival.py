@@ -1,11 +1,4 @@
-"""Where sums arrive: the host waits until all that brings them is launched, and then a stream waits for that.
-
-A stream could wait for a word in the host's memory instead, before anybody knows when the network will bring the sums,
-and the host go on ("Stream Memory Operations" in the CUDA Driver API). It must not. As long as a stream waits so, a
-copy from memory that is not pinned, the first launch of a kernel and cudaFree wait for it, and meanwhile no other
-thread of the process launches anything (seen on an H100, driver 580): so neither does the one that is to bring the
-sums, and all stands still for ever. Nor does it help to load all kernels at the start (CUDA_MODULE_LOADING=EAGER).
-"""
+"""Where sums arrive: a stream waits for all that brings them, which is launched when they are asked for."""
 
 from __future__ import annotations
 
@@ -28,15 +21,15 @@ class Arrival:
         """All that brings the sums is in the lane now. To be called once, by one thread."""
         self._mark = self._lane.mark()
 
+    @property
+    def coming(self) -> bool:
+        """Whether a stream can wait for them: `come` was called."""
+        return self._mark is not None
+
     def wait(self) -> None:
         """What is launched on the current stream from now on waits for the sums. After `come`."""
         assert self._mark is not None, "nothing to wait for yet"
-        with torch.cuda.stream(torch.cuda.current_stream(self.device)):
-            self._mark.before_current()
-
-    def there(self) -> bool:
-        """Whether the sums are on the device."""
-        return self._mark is not None and self._mark.done()
+        self._mark.before(torch.cuda.current_stream(self.device))
 
 
 def refuse_capture(device: torch.device) -> None:

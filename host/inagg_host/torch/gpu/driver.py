@@ -1,5 +1,6 @@
-"""The few functions of CUDA's driver that PyTorch does not have: streams of our own, and calls from a stream. See
-"Stream Management" and "Execution Control" in the CUDA Driver API; pointers and streams are integers here.
+"""The few functions of CUDA's driver that PyTorch does not have: streams of our own, which wait for words and write
+them. See "Stream Management" and "Stream Memory Operations" in the CUDA Driver API; pointers and streams are integers
+here.
 
 All of them need the device's context to be the calling thread's: see `bind`.
 """
@@ -64,10 +65,15 @@ def make_stream() -> int:
     return stream.value or 0
 
 
-def call_from_stream(stream: int, function: int, argument: int) -> None:
-    """Have a thread of the driver call ``void function(argument)`` when a stream has come there. It must call nothing
-    of CUDA, and not wait."""
-    _call("cuLaunchHostFunc", ctypes.c_void_p(stream), ctypes.c_void_p(function), ctypes.c_void_p(argument))
+def wait_for_word(stream: int, address: int, least: int) -> None:
+    """What comes next in a stream waits until the uint32 at an address, in pinned memory, is ``least`` or more."""
+    _call("cuStreamWaitValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(least), 0)
+
+
+def write_word(stream: int, address: int, value: int) -> None:
+    """Have a stream write a uint32 to an address, in pinned memory, when all that comes before it is done, and is in
+    memory."""
+    _call("cuStreamWriteValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value), 0)
 
 
 def stay_out_of_graphs() -> None:

@@ -1,4 +1,4 @@
-"""The kernels as plain torch operations, for any device: the same bits as those of the CPU and of `triton_kernels`.
+"""The kernels as plain torch operations, for tests on a CPU: the same bits as those of the CPU and of `triton_kernels`.
 
 Unsigned numbers of 32 bits stand in int32, whose sums and products wrap; that is all that hash and carries need. Floats
 are taken apart as integers or widened to float64, where nothing is subnormal. So all is exact, unless a CPU was told to
@@ -14,11 +14,14 @@ import torch
 from torch import Tensor
 
 from inagg_host.codec import Job
-from inagg_host.io.device import BAD, TIE
+from inagg_host.codec.staged import BAD, TIE
+from inagg_host.codec.staging import LANE_BITS as PLACE_BITS
+from inagg_host.codec.staging import TIES
+from inagg_host.codec.table import Column, State
 from inagg_wire.layout import LANE_BITS, SIGN_AND_LEVEL, Encoding
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 
-from .table import FLOATS, Column, State
+from .floats import FLOATS
 
 MIN32 = -(1 << 31)
 SMALLEST_NORMAL = 1 << 23
@@ -90,10 +93,15 @@ def noise(table: Tensor, lanes: int) -> Tensor:
     return word
 
 
-def encode(job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Tensor, at: int, count: int) -> None:
+def encode(
+    job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Tensor, ties: Tensor, counted: Tensor, at: int,
+    count: int, first: int = 0,
+) -> None:  # fmt: skip
     """The ``payloads`` of the first blocks of ``values``, and their ``flags`` (`flag_bytes` each), both uint8 and 1-D.
 
-    Blocks with the flag `BAD` hold nothing of use; those with `TIE` must be encoded again, exactly.
+    Blocks with the flag `BAD` hold nothing of use; those with `TIE` have lanes that must be encoded again,
+    exactly: these are in ``ties`` (int64, `codec.staging.TIES` pairs), see `codec.staging.Board`, of which ``counted``
+    (int32, 1) are taken. ``first``: the number of the first block in the operation.
     """
     blocks, table = blocks_of(values, job.lanes, count), table[at : at + count]
     up = job.format.up
@@ -109,7 +117,13 @@ def encode(job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Ten
         codes = torch.where(negative, -level, level)
     payload = _pack(up, torch.where(coded, codes, 0))
     bad = torch.where(coded, beyond, (_column(table, Column.STATE) == State.ZERO) & (blocks != 0)).any(dim=1)
-    tie = (coded & (part == complement)).any(dim=1)
+    tied = coded & (part == complement)
+    for block, lane in tied.nonzero().tolist():
+        at_tie = 2 * (int(counted) % TIES)
+        bits = int(blocks[block, lane].view(FLOATS[values.element_size()]))
+        ties[at_tie], ties[at_tie + 1] = (first + block + 1) << PLACE_BITS | lane, bits
+        counted += 1
+    tie = tied.any(dim=1)
     size = job.for_encode.payload_bytes
     payloads[at * size : (at + count) * size].view(count, size).copy_(payload)
     flags[at : at + count] = bad.to(torch.uint8) * BAD + tie.to(torch.uint8) * TIE

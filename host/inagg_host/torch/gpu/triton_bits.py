@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .table import Column, State
+from inagg_host.codec.table import Column, State
 
 UNFUSED = {"enable_fp_fusion": False}
 """Option of a launch: no multiplication and addition become one, with one rounding; Triton's default differs between

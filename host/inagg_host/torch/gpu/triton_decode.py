@@ -12,7 +12,7 @@ from torch import Tensor
 from inagg_host.codec import Job
 from inagg_wire.layout import LANE_BITS, SIGN_AND_LEVEL
 
-from .table import FLOATS
+from .floats import FLOATS
 from .triton_bits import CODED, COLUMNS, NAN, UNFUSED, power_of_two, widen
 
 DECODING_TILE, DECODING_STEPS, DECODING_WARPS = 512, 3, 4
@@ -165,7 +165,7 @@ def _decode(
     of a block. A program decodes STEPS times TILE lanes."""
     block = tl.program_id(0)
     row = table + (row_at + block) * COLUMNS
-    source = payloads + (row_at + block) * UNITS  # less than 2**31: of a slot
+    source = payloads + (row_at + block) * UNITS  # less than 2**31: see `device.BASE_BLOCKS`
     state, exponent, mantissa = tl.load(row), tl.load(row + 1), tl.load(row + 2)
     to, room = out + block * LANES, elements - block * LANES
     lane = tl.program_id(1) * (STEPS * TILE) + tl.arange(0, TILE)

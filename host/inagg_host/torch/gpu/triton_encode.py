@@ -10,11 +10,13 @@ import triton.language as tl
 from torch import Tensor
 
 from inagg_host.codec import Job
-from inagg_host.io.device import BAD, TIE
+from inagg_host.codec.staged import BAD, TIE
+from inagg_host.codec.staging import LANE_BITS as PLACE_BITS
+from inagg_host.codec.staging import TIES
 from inagg_wire.layout import LANE_BITS, SIGN_AND_LEVEL, Encoding
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 
-from .table import FLOATS
+from .floats import FLOATS
 from .triton_bits import CODED, COLUMNS, UNFUSED, ZERO, magnitude_of, power_of_two, widen
 
 TILE = 512
@@ -28,6 +30,7 @@ LARGEST_TILE, LARGEST_WARPS = 1024, 4
 NATURAL, LINEAR, FIXED = 0, 1, 2
 
 BAD_FLAG, TIE_FLAG = tl.constexpr(BAD), tl.constexpr(TIE)
+TIES_MOST, BITS_OF_LANE = tl.constexpr(TIES), tl.constexpr(PLACE_BITS)
 IS_NATURAL, IS_LINEAR = tl.constexpr(NATURAL), tl.constexpr(LINEAR)
 FACTOR_1, FACTOR_2 = tl.constexpr(MULTIPLIER_1), tl.constexpr(MULTIPLIER_2)
 IN_VECTOR, SHARED_BY = tl.constexpr(VECTOR), tl.constexpr(SHARING)
@@ -41,7 +44,7 @@ ABOVE_ONE = tl.constexpr((1023 << 52) | (1 << 2))
 @triton.jit(do_not_specialize=["elements"])
 def _largest(bits, out, elements, LANES: tl.constexpr, TILE: tl.constexpr):
     block = tl.program_id(0)
-    begin = bits + block * LANES  # less than 2**31: see `inagg_host.io.device.LOOK_ELEMENTS`
+    begin = bits + block * LANES  # less than 2**31: see `device.LOOK_ELEMENTS`
     # As floats' magnitudes are ordered as their bits. Registers for a whole block of 13,072 lanes would be spilled.
     largest = tl.zeros([TILE], bits.dtype.element_ty)
     if (block + 1) * LANES <= elements:
@@ -225,13 +228,22 @@ def _store(to, unit, level, bits, FAMILY: tl.constexpr, BITS: tl.constexpr, LANE
     tl.store(to + at, code.to(to.dtype.element_ty), mask=at < LANES // PER)
 
 
-@triton.jit(do_not_specialize=["elements", "row_at"])
+@triton.jit
+def _note(ties, counted, block, lane, bits, tied):
+    """Tell the host of lanes that are ``tied``, and their values."""
+    at = tl.atomic_add(counted + tl.zeros_like(lane), 1, mask=tied, sem="relaxed") & (TIES_MOST - 1)
+    tl.store(ties + 2 * at + 1, bits.to(tl.int64), mask=tied)
+    tl.store(ties + 2 * at, ((block + 1).to(tl.int64) << BITS_OF_LANE) | lane, mask=tied)
+
+
+@triton.jit(do_not_specialize=["elements", "row_at", "first"])
 def _encode(
-    values, table, payloads, flags, elements, row_at, LANES: tl.constexpr, UNITS: tl.constexpr, TOP: tl.constexpr,
-    FRACTION_BITS: tl.constexpr, FAMILY: tl.constexpr, BITS: tl.constexpr, HALF: tl.constexpr, GROUPS: tl.constexpr,
+    values, table, payloads, flags, ties, counted, elements, row_at, first, LANES: tl.constexpr, UNITS: tl.constexpr,
+    TOP: tl.constexpr, FRACTION_BITS: tl.constexpr, FAMILY: tl.constexpr, BITS: tl.constexpr, HALF: tl.constexpr,
+    GROUPS: tl.constexpr,
 ):  # fmt: skip
-    """``values``: their bits. UNITS: bytes of a payload, or lanes if a code has four bytes. A program encodes so many
-    groups of lanes that share hashes."""
+    """``values``: their bits; ``first``: the number of their first block in the operation. UNITS: bytes of a payload,
+    or lanes if a code has four bytes. A program encodes so many groups of lanes that share hashes."""
     PER: tl.constexpr = 8 // BITS if BITS < 8 else 1
     block = tl.program_id(0)
     row = table + (row_at + block) * COLUMNS
@@ -269,13 +281,22 @@ def _encode(
         h, tied_h = _rounded(s, z, exponent, mantissa, TOP, FAMILY)
         tied = tied_e | tied_f | tied_g | tied_h
         bad = _is_beyond(highest, exponent, mantissa, TOP, FRACTION_BITS, FAMILY)
-    to = payloads + (row_at + block) * UNITS  # less than 2**31: of a slot
+    to = payloads + (row_at + block) * UNITS  # less than 2**31: see `device.BASE_BLOCKS`
     unit = group * (SHARED_BY // PER)
     _store(to, unit, e, a, FAMILY, BITS, LANES)
     _store(to, unit + IN_VECTOR // PER, f, b, FAMILY, BITS, LANES)
     _store(to, unit + 2 * IN_VECTOR // PER, g, c, FAMILY, BITS, LANES)
     _store(to, unit + 3 * IN_VECTOR // PER, h, d, FAMILY, BITS, LANES)
-    flag = bad.to(tl.int32) * BAD_FLAG + tl.max(tied.to(tl.int32)) * TIE_FLAG
+    any_tied = tl.max(tied.to(tl.int32))
+    if any_tied != 0:  # all anew: what is kept for this, which almost never comes, would take registers
+        for j in range(4):
+            there, by = lane + j * IN_VECTOR, 8 * j
+            shared = (word << by) | (word >> (32 - by) % 32)
+            at = block * LANES + there
+            bits = tl.load(values + at, mask=(there < LANES) & (at < elements), other=0)
+            _, tied = _rounded(_unsigned(bits, HALF), shared, exponent, mantissa, TOP, FAMILY)
+            _note(ties, counted, first + block, there, bits, tied)
+    flag = bad.to(tl.int32) * BAD_FLAG + any_tied * TIE_FLAG
     tl.store(flags + (row_at + block) * tl.num_programs(1) + tl.program_id(1), flag.to(tl.uint8))
 
 
@@ -284,14 +305,17 @@ def flag_bytes(job: Job) -> int:
     return -(-job.lanes // TILE)
 
 
-def encode(job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Tensor, at: int, count: int) -> None:
+def encode(
+    job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Tensor, ties: Tensor, counted: Tensor, at: int,
+    count: int, first: int = 0,
+) -> None:  # fmt: skip
     """As `ops.encode`."""
     up = job.format.up
     family = NATURAL if up in SIGN_AND_LEVEL else FIXED if up is Encoding.FIX32 else LINEAR
     out = payloads.view(torch.int32) if family == FIXED else payloads
     _encode[(count, flag_bytes(job))](
-        values.view(FLOATS[values.element_size()]), table, out, flags, values.numel(), at, LANES=job.lanes,
-        UNITS=job.for_encode.payload_bytes // out.element_size(), TOP=job.for_encode.top,
+        values.view(FLOATS[values.element_size()]), table, out, flags, ties, counted, values.numel(), at, first,
+        LANES=job.lanes,         UNITS=job.for_encode.payload_bytes // out.element_size(), TOP=job.for_encode.top,
         FRACTION_BITS=job.for_encode.fraction_bits, FAMILY=family, BITS=LANE_BITS[up],
         HALF=values.dtype is torch.float16, GROUPS=TILE // SHARING, num_warps=ENCODING_WARPS, **UNFUSED,
     )  # fmt: skip

@@ -1,0 +1,482 @@
+"""The transport's thread, sockets and all, with values on a fake device that does things late or not at all."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from inagg_host.codec import Job, staged
+from inagg_host.codec.ordered import load, load_word, store_word
+from inagg_host.codec.staging import Arriving, Staging
+from inagg_host.codec.table import Column, make_table
+from inagg_host.core import Engine, Epoch, ShardLease
+from inagg_host.core.schedule import Phase
+from inagg_link import FaultLink, Faults, Link
+from inagg_link.jit import jit
+from inagg_wire.formats import job_format
+from inagg_wire.layout import HEADER_BYTES
+from inagg_wire.scale import FloatType
+from inagg_wire.slots import Lease
+
+from .fake_device import FakeDevice, Operand, compile_for, garbage
+from .rig import JOB, LANES, PATIENCE_S, SEED, TOKEN, Rank, World, portless, values
+
+ELEMENTS = 400 * LANES - 5
+
+either_loop = pytest.mark.parametrize("wrap", [None, portless], ids=["compiled", "python"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled() -> None:
+    """On a new machine that takes longer than a test waits."""
+    staged.compile_kernels()
+    for fmt in ("nat8", "dith8"):
+        for float_type in (FloatType.FLOAT32, FloatType.FLOAT64):
+            compile_for(Job(job_format(fmt), 2, 0, LANES, 0, float_type))
+
+
+class Staged:
+    """A rank's device, and what has been given to both. The device works on a thread of its own."""
+
+    def __init__(self, rank: Rank, seed: int, stack: ExitStack, ties: float = 0.0) -> None:
+        self.rank, self.device = rank, FakeDevice(random.Random(seed), ties)
+        self.wrong: list[BaseException] = []
+        self._end = False
+        self._worker = threading.Thread(target=self._work, daemon=True)
+        self._worker.start()
+        stack.callback(self.close)
+
+    def _work(self) -> None:
+        try:
+            while not self._end:
+                if not self.device.advance():
+                    time.sleep(1e-4)
+        except BaseException as error:
+            self.wrong.append(error)
+
+    def job(self, float_type: FloatType = FloatType.FLOAT32) -> Job:
+        e = self.rank.engine.epoch
+        return Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type)
+
+    def launch(
+        self, array: Any, float_type: FloatType = FloatType.FLOAT32, divisor: int = 1, chunk: int | None = None
+    ) -> Staging:
+        """Give it to the device; ``chunk``: of another engine."""
+        job = self.job(float_type)
+        chunk = self.rank.engine.chunk if chunk is None else chunk
+        board = self.device.board(job, job.blocks(array.size), chunk)
+        staging = Staging(board, chunk, self.rank.transport.wake)
+        self.device.launch(Operand(array, array), job, board, staging, chunk, divisor)
+        return staging
+
+    def post(
+        self, staging: Staging, elements: int, float_type: FloatType = FloatType.FLOAT32, divisor: int = 1
+    ) -> None:
+        """Give it to the engine."""
+        nowhere = np.broadcast_to(np.zeros(1, float_type.dtype), elements)
+
+        def submit() -> None:
+            self.rank.engine.submit(nowhere, nowhere, float_type, 0.0, divisor, codec=staging)
+
+        self.rank.transport.post(submit)
+
+    def submit(self, array: Any, float_type: FloatType = FloatType.FLOAT32, divisor: int = 1) -> Staging:
+        """Sum in place."""
+        staging = self.launch(array, float_type, divisor)
+        self.post(staging, array.size, float_type, divisor)
+        return staging
+
+    def settle(self) -> None:
+        """Wait until the device has done all that it was given."""
+        wait_for(lambda: bool(self.wrong) or not self.device.busy)
+        assert self.wrong == []
+
+    def close(self) -> None:
+        self._end = True
+        self._worker.join(PATIENCE_S)
+        assert self.wrong == []
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "it takes long"
+        time.sleep(1e-3)
+
+
+def devices(world: World, stack: ExitStack, ties: float = 0.0) -> list[Staged]:
+    return [Staged(rank, number, stack, ties) for number, rank in enumerate(world.ranks)]
+
+
+def lossy(rank: int, link: Link) -> Link:
+    return FaultLink(link, Faults(drop=0.05), seed=rank)
+
+
+def wrapped(wrap: Any) -> dict[str, Any]:
+    return {} if wrap is None else {"wrap": wrap}
+
+
+# --- sums ---
+
+
+@pytest.mark.parametrize("wrap", [None, portless, lossy], ids=["compiled", "python", "lossy"])
+@pytest.mark.parametrize("fmt", ["nat8", "dith8"])
+def test_sums_have_the_bits_of_those_of_the_cpu(stack: ExitStack, fmt: str, wrap: Any) -> None:
+    types = [FloatType.FLOAT32, FloatType.FLOAT64]
+    arrays = [[values(rank, ELEMENTS + i, t) for i, t in enumerate(types)] for rank in range(2)]
+    with ExitStack() as first:
+        expected = World(first, fmt=fmt, shards=2).sum(arrays, types, divisor=2)
+    world = World(stack, fmt=fmt, shards=2, **wrapped(wrap))
+    assert world.ranks[0].engine.chunk * 2 < ELEMENTS // LANES, "of several chunks"
+    both = devices(world, stack, ties=0.02)
+    for i, float_type in enumerate(types):
+        for one, of_rank in zip(both, arrays, strict=True):
+            one.submit(of_rank[i], float_type, divisor=2)
+    world.wait(len(types))
+    for one, of_rank in zip(both, arrays, strict=True):
+        one.settle()
+        assert one.device.tied
+        assert [array.tobytes() for array in of_rank] == expected
+
+
+def test_only_who_submits_asks_the_device_for_anything(stack: ExitStack) -> None:
+    world = World(stack)
+    both = devices(world, stack)
+    for number, one in enumerate(both):
+        one.submit(values(number, ELEMENTS))
+    world.wait(1)
+    for one in both:
+        one.settle()
+        assert one.device.asked_by == {threading.current_thread().name}
+
+
+# --- a device that stands still ---
+
+
+@either_loop
+@pytest.mark.parametrize("stream", ["look", "down"])
+def test_the_thread_of_the_socket_works_on_while_the_device_stands_still(
+    stack: ExitStack, stream: str, wrap: Any
+) -> None:
+    """It finishes what was submitted before, answers posts, and goes on when the device does."""
+    world = World(stack, **wrapped(wrap))
+    both = devices(world, stack)
+    for one in both:
+        one.device.held = {stream}
+    mine, plain = ([values(rank, ELEMENTS) for rank in range(2)] for _ in range(2))
+    for rank, array in zip(world.ranks, plain, strict=True):
+        rank.submit(array)
+    for one, array in zip(both, mine, strict=True):
+        one.submit(array)
+    world.wait(1)
+    assert plain[0].tobytes() == plain[1].tobytes()
+    for rank in world.ranks:
+        answered = threading.Event()
+        rank.transport.post(answered.set)
+        assert answered.wait(PATIENCE_S), "the thread of the socket waits"
+    assert all(len(rank.done) == 1 for rank in world.ranks)
+    for one in both:
+        one.device.held = set()
+    world.wait(2)
+    for one in both:
+        one.settle()
+    assert mine[0].tobytes() == mine[1].tobytes()
+
+
+def test_results_wait_for_a_device_that_is_late(stack: ExitStack) -> None:
+    """The engine is done, and so is what comes after it."""
+    world = World(stack)
+    both = devices(world, stack)
+    mine = [[values(rank, ELEMENTS + i) for i in range(2)] for rank in range(2)]
+    with ExitStack() as first:
+        expected = World(first).sum(mine, [FloatType.FLOAT32] * 2)
+    for one, of_rank in zip(both, mine, strict=True):
+        one.device.held = {"up"}
+        for array in of_rank:
+            one.submit(array)
+    world.wait(2)
+    for one, of_rank in zip(both, mine, strict=True):
+        one.device.held = set()
+        one.settle()
+        assert [array.tobytes() for array in of_rank] == expected
+
+
+# --- what goes wrong ---
+
+
+@either_loop
+def test_a_device_that_fails_ends_the_job_with_what_it_said(stack: ExitStack, wrap: Any) -> None:
+    world = World(stack, **wrapped(wrap))
+    one = Staged(world.ranks[0], 0, stack)
+    one.device.held = {"look"}
+    staging = one.submit(values(0, ELEMENTS))
+    staging.fail(RuntimeError("out of order"))
+    assert str(world.ranks[0].failure()) == "the codec of a tensor failed: out of order"
+    world.ranks[0].transport.close()
+    staging.release()
+    one.device.held = set()
+    one.settle()
+
+
+def test_a_device_that_fails_before_it_has_encoded_ends_the_job_too(stack: ExitStack) -> None:
+    world = World(stack)
+    both = devices(world, stack)
+    both[0].device.held = {"down"}
+    stagings = [one.submit(values(number, ELEMENTS)) for number, one in enumerate(both)]
+    wait_for(lambda: load_word(stagings[0].board.agreed.ctypes.data) == 1)
+    stagings[0].fail(RuntimeError("out of order"))
+    assert str(world.ranks[0].failure()) == "the codec of a tensor failed: out of order"
+    both[0].device.held = set()
+    for one, staging in zip(both, stagings, strict=True):
+        one.rank.transport.close()
+        staging.release()
+        one.settle()
+
+
+def test_a_device_whose_rank_waits_for_others_runs_out_when_it_is_released(stack: ExitStack) -> None:
+    world = World(stack)
+    one, array = Staged(world.ranks[0], 0, stack), values(0, ELEMENTS)  # the other rank never comes
+    staging = one.submit(array)
+    wait_for(lambda: load_word(staging.board.looked.ctypes.data) == staging.board.magnitudes.size)
+    time.sleep(0.01)
+    assert one.device.busy
+    one.rank.transport.close()
+    staging.release()
+    one.settle()
+    assert np.isnan(array).all()
+
+
+def test_what_has_not_come_to_the_engine_can_be_released(stack: ExitStack) -> None:
+    world = World(stack)
+    one, array = Staged(world.ranks[0], 0, stack), values(0, ELEMENTS)
+    one.launch(array).release()
+    one.settle()
+    assert np.isnan(array).all()
+
+
+def test_what_is_released_in_the_middle_runs_out(stack: ExitStack) -> None:
+    """And sums that had not come by then are NaN."""
+    world = World(stack)
+    both = devices(world, stack)
+    mine = [values(number, ELEMENTS) for number in range(2)]
+    stagings = [one.submit(array) for one, array in zip(both, mine, strict=True)]
+    last = stagings[0].board.complete.size - 1
+    wait_for(lambda: load_word(stagings[0].board.complete.ctypes.data) == 1 or bool(both[0].wrong))
+    for one, staging, array in zip(both, stagings, mine, strict=True):
+        one.rank.transport.close()
+        missing = load_word(staging.board.complete[last:].ctypes.data) == 0
+        staging.release()
+        one.settle()
+        assert not missing or np.isnan(array[last * one.rank.engine.chunk * LANES :]).all()
+
+
+def test_values_that_change_after_the_device_has_looked_are_told(stack: ExitStack) -> None:
+    world = World(stack)
+    both, arrays = devices(world, stack), [values(rank, ELEMENTS) for rank in range(2)]
+    both[0].device.held = {"down"}
+    stagings = [one.submit(array) for one, array in zip(both, arrays, strict=True)]
+    wait_for(lambda: load_word(stagings[0].board.agreed.ctypes.data) == 1)
+    block = 5
+    arrays[0][block * LANES : (block + 1) * LANES] *= 1024
+    both[0].device.held = set()
+    assert f"values of block {block} exceed the scale that was agreed on" in str(world.ranks[0].failure())
+    for one, staging in zip(both, stagings, strict=True):
+        one.rank.transport.close()
+        staging.release()
+        one.settle()
+
+
+def test_a_tie_that_the_device_has_not_said_the_place_of_is_told(stack: ExitStack) -> None:
+    world = World(stack)
+    both, arrays = devices(world, stack, ties=1.0), [values(rank, ELEMENTS) for rank in range(2)]
+    both[0].device.held = {"down"}
+    stagings = [one.submit(array) for one, array in zip(both, arrays, strict=True)]
+    board = stagings[0].board
+    wait_for(lambda: load_word(board.agreed.ctypes.data) == 1)
+    board.flags[:] = staged.TIE
+    store_word(board.coded.ctypes.data, 1)
+    assert "the codec of a tensor failed: more than 64 lanes" in str(world.ranks[0].failure())
+    both[0].device.held = set()
+    for one, staging in zip(both, stagings, strict=True):
+        one.rank.transport.close()
+        staging.release()
+        one.settle()
+
+
+def test_a_device_that_was_told_of_other_chunks_is_refused(stack: ExitStack) -> None:
+    world = World(stack)
+    one = Staged(world.ranks[0], 0, stack)
+    chunk = one.rank.engine.chunk
+    staging = one.launch(values(0, ELEMENTS), chunk=chunk + 1)
+    one.post(staging, ELEMENTS)
+    assert str(one.rank.failure()) == f"a chunk has {chunk} blocks, the device was told of {chunk + 1}"
+    assert one.rank.engine.idle
+    staging.release()
+    one.settle()
+
+
+# --- what one side writes is there when the other sees the word of it ---
+
+
+SPINS_MOST = 1 << 33
+"""Some seconds."""
+
+
+@jit
+def _when(word: int, rows: npt.NDArray[Any], found: npt.NDArray[Any]) -> bool:
+    """Spin on a word, and copy what is there when it comes, the last first. Whether it has come."""
+    spins = 0
+    while load(word) == 0:
+        spins += 1
+        if spins == SPINS_MOST:
+            return False
+    for i in range(rows.shape[0] - 1, -1, -1):
+        for j in range(rows.shape[1] - 1, -1, -1):
+            found[i, j] = rows[i, j]
+    return True
+
+
+def _seen(word: int, rows: npt.NDArray[Any], tell: Callable[[], object]) -> npt.NDArray[Any]:
+    """What of ``rows`` is there, for another thread, when ``tell`` has brought a word."""
+    found, compiled, begun, came = rows.copy(), np.ones(1, np.int64), threading.Event(), list[bool]()
+    _when(compiled.ctypes.data, rows, found)
+
+    def watch() -> None:
+        begun.set()
+        came.append(_when(word, rows, found))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    begun.wait()
+    time.sleep(0.01)
+    tell()
+    watcher.join(PATIENCE_S)
+    assert came == [True]
+    return found
+
+
+@pytest.fixture
+def large() -> tuple[Engine, Staging]:
+    """An operation of one large chunk."""
+    fmt, lease = job_format("nat8"), Lease(0, 1 << 13)
+    engine = Engine(Epoch(1, JOB, TOKEN, fmt, 2, 0, LANES, SEED, (ShardLease(("127.0.0.1", 1), lease),)))
+    blocks = engine.chunk
+    job = Job(fmt, 2, 0, LANES, SEED, FloatType.FLOAT32)
+    staging = Staging(FakeDevice(random.Random(0)).board(job, blocks, engine.chunk), engine.chunk, lambda: None)
+    nowhere = np.broadcast_to(np.zeros(1, np.float32), blocks * LANES)
+    engine.submit(nowhere, nowhere, FloatType.FLOAT32, 0.0, codec=staging)
+    assert blocks > 1000
+    return engine, staging
+
+
+KERNEL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
+
+
+def test_rows_are_there_when_a_chunk_is_agreed_on(large: tuple[Engine, Staging]) -> None:
+    engine, staging = large
+    (operation,), board = engine.operations, staging.board
+    operation.agreed[:] = np.arange(operation.agreed.size) % 200 + 1
+    tell, address = KERNEL(staged.staged_addresses().tell), int(engine.state.operations[0]["address"])
+    for rows, bits in ((board.sending, operation.job.for_encode), (board.receiving, operation.job.for_decode)):
+        last = rows[-100:, : Column.MANTISSA + 1]
+        board.agreed[:] = 0
+        rows[:] = 0
+        found = _seen(board.agreed.ctypes.data, last, lambda: tell(address, Phase.SCALE, 0, 0, 0))
+        expected = make_table(operation.job, operation.agreed, operation.agreed, bits.fraction_bits)
+        assert found.tolist() == expected[-100:, : Column.MANTISSA + 1].tolist()
+
+
+def test_results_are_there_when_a_chunk_is_complete(large: tuple[Engine, Staging]) -> None:
+    engine, staging = large
+    (operation,), board = engine.operations, staging.board
+    decode, record = KERNEL(staged.staged_addresses().decode), engine.state.operations[0]
+    blocks, size = board.magnitudes.size, operation.job.result_bytes
+    rng, count = np.random.default_rng(0), 1000
+    datagrams = rng.integers(0, 256, (count, size), np.uint8)
+    record["data"], record["data_bytes"] = datagrams.ctypes.data, datagrams.nbytes
+    staging._left[0] = count  # all others are there
+    engine.state.places[:count] = np.arange(count)
+    engine.state.blocks[:count] = blocks - count + np.arange(count)
+    last = board.results.reshape(blocks, -1)[-100:]
+    found = _seen(board.complete.ctypes.data, last, lambda: decode(int(record["address"]), size, 0, count, 0))
+    assert found.tolist() == datagrams[-100:, HEADER_BYTES:].tolist()
+
+
+# --- values that are on their way to the host's memory ---
+
+
+class Landing:
+    """Where values arrive, and sums will be."""
+
+    def __init__(self, rank: Rank, elements: int) -> None:
+        self.rank, self.values = rank, np.full(elements, 77.0, np.float32)
+        self.words = garbage(16).view(np.int64)
+        self.words[:] = 0
+        self.waited = 0
+        self.arriving = Arriving(rank.transport.wake, self.words, self.values, np.nan, self._wait)
+
+    def _wait(self) -> None:
+        self.waited += 1
+
+    def submit(self) -> None:
+        def submit() -> None:
+            self.rank.engine.submit(self.values, self.values, FloatType.FLOAT32, 0.0, codec=self.arriving)
+
+        self.rank.transport.post(submit)
+
+
+@either_loop
+def test_what_arrives_is_encoded_by_the_cpu_when_it_is_there(stack: ExitStack, wrap: Any) -> None:
+    world = World(stack, **wrapped(wrap))
+    arrays = [values(rank, ELEMENTS) for rank in range(2)]
+    with ExitStack() as first:
+        expected = World(first).sum([[array] for array in arrays], [FloatType.FLOAT32])
+    landings = [Landing(rank, ELEMENTS) for rank in world.ranks]
+    for landing in landings:
+        landing.submit()
+    time.sleep(0.05)
+    for landing, array in zip(landings, arrays, strict=True):
+        landing.values[:] = array
+        store_word(landing.arriving.arrived, 1)  # nobody is woken
+    world.wait(1)
+    assert [landing.values.tobytes() for landing in landings] == [expected[0]] * 2
+
+
+def test_who_waits_for_sums_where_values_arrived_is_told_of_them_by_a_word(stack: ExitStack) -> None:
+    landing = Landing(World(stack).ranks[0], LANES)
+    assert load_word(landing.arriving.summed) == 0
+    landing.arriving.finish()
+    assert landing.words.tolist() == [0, 1]
+    assert (landing.values == 77.0).all()
+
+
+def test_sums_of_what_arrives_are_nan_when_it_is_released(stack: ExitStack) -> None:
+    landing = Landing(World(stack).ranks[0], LANES)
+    landing.arriving.release()
+    assert load_word(landing.arriving.summed) == 1
+    assert np.isnan(landing.values).all()
+
+
+def test_values_that_do_not_arrive_end_the_job_with_the_reason(stack: ExitStack) -> None:
+    landing = Landing(World(stack).ranks[0], ELEMENTS)
+    landing.submit()
+    landing.arriving.fail(RuntimeError("no copy"))
+    assert str(landing.rank.failure()) == "the codec of a tensor failed: no copy"
+
+
+def test_who_waits_for_values_hears_what_went_wrong_with_them(stack: ExitStack) -> None:
+    landing = Landing(World(stack).ranks[0], LANES)
+    landing.arriving.wait()
+    landing.arriving.fail(RuntimeError("no copy"))
+    with pytest.raises(RuntimeError, match="no copy"):
+        landing.arriving.wait()
+    assert landing.waited == 2
