@@ -63,7 +63,7 @@ class Codec:
 
     def release(self) -> None:
         """The core does nothing more with the operation, and has not finished it: nothing waits for it from now on, and
-        all its sums become NaN."""
+        all sums that have not come become NaN."""
         raise NotImplementedError
 
 

@@ -46,7 +46,7 @@ class TensorWork(dist.Work):
     """Tensors on their way through the switch. What waits on the host waits here; `get_future` is for the rest.
 
     For CUDA tensors `wait` has the current stream wait, as NCCL's does, and the host goes on. What goes wrong later
-    makes all sums NaN and fails all that comes; `result`, `get_future`, a wait with a limit, and with
+    makes sums that have not come NaN and fails all that comes; `result`, `get_future`, a wait with a limit, and with
     INAGG_BLOCKING_WAIT=1 any wait, return when the sums are there, and raise what went wrong.
     """
 
