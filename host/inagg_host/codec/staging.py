@@ -226,6 +226,8 @@ class Staging(Codec):
         codes = payload.unpack(up, row.tobytes()).copy()
         for place, bits in ties.tolist():
             lane = place & (1 << LANE_BITS) - 1
+            if lane >= job.lanes:  # a kernel has programs of as many lanes each, and the last may have some too many
+                continue
             value = np.array([bits], np.int64).astype(board.magnitudes.dtype).view(job.dtype)
             words = partial(_words_of, key, lane)
             codes[lane] = codec.encode(value, job.float_type, job.format, job.workers, unit, words)[0]

@@ -85,11 +85,11 @@ class HostAllReduce:
             parts, scattered = self._begin_scatter(whole)
             arrival = self._arrival(tensor.device) if tensor.is_cuda else None
             one = _Sum(target, whole, parts, scattered, divisor, tag, arrival, scatter)
-            self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
+            launched = self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
         if arrival is not None:
-            # Until all is launched, as the device's other users may wait for what is (see `gpu.device`). With NCCL that
-            # is at once; Gloo's gather waits for the sums.
-            done.exception()
+            # As the device's other users may wait for what is launched (see `gpu.device`), all of it must be. With NCCL
+            # that is at once; Gloo's gather waits for the sums.
+            launched.result()
         return TensorWork(done, [result], arrival=arrival)
 
     def _in_equal_parts(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -153,7 +153,7 @@ class HostAllReduce:
             self._sums.close(f"sums inside of a host failed: {type(error).__name__}: {error}", end=True)
             done.set_exception(error)
         else:
-            done.set_result(None)
+            work.when_over(lambda error: _end(done, error))  # at once, where it was waited for
 
     @property
     def arrays(self) -> AllReduce:
@@ -179,6 +179,13 @@ class HostAllReduce:
             pool.shutdown()
         while self._inside:  # Gloo's connections end with the object, and others of the host hear of it
             self._inside.pop().shutdown()
+
+
+def _end(done: Future[None], error: BaseException | None) -> None:
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
 
 
 def _on(arrival: Arrival | None) -> Any:

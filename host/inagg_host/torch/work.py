@@ -90,6 +90,10 @@ class TensorWork(dist.Work):
             raise AllReduceError(f"no result within the {timeout.total_seconds():g} s of wait") from None
         self._finish_once()
 
+    def when_over(self, call: Callable[[BaseException | None], None]) -> None:
+        """Have ``call`` called with what went wrong, or None, on a thread where it may block."""
+        self._pending.add_done_callback(lambda pending: call(pending.exception()))
+
     def get_future(self) -> Future[Any]:
         """A future of the list of tensors, which is done when the sums are there."""
         with self._lock:

@@ -217,12 +217,14 @@ class FakeDevice:
         used = int((w.board.ties[:, 0] != 0).sum())
         if used == TIES:
             return 0
-        lane, up = self.rng.randrange(values.size), w.job.format.up
+        lane, up, job_lanes = self.rng.randrange(values.size), w.job.format.up, w.job.lanes
         lanes = payload.unpack(up, codes.tobytes()).copy()
         lanes[lane] ^= self.rng.randrange(1, 1 << CODE_BITS[up])
         codes[:] = np.frombuffer(payload.pack(up, lanes), np.uint8)
         bits = values[lane : lane + 1].view(f"i{values.itemsize}").astype(np.int64)
         w.board.ties[used] = (block + 1) << LANE_BITS | lane, bits[0]
+        if used + 1 < TIES:  # and one after the last, as kernels have them
+            w.board.ties[used + 1] = (block + 1) << LANE_BITS | job_lanes + self.rng.randrange(64), 0
         self.tied += 1
         return TIE
 

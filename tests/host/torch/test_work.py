@@ -136,3 +136,15 @@ def test_joined_works_fail_when_one_does() -> None:
         joined.get_future().wait()
     assert isinstance(joined.exception(), AllReduceError)
     assert not joined.is_success()
+
+
+def test_whoever_asks_is_told_how_it_ended() -> None:
+    told: list[BaseException | None] = []
+    for error in (None, AllReduceError("gone")):
+        work, pending, _ = make_work()
+        work.when_over(told.append)
+        if error is None:
+            pending.set_result(None)
+        else:
+            pending.set_exception(error)
+        assert told.pop() is error

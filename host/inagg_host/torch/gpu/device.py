@@ -24,7 +24,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -52,8 +51,8 @@ BASE_BLOCKS = 16
 a block has, and what is after it is counted in 32 bits."""
 
 DECODED_CHUNKS = 4
-"""Chunks that are decoded in a launch, of an operation that has many. To launch one takes 16 us of the submitting
-thread, and its results come from the network in a millisecond."""
+"""Chunks that are decoded in a launch, of an operation that has many: to launch takes time of the submitting thread,
+and the network takes longer for a chunk."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,17 +81,17 @@ def view(tensor: Tensor) -> npt.NDArray[Any]:
 class TensorDevice:
     """One device, for one job. Kernels are compiled when it is made, which takes seconds."""
 
-    def __init__(self, device: torch.device, jobs: Mapping[FloatType, Job], using: ModuleType | None = None) -> None:
-        """``jobs``: the job, for all types of values; none, if nothing is to be encoded here. ``using``: other kernels
-        than `kernels_for`."""
+    def __init__(self, device: torch.device, jobs: Mapping[FloatType, Job]) -> None:
+        """``jobs``: the job, for all types of values; none, if nothing is to be encoded here."""
         self.device = device
-        self._kernels: Any = kernels_for(device) if using is None and jobs else using
+        self._kernels: Any = kernels_for(device) if jobs else None
         self.look, self.down, self.up = (make_lane(device) for _ in range(3))
         self._ties = torch.zeros(1, dtype=torch.int32, device=device)
-        for dtype in DTYPES.values():
-            self._copy_once(dtype)
-        for job in jobs.values():
-            self._run_once(job)
+        with self.here():
+            for dtype in DTYPES.values():
+                self._copy_once(dtype)
+            for job in jobs.values():
+                self._run_once(job)
 
     def board(self, job: Job, blocks: int, chunk: int) -> Board:
         """Memory for an operation."""
@@ -101,22 +100,19 @@ class TensorDevice:
 
     def launch(self, operand: Operand, job: Job, board: Board, chunk: int, own: range, divisor: int) -> None:
         """All that brings the sums: they are there when all that is in ``up`` is done. ``own``: the blocks whose sums
-        this rank gets. Returns at once, but for operations of hundreds of chunks, for more of which CUDA's queues have
-        no room."""
-        with self.here():
-            for lane in (self.look, self.down, self.up):
-                lane.after(operand.computed)
-            self._look(operand, job, board)
-            blocks = board.magnitudes.size
-            for first in range(0, blocks, chunk):
-                self._encode(operand, job, board, first, min(first + chunk, blocks), first // chunk)
-            step = chunk * (DECODED_CHUNKS if blocks > 2 * DECODED_CHUNKS * chunk else 1)
-            for first in range(0, blocks, step):
-                end = min(first + step, blocks)
-                if max(first, own.start) < min(end, own.stop):
-                    self._decode(
-                        operand, job, board, range(max(first, own.start), min(end, own.stop)), own, divisor, chunk
-                    )
+        this rank gets. To be called in `here`. Returns at once, but for operations of hundreds of chunks, for more of
+        which CUDA's queues have no room."""
+        for lane in (self.look, self.down, self.up):
+            lane.after(operand.computed)
+        self._look(operand, job, board)
+        blocks = board.magnitudes.size
+        for first in range(0, blocks, chunk):
+            self._encode(operand, job, board, first, min(first + chunk, blocks), first // chunk)
+        step = chunk * (DECODED_CHUNKS if blocks > 2 * DECODED_CHUNKS * chunk else 1)
+        for first in range(0, blocks, step):
+            end = min(first + step, blocks)
+            if max(first, own.start) < min(end, own.stop):
+                self._decode(operand, job, board, range(max(first, own.start), min(end, own.stop)), own, divisor, chunk)
 
     def marks(self) -> list[Mark]:
         """Where all that was launched so far is done."""

@@ -17,7 +17,6 @@ from inagg_host.codec.ordered import load_word, store_word
 from . import driver
 
 _Event: Callable[..., torch.cuda.Event] = torch.cuda.Event  # torch types the classes, but not their constructors
-_query: Callable[[torch.cuda.Event], bool] = torch.cuda.Event.query
 _ExternalStream: Callable[..., torch.cuda.Stream] = torch.cuda.ExternalStream
 
 LOOK_S = 1e-4
@@ -37,10 +36,6 @@ class Mark:
 
     def __init__(self, event: torch.cuda.Event | None) -> None:
         self._event = event
-
-    def done(self) -> bool:
-        """Whether the device has come there. Raises what went wrong on the device."""
-        return self._event is None or bool(_query(self._event))
 
     def wait(self) -> None:
         """Wait until it has. Raises what went wrong on the device."""
@@ -67,13 +62,9 @@ class Lane:
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def do(self, launch: Callable[[], object]) -> None:
-        """What ``launch`` launches runs here."""
+        """What ``launch`` launches runs here. This, `wait` and `write` need the thread to be `on_device`."""
         if self.stream is None:
             launch()
-            return
-        if torch.cuda.current_device() != self.device.index:
-            with self():
-                launch()
             return
         before = torch.cuda.current_stream(self.device)  # torch.cuda.stream does the same, in five times the time
         torch.cuda.set_stream(self.stream)
@@ -83,8 +74,7 @@ class Lane:
             torch.cuda.set_stream(before)
 
     def wait(self, address: int, least: int = 1) -> None:
-        """What comes next waits until the word (int64) at an address, of `host`, is ``least`` or more. This and `write`
-        need the thread to be `on_device`."""
+        """What comes next waits until the word (int64) at an address, of `host`, is ``least`` or more."""
         assert self.stream is not None
         driver.wait_for_word(self.stream.cuda_stream, address, least)
 
@@ -123,9 +113,6 @@ class _HostMark(Mark):
 
     def reach(self) -> None:
         self._reached.set()
-
-    def done(self) -> bool:
-        return self._reached.is_set()
 
     def wait(self) -> None:
         self._reached.wait()
