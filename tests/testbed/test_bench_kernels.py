@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner
+from tests.host.torch import ops
 
 from inagg_testbed.bench import cuda, kernels_gpu
 from inagg_testbed.bench.cli import bench
@@ -50,14 +53,14 @@ def test_that_no_gpu_was_measured_is_said() -> None:
     assert result.stderr.startswith("SKIPPED the kernels of the GPU: ")
 
 
-def measure_on(device: torch.device) -> list[KernelRate]:
-    formats = [job_format(name) for name in ("nat8", "tern")]
-    return list(kernels_gpu.measure_all(formats, [FloatType.BFLOAT16], workers=4, elements=5000, runs=2, device=device))
+def measure_on(device: torch.device, kernels: Any) -> list[KernelRate]:
+    formats, options = [job_format(name) for name in ("nat8", "tern")], {"workers": 4, "elements": 5000, "runs": 2}
+    return list(kernels_gpu.measure_all(formats, [FloatType.BFLOAT16], device=device, kernels=kernels, **options))
 
 
 def test_the_device_is_measured_kernel_by_kernel() -> None:
     """The CPU stands in for it."""
-    rates = measure_on(torch.device("cpu"))
+    rates = measure_on(torch.device("cpu"), ops)
     assert [rate.kernel for rate in rates] == 2 * ["gpu-absmax", "gpu-copy", "gpu-encode", "gpu-copy", "gpu-decode",
                                                    "gpu-copy"]  # fmt: skip
     for rate, copy in zip(rates[::2], rates[1::2], strict=True):
@@ -68,7 +71,7 @@ def test_the_device_is_measured_kernel_by_kernel() -> None:
 
 @pytest.mark.gpu
 def test_the_gpu_is_measured() -> None:
-    assert len(measure_on(torch.device("cuda"))) == 12
+    assert len(measure_on(torch.device("cuda"), importlib.import_module("inagg_host.torch.gpu.triton_kernels"))) == 12
 
 
 def test_the_table_for_people() -> None:

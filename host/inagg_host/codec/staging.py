@@ -6,7 +6,7 @@ import ctypes
 import math
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -127,6 +127,8 @@ class Board:
     """uint8, (blocks, bytes of flags each)."""
     invalid: npt.NDArray[np.int32]
     """int32, (blocks, words each): how many codes of results name no level."""
+    addresses: dict[str, int]
+    """Of all of these, by name."""
 
     @classmethod
     def make(
@@ -141,14 +143,16 @@ class Board:
             ((blocks, flag_bytes), np.uint8), ((blocks, count_words), np.int32),
         ]  # fmt: skip
         sizes = [-(-math.prod(shape) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT for shape, dtype in parts]
-        memory, arrays, at = allot(sum(sizes)), [], 0
-        for (shape, dtype), size in zip(parts, sizes, strict=True):
+        memory, at = allot(sum(sizes)), 0
+        base, arrays, addresses = memory.ctypes.data, dict[str, Any](), dict[str, int]()
+        for (shape, dtype), size, part in zip(parts, sizes, fields(cls), strict=False):
             bytes_ = math.prod(shape) * np.dtype(dtype).itemsize
-            arrays.append(memory[at : at + bytes_].view(dtype).reshape(shape))
+            arrays[part.name] = memory[at : at + bytes_].view(dtype).reshape(shape)
+            addresses[part.name] = base + at
             at += size
-        for words in arrays[:5]:
-            words[:] = 0
-        return cls(*arrays)
+        for name in ("looked", "agreed", "coded", "complete", "ties"):
+            arrays[name][:] = 0
+        return cls(**arrays, addresses=addresses)
 
 
 class Staging(Codec):
@@ -172,7 +176,7 @@ class Staging(Codec):
         record: Any = self.record[0]
         for name in ("looked", "agreed", "coded", "complete", "magnitudes", "codes", "flags", "sending", "receiving",
                      "results"):  # fmt: skip
-            record[name] = getattr(board, name).ctypes.data
+            record[name] = board.addresses[name]
         record["width"], record["flag_bytes"] = board.magnitudes.itemsize, board.flags.shape[1]
         record["starts"], record["left"] = self._starts.ctypes.data, self._left.ctypes.data
         record["mend"], record["chunk"] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0, chunk

@@ -27,11 +27,11 @@ from inagg_host.codec.staging import Arriving, Codec, Staging
 from inagg_host.io.futures import Work
 from inagg_wire.scale import FloatType
 
-from .gpu import can_encode
 from .gpu.arrival import Arrival, refuse_capture
 from .gpu.device import Operand, TensorDevice, is_aligned, view
 from .gpu.floats import DTYPES
 from .gpu.lane import computed
+from .gpu.platform import Platform
 from .work import TensorWork
 
 FLOAT_TYPES = {dtype: float_type for float_type, dtype in DTYPES.items()}
@@ -45,13 +45,13 @@ class Stage:
     """Of one job and one device. Made by the first tensor, which waits for kernels to be compiled; all that come later
     do not."""
 
-    def __init__(self, arrays: AllReduce, device: torch.device) -> None:
-        refuse_capture(device)
+    def __init__(self, arrays: AllReduce, platform: Platform) -> None:
+        refuse_capture(platform.device)
         compile_kernels()
         self._arrays = arrays
-        self._encodes = arrays.config.policy == "raise" and can_encode(device)
+        self._encodes = arrays.config.policy == "raise" and platform.encodes
         self._jobs = {float_type: arrays.job(float_type) for float_type in FloatType if self._encodes}
-        self.device = TensorDevice(device, self._jobs)
+        self.device = TensorDevice(platform, self._jobs)
 
     def submit(
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool

@@ -15,12 +15,11 @@ from inagg_host.stats import Counters
 
 from .cuda import FLOAT_TYPES, Stage, bring
 from .gpu.device import view
+from .gpu.platform import PLATFORMS
 from .tracing import SUBMIT, span
 from .work import TensorWork
 
 DEVICES = ("cpu", "cuda")
-STAGED = frozenset({"cuda"})
-"""Types of devices whose tensors are encoded there."""
 
 
 class TensorAllReduce:
@@ -40,7 +39,7 @@ class TensorAllReduce:
         """Returns when all ranks have joined. Raises `ConfigError` or `AllReduceError`."""
         self.arrays = AllReduce(**options)
         self._stages: dict[torch.device, Stage] = {}
-        self._staged = STAGED
+        self._platforms = PLATFORMS
         self._lock = threading.Lock()
         self._closed = False
 
@@ -74,7 +73,7 @@ class TensorAllReduce:
             with self._lock:
                 if self._closed:
                     raise AllReduceError("this job was closed, and sums nothing any more")
-                if tensor.device.type in self._staged:
+                if tensor.device.type in self._platforms:
                     return self.stage(tensor.device).submit(tensor, target, divisor, result, tag, scatter)
             pending, finish = self._submit_cpu(tensor, target, divisor, tag, wait, contributed, scatter)
             return TensorWork(pending, [result], finish)
@@ -82,7 +81,7 @@ class TensorAllReduce:
     def stage(self, device: torch.device) -> Stage:
         """What sums tensors of a device; with the lock. The first time it compiles."""
         if device not in self._stages:
-            self._stages[device] = Stage(self.arrays, device)
+            self._stages[device] = Stage(self.arrays, self._platforms[device.type](device))
         return self._stages[device]
 
     def _submit_cpu(

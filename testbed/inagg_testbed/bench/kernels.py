@@ -10,6 +10,8 @@ the engine encodes at a time.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import itertools
 import json
 import statistics
@@ -238,9 +240,12 @@ def kernels(
     elif device != "cpu":
         import torch
 
+        if importlib.util.find_spec("triton") is None:
+            raise click.ClickException("there is no Triton here, which comes with the CUDA builds of PyTorch")
+        kernels = importlib.import_module("inagg_host.torch.gpu.triton_kernels")
         here = torch.device("cuda", torch.cuda.current_device())
         on_gpu = kernels_gpu.measure_all(
-            formats, float_types, workers=workers, elements=elements, runs=runs, device=here
+            formats, float_types, workers=workers, elements=elements, runs=runs, device=here, kernels=kernels
         )
         rates = itertools.chain(rates, on_gpu)
     if not as_json:

@@ -64,16 +64,16 @@ def timed(device: torch.device, run: Callable[[], object]) -> float:
     return float(start.elapsed_time(end)) * 1e-3
 
 
-def subjects(job: Job, values: Any, device: torch.device) -> Iterator[tuple[str, torch.Tensor, Callable[[], object]]]:
+def subjects(
+    job: Job, values: Any, device: torch.device, kernels: Any
+) -> Iterator[tuple[str, torch.Tensor, Callable[[], object]]]:
     """By name: the floats that a kernel goes over, and the kernel, for a tensor on the device."""
     import torch
 
     from inagg_host.codec.staging import TIES
     from inagg_host.codec.table import make_table
-    from inagg_host.torch.gpu import kernels_for
     from inagg_host.torch.gpu.floats import FLOATS
 
-    kernels = kernels_for(device)
     dtype = getattr(torch, job.float_type.name.lower())
     tensor = torch.from_numpy(values.view(f"i{values.itemsize}")).view(dtype).to(device)
     blocks = job.blocks(values.size)
@@ -112,13 +112,15 @@ def measure_all(
     elements: int,
     runs: int,
     device: torch.device,
+    kernels: Any,
 ) -> Iterator[KernelRate]:
-    """All kernels of all formats: for each, its rate and that of the copy beside it. Names begin with "gpu-"."""
+    """All kernels of all formats: for each, its rate and that of the copy beside it. Names begin with "gpu-".
+    ``kernels``: a module as `inagg_host.torch.gpu.triton_kernels`."""
     for float_type in float_types:
         values = make_values(elements, float_type)
         for fmt in formats:
             job = Job(fmt, workers, 0, fmt.max_lanes(workers), SEED, float_type)
-            for name, tensor, run in subjects(job, values, device):
+            for name, tensor, run in subjects(job, values, device, kernels):
                 yield from measure(name, job, tensor, run, runs, device)
 
 

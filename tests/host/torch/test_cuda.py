@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from tests.host.torch.cpu_platform import CpuPlatform
 from tests.host.torch.names import reduce_scatter_single
 from tests.host.torch.ranks import LARGE, digest, equal
 from tests.host.torch.world import World
@@ -19,6 +20,7 @@ from torch._C._distributed_c10d import PrefixStore
 from inagg_host.allreduce import AllReduceError
 from inagg_host.codec.staging import Board
 from inagg_host.torch import InaggState, TensorAllReduce, inagg_hook
+from inagg_host.torch.gpu.launches import NAMES
 from inagg_host.torch.inner import ArrayGroup
 
 
@@ -26,7 +28,7 @@ def sum_through_stage(name: str) -> tuple[list[float], str]:
     """CPU tensors take the way of CUDA tensors: in order, futures and all."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
-        all_reduce._staged = frozenset({"cpu"})
+        all_reduce._platforms = {"cpu": CpuPlatform}
         tensors = [torch.full((LARGE + i,), 2.0 ** (i % 4)) for i in range(10)]
         works = [all_reduce.submit(tensor) for tensor in tensors]
         chained = [work.get_future().then(lambda done: float(done.value()[0][0])) for work in works]
@@ -47,7 +49,7 @@ def test_the_stage_keeps_the_order(two: World) -> None:
 def boards_left(name: str) -> int:
     """How much of the memory that host and device reach is left after some sums, without the garbage collector."""
     with TensorAllReduce(rank=dist.get_rank(), workers=dist.get_world_size(), job=name) as all_reduce:
-        all_reduce._staged = frozenset({"cpu"})
+        all_reduce._platforms = {"cpu": CpuPlatform}
         gc.collect()
         gc.disable()
         try:
@@ -90,7 +92,7 @@ def sum_both_ways(name: str, fmt: str, policy: str, device: str = "cpu") -> tupl
             assert network is not None
             base = network.engine.epoch.shards[0].lease.base
             if staged and device == "cpu":
-                all_reduce._staged = frozenset({"cpu"})
+                all_reduce._platforms = {"cpu": CpuPlatform}
             here = torch.device(device if staged else "cpu")
             generator = torch.Generator().manual_seed(rank)
             found = []
@@ -151,7 +153,7 @@ def fail_through_stage(name: str) -> str:
     """What comes of a tensor that is on its way when all is closed."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     all_reduce = TensorAllReduce(rank=rank, workers=workers, job=name)
-    all_reduce._staged = frozenset({"cpu"})
+    all_reduce._platforms = {"cpu": CpuPlatform}
     dist.barrier()
     told = ""
     if rank == 0:
@@ -169,6 +171,28 @@ def fail_through_stage(name: str) -> str:
 def test_what_is_on_its_way_through_the_stage_fails_when_it_is_closed(two: World) -> None:
     told = two.run(fail_through_stage, f"closed-{os.getpid()}")
     assert told[0] == "closed before the sums were there"
+
+
+def fail_to_launch(name: str, function: str) -> str:
+    """What comes of a tensor of which one rank cannot launch all, once a sum was there."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    platform = CpuPlatform(torch.device("cpu"))
+    with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
+        all_reduce._platforms = {"cpu": lambda device: platform}
+        all_reduce(torch.ones(LARGE))
+        platform.refused = function if rank == 0 else None
+        try:
+            all_reduce(torch.ones(LARGE))
+        except AllReduceError as error:
+            return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("function", NAMES)
+def test_what_the_driver_refuses_is_told_to_all_ranks(two: World, function: str) -> None:
+    of_0, of_1 = two.run(fail_to_launch, f"{function}-{os.getpid()}", function)
+    assert of_0 == f"the codec of a tensor failed: {function}: 1"
+    assert of_0 in of_1
 
 
 def sum_on_gpu() -> tuple[list[float], str]:

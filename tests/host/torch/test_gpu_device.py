@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tests.host.codec.reference import agree, decode_all, encode_all, make_job, random_result, random_values
+from tests.host.torch.cpu_platform import CpuPlatform, HostLane
 
 from inagg_host import codec as cpu
 from inagg_host.codec import Job
@@ -18,10 +19,10 @@ from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staged import BAD
 from inagg_host.codec.staging import Board
 from inagg_host.codec.table import make_table
-from inagg_host.torch.gpu import kernels_for, ops
+from inagg_host.torch.gpu import device
 from inagg_host.torch.gpu.device import Operand, TensorDevice, is_aligned
 from inagg_host.torch.gpu.floats import DTYPES
-from inagg_host.torch.gpu.lane import HostLane, Mark
+from inagg_host.torch.gpu.lane import Mark
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.scale import Floats, FloatType
 
@@ -52,14 +53,17 @@ class Launched:
         self.job: Job = make_job(name, float_type, lanes=32)
         self.values = random_values(np.random.default_rng(1), BLOCKS * self.job.lanes - 5, float_type, 0.0)
         self.scales, self.refinements = agree(self.job, self.values)
-        self._device = device = TensorDevice(HERE, {float_type: self.job})
-        self.board: Board = device.board(self.job, BLOCKS, CHUNK)
+        self.platform = CpuPlatform(HERE)
+        self.device = TensorDevice(self.platform, {float_type: self.job})
+        self.board: Board = self.device.board(self.job, BLOCKS, CHUNK)
         stack.callback(self.close)
         given = tensor(self.values, float_type)
         self.out = torch.zeros(min(len(own) * self.job.lanes, given.numel()), dtype=given.dtype)
         self.operand = Operand(given, self.out, Mark(None))
-        device.launch(self.operand, self.job, self.board, CHUNK, own, divisor)
-        self.end = device.up.mark()
+        self.platform.launched.clear()
+        self.platform.words.clear()
+        self.device.launch(self.operand, self.job, self.board, CHUNK, own, divisor)
+        self.end = self.device.up.mark()
 
     def agree(self, chunk: int) -> None:
         """The network has agreed on the scales of a chunk."""
@@ -74,7 +78,7 @@ class Launched:
         """Nothing is waited for any more."""
         for words in (self.board.agreed, self.board.complete):
             words[:] = 1
-        self._device.close()
+        self.device.close()
 
 
 def awaited(words: np.ndarray[tuple[int, ...], np.dtype[np.int64]], least: int = 1) -> None:
@@ -147,8 +151,46 @@ def test_sums_are_those_of_the_cpu(
     assert int(one.board.invalid[mine].sum()) == invalid
 
 
+def test_kernels_are_told_of_their_blocks_and_of_no_value_beyond_them(stack: ExitStack) -> None:
+    one = Launched(stack, "nat8", FloatType.FLOAT32, range(3, 20))
+    lanes, launched = one.job.lanes, one.platform.launched
+    encoders = [(count, a["first"], a["elements"]) for count, a in launched if "first" in a]
+    assert encoders == [
+        (min(CHUNK, BLOCKS - first), first, min((first + CHUNK) * lanes, one.values.size) - first * lanes)
+        for first in range(0, BLOCKS, CHUNK)
+    ]
+    decoders = [(count, a["elements"]) for count, a in launched if "divisor" in a]
+    assert decoders == [(5, 5 * lanes), (8, 8 * lanes), (4, 4 * lanes)]
+    assert {a["ties"] for _, a in launched if "ties" in a} == {one.board.ties.ctypes.data}
+    assert {a["counted"] for _, a in launched if "ties" in a} == {one.device._ties.data_ptr()}
+
+
+def test_each_kernel_waits_for_the_words_of_its_chunks(stack: ExitStack) -> None:
+    own = range(8, 17)  # the second launch of four chunks, and a block of the third
+    one = Launched(stack, "nat8", FloatType.FLOAT32, own)
+    at, chunks = one.board.addresses, one.board.coded.size
+    of_chunks = [
+        (what, at[name] + 8 * i, 1) for i in range(chunks) for what, name in (("wait", "agreed"), ("write", "coded"))
+    ]
+    complete = [("wait", at["complete"] + 8 * i, 1) for i in range(4, 9)]
+    assert one.platform.words == [("write", at["looked"], BLOCKS), *of_chunks, *complete]
+
+
+def test_largest_magnitudes_of_many_blocks_are_found_in_some_launches(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "LOOK_ELEMENTS", 20 * 32)
+    one = Launched(stack, "nat8", FloatType.FLOAT32)
+    awaited(one.board.looked, BLOCKS)
+    found = [(count, a["elements"]) for count, a in one.platform.launched if "bits" in a]
+    assert found[-2:] == [(16, 16 * 32), (BLOCKS - 16, (BLOCKS - 16) * 32 - 5)]
+    of_one, padded = make_job("nat8", FloatType.FLOAT32, lanes=8), np.zeros((BLOCKS, 8), np.float32)
+    padded[:, 0] = one.board.magnitudes.view(np.float32)
+    assert cpu.largest(of_one, padded.reshape(-1)).tolist() == cpu.largest(one.job, one.values).tolist()
+
+
 def test_what_a_lane_cannot_do_is_raised_by_its_marks_and_nothing_comes_after_it() -> None:
-    lane, done = HostLane(HERE), []
+    lane, done = HostLane(), []
 
     def fail() -> None:
         raise ValueError("no such kernel")
@@ -165,7 +207,3 @@ def test_a_view_may_not_be_aligned() -> None:
     whole = torch.zeros(64)
     assert is_aligned(whole)
     assert not is_aligned(whole[1:])
-
-
-def test_cpu_tensors_need_no_triton() -> None:
-    assert kernels_for(HERE) is ops

@@ -31,6 +31,7 @@ from tests.host.codec.reference import (
     random_result,
     random_values,
 )
+from tests.host.torch import ops
 from tests.vectors.load import Vector, label, vectors
 
 from inagg_host import codec as cpu
@@ -39,7 +40,6 @@ from inagg_host.codec.staged import BAD, TIE
 from inagg_host.codec.staging import LANE_BITS as PLACE_BITS
 from inagg_host.codec.staging import TIES
 from inagg_host.codec.table import Column, make_table
-from inagg_host.torch.gpu import ops
 from inagg_host.torch.gpu.floats import FLOATS
 from inagg_wire import payload, scale
 from inagg_wire.formats import FORMATS, job_format
@@ -68,7 +68,7 @@ every_type = pytest.mark.parametrize("float_type", list(FloatType), ids=lambda t
 @pytest.fixture(scope="module")
 def device_kernels() -> ModuleType:
     """The module with the kernels."""
-    return importlib.import_module(f"inagg_host.torch.gpu.{WHICH}")
+    return ops if WHICH == "ops" else importlib.import_module(f"inagg_host.torch.gpu.{WHICH}")
 
 
 def tensor(values: Floats, float_type: FloatType) -> torch.Tensor:

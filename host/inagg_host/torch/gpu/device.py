@@ -1,4 +1,4 @@
-"""A device that encodes and decodes tensors, by PyTorch and its kernels. For CUDA; or for the CPU, for tests.
+"""A device that encodes and decodes tensors, by kernels of its own.
 
 All that it does for an operation is launched at once, by `TensorDevice.launch`, on three streams that wait for words in
 the host's memory and write others (`inagg_host.codec.staged` says which): *look* finds the largest magnitudes when the
@@ -21,9 +21,8 @@ All kernels are compiled and run once when the device is made: what is launched 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,23 +35,16 @@ from inagg_host.codec.staging import Board
 from inagg_host.codec.table import make_table
 from inagg_wire.scale import FloatType
 
-from . import kernels_for
 from .floats import DTYPES
-from .lane import Mark, computed, make_lane, on_device
+from .lane import Mark, computed
+from .launches import BASE_BLOCKS, LAUNCH, WORDS, launch
+from .platform import Kernels, Platform
 
 ALIGNMENT = 16
-"""Bytes. Of tensors that kernels read and write: for others they would be compiled anew."""
+"""Bytes. Of tensors that kernels read and write, which are compiled for it."""
 
 LOOK_ELEMENTS = 1 << 28
 """The most elements whose largest magnitudes are found in a launch, where they are counted in 32 bits."""
-
-BASE_BLOCKS = 16
-"""Kernels are told of blocks from the last multiple of this on: memory before it is a multiple of `ALIGNMENT`, whatever
-a block has, and what is after it is counted in 32 bits."""
-
-DECODED_CHUNKS = 4
-"""Chunks that are decoded in a launch, of an operation that has many: to launch takes time of the submitting thread,
-and the network takes longer for a chunk."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,38 +73,62 @@ def view(tensor: Tensor) -> npt.NDArray[Any]:
 class TensorDevice:
     """One device, for one job. Kernels are compiled when it is made, which takes seconds."""
 
-    def __init__(self, device: torch.device, jobs: Mapping[FloatType, Job]) -> None:
+    def __init__(self, platform: Platform, jobs: Mapping[FloatType, Job]) -> None:
         """``jobs``: the job, for all types of values; none, if nothing is to be encoded here."""
-        self.device = device
-        self._kernels: Any = kernels_for(device) if jobs else None
-        self.look, self.down, self.up = (make_lane(device) for _ in range(3))
-        self._ties = torch.zeros(1, dtype=torch.int32, device=device)
+        self.device, self._platform = platform.device, platform
+        self.look, self.down, self.up = (platform.lane() for _ in range(3))
+        self._ties = torch.zeros(1, dtype=torch.int32, device=self.device)
+        self._arguments = np.zeros((3, WORDS), np.int64)
+        self._pointers = self._arguments.ctypes.data + 8 * np.arange(self._arguments.size)
+        self._jobs: dict[tuple[FloatType, bool], npt.NDArray[np.void]] = {}
+        self._kept: list[Kernels] = []
         with self.here():
             for dtype in DTYPES.values():
                 self._copy_once(dtype)
             for job in jobs.values():
+                for mean in (False, True):
+                    self._jobs[job.float_type, mean] = self._describe(job, mean)
                 self._run_once(job)
+
+    def _describe(self, job: Job, mean: bool) -> npt.NDArray[np.void]:
+        """What is the same in all `LAUNCH` of a job."""
+        record = np.zeros(1, LAUNCH)
+        one: Any = record[0]
+        one["wait_value"], one["write_value"], one["launch_kernel"] = self._platform.calls
+        one["look"], one["down"], one["up"] = (lane.handle for lane in (self.look, self.down, self.up))
+        kernels = self._platform.kernels(job, mean)
+        self._kept.append(kernels)
+        for name, kernel in kernels._asdict().items():
+            for part in ("function", "programs", "threads", "shared"):
+                one[f"{name}_{part}"] = getattr(kernel, part)
+        one["arguments"], one["pointers"] = self._arguments.ctypes.data, self._pointers.ctypes.data
+        one["counted"], one["width"], one["lanes"] = self._ties.data_ptr(), job.dtype.itemsize, job.lanes
+        one["code_bytes"], one["result_bytes"] = job.for_encode.payload_bytes, job.for_decode.payload_bytes
+        one["looked_at"] = max(LOOK_ELEMENTS // job.lanes // BASE_BLOCKS, 1) * BASE_BLOCKS
+        one["flag_bytes"], one["count_bytes"] = kernels.encode.programs, 4 * kernels.decode.programs
+        return record
 
     def board(self, job: Job, blocks: int, chunk: int) -> Board:
         """Memory for an operation."""
-        flags, counts = self._kernels.flag_bytes(job), self._kernels.count_words(job)
+        one: Any = self._jobs[job.float_type, False][0]
+        flags, counts = int(one["encode_programs"]), int(one["decode_programs"])
         return Board.make(job, blocks, chunk, lambda size: view(self.up.host(size)), flags, counts)
 
     def launch(self, operand: Operand, job: Job, board: Board, chunk: int, own: range, divisor: int) -> None:
         """All that brings the sums: they are there when all that is in ``up`` is done. ``own``: the blocks whose sums
-        this rank gets. To be called in `here`. Returns at once, but for operations of hundreds of chunks, for more of
-        which CUDA's queues have no room."""
+        this rank gets. To be called in `here`, by one thread at a time. Returns at once, but for operations of hundreds
+        of chunks, for more of which CUDA's queues have no room. Raises `DriverError`."""
         for lane in (self.look, self.down, self.up):
             lane.after(operand.computed)
-        self._look(operand, job, board)
-        blocks = board.magnitudes.size
-        for first in range(0, blocks, chunk):
-            self._encode(operand, job, board, first, min(first + chunk, blocks), first // chunk)
-        step = chunk * (DECODED_CHUNKS if blocks > 2 * DECODED_CHUNKS * chunk else 1)
-        for first in range(0, blocks, step):
-            end = min(first + step, blocks)
-            if max(first, own.start) < min(end, own.stop):
-                self._decode(operand, job, board, range(max(first, own.start), min(end, own.stop)), own, divisor, chunk)
+        record = self._jobs[job.float_type, divisor != 1].copy()
+        one: Any = record[0]
+        one["values"], one["elements"] = operand.values.data_ptr(), operand.values.numel()
+        one["out"], one["sums"] = operand.out.data_ptr(), operand.out.numel()
+        for name, address in board.addresses.items():
+            one[name] = address
+        one["blocks"], one["chunk"], one["divisor"] = board.magnitudes.size, chunk, divisor
+        one["own_start"], one["own_end"] = own.start, own.stop
+        self._platform.check(launch(record.ctypes.data))
 
     def marks(self) -> list[Mark]:
         """Where all that was launched so far is done."""
@@ -120,50 +136,12 @@ class TensorDevice:
 
     def here(self) -> AbstractContextManager[None]:
         """What is launched in the block is for this device."""
-        return on_device(self.device) if self.device.type == "cuda" else nullcontext()
+        return self._platform.here()
 
     def close(self) -> None:
         """Nothing more is launched; all that was is done, or is given up."""
         for lane in (self.look, self.down, self.up):
             lane.close()
-
-    # --- what is launched ---
-
-    def _look(self, operand: Operand, job: Job, board: Board) -> None:
-        lanes, blocks = job.lanes, board.magnitudes.size
-        found = torch.from_numpy(board.magnitudes.view(f"i{board.magnitudes.itemsize}"))
-        step = max(LOOK_ELEMENTS // lanes // BASE_BLOCKS * BASE_BLOCKS, BASE_BLOCKS)
-        for first in range(0, blocks, step):
-            end = min(first + step, blocks)
-            values = operand.values[first * lanes : end * lanes]
-            self.look.do(partial(self._kernels.largest, values, lanes, found[first:end]))
-            self.look.write(board.looked.ctypes.data, end)
-
-    def _encode(self, operand: Operand, job: Job, board: Board, first: int, end: int, chunk: int) -> None:
-        base = first // BASE_BLOCKS * BASE_BLOCKS
-        size = job.for_encode.payload_bytes
-        arguments = (
-            job, operand.values[first * job.lanes : end * job.lanes], torch.from_numpy(board.sending[base:]),
-            torch.from_numpy(board.codes[base * size :]), torch.from_numpy(board.flags[base:].reshape(-1)),
-            torch.from_numpy(board.ties.reshape(-1)), self._ties, first - base, end - first, first,
-        )  # fmt: skip
-        self.down.wait(board.agreed[chunk:].ctypes.data)
-        self.down.do(partial(self._kernels.encode, *arguments))
-        self.down.write(board.coded[chunk:].ctypes.data)
-
-    def _decode(
-        self, operand: Operand, job: Job, board: Board, blocks: range, own: range, divisor: int, chunk: int
-    ) -> None:
-        base = blocks.start // BASE_BLOCKS * BASE_BLOCKS
-        size, to = job.for_decode.payload_bytes, blocks.start - own.start
-        arguments = (
-            job, torch.from_numpy(board.results[base * size :]), torch.from_numpy(board.receiving[base:]),
-            operand.out[to * job.lanes : (to + len(blocks)) * job.lanes],
-            torch.from_numpy(board.invalid[base:].reshape(-1)), blocks.start - base, len(blocks), divisor,
-        )  # fmt: skip
-        for i in range(blocks.start // chunk, (blocks.stop - 1) // chunk + 1):
-            self.up.wait(board.complete[i:].ctypes.data)
-        self.up.do(partial(self._kernels.decode, *arguments))
 
     # --- once ---
 

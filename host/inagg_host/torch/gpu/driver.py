@@ -39,6 +39,11 @@ def _call(name: str, *arguments: Any) -> None:
         raise DriverError(name, code)
 
 
+def address(name: str) -> int:
+    """Of a function, for compiled code."""
+    return ctypes.cast(getattr(_driver(), name), ctypes.c_void_p).value or 0
+
+
 @cache
 def _context(ordinal: int) -> int:
     """The primary context of a device, which PyTorch uses."""

@@ -1,10 +1,7 @@
-"""A stream of a device, and what is done on it; for the CPU, nothing (`Lane`) or a thread (`HostLane`)."""
+"""A stream of a device, and what is done on it; for the CPU, nothing."""
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -12,15 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inagg_host.codec.ordered import load_word, store_word
-
 from . import driver
 
 _Event: Callable[..., torch.cuda.Event] = torch.cuda.Event  # torch types the classes, but not their constructors
 _ExternalStream: Callable[..., torch.cuda.Stream] = torch.cuda.ExternalStream
-
-LOOK_S = 1e-4
-"""How often a thread looks whether a word has come."""
 
 
 @contextmanager
@@ -52,10 +44,11 @@ class Lane:
     """A stream of our own. It is never destroyed, as PyTorch's are not."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.stream = device, None
+        self.device, self.stream, self.handle = device, None, 0
         if device.type == "cuda":
             with on_device(device):
-                self.stream = _ExternalStream(driver.make_stream(), device=device)
+                self.handle = driver.make_stream()
+                self.stream = _ExternalStream(self.handle, device=device)
 
     def __call__(self) -> AbstractContextManager[Any]:
         """What is launched in the block runs here."""
@@ -75,13 +68,11 @@ class Lane:
 
     def wait(self, address: int, least: int = 1) -> None:
         """What comes next waits until the word (int64) at an address, of `host`, is ``least`` or more."""
-        assert self.stream is not None
-        driver.wait_for_word(self.stream.cuda_stream, address, least)
+        driver.wait_for_word(self.handle, address, least)
 
     def write(self, address: int, value: int = 1) -> None:
         """Write a word (int64, less than 2**32, of `host`) when all that is here is done."""
-        assert self.stream is not None
-        driver.write_word(self.stream.cuda_stream, address, value)
+        driver.write_word(self.handle, address, value)
 
     def mark(self) -> Mark:
         """What is here now."""
@@ -102,72 +93,6 @@ class Lane:
 
     def close(self) -> None:
         """Nothing more comes."""
-
-
-class _HostMark(Mark):
-    """A place in a `HostLane`."""
-
-    def __init__(self, lane: HostLane) -> None:
-        super().__init__(None)
-        self._lane, self._reached = lane, threading.Event()
-
-    def reach(self) -> None:
-        self._reached.set()
-
-    def wait(self) -> None:
-        self._reached.wait()
-        if self._lane.error is not None:
-            raise self._lane.error
-
-
-class HostLane(Lane):
-    """For the CPU: a thread that does in order what it is given, as a stream does."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
-        self.error: BaseException | None = None
-        """What was raised by something here; nothing is done after it, but marks are reached."""
-        self._given: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="inagg-lane", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while (work := self._given.get()) is not None:
-            try:
-                if self.error is None or isinstance(getattr(work, "__self__", None), _HostMark):
-                    work()
-            except BaseException as error:  # for whoever waits for a mark
-                self.error = error
-
-    def do(self, launch: Callable[[], object]) -> None:
-        self._given.put(launch)
-
-    def wait(self, address: int, least: int = 1) -> None:
-        def look() -> None:
-            while load_word(address) < least:
-                time.sleep(LOOK_S)
-
-        self._given.put(look)
-
-    def write(self, address: int, value: int = 1) -> None:
-        self._given.put(lambda: store_word(address, value))
-
-    def mark(self) -> Mark:
-        mark = _HostMark(self)
-        self._given.put(mark.reach)
-        return mark
-
-    def after(self, mark: Mark) -> None:
-        self._given.put(mark.wait)
-
-    def close(self) -> None:
-        self._given.put(None)
-        self._thread.join()
-
-
-def make_lane(device: torch.device) -> Lane:
-    """One that can wait for words."""
-    return Lane(device) if device.type == "cuda" else HostLane(device)
 
 
 def computed(device: torch.device) -> Mark:

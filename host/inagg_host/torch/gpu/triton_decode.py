@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -199,13 +201,14 @@ NAN_BITS = {torch.float16: 0x7E00, torch.bfloat16: 0x7FC0, torch.float32: 0x7FC0
 
 def decode(
     job: Job, payloads: Tensor, table: Tensor, values: Tensor, counts: Tensor, at: int, count: int, divisor: int = 1
-) -> None:
-    """As `ops.decode`."""
+) -> Any:
+    """Write the sums that ``payloads`` (uint8, 1-D) hold over the first blocks of ``values``; into ``counts`` (int32,
+    `count_words` a block) how many codes name no level. ``divisor`` as in `inagg_host.codec.decode`."""
     encoding = job.format.down(job.workers)
     each, size = LANE_BITS[encoding], values.element_size()
     codes = {16: torch.int16, 32: torch.int32}.get(each)
     source = payloads if codes is None else payloads.view(codes)
-    _decode[(count, count_words(job))](
+    return _decode[(count, count_words(job))](
         source, table, values.view(FLOATS[size]), counts, values.numel(), at, divisor, LANES=job.lanes,
         UNITS=job.for_decode.payload_bytes // source.element_size(), NAN_BITS=NAN_BITS[values.dtype],
         TOP=job.for_decode.top, NATURAL_CODE=encoding in SIGN_AND_LEVEL, BITS=each, SIZE=size,
@@ -215,7 +218,7 @@ def decode(
 
 
 def count_words(job: Job) -> int:
-    """As `ops.count_words`: one of each program."""
+    """Numbers, int32, that add up to a block's invalid codes: one of each program."""
     return -(-job.lanes // (DECODING_TILE * _steps(job)))
 
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -59,10 +61,12 @@ def _largest(bits, out, elements, LANES: tl.constexpr, TILE: tl.constexpr):
     tl.store(out + block, tl.max(largest, axis=0))
 
 
-def largest(values: Tensor, lanes: int, out: Tensor) -> None:
-    """As `ops.largest`."""
+def largest(values: Tensor, lanes: int, out: Tensor) -> Any:
+    """The bits of the largest magnitude of each block into ``out`` (1-D, integers as large as the values), NaN above
+    all else. There are as many blocks as ``out`` has room for; the last one may be a partial one. Returns what Triton
+    has launched; so do all of these."""
     bits = values.view(FLOATS[values.element_size()])
-    _largest[(out.numel(),)](
+    return _largest[(out.numel(),)](
         bits, out, values.numel(), LANES=lanes, TILE=LARGEST_TILE, num_warps=LARGEST_WARPS, **UNFUSED
     )
 
@@ -301,21 +305,26 @@ def _encode(
 
 
 def flag_bytes(job: Job) -> int:
-    """As `ops.flag_bytes`: one of each program."""
+    """Bytes of a block's flags, one of each program; any may have any flag."""
     return -(-job.lanes // TILE)
 
 
 def encode(
     job: Job, values: Tensor, table: Tensor, payloads: Tensor, flags: Tensor, ties: Tensor, counted: Tensor, at: int,
     count: int, first: int = 0,
-) -> None:  # fmt: skip
-    """As `ops.encode`."""
+) -> Any:  # fmt: skip
+    """The ``payloads`` of the first blocks of ``values``, and their ``flags`` (`flag_bytes` each), both uint8 and 1-D.
+
+    Blocks with the flag `BAD` hold nothing of use; those with `TIE` have lanes that must be encoded again, exactly:
+    these are in ``ties`` (int64, `codec.staging.TIES` pairs), see `codec.staging.Board`, of which ``counted`` (int32,
+    1) are taken. ``first``: the number of the first block in the operation.
+    """
     up = job.format.up
     family = NATURAL if up in SIGN_AND_LEVEL else FIXED if up is Encoding.FIX32 else LINEAR
     out = payloads.view(torch.int32) if family == FIXED else payloads
-    _encode[(count, flag_bytes(job))](
+    return _encode[(count, flag_bytes(job))](
         values.view(FLOATS[values.element_size()]), table, out, flags, ties, counted, values.numel(), at, first,
-        LANES=job.lanes,         UNITS=job.for_encode.payload_bytes // out.element_size(), TOP=job.for_encode.top,
+        LANES=job.lanes, UNITS=job.for_encode.payload_bytes // out.element_size(), TOP=job.for_encode.top,
         FRACTION_BITS=job.for_encode.fraction_bits, FAMILY=family, BITS=LANE_BITS[up],
         HALF=values.dtype is torch.float16, GROUPS=TILE // SHARING, num_warps=ENCODING_WARPS, **UNFUSED,
     )  # fmt: skip

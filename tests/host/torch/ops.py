@@ -1,4 +1,5 @@
-"""The kernels as plain torch operations, for tests on a CPU: the same bits as those of the CPU and of `triton_kernels`.
+"""The kernels of a device as plain torch operations, with the interface of `inagg_host.torch.gpu.triton_kernels`: the
+same bits as those, and as those of the CPU.
 
 Unsigned numbers of 32 bits stand in int32, whose sums and products wrap; that is all that hash and carries need. Floats
 are taken apart as integers or widened to float64, where nothing is subnormal. So all is exact, unless a CPU was told to
@@ -18,10 +19,9 @@ from inagg_host.codec.staged import BAD, TIE
 from inagg_host.codec.staging import LANE_BITS as PLACE_BITS
 from inagg_host.codec.staging import TIES
 from inagg_host.codec.table import Column, State
+from inagg_host.torch.gpu.floats import FLOATS
 from inagg_wire.layout import LANE_BITS, SIGN_AND_LEVEL, Encoding
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
-
-from .floats import FLOATS
 
 MIN32 = -(1 << 31)
 SMALLEST_NORMAL = 1 << 23

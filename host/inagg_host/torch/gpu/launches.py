@@ -1,0 +1,212 @@
+"""All that a device does for an operation, launched by compiled code: from Python a kernel takes 40 us and more, and an
+operation may have dozens.
+
+The functions of the driver are called by address, so that what is launched here can be noted, or done by another
+device, as tests do. Signatures are those of the CUDA Driver API: "Stream Memory Operations", "Execution Control".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, register_jitable
+
+from inagg_host.codec.calls import array_at
+from inagg_host.codec.table import COLUMNS
+from inagg_link.jit import jit
+
+BASE_BLOCKS = 16
+"""Kernels are told of blocks from the last multiple of this on: memory before it is a multiple of 16 bytes, whatever a
+block has, as kernels are compiled for; and what is after it is counted in 32 bits."""
+
+DECODED_CHUNKS = 4
+"""Chunks that are decoded in a launch, of an operation that has many: the network takes longer for a chunk."""
+
+WORDS: Final = 16
+"""Room for the arguments of a kernel, a word of 8 bytes for each: an int32 is the first half of its word, and kernels
+may have some more arguments, which are 0."""
+
+
+class Calls(NamedTuple):
+    """Addresses of functions."""
+
+    wait: int
+    """cuStreamWaitValue32_v2."""
+    write: int
+    """cuStreamWriteValue32_v2."""
+    launch: int
+    """cuLaunchKernel."""
+
+
+NAMES: Final = ("cuStreamWaitValue32_v2", "cuStreamWriteValue32_v2", "cuLaunchKernel")
+
+
+def _words(*names: str) -> np.dtype[np.void]:
+    return np.dtype([(name, np.int64) for name in names])
+
+
+LARGEST: Final = _words("bits", "out", "elements")
+ENCODE: Final = _words(
+    "values", "table", "payloads", "flags", "ties", "counted", "elements", "row_at", "first"
+)  # fmt: skip
+DECODE: Final = _words("payloads", "table", "out", "counts", "elements", "row_at", "divisor")
+"""Arguments of the kernels, in their order: see `triton_encode` and `triton_decode`."""
+
+LAUNCH: Final = _words(
+    # Functions of the driver: see `Calls`. Streams: see `device`.
+    "wait_value", "write_value", "launch_kernel", "look", "down", "up",
+    # Of each kernel: what the driver calls it, how many programs a block has, how many threads a program has, and how
+    # many bytes of memory these share.
+    *(f"{kernel}_{part}" for kernel in ("largest", "encode", "decode")
+      for part in ("function", "programs", "threads", "shared")),
+    # Addresses of room for arguments (`WORDS` for each kernel, one after the other), and of the addresses of these.
+    "arguments", "pointers",
+    # Addresses of the values, of the sums, of the parts of the `Board`, and of how many ties there were.
+    "values", "out", "looked", "agreed", "coded", "complete", "ties", "magnitudes", "sending", "receiving", "codes",
+    "results", "flags", "invalid", "counted",
+    # How many values, and sums; bytes of one; lanes of a block; bytes of its payloads, flags and counts.
+    "elements", "sums", "width", "lanes", "code_bytes", "result_bytes", "flag_bytes", "count_bytes",
+    # How many blocks there are, in a launch that finds largest magnitudes (of which `BASE_BLOCKS` are a part), and in a
+    # chunk; the blocks whose sums this rank gets; what they are divided by.
+    "blocks", "looked_at", "chunk", "own_start", "own_end", "divisor",
+)  # fmt: skip
+"""What is to be launched for an operation."""
+
+_ROW: Final = COLUMNS * 4
+_ir: Any = vars(cgutils)["ir"]
+_INT, _WORD = _ir.IntType(32), _ir.IntType(64)
+_launch_at, _largest_at, _encode_at, _decode_at = (array_at(dtype) for dtype in (LAUNCH, LARGEST, ENCODE, DECODE))
+
+
+def _call(builder: Any, address: Any, kinds: list[Any], arguments: list[Any]) -> Any:
+    """Call the function at an address; the CUresult."""
+    function = _ir.FunctionType(_INT, kinds).as_pointer()
+    given = [builder.trunc(a, kind) if kind is _INT else a for a, kind in zip(arguments, kinds, strict=True)]
+    return builder.zext(builder.call(builder.inttoptr(address, function), given), _WORD)
+
+
+def _of_word(_context: Any, _function: Any, _stream: Any, _address: Any, _value: Any) -> Any:
+    """Wait for a word, or write it: ``CUresult f(stream, address, value, flags)``."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _call(builder, args[0], [_WORD, _WORD, _INT, _INT], [*args[1:], _ir.Constant(_WORD, 0)])
+
+    return types.int64(*[types.int64] * 4), generate
+
+
+def _of_kernel(
+    _context: Any, _address: Any, _function: Any, _x: Any, _y: Any, _threads: Any, _shared: Any, _stream: Any,
+    _pointers: Any,
+) -> Any:  # fmt: skip
+    """Launch a kernel: ``CUresult f(function, x, y, z, threads, 1, 1, shared, stream, pointers, extra)``."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        address, function, x, y, threads, shared, stream, pointers = args
+        one, none = _ir.Constant(_WORD, 1), _ir.Constant(_WORD, 0)
+        return _call(
+            builder, address, [_WORD, *[_INT] * 7, *[_WORD] * 3],
+            [function, x, y, one, threads, one, one, shared, stream, pointers, none],
+        )  # fmt: skip
+
+    return types.int64(*[types.int64] * 8), generate
+
+
+_word_call: Any = intrinsic(_of_word)
+_kernel_call: Any = intrinsic(_of_kernel)
+
+
+@register_jitable
+def _failed(name: int, code: int) -> int:
+    """What `launch` returns."""
+    return (code << 2) | name if code != 0 else 0
+
+
+@register_jitable
+def _wait(o: Any, stream: int, address: int) -> int:
+    return _failed(0, _word_call(o.wait_value, stream, address, 1))
+
+
+@register_jitable
+def _write(o: Any, stream: int, address: int, value: int) -> int:
+    return _failed(1, _word_call(o.write_value, stream, address, value))
+
+
+@register_jitable
+def _look(o: Any) -> int:
+    a, size = _largest_at(o.arguments, 1)[0], o.lanes * o.width
+    for first in range(0, o.blocks, o.looked_at):
+        end = min(first + o.looked_at, o.blocks)
+        a.bits, a.out = o.values + first * size, o.magnitudes + first * o.width
+        a.elements = min(end * o.lanes, o.elements) - first * o.lanes
+        failed = _failed(2, _kernel_call(
+            o.launch_kernel, o.largest_function, end - first, o.largest_programs, o.largest_threads, o.largest_shared,
+            o.look, o.pointers,
+        ))  # fmt: skip
+        failed = failed if failed != 0 else _write(o, o.look, o.looked, end)
+        if failed != 0:
+            return failed
+    return 0
+
+
+@register_jitable
+def _encode(o: Any) -> int:
+    a, size = _encode_at(o.arguments + 8 * WORDS, 1)[0], o.lanes * o.width
+    a.ties, a.counted = o.ties, o.counted
+    for first in range(0, o.blocks, o.chunk):
+        end, base, word = min(first + o.chunk, o.blocks), first // BASE_BLOCKS * BASE_BLOCKS, first // o.chunk * 8
+        a.values, a.table = o.values + first * size, o.sending + base * _ROW
+        a.payloads, a.flags = o.codes + base * o.code_bytes, o.flags + base * o.flag_bytes
+        a.elements = min(end * o.lanes, o.elements) - first * o.lanes
+        a.row_at, a.first = first - base, first
+        failed = _wait(o, o.down, o.agreed + word)
+        failed = failed if failed != 0 else _failed(2, _kernel_call(
+            o.launch_kernel, o.encode_function, end - first, o.encode_programs, o.encode_threads, o.encode_shared,
+            o.down, o.pointers + 8 * WORDS,
+        ))  # fmt: skip
+        failed = failed if failed != 0 else _write(o, o.down, o.coded + word, 1)
+        if failed != 0:
+            return failed
+    return 0
+
+
+@register_jitable
+def _decode(o: Any) -> int:
+    a, size = _decode_at(o.arguments + 16 * WORDS, 1)[0], o.lanes * o.width
+    a.divisor = o.divisor
+    step = o.chunk * (DECODED_CHUNKS if o.blocks > 2 * DECODED_CHUNKS * o.chunk else 1)
+    for begin in range(0, o.blocks, step):
+        first, end = max(begin, o.own_start), min(begin + step, o.blocks, o.own_end)
+        if first >= end:
+            continue
+        base, to = first // BASE_BLOCKS * BASE_BLOCKS, first - o.own_start
+        a.payloads, a.table = o.results + base * o.result_bytes, o.receiving + base * _ROW
+        a.out, a.counts = o.out + to * size, o.invalid + base * o.count_bytes
+        a.elements = min((end - o.own_start) * o.lanes, o.sums) - to * o.lanes
+        a.row_at = first - base
+        for chunk in range(first // o.chunk, (end - 1) // o.chunk + 1):
+            failed = _wait(o, o.up, o.complete + 8 * chunk)
+            if failed != 0:
+                return failed
+        failed = _failed(2, _kernel_call(
+            o.launch_kernel, o.decode_function, end - first, o.decode_programs, o.decode_threads, o.decode_shared,
+            o.up, o.pointers + 16 * WORDS,
+        ))  # fmt: skip
+        if failed != 0:
+            return failed
+    return 0
+
+
+@jit
+def launch(operation: int) -> int:
+    """Launch all that the `LAUNCH` at an address says. Returns 0, or of the first call that failed the CUresult, times
+    four, and which of `NAMES` it was."""
+    o = _launch_at(operation, 1)[0]
+    failed = _look(o)
+    if failed == 0:
+        failed = _encode(o)
+    if failed == 0:
+        failed = _decode(o)
+    return failed
