@@ -13,6 +13,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from typing import Any
@@ -32,7 +33,7 @@ def _worker(
     connection: Connection, rank: int, workers: int, gpus: int, options: dict[str, Any], store: str, barrier: Barrier
 ) -> None:
     """A rank: joins all systems, says which there are, then does the runs that it is told and reports their seconds,
-    and those of the processor."""
+    those of the processor, and those until submitting returns."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
     import torch.distributed as dist
@@ -52,13 +53,15 @@ def _worker(
 
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
     with TensorAllReduce(rank=rank, workers=workers, **options) as sums:
-        systems: dict[str, Callable[[torch.Tensor], object]] = {"inagg": sums, ON_HOST: sums, "gloo": dist.all_reduce}
+        systems: dict[str, Callable[[torch.Tensor], Any]] = {
+            "inagg": sums.submit, ON_HOST: sums.submit, "gloo": partial(dist.all_reduce, async_op=True),
+        }  # fmt: skip
         if dist.is_nccl_available() and gpus == workers:
             try:
                 nccl = dist.new_group(backend="nccl")
                 dist.all_reduce(torch.ones(1, device=device), group=nccl)
                 there()
-                systems["nccl"] = lambda tensor: dist.all_reduce(tensor, group=nccl)
+                systems["nccl"] = partial(dist.all_reduce, group=nccl, async_op=True)
             except (RuntimeError, dist.DistBackendError) as error:
                 connection.send((None, (None, f"no NCCL here: {str(error).splitlines()[0]}")))
         connection.send((None, (list(systems), copy_bandwidths() if rank == 0 else {})))
@@ -66,27 +69,29 @@ def _worker(
             system, elements, runs = connection.recv()
             generator = torch.Generator().manual_seed(rank)
             values = torch.randn(elements, generator=generator).to(host if system == ON_HOST else device)
-            buffer, seconds, cpu_s = torch.empty_like(values), [], 0.0
+            buffer, seconds, cpu_s, submit_s = torch.empty_like(values), [], 0.0, 0.0
             for _ in range(runs):
                 buffer.copy_(values)
                 there()
                 barrier.wait()
                 used = resource.getrusage(resource.RUSAGE_SELF)
                 start_s = time.perf_counter()
-                systems[system](buffer)
+                work = systems[system](buffer)
+                submit_s += time.perf_counter() - start_s
+                work.wait()
                 there()
                 seconds.append(time.perf_counter() - start_s)
                 after = resource.getrusage(resource.RUSAGE_SELF)
                 cpu_s += after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
                 barrier.wait()
-            connection.send((None, (seconds, cpu_s / runs)))
+            connection.send((None, (seconds, cpu_s / runs, submit_s / runs)))
 
 
 def bench_allreduce_cuda(
     workers: int, gpus: int, format_: str, sizes: Sequence[int], *, seconds: float, shards: int, window: int | None
 ) -> Iterator[dict[str, Any]]:
     """Lines of results: the bandwidth of copies, then for each size one per system, and one that compares them. The
-    tensors of so many ranks are on ``gpus``. CPU time is that of rank 0."""
+    tensors of so many ranks are on ``gpus``. CPU time, and the time until submitting returns, are those of rank 0."""
     with TemporaryFolder("bench") as folder, crew() as ranks:
         options = {"format": format_, "job": "cuda"} | ({} if window is None else {"window": window})
         with SwitchProcess(*(["--shards", str(shards)] if shards > 1 else [])) as switch:
@@ -102,12 +107,12 @@ def bench_allreduce_cuda(
             systems: list[str] = answers[0][0]
             yield about | {"copy_bytes_per_s": answers[0][1]}
 
-            def run(system: str, elements: int, runs: int) -> tuple[list[float], float]:
+            def run(system: str, elements: int, runs: int) -> tuple[list[float], float, float]:
                 for child in ranks:
                     child.send((system, elements, runs))
                 found = receive_all(ranks, RUN_LIMIT_S)
-                slowest = [max(times) for times in zip(*(times for times, _ in found), strict=True)]
-                return slowest, found[0][1]
+                slowest = [max(times) for times in zip(*(times for times, *_ in found), strict=True)]
+                return slowest, *found[0][1:]
 
             for size in sizes:
                 elements = size // 4
@@ -117,11 +122,13 @@ def bench_allreduce_cuda(
                 runs = int(min(RUNS_MAX, max(RUNS_MIN, seconds / estimate_s)))
                 times: dict[str, list[float]] = {s: [] for s in systems}
                 cpu: dict[str, list[float]] = {s: [] for s in systems}
+                submitting: dict[str, list[float]] = {s: [] for s in systems}
                 for _ in range(min(TURNS, runs)):
                     for system in systems:
-                        taken, cpu_s = run(system, elements, -(-runs // TURNS))
+                        taken, cpu_s, submit_s = run(system, elements, -(-runs // TURNS))
                         times[system] += taken
                         cpu[system].append(cpu_s)
+                        submitting[system].append(submit_s)
                 medians = {s: statistics.median(times[s]) for s in systems}
                 for system in systems:
                     yield about | {
@@ -131,6 +138,7 @@ def bench_allreduce_cuda(
                         "median_s": medians[system],
                         "elements_per_s": elements / medians[system],
                         "cpu_s": statistics.median(cpu[system]),
+                        "submit_s": statistics.median(submitting[system]),
                         "runs": len(times[system]),
                     }
                 compared = {f"ratio_to_{s}": medians[s] / medians["inagg"] for s in ("gloo", "nccl") if s in systems}

@@ -281,6 +281,7 @@ def allreduce(
         ("ms", lambda r: f"{r['median_s'] * 1e3:,.2f}" if "median_s" in r else ""),
         ("M elements/s", lambda r: number_text(r["elements_per_s"] / 1e6) if "median_s" in r else ""),
         ("CPU ms", lambda r: f"{r['cpu_s'] * 1e3:,.2f}" if "cpu_s" in r else ""),
+        ("submit ms", lambda r: f"{r['submit_s'] * 1e3:,.2f}" if "submit_s" in r else ""),
         ("GB/s", lambda r: copies_text(r["copy_bytes_per_s"]) if "copy_bytes_per_s" in r else ""),
         ("M packets/s", lambda r: f"{r['packets_per_s'] / 1e6:.2f}" if "packets_per_s" in r else ""),
         ("if busy", lambda r: f"{r['busy_packets_per_s'] / 1e6:.2f}" if "packets_per_s" in r else ""),
