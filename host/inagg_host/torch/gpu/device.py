@@ -37,7 +37,7 @@ from inagg_wire.scale import FloatType
 
 from .floats import DTYPES
 from .lane import Mark, computed
-from .launches import BASE_BLOCKS, LAUNCH, WORDS, launch
+from .launches import BASE_BLOCKS, KERNEL, LAUNCH, WORDS, launch
 from .platform import Kernels, Platform
 
 ALIGNMENT = 16
@@ -70,6 +70,15 @@ def view(tensor: Tensor) -> npt.NDArray[Any]:
     return array
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Described:
+    """What all launches of a job have in common: a `LAUNCH`, its `KERNEL`, and what these are about."""
+
+    record: npt.NDArray[np.void]
+    kernels: npt.NDArray[np.void]
+    kept: Kernels
+
+
 class TensorDevice:
     """One device, for one job. Kernels are compiled when it is made, which takes seconds."""
 
@@ -79,9 +88,8 @@ class TensorDevice:
         self.look, self.down, self.up = (platform.lane() for _ in range(3))
         self._ties = torch.zeros(1, dtype=torch.int32, device=self.device)
         self._arguments = np.zeros((3, WORDS), np.int64)
-        self._pointers = self._arguments.ctypes.data + 8 * np.arange(self._arguments.size)
-        self._jobs: dict[tuple[FloatType, bool], npt.NDArray[np.void]] = {}
-        self._kept: list[Kernels] = []
+        self._pointers = self._arguments.ctypes.data + 8 * np.arange(self._arguments.size).reshape(3, WORDS)
+        self._jobs: dict[tuple[FloatType, bool], _Described] = {}
         with self.here():
             for dtype in DTYPES.values():
                 self._copy_once(dtype)
@@ -90,29 +98,26 @@ class TensorDevice:
                     self._jobs[job.float_type, mean] = self._describe(job, mean)
                 self._run_once(job)
 
-    def _describe(self, job: Job, mean: bool) -> npt.NDArray[np.void]:
-        """What is the same in all `LAUNCH` of a job."""
+    def _describe(self, job: Job, mean: bool) -> _Described:
+        kernels, described = self._platform.kernels(job, mean), np.zeros(3, KERNEL)
+        for i, (kernel, lane) in enumerate(zip(kernels, (self.look, self.down, self.up), strict=True)):
+            at = self._arguments[i].ctypes.data, self._pointers[i].ctypes.data
+            described[i] = (kernel.function, kernel.programs, kernel.threads, kernel.shared, lane.handle, *at)
         record = np.zeros(1, LAUNCH)
         one: Any = record[0]
         one["wait_value"], one["write_value"], one["launch_kernel"] = self._platform.calls
-        one["look"], one["down"], one["up"] = (lane.handle for lane in (self.look, self.down, self.up))
-        kernels = self._platform.kernels(job, mean)
-        self._kept.append(kernels)
-        for name, kernel in kernels._asdict().items():
-            for part in ("function", "programs", "threads", "shared"):
-                one[f"{name}_{part}"] = getattr(kernel, part)
-        one["arguments"], one["pointers"] = self._arguments.ctypes.data, self._pointers.ctypes.data
-        one["counted"], one["width"], one["lanes"] = self._ties.data_ptr(), job.dtype.itemsize, job.lanes
+        one["kernels"], one["counted"] = described.ctypes.data, self._ties.data_ptr()
+        one["width"], one["lanes"] = job.dtype.itemsize, job.lanes
         one["code_bytes"], one["result_bytes"] = job.for_encode.payload_bytes, job.for_decode.payload_bytes
         one["looked_at"] = max(LOOK_ELEMENTS // job.lanes // BASE_BLOCKS, 1) * BASE_BLOCKS
         one["flag_bytes"], one["count_bytes"] = kernels.encode.programs, 4 * kernels.decode.programs
-        return record
+        return _Described(record, described, kernels)
 
     def board(self, job: Job, blocks: int, chunk: int) -> Board:
         """Memory for an operation."""
-        one: Any = self._jobs[job.float_type, False][0]
-        flags, counts = int(one["encode_programs"]), int(one["decode_programs"])
-        return Board.make(job, blocks, chunk, lambda size: view(self.up.host(size)), flags, counts)
+        kernels = self._jobs[job.float_type, False].kept
+        programs = kernels.encode.programs, kernels.decode.programs
+        return Board.make(job, blocks, chunk, lambda size: view(self.up.host(size)), *programs)
 
     def launch(self, operand: Operand, job: Job, board: Board, chunk: int, own: range, divisor: int) -> None:
         """All that brings the sums: they are there when all that is in ``up`` is done. ``own``: the blocks whose sums
@@ -120,7 +125,7 @@ class TensorDevice:
         of chunks, for more of which CUDA's queues have no room. Raises `DriverError`."""
         for lane in (self.look, self.down, self.up):
             lane.after(operand.computed)
-        record = self._jobs[job.float_type, divisor != 1].copy()
+        record = self._jobs[job.float_type, divisor != 1].record.copy()
         one: Any = record[0]
         one["values"], one["elements"] = operand.values.data_ptr(), operand.values.numel()
         one["out"], one["sums"] = operand.out.data_ptr(), operand.out.numel()

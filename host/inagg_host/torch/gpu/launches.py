@@ -49,21 +49,18 @@ def _words(*names: str) -> np.dtype[np.void]:
 
 
 LARGEST: Final = _words("bits", "out", "elements")
-ENCODE: Final = _words(
-    "values", "table", "payloads", "flags", "ties", "counted", "elements", "row_at", "first"
-)  # fmt: skip
+ENCODE: Final = _words("values", "table", "payloads", "flags", "ties", "counted", "elements", "row_at", "first")
 DECODE: Final = _words("payloads", "table", "out", "counts", "elements", "row_at", "divisor")
 """Arguments of the kernels, in their order: see `triton_encode` and `triton_decode`."""
 
+KERNEL: Final = _words("function", "programs", "threads", "shared", "stream", "arguments", "pointers")
+"""A kernel: what the driver calls it, how many programs a block has, how many threads a program has, and how many bytes
+of memory these share; the stream that it is launched on; addresses of room for its arguments (`WORDS`), and of the
+addresses of these."""
+
 LAUNCH: Final = _words(
-    # Functions of the driver: see `Calls`. Streams: see `device`.
-    "wait_value", "write_value", "launch_kernel", "look", "down", "up",
-    # Of each kernel: what the driver calls it, how many programs a block has, how many threads a program has, and how
-    # many bytes of memory these share.
-    *(f"{kernel}_{part}" for kernel in ("largest", "encode", "decode")
-      for part in ("function", "programs", "threads", "shared")),
-    # Addresses of room for arguments (`WORDS` for each kernel, one after the other), and of the addresses of these.
-    "arguments", "pointers",
+    # Functions of the driver: see `Calls`. The address of three `KERNEL`, in the order of `Kernels`.
+    "wait_value", "write_value", "launch_kernel", "kernels",
     # Addresses of the values, of the sums, of the parts of the `Board`, and of how many ties there were.
     "values", "out", "looked", "agreed", "coded", "complete", "ties", "magnitudes", "sending", "receiving", "codes",
     "results", "flags", "invalid", "counted",
@@ -78,7 +75,9 @@ LAUNCH: Final = _words(
 _ROW: Final = COLUMNS * 4
 _ir: Any = vars(cgutils)["ir"]
 _INT, _WORD = _ir.IntType(32), _ir.IntType(64)
-_launch_at, _largest_at, _encode_at, _decode_at = (array_at(dtype) for dtype in (LAUNCH, LARGEST, ENCODE, DECODE))
+_launch_at, _kernel_at, _largest_at, _encode_at, _decode_at = (
+    array_at(dtype) for dtype in (LAUNCH, KERNEL, LARGEST, ENCODE, DECODE)
+)
 
 
 def _call(builder: Any, address: Any, kinds: list[Any], arguments: list[Any]) -> Any:
@@ -125,27 +124,35 @@ def _failed(name: int, code: int) -> int:
 
 
 @register_jitable
-def _wait(o: Any, stream: int, address: int) -> int:
-    return _failed(0, _word_call(o.wait_value, stream, address, 1))
+def _wait(o: Any, k: Any, address: int) -> int:
+    """What comes next in the kernel's stream waits for a word."""
+    return _failed(0, _word_call(o.wait_value, k.stream, address, 1))
 
 
 @register_jitable
-def _write(o: Any, stream: int, address: int, value: int) -> int:
-    return _failed(1, _word_call(o.write_value, stream, address, value))
+def _write(o: Any, k: Any, address: int, value: int) -> int:
+    """Its stream writes a word, when all that is there is done."""
+    return _failed(1, _word_call(o.write_value, k.stream, address, value))
+
+
+@register_jitable
+def _start(o: Any, k: Any, blocks: int) -> int:
+    """Launch the kernel, with the arguments that are there, for so many blocks."""
+    return _failed(
+        2, _kernel_call(o.launch_kernel, k.function, blocks, k.programs, k.threads, k.shared, k.stream, k.pointers)
+    )
 
 
 @register_jitable
 def _look(o: Any) -> int:
-    a, size = _largest_at(o.arguments, 1)[0], o.lanes * o.width
+    k = _kernel_at(o.kernels, 3)[0]
+    a, size = _largest_at(k.arguments, 1)[0], o.lanes * o.width
     for first in range(0, o.blocks, o.looked_at):
         end = min(first + o.looked_at, o.blocks)
         a.bits, a.out = o.values + first * size, o.magnitudes + first * o.width
         a.elements = min(end * o.lanes, o.elements) - first * o.lanes
-        failed = _failed(2, _kernel_call(
-            o.launch_kernel, o.largest_function, end - first, o.largest_programs, o.largest_threads, o.largest_shared,
-            o.look, o.pointers,
-        ))  # fmt: skip
-        failed = failed if failed != 0 else _write(o, o.look, o.looked, end)
+        failed = _start(o, k, end - first)
+        failed = failed if failed != 0 else _write(o, k, o.looked, end)
         if failed != 0:
             return failed
     return 0
@@ -153,7 +160,8 @@ def _look(o: Any) -> int:
 
 @register_jitable
 def _encode(o: Any) -> int:
-    a, size = _encode_at(o.arguments + 8 * WORDS, 1)[0], o.lanes * o.width
+    k = _kernel_at(o.kernels, 3)[1]
+    a, size = _encode_at(k.arguments, 1)[0], o.lanes * o.width
     a.ties, a.counted = o.ties, o.counted
     for first in range(0, o.blocks, o.chunk):
         end, base, word = min(first + o.chunk, o.blocks), first // BASE_BLOCKS * BASE_BLOCKS, first // o.chunk * 8
@@ -161,12 +169,9 @@ def _encode(o: Any) -> int:
         a.payloads, a.flags = o.codes + base * o.code_bytes, o.flags + base * o.flag_bytes
         a.elements = min(end * o.lanes, o.elements) - first * o.lanes
         a.row_at, a.first = first - base, first
-        failed = _wait(o, o.down, o.agreed + word)
-        failed = failed if failed != 0 else _failed(2, _kernel_call(
-            o.launch_kernel, o.encode_function, end - first, o.encode_programs, o.encode_threads, o.encode_shared,
-            o.down, o.pointers + 8 * WORDS,
-        ))  # fmt: skip
-        failed = failed if failed != 0 else _write(o, o.down, o.coded + word, 1)
+        failed = _wait(o, k, o.agreed + word)
+        failed = failed if failed != 0 else _start(o, k, end - first)
+        failed = failed if failed != 0 else _write(o, k, o.coded + word, 1)
         if failed != 0:
             return failed
     return 0
@@ -174,7 +179,8 @@ def _encode(o: Any) -> int:
 
 @register_jitable
 def _decode(o: Any) -> int:
-    a, size = _decode_at(o.arguments + 16 * WORDS, 1)[0], o.lanes * o.width
+    k = _kernel_at(o.kernels, 3)[2]
+    a, size = _decode_at(k.arguments, 1)[0], o.lanes * o.width
     a.divisor = o.divisor
     step = o.chunk * (DECODED_CHUNKS if o.blocks > 2 * DECODED_CHUNKS * o.chunk else 1)
     for begin in range(0, o.blocks, step):
@@ -186,14 +192,10 @@ def _decode(o: Any) -> int:
         a.out, a.counts = o.out + to * size, o.invalid + base * o.count_bytes
         a.elements = min((end - o.own_start) * o.lanes, o.sums) - to * o.lanes
         a.row_at = first - base
+        failed = 0
         for chunk in range(first // o.chunk, (end - 1) // o.chunk + 1):
-            failed = _wait(o, o.up, o.complete + 8 * chunk)
-            if failed != 0:
-                return failed
-        failed = _failed(2, _kernel_call(
-            o.launch_kernel, o.decode_function, end - first, o.decode_programs, o.decode_threads, o.decode_shared,
-            o.up, o.pointers + 16 * WORDS,
-        ))  # fmt: skip
+            failed = failed if failed != 0 else _wait(o, k, o.complete + 8 * chunk)
+        failed = failed if failed != 0 else _start(o, k, end - first)
         if failed != 0:
             return failed
     return 0
