@@ -45,7 +45,7 @@ class TensorAllReduce:
 
     def __call__(self, tensor: torch.Tensor, out: torch.Tensor | None = None, divisor: int = 1) -> torch.Tensor:
         """Sum ``tensor`` over all ranks, into ``out`` or in place, and return where. See `submit`."""
-        self.submit(tensor, out, divisor).wait()
+        self.submit(tensor, out, divisor, wait=True).wait()
         return tensor if out is None else out
 
     def submit(

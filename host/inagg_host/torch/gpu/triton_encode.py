@@ -116,12 +116,20 @@ def _natural64(magnitude, exponent):
 
 
 @triton.jit
-def _linear(magnitude, exponent, mantissa, TOP: tl.constexpr, FAMILY: tl.constexpr):
+def _inverse(mantissa, FAMILY: tl.constexpr):
+    """Of a mantissa, float64, a little above: what `_linear` multiplies with."""
+    inverse = mantissa
+    if FAMILY == IS_LINEAR:
+        inverse = (1.0 / mantissa.to(tl.float64)) * tl.full([1], ABOVE_ONE, tl.int64).to(tl.float64, bitcast=True)
+    return inverse
+
+
+@triton.jit
+def _linear(magnitude, exponent, mantissa, inverse, TOP: tl.constexpr, FAMILY: tl.constexpr):
     """The same of a float64, for multiples of the unit: see `inagg_host.codec.encoder_loops.steps`."""
     wide = mantissa.to(tl.float64)
     magnitude = tl.where(magnitude <= wide * TOP * power_of_two(exponent), magnitude, 0.0)
     if FAMILY == IS_LINEAR:
-        inverse = (1.0 / wide) * tl.full([1], ABOVE_ONE, tl.int64).to(tl.float64, bitcast=True)
         steps = tl.floor(tl.floor(magnitude * power_of_two(32 - exponent)) * inverse)
         floor = tl.floor(steps * power_of_two(tl.full([1], -32, tl.int32)))
         part = steps - floor * power_of_two(tl.full([1], 32, tl.int32))
@@ -157,10 +165,10 @@ def _is_beyond(highest, exponent, mantissa, TOP: tl.constexpr, FRACTION_BITS: tl
 
 
 @triton.jit
-def _rounded(magnitude, word, exponent, mantissa, TOP: tl.constexpr, FAMILY: tl.constexpr):
+def _rounded(magnitude, word, exponent, mantissa, inverse, TOP: tl.constexpr, FAMILY: tl.constexpr):
     """The level to which the noise rounds a magnitude, and whether it leaves that open."""
     if FAMILY != IS_NATURAL:
-        level, part = _linear(_as_float64(magnitude), exponent, mantissa, TOP, FAMILY)
+        level, part = _linear(_as_float64(magnitude), exponent, mantissa, inverse, TOP, FAMILY)
     elif magnitude.dtype == tl.uint32:
         level, part = _natural32(magnitude, exponent)
     else:
@@ -253,6 +261,7 @@ def _encode(
     row = table + (row_at + block) * COLUMNS
     state, exponent, mantissa = tl.load(row), tl.load(row + 1), tl.load(row + 2)
     k0, k1 = tl.load(row + 3).to(tl.uint32, bitcast=True), tl.load(row + 4).to(tl.uint32, bitcast=True)
+    inverse = _inverse(mantissa, FAMILY)
     group = tl.program_id(1) * GROUPS + tl.arange(0, GROUPS)[:, None]
     within = tl.arange(0, IN_VECTOR)[None, :]
     lane = group * SHARED_BY + within
@@ -279,10 +288,10 @@ def _encode(
         tied = tied_e | tied_f | tied_g | tied_h
         bad = _is_beyond(highest, exponent, mantissa, TOP, FRACTION_BITS, FAMILY)
     else:
-        e, tied_e = _rounded(p, w, exponent, mantissa, TOP, FAMILY)
-        f, tied_f = _rounded(q, x, exponent, mantissa, TOP, FAMILY)
-        g, tied_g = _rounded(r, y, exponent, mantissa, TOP, FAMILY)
-        h, tied_h = _rounded(s, z, exponent, mantissa, TOP, FAMILY)
+        e, tied_e = _rounded(p, w, exponent, mantissa, inverse, TOP, FAMILY)
+        f, tied_f = _rounded(q, x, exponent, mantissa, inverse, TOP, FAMILY)
+        g, tied_g = _rounded(r, y, exponent, mantissa, inverse, TOP, FAMILY)
+        h, tied_h = _rounded(s, z, exponent, mantissa, inverse, TOP, FAMILY)
         tied = tied_e | tied_f | tied_g | tied_h
         bad = _is_beyond(highest, exponent, mantissa, TOP, FRACTION_BITS, FAMILY)
     to = payloads + (row_at + block) * UNITS  # less than 2**31: see `device.BASE_BLOCKS`
@@ -298,7 +307,7 @@ def _encode(
             shared = (word << by) | (word >> (32 - by) % 32)
             at = block * LANES + there
             bits = tl.load(values + at, mask=(there < LANES) & (at < elements), other=0)
-            _, tied = _rounded(_unsigned(bits, HALF), shared, exponent, mantissa, TOP, FAMILY)
+            _, tied = _rounded(_unsigned(bits, HALF), shared, exponent, mantissa, inverse, TOP, FAMILY)
             _note(ties, counted, first + block, there, bits, tied)
     flag = bad.to(tl.int32) * BAD_FLAG + any_tied * TIE_FLAG
     tl.store(flags + (row_at + block) * tl.num_programs(1) + tl.program_id(1), flag.to(tl.uint8))
