@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from inagg_host.allreduce import AllReduceError
+from inagg_host.torch.gpu import driver
 from inagg_host.torch.gpu.arrival import Arrival, refuse_capture
+from inagg_host.torch.gpu.lane import Mark
 from inagg_host.torch.work import TensorWork
 
 CUDA = torch.device("cuda", 0)
@@ -104,3 +106,19 @@ def test_an_all_reduce_cannot_be_captured(noted: list[str], monkeypatch: pytest.
         with pytest.raises(RuntimeError, match="cannot be captured into a CUDA graph"):
             call()
     refuse_capture(torch.device("cpu"))
+
+
+def test_the_host_waits_though_another_thread_captures_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In CUDA's mode "global" no thread may wait meanwhile, but one that says that it has nothing to do with it."""
+    noted: list[str] = []
+
+    def exchange(name: str, mode: Any) -> None:
+        now, before = mode._obj.value, "global" if not noted else "relaxed"
+        noted.append(f"{name}: {before} to {['global', 'thread local', 'relaxed'][now]}")
+        mode._obj.value = ["global", "thread local", "relaxed"].index(before)
+
+    monkeypatch.setattr(driver, "_call", exchange)
+    event: Any = SimpleNamespace(synchronize=lambda: noted.append("waits"))
+    Mark(event).wait()
+    name = "cuThreadExchangeStreamCaptureMode"
+    assert noted == [f"{name}: global to relaxed", "waits", f"{name}: relaxed to global"]

@@ -257,3 +257,25 @@ def launch_without_waiting() -> bool:
 @pytest.mark.gpu
 def test_submitting_does_not_wait_for_the_stream(two: World) -> None:
     assert two.run(launch_without_waiting) == [True, True]
+
+
+def capture_meanwhile() -> float:
+    """A graph that is captured while sums come, which the host waits for, too."""
+    device = torch.device("cuda", 0)
+    values, other = torch.ones(LARGE, device=device), torch.zeros(1, device=device)
+    dist.all_reduce(values)
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    future = dist.all_reduce(values, async_op=True).get_future()
+    with torch.cuda.graph(graph):  # from here on no thread may do what might disturb it
+        other += 1
+        give_up_s = time.monotonic() + 20
+        while not future.done() and time.monotonic() < give_up_s:
+            time.sleep(0.001)
+    graph.replay()
+    return float(future.value()[0].min().cpu() + other.cpu())
+
+
+@pytest.mark.gpu
+def test_a_graph_can_be_captured_while_sums_come(two: World) -> None:
+    assert two.run(capture_meanwhile) == [5.0, 5.0]

@@ -8,6 +8,8 @@ All of them need the device's context to be the calling thread's: see `bind`.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -81,7 +83,13 @@ def write_word(stream: int, address: int, value: int) -> None:
     _call("cuStreamWriteValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value), 0)
 
 
-def stay_out_of_graphs() -> None:
-    """The calling thread may use the device while another thread captures a graph."""
+@contextmanager
+def out_of_graphs() -> Iterator[None]:
+    """The calling thread may wait for the device in the block while another one captures a graph, which forbids that to
+    all threads else."""
     mode = ctypes.c_int(RELAXED)
     _call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        _call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))

@@ -32,7 +32,8 @@ class Mark:
     def wait(self) -> None:
         """Wait until it has. Raises what went wrong on the device."""
         if self._event is not None:
-            self._event.synchronize()
+            with driver.out_of_graphs():
+                self._event.synchronize()
 
     def before(self, stream: torch.cuda.Stream) -> None:
         """What is launched on a stream from now on waits for it."""
