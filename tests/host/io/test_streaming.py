@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -300,3 +302,22 @@ def test_whoever_records_sees_the_phases(
             break
     assert bool(runs) == (wrap is as_it_is)
     assert set(seen) - {phases.Phase.IDLE.value} == (busy if records else set())
+
+
+def test_timers_of_the_transports_thread_are_not_late(stack: ExitStack) -> None:
+    """It looks at a device every 20 us; the kernel would let it sleep for 50 more. Those of other threads stay so."""
+    found: list[int] = []
+    asked = threading.Event()
+
+    def look() -> None:
+        found.append(_slack_ns(threading.get_native_id()))
+        asked.set()
+
+    World(stack, 1).ranks[0].transport.post(look)
+    assert asked.wait(20)
+    assert found == [1000]
+    assert _slack_ns(threading.get_native_id()) > 1000
+
+
+def _slack_ns(thread: int) -> int:
+    return int(Path(f"/proc/{thread}/timerslack_ns").read_text())
