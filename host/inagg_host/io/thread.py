@@ -27,8 +27,8 @@ from .loop import Loop
 IDLE_S = 3600.0
 REMIND_S = 0.05
 PR_SET_TIMERSLACK, SLACK_NS = 29, 1000
-"""include/uapi/linux/prctl.h. The kernel's own slack, 50 us, is more than what a device is given before the engine looks
-again for what it brings (`core.send`)."""
+"""include/uapi/linux/prctl.h. The kernel's own slack, 50 us, is more than what a device is given before the engine
+looks again for what it brings (`core.send`)."""
 
 
 class Transport:
