@@ -8,7 +8,7 @@ from inagg_link.first_start import Unit
 from inagg_wire.formats import JobFormat
 from inagg_wire.scale import FloatType
 
-from .codec import calls, encoder, encoder_loops
+from .codec import calls, encoder, encoder_loops, launches, staged
 from .codec import job as jobs
 from .io import loop
 
@@ -30,3 +30,8 @@ def units(fmt: JobFormat) -> list[Unit]:
         Unit(loop.__file__, loop.warm_up),
         *(Unit(source, partial(kernels, float_type)) for float_type, source in _SOURCES.items()),
     ]
+
+
+def device_units() -> list[Unit]:
+    """What a job needs besides when the first tensor of a device is summed, but for what Triton compiles."""
+    return [Unit(staged.__file__, staged.compile_kernels), Unit(launches.__file__, launches.compile_launch)]

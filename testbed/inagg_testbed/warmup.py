@@ -31,7 +31,8 @@ LIMIT_S = 120.0
 def warmup(formats: tuple[str, ...], as_json: bool) -> None:
     """Compile all loops and kernels for this machine, now.
 
-    Else the first switch and the first job do that, which takes them about half a minute. What is compiled is kept in
+    Else the first switch and the first job do that, which takes them about half a minute, and the first CUDA tensor,
+    for which Triton compiles besides, when it is there. What is compiled is kept in
     the installed package, or in NUMBA_CACHE_DIR: run this as the user who may write there, on a machine with the same
     kind of processor.
     """
@@ -55,7 +56,8 @@ def warmup(formats: tuple[str, ...], as_json: bool) -> None:
 
 def _compile(connection: Any, formats: tuple[str, ...], number: int, processes: int) -> None:
     """In a child, one of several ``processes`` that share the work. Sends how many functions it has compiled."""
-    units = [*switch.units(), *(unit for name in formats for unit in host.units(job_format(name)))]
+    of_formats = [unit for name in formats for unit in host.units(job_format(name))]
+    units = [*switch.units(), *of_formats, *host.device_units()]
     counts = [0]
     with telling(counts.append):
         compile_all(units, number * len(units) // processes)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from inagg_host.allreduce import AllReduce
-from inagg_host.codec.staged import compile_kernels
+from inagg_host.codec import launches, staged
 from inagg_host.codec.staging import Arriving, Codec, Staging
 from inagg_host.io.futures import Work
 from inagg_wire.scale import FloatType
@@ -47,9 +47,10 @@ class Stage:
 
     def __init__(self, arrays: AllReduce, platform: Platform) -> None:
         refuse_capture(platform.device)
-        compile_kernels()
+        staged.compile_kernels()
+        launches.compile_launch()
         self._arrays = arrays
-        self._encodes = arrays.config.policy == "raise" and platform.encodes
+        self._encodes = arrays.config.policy == "raise" and platform.can_encode()
         self._jobs = {float_type: arrays.job(float_type) for float_type in FloatType if self._encodes}
         self.device = TensorDevice(platform, self._jobs)
 

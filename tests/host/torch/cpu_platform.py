@@ -18,12 +18,12 @@ import torch
 from tests.host.torch import ops
 
 from inagg_host.codec import Job
+from inagg_host.codec.launches import DECODE, ENCODE, LARGEST, NAMES, Calls
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staging import TIES
 from inagg_host.codec.table import COLUMNS
 from inagg_host.torch.gpu.floats import DTYPES, FLOATS
 from inagg_host.torch.gpu.lane import Lane, Mark
-from inagg_host.torch.gpu.launches import DECODE, ENCODE, LARGEST, NAMES, Calls
 from inagg_host.torch.gpu.platform import Kernel, Kernels
 
 LOOK_S = 1e-4
@@ -111,7 +111,7 @@ class CpuPlatform:
     """See above."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.encodes = device, True
+        self.device = device
         self._handles = itertools.count(1)
         self._lanes: dict[int, HostLane] = {}
         self._kernels: dict[int, tuple[np.dtype[np.void], Callable[[int, Arguments], None]]] = {}
@@ -125,6 +125,9 @@ class CpuPlatform:
         self.calls = Calls(*(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in self._functions))
 
     # --- as `Platform` ---
+
+    def can_encode(self) -> bool:
+        return True
 
     def here(self) -> AbstractContextManager[None]:
         return nullcontext()

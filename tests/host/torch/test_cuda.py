@@ -18,9 +18,9 @@ from tests.host.torch.world import World
 from torch._C._distributed_c10d import PrefixStore
 
 from inagg_host.allreduce import AllReduceError
+from inagg_host.codec.launches import NAMES
 from inagg_host.codec.staging import Board
 from inagg_host.torch import InaggState, TensorAllReduce, inagg_hook
-from inagg_host.torch.gpu.launches import NAMES
 from inagg_host.torch.inner import ArrayGroup
 
 

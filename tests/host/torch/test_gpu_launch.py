@@ -17,11 +17,11 @@ from tests.host.codec.reference import make_job
 from tests.host.torch.cpu_platform import LAUNCH_CALL, WORD_CALL, memory
 
 from inagg_host.codec import Job
+from inagg_host.codec.launches import BASE_BLOCKS, DECODE, DECODED_CHUNKS, ENCODE, LARGEST, Calls
 from inagg_host.codec.staging import Board
 from inagg_host.torch.gpu.device import Operand, TensorDevice
 from inagg_host.torch.gpu.floats import DTYPES
 from inagg_host.torch.gpu.lane import Lane, Mark
-from inagg_host.torch.gpu.launches import BASE_BLOCKS, DECODE, DECODED_CHUNKS, ENCODE, LARGEST, Calls
 from inagg_host.torch.gpu.platform import Kernels
 from inagg_wire.scale import FloatType
 
@@ -80,11 +80,14 @@ class Notes:
     """The platform: kernels of Triton's, and functions in place of CUDA's driver that note what they are to launch."""
 
     def __init__(self) -> None:
-        self.device, self.encodes = HERE, True
+        self.device = HERE
         self.launched: list[Launched] = []
         nothing = WORD_CALL(lambda *_: 0)
         self._functions: list[Any] = [nothing, nothing, LAUNCH_CALL(self._launch)]
         self.calls = Calls(*(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in self._functions))
+
+    def can_encode(self) -> bool:
+        return True
 
     def here(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -31,13 +31,13 @@ import torch
 from torch import Tensor
 
 from inagg_host.codec import Job
+from inagg_host.codec.launches import BASE_BLOCKS, KERNEL, LAUNCH, WORDS, launch
 from inagg_host.codec.staging import Board
 from inagg_host.codec.table import make_table
 from inagg_wire.scale import FloatType
 
 from .floats import DTYPES
 from .lane import Mark, computed
-from .launches import BASE_BLOCKS, KERNEL, LAUNCH, WORDS, launch
 from .platform import Kernels, Platform
 
 ALIGNMENT = 16

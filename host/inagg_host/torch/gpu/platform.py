@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 import torch
 
 from inagg_host.codec import Job
+from inagg_host.codec.launches import NAMES, Calls
 
 from . import driver
 from .lane import Lane, on_device
-from .launches import NAMES, Calls
 
 log = logging.getLogger("inagg")
 
@@ -45,9 +45,8 @@ class Platform(Protocol):
     device: torch.device
     calls: Calls
 
-    @property
-    def encodes(self) -> bool:
-        """Whether there are kernels."""
+    def can_encode(self) -> bool:
+        """Whether there are kernels. If not, it says so."""
 
     def here(self) -> AbstractContextManager[None]:
         """What is launched in the block is for this device."""
@@ -59,7 +58,7 @@ class Platform(Protocol):
         """Compiled, and run once. ``mean``: sums are divided. Raises RuntimeError if they cannot be launched here."""
 
     def check(self, failed: int) -> None:
-        """Raise what `launches.launch` says has gone wrong."""
+        """Raise what `inagg_host.codec.launches.launch` says has gone wrong."""
 
 
 class Cuda:
@@ -69,9 +68,8 @@ class Cuda:
         self.device = device
         self.calls = Calls(*(driver.address(name) for name in NAMES))
 
-    @property
-    def encodes(self) -> bool:
-        """As `Platform.encodes`."""
+    def can_encode(self) -> bool:
+        """As `Platform.can_encode`."""
         if importlib.util.find_spec("triton") is not None:
             return True
         log.warning("no Triton here: CUDA tensors are copied to the host, and encoded there")

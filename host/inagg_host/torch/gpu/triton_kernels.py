@@ -12,7 +12,7 @@ addresses that are not multiples of 16 bytes. So what does not change in a job i
 exempt, and addresses are those of whole buffers, and of blocks of values: these begin at multiples of 8 lanes of 2
 bytes or more.
 
-A job launches what Triton has compiled without it (`load`): see `launches`.
+A job launches what Triton has compiled without it (`load`): see `inagg_host.codec.launches`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import numpy as np
 import torch
 
 from inagg_host.codec import Job
+from inagg_host.codec.launches import DECODE, ENCODE, LARGEST
 from inagg_host.codec.staging import TIES
 from inagg_host.codec.table import COLUMNS
 
 from . import triton_decode, triton_encode
 from .floats import DTYPES, FLOATS
-from .launches import DECODE, ENCODE, LARGEST
 from .platform import Kernel, Kernels
 from .triton_decode import count_words, decode
 from .triton_encode import encode, flag_bytes, largest

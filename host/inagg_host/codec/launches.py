@@ -14,9 +14,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
-from inagg_host.codec.calls import array_at
-from inagg_host.codec.table import COLUMNS
 from inagg_link.jit import jit
+
+from .calls import array_at
+from .table import COLUMNS
 
 BASE_BLOCKS = 16
 """Kernels are told of blocks from the last multiple of this on: memory before it is a multiple of 16 bytes, whatever a
@@ -51,7 +52,7 @@ def _words(*names: str) -> np.dtype[np.void]:
 LARGEST: Final = _words("bits", "out", "elements")
 ENCODE: Final = _words("values", "table", "payloads", "flags", "ties", "counted", "elements", "row_at", "first")
 DECODE: Final = _words("payloads", "table", "out", "counts", "elements", "row_at", "divisor")
-"""Arguments of the kernels, in their order: see `triton_encode` and `triton_decode`."""
+"""Arguments of the kernels, in their order: see `inagg_host.torch.gpu.triton_kernels`."""
 
 KERNEL: Final = _words("function", "programs", "threads", "shared", "stream", "arguments", "pointers")
 """A kernel: what the driver calls it, how many programs a block has, how many threads a program has, and how many bytes
@@ -59,7 +60,8 @@ of memory these share; the stream that it is launched on; addresses of room for 
 addresses of these."""
 
 LAUNCH: Final = _words(
-    # Functions of the driver: see `Calls`. The address of three `KERNEL`, in the order of `Kernels`.
+    # Functions of the driver: see `Calls`. The address of three `KERNEL`: they find largest magnitudes,
+    # encode and decode.
     "wait_value", "write_value", "launch_kernel", "kernels",
     # Addresses of the values, of the sums, of the parts of the `Board`, and of how many ties there were.
     "values", "out", "looked", "agreed", "coded", "complete", "ties", "magnitudes", "sending", "receiving", "codes",
@@ -212,3 +214,9 @@ def launch(operation: int) -> int:
     if failed == 0:
         failed = _decode(o)
     return failed
+
+
+def compile_launch() -> None:
+    """Compile `launch`, or load it, so that no operation has to wait for it."""
+    dispatcher: Any = launch
+    dispatcher.compile((types.int64,))
