@@ -139,19 +139,28 @@ class Stage:
         lane, done = self.device.up, Future[None]()
         done.set_running_or_notify_cancel()
         arrival = None if lane.stream is None else Arrival(lane)
+        # Given away by `complete`, since a future keeps its callbacks, and these would keep memory that is dear.
+        parts = [(codec, summed, finish, used)]
+
+        def release(work: Work) -> None:
+            if work.exception() is not None:
+                parts[0][0].release()
+
+        # Before all is launched: a large operation fills the queues of the device, and then waits for what is in them.
+        work.add_done_callback(release)
         try:
             launch()
         except Exception as error:  # of the device: all ranks must hear of it
             codec.fail(error)
-        # Given away by `complete`, since a future keeps its callbacks, and these would keep memory that is dear.
-        parts = [(codec, self.device.marks(), summed, finish, used)]
+        marks = self.device.marks()
         if arrival is not None:
             arrival.come()
 
         def complete(work: Work) -> None:
-            (codec, marks, summed, finish, _), error = parts.pop(), work.exception()
+            (codec, summed, finish, _), error = parts.pop(), work.exception()
             try:
-                (summed if error is None else codec.release)()
+                if error is None:
+                    summed()
                 for mark in marks:
                     mark.wait()
                 finish()

@@ -113,11 +113,11 @@ class TensorAllReduce:
 
     def close(self, reason: str = "", end: bool = False) -> None:
         """Leave the job, or ``end`` it for all ranks. What is unfinished fails. No error if called twice."""
-        with self._lock:
-            self._closed = True
+        self._closed = True  # without the lock: who has it may wait for room on the device, until the job is over
         self.arrays.close(reason, end)
-        for stage in self._stages.values():
-            stage.close()
+        with self._lock:
+            for stage in self._stages.values():
+                stage.close()
 
     def __enter__(self) -> Self:
         return self

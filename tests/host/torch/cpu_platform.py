@@ -58,12 +58,13 @@ class _HostMark(Mark):
 class HostLane(Lane):
     """A thread that does in order what it is given, as a stream does."""
 
-    def __init__(self, handle: int = 0) -> None:
+    def __init__(self, handle: int = 0, room: int = 0) -> None:
+        """``room``: how much may wait here; who gives it more waits, too. 0: for anything."""
         super().__init__(torch.device("cpu"))
         self.handle = handle
         self.error: BaseException | None = None
         """What was raised by something here; nothing is done after it, but marks are reached."""
-        self._given: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._given: queue.Queue[Callable[[], object] | None] = queue.Queue(room)
         self._thread = threading.Thread(target=self._run, name="inagg-lane", daemon=True)
         self._thread.start()
 
@@ -110,8 +111,9 @@ def memory(address: int, count: int, dtype: torch.dtype) -> torch.Tensor:
 class CpuPlatform:
     """See above."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, room: int = 0) -> None:
+        """``room``: of the queues of its streams."""
+        self.device, self._room = device, room
         self._handles = itertools.count(1)
         self._lanes: dict[int, HostLane] = {}
         self._kernels: dict[int, tuple[np.dtype[np.void], Callable[[int, Arguments], None]]] = {}
@@ -133,7 +135,7 @@ class CpuPlatform:
         return nullcontext()
 
     def lane(self) -> HostLane:
-        lane = HostLane(next(self._handles))
+        lane = HostLane(next(self._handles), self._room)
         self._lanes[lane.handle] = lane
         return lane
 

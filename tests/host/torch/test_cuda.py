@@ -195,6 +195,42 @@ def test_what_the_driver_refuses_is_told_to_all_ranks(two: World, function: str)
     assert of_0 in of_1
 
 
+def fill_queues(name: str, instead: str) -> tuple[float, str]:
+    """What comes of a tensor for which the queues of the device have no room, if the other rank sums it, or ends the
+    job ``instead``, or another thread leaves it."""
+    rank, workers, values = dist.get_rank(), dist.get_world_size(), torch.ones(1 << 20)
+    with TensorAllReduce(rank=rank, workers=workers, job=name, lanes=1448) as all_reduce:
+        all_reduce._platforms = {"cpu": lambda device: CpuPlatform(device, room=4)}
+        all_reduce(torch.ones(LARGE))
+        dist.barrier()
+        if instead and rank == 1:
+            if instead == "end":
+                time.sleep(0.3)
+                all_reduce.close("enough", end=True)
+            dist.barrier()
+            return 0.0, ""
+        if instead == "leave":
+            threading.Timer(0.3, all_reduce.close).start()
+        try:
+            all_reduce(values)
+            told = ""
+        except AllReduceError as error:
+            told = str(error)
+        if instead:
+            dist.barrier()
+        return float(values.min()), told
+
+
+def test_a_tensor_for_which_queues_have_no_room_is_summed(two: World) -> None:
+    assert equal(two.run(fill_queues, f"full-{os.getpid()}", "")) == (2.0, "")
+
+
+@pytest.mark.parametrize(("instead", "said"), [("end", "rank 1 ended job"), ("leave", "closed before the sums")])
+def test_a_tensor_for_which_queues_have_no_room_fails_with_its_job(two: World, instead: str, said: str) -> None:
+    (_, told), _ = two.run(fill_queues, f"full-{instead}-{os.getpid()}", instead)
+    assert said in told
+
+
 def sum_on_gpu() -> tuple[list[float], str]:
     """Both ranks on one GPU: in place, strided, chained, scattered, and a CPU tensor after them."""
     device = torch.device("cuda", 0)
