@@ -188,7 +188,7 @@ def _train(
         # The noise of a switch depends on slots, so the same numbers for both switches.
         options |= {"lanes": bmv2.LANES, "window": BMV2_WINDOW}
         with (
-            open_topology(place.workers, place.link or "none", wiring="ports", made_by="inagg demo") as topology,
+            open_topology(place.workers, place.link or "none", wiring="ports") as topology,
             start_target(target, topology, ["--program", bmv2.program_for(format_), *web]) as running,
         ):
             progress.say(f"a bmv2 switch, {place.workers} workers in namespaces; {what}")
@@ -202,7 +202,7 @@ def _train(
     given += [] if record is None else ["--record", str(record.absolute())]
     racks, trunk = place.racks, place.trunk
     with (
-        open_topology(place.workers, place.link, racks=racks, trunk=trunk, made_by="inagg demo") as topology,
+        open_topology(place.workers, place.link, racks=racks, trunk=trunk) as topology,
         start_target("software", topology, given) as running,
     ):
         middle = f"a tree of {1 + racks} switches" if racks else "a switch"

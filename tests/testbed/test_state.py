@@ -43,6 +43,13 @@ def test_status_says_what_a_testbed_runs_in_a_line_whatever_it_is(monkeypatch: p
     assert f"runs {command}".strip() in line
 
 
+def test_status_says_what_else_has_made_a_testbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/opt/bin/inagg", "bench", "allreduce", "--link", "1gbit"])
+    with open_topology(1, name="here"):
+        shown = CliRunner().invoke(cli.testbed, ["status"]).output
+    assert "runs inagg bench allreduce --link 1gbit" in shown
+
+
 def test_a_name_that_is_taken_is_refused_and_the_other_testbed_stays() -> None:
     with open_topology(1, name="here"):
         with pytest.raises(TopologyError, match="down --name here"), open_topology(1, name="here"):

@@ -224,7 +224,7 @@ class StepRanks:
         self.workers, self.link = workers, link
         self._stack = ExitStack()
         try:
-            topology = self._stack.enter_context(open_topology(workers, link, made_by="inagg bench step"))
+            topology = self._stack.enter_context(open_topology(workers, link))
             switch = self._stack.enter_context(start_target("software", topology))
             self._switch_pid = switch.pid
             folder = self._stack.enter_context(TemporaryFolder("step"))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from inagg_testbed.signals import terminated_like_ctrl_c, undisturbed
 from inagg_wire.formats import CHILDREN_MAX
@@ -139,13 +142,13 @@ def open_topology(
     wiring: Wiring = "bridge",
     racks: int = 0,
     trunk: str | LinkSpec | None = None,
-    made_by: str = "",
+    made_by: str | None = None,
 ) -> Iterator[Topology]:
     """``workers`` nodes and one for the switch: namespaces with a shaped link each or, without ``link``, loopback. With
     ``racks``, as many more for leaves, with a ``trunk`` each to the switch (as ``link`` if there is no such rate).
 
-    At the end, and after any error, their processes are ended and all is removed. ``made_by``: what `inagg testbed
-    status` says. Raises `TopologyError` without root, for a link that cannot be, for a name that is taken, and if the
+    At the end, and after any error, their processes are ended and all is removed. ``made_by``: the command
+    that `inagg testbed status` tells of; this process's own, if there is none. Raises `TopologyError` without root, for a link that cannot be, for a name that is taken, and if the
     kernel lacks something.
     """
     most = min(max(1, racks) * CHILDREN_MAX, WORKERS_MAX)
@@ -167,7 +170,8 @@ def open_topology(
     nodes = (draft.switch, *draft.racks, *draft.workers)
     names = tuple(node.namespace for node in nodes if node.namespace is not None)
     rates = {"link": spec and str(spec), "trunk": trunk_spec and str(trunk_spec)}
-    about = {"workers": workers, "racks": racks, **rates, "wiring": wiring, "made_by": made_by}
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if made_by is None else made_by
+    about = {"workers": workers, "racks": racks, **rates, "wiring": wiring, "made_by": command}
     state = State.new(name, names, about)
     topology = plan(name, state.mark, workers, spec, wiring, racks, trunk_spec)
     with ExitStack() as stack:
