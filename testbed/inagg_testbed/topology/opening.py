@@ -147,9 +147,9 @@ def open_topology(
     """``workers`` nodes and one for the switch: namespaces with a shaped link each or, without ``link``, loopback. With
     ``racks``, as many more for leaves, with a ``trunk`` each to the switch (as ``link`` if there is no such rate).
 
-    At the end, and after any error, their processes are ended and all is removed. ``made_by``: the command
-    that `inagg testbed status` tells of; this process's own, if there is none. Raises `TopologyError` without root, for a link that cannot be, for a name that is taken, and if the
-    kernel lacks something.
+    At the end, and after any error, their processes are ended and all is removed. ``made_by``: the command that `inagg
+    testbed status` tells of; this process's own, if there is none. Raises `TopologyError` without root, for a link that
+    cannot be, for a name that is taken, and if the kernel lacks something.
     """
     most = min(max(1, racks) * CHILDREN_MAX, WORKERS_MAX)
     if not 1 <= workers <= most:
