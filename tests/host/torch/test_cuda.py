@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,11 +25,11 @@ from inagg_host.torch import InaggState, TensorAllReduce, inagg_hook
 from inagg_host.torch.inner import ArrayGroup
 
 
-def sum_through_stage(name: str) -> tuple[list[float], str]:
+def sum_through_stage(name: str, one_queue: bool) -> tuple[list[float], str]:
     """CPU tensors take the way of CUDA tensors: in order, futures and all."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
-        all_reduce._platforms = {"cpu": CpuPlatform}
+        all_reduce._platforms = {"cpu": partial(CpuPlatform, one_queue=one_queue)}
         tensors = [torch.full((LARGE + i,), 2.0 ** (i % 4)) for i in range(10)]
         works = [all_reduce.submit(tensor) for tensor in tensors]
         chained = [work.get_future().then(lambda done: float(done.value()[0][0])) for work in works]
@@ -41,8 +42,9 @@ def sum_through_stage(name: str) -> tuple[list[float], str]:
     return values, digest(noise)
 
 
-def test_the_stage_keeps_the_order(two: World) -> None:
-    values, _ = equal(two.run(sum_through_stage, f"stage-{os.getpid()}"))
+@pytest.mark.parametrize("one_queue", [False, True], ids=["streams of their own", "one queue"])
+def test_the_stage_keeps_the_order(two: World, one_queue: bool) -> None:
+    values, _ = equal(two.run(sum_through_stage, f"stage-{one_queue}-{os.getpid()}", one_queue))
     assert values == [2.0 * 2.0 ** (i % 4) for i in range(10)] + [1.0]
 
 
