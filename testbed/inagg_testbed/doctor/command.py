@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Final
 
 import click
@@ -31,7 +32,6 @@ CHECKS: Final[Sequence[Callable[[], Iterator[Finding]]]] = (
     kernel.check_buffers,
     kernel.check_descriptors,
     kernel.check_ports,
-    network.check_switches,
 )
 STYLES: Final = {Verdict.OK: "green", Verdict.NOTE: "dim", Verdict.SLOW: "yellow", Verdict.WRONG: "bold red"}
 
@@ -43,16 +43,22 @@ Exit status:
   1  something is: each line says what to do about it
 """
 )
+@click.option(
+    "--switch", default="", metavar="HOST:PORT", envvar="INAGG_SWITCH", show_envvar=True,
+    help="Look at this one, too; of several, with commas, at each.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: what was found, and the exit status.")
-def doctor(as_json: bool) -> int:
+def doctor(switch: str, as_json: bool) -> int:
     """Look at this machine: is anything in the way of fast and correct sums, and what to do about it.
 
-    Versions, compiled code, kernel limits, offloads, ports, and, where INAGG_SWITCH is set, the switch and the way to
+    Versions, compiled code, kernel limits, offloads, ports, and, where there is a --switch, the switch and the way to
     it. It changes nothing.
     """
     found: list[Finding] = []
     out = console()
-    for check in CHECKS:
+    checks: list[Callable[[], Iterator[Finding]]] = [*CHECKS]
+    checks.append(partial(network.check_switches, {**os.environ, "INAGG_SWITCH": switch}))
+    for check in checks:
         for finding in check():
             found.append(finding)
             if not as_json:

@@ -50,6 +50,17 @@ def test_the_exit_status_says_whether_something_is_to_be_done(
     assert doctor("--json") == status
 
 
+@pytest.mark.parametrize("by", ["option", "variable"])
+def test_a_switch_is_looked_at_that_is_named(
+    by: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "CHECKS", [])
+    monkeypatch.setenv("INAGG_SWITCH", "nowhere" if by == "variable" else "another:1")
+    assert doctor("--json", *(["--switch", "nowhere"] if by == "option" else [])) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["check"] == "switch nowhere"
+
+
 def test_a_command_can_be_copied_whole_at_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
