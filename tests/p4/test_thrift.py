@@ -47,6 +47,13 @@ def server(answer: Callable[[bytes], bytes]) -> Iterator[str]:
         thread.join()
 
 
+def test_a_server_that_starts_a_moment_later_is_waited_for() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))  # nobody listens yet
+        threading.Timer(0.2, listening.listen).start()
+        Registers(f"127.0.0.1:{listening.getsockname()[1]}").close()
+
+
 def test_the_cells_of_a_register_are_read() -> None:
     calls: list[bytes] = []
 
@@ -82,4 +89,4 @@ def test_a_server_that_is_not_there_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         target = f"127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(DriverError, match=f"no Thrift server answers on {target}"):
-        Registers(target)
+        Registers(target, wait_s=0.2)

@@ -44,6 +44,7 @@ def test_status_says_what_a_testbed_runs_in_a_line_whatever_it_is(monkeypatch: p
 
 
 def test_status_says_what_else_has_made_a_testbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr("sys.argv", ["/opt/bin/inagg", "bench", "allreduce", "--link", "1gbit"])
     with open_topology(1, name="here"):
         shown = CliRunner().invoke(cli.testbed, ["status"]).output

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from typing import Final
 
 from ...driver import DriverError
 
 TIMEOUT_S: Final = 5.0
+START_S, RETRY_S = 5.0, 0.05
+"""A bmv2 that starts serves P4Runtime a moment before it listens for Thrift."""
 VERSION: Final = 0x8001_0000
 CALL, REPLY = 1, 2
 STOP, I32, I64, STRING, LIST = 0, 8, 10, 11, 15
@@ -21,16 +24,27 @@ CONTEXT: Final = 0
 """bmv2 has several pipelines ("contexts") only in targets that we do not use."""
 
 
+def _connect(target: str, wait_s: float) -> socket.socket:
+    host, _, port = target.rpartition(":")
+    give_up_s = time.monotonic() + wait_s
+    while True:
+        try:
+            return socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S)
+        except ConnectionRefusedError:
+            if time.monotonic() >= give_up_s:
+                raise
+            time.sleep(RETRY_S)
+
+
 class Registers:
     """A connection to the Thrift server of a bmv2 switch. Methods raise `DriverError`."""
 
-    def __init__(self, target: str) -> None:
-        """``target``: host:port."""
+    def __init__(self, target: str, wait_s: float = START_S) -> None:
+        """``target``: host:port. If nobody listens there, it tries again for so long."""
         self.target = target
         self._number = 0
-        host, _, port = target.rpartition(":")
         try:
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S)
+            self._socket = _connect(target, wait_s)
         except (OSError, ValueError) as error:
             raise DriverError(
                 f"no Thrift server answers on {target} ({error}): is it the address of simple_switch_grpc's option "
