@@ -167,7 +167,7 @@ def _decode(
     of a block. A program decodes STEPS times TILE lanes."""
     block = tl.program_id(0)
     row = table + (row_at + block) * COLUMNS
-    source = payloads + (row_at + block) * UNITS  # less than 2**31: see `device.BASE_BLOCKS`
+    source = payloads + (row_at + block) * UNITS  # less than 2**31: see `codec.launches.BASE_BLOCKS`
     state, exponent, mantissa = tl.load(row), tl.load(row + 1), tl.load(row + 2)
     to, room = out + block * LANES, elements - block * LANES
     lane = tl.program_id(1) * (STEPS * TILE) + tl.arange(0, TILE)

@@ -294,7 +294,7 @@ def _encode(
         h, tied_h = _rounded(s, z, exponent, mantissa, inverse, TOP, FAMILY)
         tied = tied_e | tied_f | tied_g | tied_h
         bad = _is_beyond(highest, exponent, mantissa, TOP, FRACTION_BITS, FAMILY)
-    to = payloads + (row_at + block) * UNITS  # less than 2**31: see `device.BASE_BLOCKS`
+    to = payloads + (row_at + block) * UNITS  # less than 2**31: see `codec.launches.BASE_BLOCKS`
     unit = group * (SHARED_BY // PER)
     _store(to, unit, e, a, FAMILY, BITS, LANES)
     _store(to, unit + IN_VECTOR // PER, f, b, FAMILY, BITS, LANES)
