@@ -271,6 +271,8 @@ class AllReduce:
 
     def _finish(self, task: Task, failure: AllReduceError | None) -> None:
         self._counters.failed += failure is not None
+        if failure is None and task.codec is not None:
+            task.codec.finish()
         task.work.finish(failure or task.target, self._completer)
 
     def _on_broken(self, network: Network, failure: AllReduceError) -> None:

@@ -58,6 +58,9 @@ class Codec:
         store_word(self.address + FAILED, 1)
         self._wake()
 
+    def finish(self) -> None:
+        """The host has done its part: all sums, or results, are in its memory. On the thread that knows it first."""
+
     def end(self) -> None:
         """It is over: what it knows of the operation, which knows it, need not be kept."""
 
@@ -93,13 +96,16 @@ class Arriving(Codec):
         return {**kernels._asdict(), "scale": arriving_scale_address(), "staged": self.address}
 
     def finish(self) -> None:
-        """The sums are there."""
+        """As `Codec.finish`: whoever waits for ``summed`` goes on, before any thread of Python has to wake up."""
         store_word(self.summed, 1)
 
     def release(self) -> None:
-        """As `Codec.release`."""
-        self._sums.fill(self._nan)
-        self.finish()
+        """As `Codec.release`, when the values are there: they may come to where the sums would be."""
+        try:
+            self._wait()
+        finally:
+            self._sums.fill(self._nan)
+            self.finish()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

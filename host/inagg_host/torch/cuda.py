@@ -1,11 +1,13 @@
 """Tensors of one device on their way to the switch and back, beside the training stream.
 
 All that the device does for a tensor is launched when it is submitted, on streams of our own, which then wait for the
-network: see `gpu.device`. So neither the thread that submits nor the transport's waits for the device, codes alone
-cross the bus, and whoever needs the sums has a stream wait for them.
+network: see `gpu.device`. So neither the thread that submits nor the transport's waits for the device, and whoever
+needs the sums has a stream wait for them.
 
-With the policy "fallback" a tensor is copied to the host as it is, and encoded there: what is left when the switch
-fails must be in the host's memory, where the inner group can sum it.
+Of a large tensor codes alone cross the bus: the device encodes and decodes it, and host and device tell each other four
+times how far they are. A small one is copied to the host as it is, and back: its values cross the bus in less time than
+a word of that takes to be noticed, and twice is enough. With the policy "fallback" all are copied, since what is left
+when the switch fails must be in the host's memory, where the inner group can sum it. The bits are the same.
 
 Who uses a tensor's memory is ordered so: our streams wait for what is on the training stream when it is submitted, and
 that stream waits for the sums before it uses the memory again. A tensor is kept until the device has done with it.
@@ -51,6 +53,7 @@ class Stage:
         launches.compile_launch()
         self._arrays = arrays
         self._encodes = arrays.config.policy == "raise" and platform.can_encode()
+        self._copied_bytes = platform.copied_bytes
         self._jobs = {float_type: arrays.job(float_type) for float_type in FloatType if self._encodes}
         self.device = TensorDevice(platform, self._jobs)
 
@@ -60,7 +63,7 @@ class Stage:
         """As `TensorAllReduce.submit`, of tensors that were checked; ``result``: what the work says that it has made.
         Calls are in the order of the job."""
         refuse_capture(tensor.device)
-        begin = self._encode if self._encodes else self._copy
+        begin = self._encode if self._encodes and tensor.nbytes > self._copied_bytes else self._copy
         with self.device.here():
             return begin(tensor, target, divisor, result, tag, scatter)
 
@@ -101,17 +104,19 @@ class Stage:
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
     ) -> TensorWork:
         """Copy the values to the host, sum them there, and copy the sums to the device."""
-        down, up, ready = self.device.down, self.device.up, computed(tensor.device)
-        there = down.host(*tensor.shape, dtype=tensor.dtype)
-        landing = down.host(*target.shape, dtype=target.dtype) if scatter else there
-        words = view(down.host(2, dtype=torch.int64))
+        values = tensor.contiguous().resolve_neg()
+        # Not ``down``, where tensors that are encoded wait for the network.
+        look, up, ready = self.device.look, self.device.up, computed(tensor.device)
+        there = look.host(*tensor.shape, dtype=tensor.dtype)
+        landing = look.host(*target.shape, dtype=target.dtype) if scatter else there
+        words = view(look.host(2, dtype=torch.int64))
         words[:] = 0
         arrays = view(there), view(landing)
-        down.after(ready)
-        down.do(lambda: there.copy_(tensor, non_blocking=True))
-        copied = down.mark()
+        look.after(ready)
+        look.do(lambda: there.copy_(values, non_blocking=True))
+        copied = look.mark()
         arriving = Arriving(self._arrays.wake, words, arrays[1], NAN.get(target.dtype, np.nan), copied.wait)
-        down.write(arriving.arrived)
+        look.write(arriving.arrived)
 
         def launch() -> None:
             up.after(ready)
@@ -124,23 +129,21 @@ class Stage:
         try:
             work = submit(*arrays, **given)
         except BaseException:  # it is refused: its memory must stay until the device has done with it
-            down.mark().wait()
+            look.mark().wait()
             raise
-        return self._begin(
-            work, arriving, launch, lambda: None, result, (tensor, target, there, landing), arriving.finish
-        )
+        return self._begin(work, arriving, launch, lambda: None, result, (values, target, there, landing))
 
     def _begin(
         self, work: Work, codec: Codec, launch: Callable[[], None], finish: Callable[[], None], result: Tensor,
-        used: object, summed: Callable[[], None] = lambda: None,
+        used: object,
     ) -> TensorWork:  # fmt: skip
-        """Launch what brings the sums of what was submitted. ``summed`` is called when the host has done its part, and
-        ``finish`` when the device has; ``used``: what is to be kept until then."""
+        """Launch what brings the sums of what was submitted. ``finish`` is called when all is done; ``used``: what is
+        to be kept until then."""
         lane, done = self.device.up, Future[None]()
         done.set_running_or_notify_cancel()
         arrival = None if lane.stream is None else Arrival(lane)
         # Given away by `complete`, since a future keeps its callbacks, and these would keep memory that is dear.
-        parts = [(codec, summed, finish, used)]
+        parts = [(codec, finish, used)]
 
         def release(work: Work) -> None:
             if work.exception() is not None:
@@ -157,10 +160,8 @@ class Stage:
             arrival.come()
 
         def complete(work: Work) -> None:
-            (codec, summed, finish, _), error = parts.pop(), work.exception()
+            (codec, finish, _), error = parts.pop(), work.exception()
             try:
-                if error is None:
-                    summed()
                 for mark in marks:
                     mark.wait()
                 finish()

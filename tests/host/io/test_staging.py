@@ -422,10 +422,18 @@ class Landing:
         self.words = garbage(16).view(np.int64)
         self.words[:] = 0
         self.waited = 0
+        self.copying = threading.Thread(target=self._copy)
+        """Whoever waits for values waits for it, if it was started."""
         self.arriving = Arriving(rank.transport.wake, self.words, self.values, np.nan, self._wait)
 
     def _wait(self) -> None:
         self.waited += 1
+        if self.copying.ident is not None:
+            self.copying.join()
+
+    def _copy(self) -> None:
+        time.sleep(0.05)
+        self.values[:] = 1.0
 
     def submit(self) -> None:
         def submit() -> None:
@@ -463,6 +471,14 @@ def test_sums_of_what_arrives_are_nan_when_it_is_released(stack: ExitStack) -> N
     landing = Landing(World(stack).ranks[0], LANES)
     landing.arriving.release()
     assert load_word(landing.arriving.summed) == 1
+    assert np.isnan(landing.values).all()
+
+
+def test_values_that_arrive_late_do_not_take_the_place_of_nan(stack: ExitStack) -> None:
+    landing = Landing(World(stack).ranks[0], LANES)
+    landing.copying.start()
+    landing.arriving.release()
+    landing.copying.join()
     assert np.isnan(landing.values).all()
 
 

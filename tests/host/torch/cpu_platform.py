@@ -111,10 +111,10 @@ def memory(address: int, count: int, dtype: torch.dtype) -> torch.Tensor:
 class CpuPlatform:
     """See above."""
 
-    def __init__(self, device: torch.device, room: int = 0, one_queue: bool = False) -> None:
+    def __init__(self, device: torch.device, room: int = 0, one_queue: bool = False, copied_bytes: int = 0) -> None:
         """``room``: of the queues of its streams. ``one_queue``: they have one together, as CUDA's have with
         CUDA_DEVICE_MAX_CONNECTIONS=1: all is done in the order in which it is launched."""
-        self.device, self._room, self._one_queue = device, room, one_queue
+        self.device, self._room, self._one_queue, self.copied_bytes = device, room, one_queue, copied_bytes
         self._handles = itertools.count(1)
         self._lanes: dict[int, HostLane] = {}
         self._kernels: dict[int, tuple[np.dtype[np.void], Callable[[int, Arguments], None]]] = {}

@@ -8,6 +8,7 @@ import threading
 import time
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -20,9 +21,13 @@ from torch._C._distributed_c10d import PrefixStore
 
 from inagg_host.allreduce import AllReduceError
 from inagg_host.codec.launches import NAMES
-from inagg_host.codec.staging import Board
-from inagg_host.torch import InaggState, TensorAllReduce, inagg_hook
+from inagg_host.codec.ordered import load_word, store_word
+from inagg_host.codec.staging import Arriving, Board
+from inagg_host.torch import InaggState, TensorAllReduce, cuda, inagg_hook
 from inagg_host.torch.inner import ArrayGroup
+
+either_way = pytest.mark.parametrize("copied_bytes", [0, 1 << 30], ids=["encoded", "copied"])
+"""On the device, or on the host."""
 
 
 def sum_through_stage(name: str, one_queue: bool) -> tuple[list[float], str]:
@@ -70,8 +75,11 @@ def test_memory_of_what_is_over_is_free_at_once(two: World) -> None:
     assert two.run(boards_left, f"boards-{os.getpid()}") == [0, 0]
 
 
-def sum_both_ways(name: str, fmt: str, policy: str, device: str = "cpu") -> tuple[list[str], list[str]]:
-    """Digests of sums of CPU tensors, and of the same on ``device`` through the stage: same seed, slots and noise."""
+def sum_both_ways(
+    name: str, fmt: str, policy: str, device: str = "cpu", copied_bytes: int = 0
+) -> tuple[list[str], list[str]]:
+    """Digests of sums of CPU tensors, and of the same on ``device`` through the stage: same seed, slots and noise.
+    ``copied_bytes``: of the CPU as a device."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     store = PrefixStore(f"{name}/", dist.distributed_c10d._get_default_store())
 
@@ -94,7 +102,7 @@ def sum_both_ways(name: str, fmt: str, policy: str, device: str = "cpu") -> tupl
             assert network is not None
             base = network.engine.epoch.shards[0].lease.base
             if staged and device == "cpu":
-                all_reduce._platforms = {"cpu": CpuPlatform}
+                all_reduce._platforms = {"cpu": partial(CpuPlatform, copied_bytes=copied_bytes)}
             here = torch.device(device if staged else "cpu")
             generator = torch.Generator().manual_seed(rank)
             found = []
@@ -131,6 +139,65 @@ def test_a_tensor_that_is_encoded_where_it_is_has_the_same_sums(two: World, fmt:
     assert staged == usual
 
 
+def test_small_tensors_that_are_copied_among_large_ones_have_the_same_sums(two: World) -> None:
+    usual, staged = equal(two.run(sum_both_ways, f"ways-mixed-{os.getpid()}", "nat8", "raise", "cpu", 100_000))
+    assert staged == usual
+
+
+def copy_beside_what_waits(name: str) -> tuple[list[int], bool, float]:
+    """What a device is told to encode, of a large tensor and a small one; whether the small one has come to the host
+    while the large one waits for the other rank; its sums."""
+    platform, made = CpuPlatform(torch.device("cpu"), copied_bytes=1000), list[Arriving]()
+
+    def make(*arguments: Any) -> Arriving:
+        made.append(Arriving(*arguments))
+        return made[-1]
+
+    with (
+        patch.object(cuda, "Arriving", make),
+        TensorAllReduce(rank=dist.get_rank(), workers=dist.get_world_size(), job=name) as all_reduce,
+    ):
+        all_reduce._platforms = {"cpu": lambda device: platform}
+        all_reduce(torch.ones(250))  # compiles
+        del platform.launched[:]
+        dist.barrier()
+        if dist.get_rank() == 1:
+            dist.barrier()
+        large, small = torch.ones(LARGE), torch.full((250,), 3.0)
+        works = [all_reduce.submit(large), all_reduce.submit(small)]
+        deadline_s = time.monotonic() + 10.0
+        while load_word(made[1].arrived) == 0 and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+        copied = load_word(made[1].arrived) != 0
+        if dist.get_rank() == 0:
+            dist.barrier()
+        for work in works:
+            work.wait()
+        assert float(large.min()) == 2.0
+    return [given["elements"] for _, given in platform.launched], copied, float(small.max())
+
+
+def test_a_small_tensor_comes_to_the_host_while_one_before_it_waits_for_the_network(two: World) -> None:
+    launched, copied, largest = equal(two.run(copy_beside_what_waits, f"beside-{os.getpid()}"))
+    assert set(launched) == {LARGE}
+    assert copied
+    assert 4.0 <= largest <= 8.0  # of 6, which is rounded
+
+
+def sum_what_has_arrived(name: str) -> tuple[list[float], int]:
+    """Sums of values that have arrived in the host's memory; the word that tells of them, when whoever waits knows."""
+    words, values = torch.zeros(2, dtype=torch.int64).numpy(), torch.ones(100).numpy()
+    with TensorAllReduce(rank=dist.get_rank(), workers=dist.get_world_size(), job=name) as all_reduce:
+        arriving = Arriving(all_reduce.arrays.wake, words, values, float("nan"), lambda: None)
+        store_word(arriving.arrived, 1)
+        sums = all_reduce.arrays.submit(values, arriving=arriving).result()
+        return [float(sums.min()), float(sums.max())], load_word(arriving.summed)
+
+
+def test_a_device_is_told_of_sums_as_soon_as_they_are_in_the_memory_of_the_host(two: World) -> None:
+    assert equal(two.run(sum_what_has_arrived, f"arrived-{os.getpid()}")) == ([2.0, 2.0], 1)
+
+
 def test_a_tensor_that_is_staged_for_the_fallback_has_the_same_sums(two: World) -> None:
     usual, staged = equal(two.run(sum_both_ways, f"ways-fallback-{os.getpid()}", "nat8", "fallback"))
     assert staged == usual
@@ -151,11 +218,11 @@ def _of_all(part: torch.Tensor) -> list[str]:
     return [digest(one) for one in parts]
 
 
-def fail_through_stage(name: str) -> str:
+def fail_through_stage(name: str, copied_bytes: int) -> str:
     """What comes of a tensor that is on its way when all is closed."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     all_reduce = TensorAllReduce(rank=rank, workers=workers, job=name)
-    all_reduce._platforms = {"cpu": CpuPlatform}
+    all_reduce._platforms = {"cpu": partial(CpuPlatform, copied_bytes=copied_bytes)}
     dist.barrier()
     told = ""
     if rank == 0:
@@ -170,8 +237,9 @@ def fail_through_stage(name: str) -> str:
     return told
 
 
-def test_what_is_on_its_way_through_the_stage_fails_when_it_is_closed(two: World) -> None:
-    told = two.run(fail_through_stage, f"closed-{os.getpid()}")
+@either_way
+def test_what_is_on_its_way_through_the_stage_fails_when_it_is_closed(two: World, copied_bytes: int) -> None:
+    told = two.run(fail_through_stage, f"closed-{copied_bytes}-{os.getpid()}", copied_bytes)
     assert told[0] == "closed before the sums were there"
 
 
@@ -197,12 +265,13 @@ def test_what_the_driver_refuses_is_told_to_all_ranks(two: World, function: str)
     assert of_0 in of_1
 
 
-def fill_queues(name: str, instead: str) -> tuple[float, str]:
-    """What comes of a tensor for which the queues of the device have no room, if the other rank sums it, or ends the
-    job ``instead``, or another thread leaves it."""
+def fill_queues(name: str, instead: str, copied_bytes: int) -> tuple[float, str]:
+    """What comes of a tensor, or of several that are copied, for which the queues of the device have no room, if the
+    other rank sums them, or ends the job ``instead``, or another thread leaves it."""
     rank, workers, values = dist.get_rank(), dist.get_world_size(), torch.ones(1 << 20)
+    parts = values.view(8 if copied_bytes else 1, -1)
     with TensorAllReduce(rank=rank, workers=workers, job=name, lanes=1448) as all_reduce:
-        all_reduce._platforms = {"cpu": lambda device: CpuPlatform(device, room=4)}
+        all_reduce._platforms = {"cpu": lambda device: CpuPlatform(device, room=4, copied_bytes=copied_bytes)}
         all_reduce(torch.ones(LARGE))
         dist.barrier()
         if instead and rank == 1:
@@ -214,7 +283,8 @@ def fill_queues(name: str, instead: str) -> tuple[float, str]:
         if instead == "leave":
             threading.Timer(0.3, all_reduce.close).start()
         try:
-            all_reduce(values)
+            for work in [all_reduce.submit(part) for part in parts]:
+                work.wait()
             told = ""
         except AllReduceError as error:
             told = str(error)
@@ -223,13 +293,17 @@ def fill_queues(name: str, instead: str) -> tuple[float, str]:
         return float(values.min()), told
 
 
-def test_a_tensor_for_which_queues_have_no_room_is_summed(two: World) -> None:
-    assert equal(two.run(fill_queues, f"full-{os.getpid()}", "")) == (2.0, "")
+@either_way
+def test_a_tensor_for_which_queues_have_no_room_is_summed(two: World, copied_bytes: int) -> None:
+    assert equal(two.run(fill_queues, f"full-{copied_bytes}-{os.getpid()}", "", copied_bytes)) == (2.0, "")
 
 
-@pytest.mark.parametrize(("instead", "said"), [("end", "rank 1 ended job"), ("leave", "closed before the sums")])
-def test_a_tensor_for_which_queues_have_no_room_fails_with_its_job(two: World, instead: str, said: str) -> None:
-    (_, told), _ = two.run(fill_queues, f"full-{instead}-{os.getpid()}", instead)
+@either_way
+@pytest.mark.parametrize(("instead", "said"), [("end", "rank 1 ended job"), ("leave", "closed")])
+def test_a_tensor_for_which_queues_have_no_room_fails_with_its_job(
+    two: World, instead: str, said: str, copied_bytes: int
+) -> None:
+    (_, told), _ = two.run(fill_queues, f"full-{instead}-{copied_bytes}-{os.getpid()}", instead, copied_bytes)
     assert said in told
 
 

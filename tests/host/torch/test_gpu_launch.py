@@ -79,6 +79,8 @@ class TritonDriver:
 class Notes:
     """The platform: kernels of Triton's, and functions in place of CUDA's driver that note what they are to launch."""
 
+    copied_bytes = 0
+
     def __init__(self) -> None:
         self.device = HERE
         self.launched: list[Launched] = []

@@ -12,8 +12,8 @@ not pinned, and cudaFree wait for it, and meanwhile no thread of the process lau
 before the wait for it, or comes from the network: results need contributions, of which a rank's own come from *down*,
 all of which is launched before the first wait in *up*; those need agreed scales, which come from *look*, launched
 before the first wait in *down*, and from the network, to which the scales of a chunk go after the values of some chunks
-before it, whose encoders are before its own in *down*. No operation needs one that comes after it, on any rank, and all
-ranks submit them in one order.
+before it, whose encoders are before its own in *down*. Values that are copied as they are, for which see `torch.cuda`,
+come in *look*. No operation needs one that comes after it, on any rank, and all ranks submit them in one order.
 
 All kernels are compiled and run once when the device is made: what is launched later loads nothing.
 """
