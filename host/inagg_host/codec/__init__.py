@@ -128,8 +128,9 @@ def decode(
     Arguments are as for `encode`, with ``datagrams`` of shape (any, ``job.result_bytes``). A block whose agreed scale
     is 250 or above becomes NaN, one with scale 0 zeros, whatever its codes.
 
-    ``divisor``: the number of workers, for their mean. The sum is rounded to the float type and then divided (in
-    float32, if the type is narrower): the mean is what `torch.Tensor.div_` on a CPU makes of the sum.
+    ``divisor``: the number of workers, for their mean. The sum is rounded to the float type, or to float32 if that is
+    narrower, divided in that, and rounded to the float type: so a mean that is in its range comes even of a sum that is
+    not.
 
     Returns how many codes name no level; they count as zero. Raises as `encode`.
     """

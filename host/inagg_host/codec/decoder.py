@@ -11,7 +11,7 @@ from inagg_link.simd import fence
 from inagg_wire.layout import HEADER_BYTES, Encoding
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
-from .bits import I32, U16, U32, U64, Array, bits_of, fused, inline, jit, widen_bfloat, widen_half
+from .bits import I32, U16, U32, U64, Array, bits_of, fused, inline, jit
 from .decoder_loops import from_integers, from_natural, load8, load16, load32, narrow, unpack, unpack_tern
 from .decoder_streams import stream_integers, stream_natural
 from .past_caches import goes_past_caches
@@ -63,44 +63,70 @@ def _decode_block(job: Any, out: Any, codes: Any, unit: Any, divisor: Any, room:
             return 0
         invalid = from_natural(out, codes, unit[1], job.top, job.half)
         if divisor != 1:
-            divide(out, divisor, job.half, room)
+            divide(out, out, divisor, job.half)
+        return invalid
+
+    def of_natural16(
+        job: Any, out: Array, codes: Array, unit: tuple[int, int], divisor: int, room: Array, past: bool
+    ) -> int:
+        if divisor == 1:
+            return from_natural(out, codes, unit[1], job.top, job.half)
+        sums = room[: len(out)]
+        invalid = from_natural(sums, codes, unit[1], job.top, job.half)
+        divide(out, sums, divisor, job.half)
         return invalid
 
     def of_linear(
         job: Any, out: Array, codes: Array, unit: tuple[int, int], divisor: int, room: Array, past: bool
     ) -> int:
         integers = room.view(np.int32)[: len(out)]
-        if job.encoding == FIX32:
-            invalid = load32(integers, codes, job.top)
-        elif job.encoding == INT16:
-            invalid = load16(integers, codes, job.top)
-        else:
-            invalid = load8(integers, codes, job.top)
+        invalid = load_integers(job, integers, codes)
         if past and stream_integers(out, integers, unit[0], unit[1], divisor):
             return invalid
         from_integers(out, integers, unit[0], unit[1], job.half)
         if divisor != 1:
-            divide(out, divisor, job.half, room)
+            divide(out, out, divisor, job.half)
         return invalid
 
-    return {NaturalResult: of_natural, LinearResult: of_linear}[job.instance_class]
+    def of_linear16(
+        job: Any, out: Array, codes: Array, unit: tuple[int, int], divisor: int, room: Array, past: bool
+    ) -> int:
+        integers = room.view(np.int32)[: len(out)]
+        invalid = load_integers(job, integers, codes)
+        if divisor == 1:
+            from_integers(out, integers, unit[0], unit[1], job.half)
+        else:
+            sums = room[: len(out)]  # of each integer, where it was
+            from_integers(sums, integers, unit[0], unit[1], job.half)
+            divide(out, sums, divisor, job.half)
+        return invalid
+
+    is_narrow = out.dtype.bitwidth == 16
+    return {
+        NaturalResult: of_natural16 if is_narrow else of_natural,
+        LinearResult: of_linear16 if is_narrow else of_linear,
+    }[job.instance_class]
 
 
-def divide(out: Array, divisor: int, half: bool, room: Array) -> None:
-    """Each value by ``divisor``, in float32 if it is narrower, as torch does."""
+@inline
+def load_integers(job: Any, integers: Array, codes: Array) -> int:
+    """The integers of a linear format's ``codes``; how many name no level."""
+    if job.encoding == FIX32:
+        return load32(integers, codes, job.top)
+    if job.encoding == INT16:
+        return load16(integers, codes, job.top)
+    return load8(integers, codes, job.top)
+
+
+def divide(out: Array, sums: Array, divisor: int, half: bool) -> None:
+    """Write the bits of means. ``sums``: bits of floats, ``out`` itself or, if that is narrower, of float32."""
     raise NotImplementedError("for use in kernels")
 
 
 @overload(divide, strict=False)
-def _divide(out: Any, divisor: Any, half: Any, room: Any) -> Any:
-    def in16(out: Array, divisor: int, half: bool, room: Array) -> None:
-        wide = room[: len(out)]
-        by = np.float32(divisor)
-        if half:
-            widen_half(wide, out)
-        else:
-            widen_bfloat(wide, out)
-        floats = wide.view(np.float32)
+def _divide(out: Any, sums: Any, divisor: Any, half: Any) -> Any:
+    def in16(out: Array, sums: Array, divisor: int, half: bool) -> None:
+        floats, by = sums.view(np.float32), np.float32(divisor)
         for i in range(len(out)):
             bits = bits_of(floats[i] / by)
             magnitude = U32(bits & U32(0x7FFFFFFF))
@@ -110,12 +136,12 @@ def _divide(out: Any, divisor: Any, half: Any, room: Any) -> Any:
                 rounded = U32(U32(magnitude + U32(0x7FFF) + ((magnitude >> U32(16)) & U32(1))) >> U32(16))
             out[i] = U32(rounded | U32(U32(bits >> U32(31)) << U32(15)))
 
-    def in32(out: Array, divisor: int, half: bool, room: Array) -> None:
+    def in32(out: Array, sums: Array, divisor: int, half: bool) -> None:
         floats, by = out.view(np.float32), np.float32(divisor)
         for i in range(len(out)):
             floats[i] /= by
 
-    def in64(out: Array, divisor: int, half: bool, room: Array) -> None:
+    def in64(out: Array, sums: Array, divisor: int, half: bool) -> None:
         floats, by = out.view(np.float64), np.float64(divisor)
         for i in range(len(out)):
             floats[i] /= by

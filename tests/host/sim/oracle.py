@@ -98,8 +98,7 @@ def expect(
             result = reencode.result_codes(Op.SUM, fmt, n, total, words, shift)
             into.down[number] = payload.pack(fmt.down(n), result)
             at, size = starts[k]
-            decoded = codec.decode(result[:size], float_type, fmt, n, units[k])
-            sums[at : at + size] = mean(decoded, float_type, divisor)
+            sums[at : at + size] = mean(result[:size], float_type, fmt, n, units[k], divisor)
     into.sums.append(sums)
 
 
@@ -139,17 +138,18 @@ def _codes(
     return codes
 
 
-def mean(sums: Floats, float_type: FloatType, divisor: int) -> Floats:
-    """``sums`` by ``divisor``, as `torch.Tensor.div_` on a CPU does it: types narrower than float32 go through it."""
+def mean(
+    codes: npt.NDArray[np.uint32], float_type: FloatType, fmt: JobFormat, n: int, unit: Unit | None, divisor: int
+) -> Floats:
+    """The sum that ``codes`` stand for by ``divisor``; types narrower than float32 go through it."""
     if divisor == 1:
-        return sums
+        return codec.decode(codes, float_type, fmt, n, unit)
+    wide = FloatType.FLOAT64 if float_type is FloatType.FLOAT64 else FloatType.FLOAT32
+    sums = codec.decode(codes, wide, fmt, n, unit)
     with np.errstate(over="ignore", under="ignore"):
-        if float_type is FloatType.BFLOAT16:
-            wide = (sums.astype(np.uint32) << np.uint32(16)).view(np.float32) / np.float32(divisor)
-            bits = wide.view(np.uint32).astype(np.uint64)
-            rounded = (bits + np.uint64(0x7FFF) + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
-            return np.where(np.isnan(wide), 0x7FC0, rounded).astype(np.uint16)
-        if float_type is FloatType.FLOAT16:
-            return (sums.astype(np.float32) / np.float32(divisor)).astype(np.float16)
         quotient: Floats = sums / sums.dtype.type(divisor)
-        return quotient
+        if float_type is FloatType.BFLOAT16:
+            bits = quotient.view(np.uint32).astype(np.uint64)
+            rounded = (bits + np.uint64(0x7FFF) + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
+            return np.where(np.isnan(quotient), 0x7FC0, rounded).astype(np.uint16)
+        return quotient.astype(float_type.dtype)

@@ -204,11 +204,11 @@ def decode(
     state = _column(table, Column.STATE)
     encoding = job.format.down(job.workers)
     codes = _unpack(encoding, payloads[at * size : (at + count) * size].view(count, size))
-    sums, valid = (_from_natural if encoding in SIGN_AND_LEVEL else _from_integers)(job, codes, table, values.dtype)
+    wide = torch.float32 if divisor != 1 and values.element_size() == 2 else values.dtype
+    sums, valid = (_from_natural if encoding in SIGN_AND_LEVEL else _from_integers)(job, codes, table, wide)
     if divisor != 1:
         # By a tensor: by a number, torch would multiply with the reciprocal on CUDA.
-        wide = sums if sums.element_size() >= 4 else sums.float()
-        sums = (wide / torch.full((), divisor, dtype=wide.dtype, device=wide.device)).to(values.dtype)
+        sums = (sums / torch.full((), divisor, dtype=wide, device=sums.device)).to(values.dtype)
     sums = torch.where(state == State.CODED, sums, 0)
     sums = torch.where(state == State.NAN, torch.full((), float("nan"), dtype=values.dtype, device=values.device), sums)
     out = values[: count * job.lanes]

@@ -35,6 +35,19 @@ def test_tensors_are_summed_in_place_or_elsewhere(two: World) -> None:
     assert values == [2.0, 4.0, 4.0, 4.0]
 
 
+def average_halves(name: str) -> list[float]:
+    """The mean of float16 that have no sum in its range, which ends at 65504."""
+    workers = dist.get_world_size()
+    with TensorAllReduce(rank=dist.get_rank(), workers=workers, job=name, format="fix32") as all_reduce:
+        values = torch.tensor([40_000.0, -65_504.0, 0.375], dtype=torch.float16)
+        means: list[float] = all_reduce(values, divisor=workers).tolist()
+    return means
+
+
+def test_a_mean_that_is_in_the_range_of_its_type_comes_of_a_sum_that_is_not(two: World) -> None:
+    assert equal(two.run(average_halves, f"halves-{os.getpid()}")) == [40_000.0, -65_504.0, 0.375]
+
+
 def refuse(name: str) -> list[str]:
     rank, workers = dist.get_rank(), dist.get_world_size()
     texts = []

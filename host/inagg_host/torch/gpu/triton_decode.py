@@ -15,7 +15,7 @@ from inagg_host.codec import Job
 from inagg_wire.layout import LANE_BITS, SIGN_AND_LEVEL
 
 from .floats import FLOATS
-from .triton_bits import CODED, COLUMNS, NAN, UNFUSED, power_of_two, widen
+from .triton_bits import CODED, COLUMNS, NAN, UNFUSED, power_of_two
 
 DECODING_TILE, DECODING_STEPS, DECODING_WARPS = 512, 3, 4
 """Lanes that one program decodes at once, and how often. A thread has four neighbours: 16 bytes of float32 are stored
@@ -116,11 +116,11 @@ def _multiples(code, exponent, mantissa, TOP: tl.constexpr, SIZE: tl.constexpr, 
 
 @triton.jit
 def _divided(sums, divisor, HALF: tl.constexpr, SIZE: tl.constexpr):
-    """Bits of sums to those of means."""
+    """Bits of sums, of float32 if the type is narrower, to those of means."""
     if SIZE == 8:
         means = (sums.to(tl.float64, bitcast=True) / divisor.to(tl.float64)).to(tl.int64, bitcast=True)
     else:
-        wide = widen(sums, HALF)
+        wide = sums.to(tl.float32, bitcast=True)
         means = _narrow(tl.div_rn(wide, tl.zeros_like(wide) + divisor).to(tl.uint32, bitcast=True), HALF, SIZE)
     return means
 
@@ -134,16 +134,17 @@ def _decode_lanes(
     """Write the sums of ``lane``, whose codes are in ``raw``; which of them name no level. ``room``: how many values
     there are from the block's first on. PLAIN: as many as it has lanes, and it is coded, with levels that are normal
     numbers: so are most. Lanes are there or not in groups of eight, elements one by one, and so they are stored."""
+    SUM_SIZE: tl.constexpr = 4 if MEAN and SIZE == 2 else SIZE
     code = _unpacked(raw, lane, NATURAL_CODE, BITS)
     if NATURAL_CODE:
         valid = (code & ((1 << (BITS - 1)) - 1)) <= TOP
         if SIZE == 8:
             sums = _powers64(code, exponent, TOP, BITS)
         else:
-            sums = _narrow(_powers(code, exponent, TOP, BITS, PLAIN), HALF, SIZE)
+            sums = _narrow(_powers(code, exponent, TOP, BITS, PLAIN), HALF, SUM_SIZE)
     else:
         valid = (code <= TOP) & (code >= -TOP)
-        sums = _multiples(code, exponent, mantissa, TOP, SIZE, HALF)
+        sums = _multiples(code, exponent, mantissa, TOP, SUM_SIZE, HALF)
     if MEAN:
         sums = _divided(sums, divisor, HALF, SIZE)
     if PLAIN:
