@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg_link.base import MAX_BATCH_BYTES, Address, canonical
+from inagg_link.processors import load_descriptor, processors
 from inagg_wire.noise import mix64
 
 # Indices into `Port.words`. Counters are since the link was last asked for its own.
@@ -41,7 +42,10 @@ PLAINS = 42
 """How many rows of `Port.plain` there are."""
 UNSENT = 43
 """Datagrams that the kernel did not take after it had taken others of their batch."""
-WORDS = 48
+LOAD, PROCESSORS, SPARE, LOOK_AT, PAUSE, TEXT = 44, 45, 46, 47, 48, 49
+"""Of `native.may_stay_awake`: the descriptor of `processors.LOAD`; how many processors there are; whether one is to
+spare; when to look again, and after which pause, in ns; what was read."""
+WORDS = 60
 CONTROL_BYTES = 8 * (TO - CONTROL)
 
 DESCRIPTOR, READY, POLLED = range(3)
@@ -90,6 +94,7 @@ def make_port(descriptor: int) -> Port:
     """For a non-blocking UDP socket on which `UDP_GRO` is set and `UDP_SEGMENT` is 0."""
     words, buffer = np.zeros(WORDS, np.int64), np.zeros(MAX_BATCH_BYTES, np.uint8)
     words[FD], words[SECRET] = descriptor, _signed(_SECRET)
+    words[LOAD], words[PROCESSORS] = load_descriptor(), processors()
     at = words.ctypes.data
     words[MESSAGE + 0] = at + 8 * NAME
     words[MESSAGE + 2], words[MESSAGE + 3] = at + 8 * VECTOR, 1

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from tests.link.loopback import PATIENCE_S, collect, numbered, rows
 from tests.link.loops import cut, needs_port, port_of, receive, receive_all, send, send_all
 
 from inagg_link import Batch, UdpLink, gather, native, sockopt
-from inagg_link.port import ERRNO, PEER, SEGMENT, SIZE, key_of
+from inagg_link.port import ERRNO, LOAD, PAUSE, PEER, PROCESSORS, SEGMENT, SIZE, key_of
+from inagg_link.processors import LOAD as LOAD_FILE
 
 pytestmark = needs_port
 
@@ -291,6 +293,82 @@ def test_whoever_waits_lets_other_threads_work(receiver: UdpLink, bell: int) -> 
     os.eventfd_write(bell, 1)
     thread.join(PATIENCE_S)
     assert found == [2]
+
+
+def test_whoever_gives_way_is_told_what_is_there(sender: UdpLink, receiver: UdpLink, bell: int) -> None:
+    port = port_of(receiver)
+    assert native.give_way(port, bell) == 0
+    os.eventfd_write(bell, 1)
+    assert native.give_way(port, bell) == 2
+    os.eventfd_read(bell)
+    send_all(sender, numbered(1, 100), 100, receiver.address)
+    assert native.give_way(port, bell) == 1
+    assert len(receive(receiver)) == 1
+
+
+# --- staying awake ---
+
+
+@pytest.fixture
+def load(receiver: UdpLink, tmp_path: Path) -> Iterator[Path]:
+    """What says how many threads run, of a machine of four processors, for ``receiver``."""
+    path = tmp_path / "loadavg"
+    path.write_text("0.50 11.25 100.00 4/900 31415\n")
+    words, opened = port_of(receiver).words, os.open(path, os.O_RDONLY)
+    words[LOAD], words[PROCESSORS] = opened, 4
+    yield path
+    os.close(opened)
+
+
+def test_how_many_threads_run_is_what_the_kernel_says(receiver: UdpLink, load: Path) -> None:
+    assert native.running(port_of(receiver).words) == 4
+    load.write_text("0.50 11.25 100.00 1234/90000 31415\n")
+    assert native.running(port_of(receiver).words) == 1234
+
+
+def test_a_process_is_among_the_threads_that_run(receiver: UdpLink) -> None:
+    if Path(LOAD_FILE).read_text().split()[3].startswith("0/"):
+        pytest.skip("this kernel does not count threads")
+    assert native.running(port_of(receiver).words) >= 1
+
+
+@pytest.mark.parametrize("says", ["", "0.00 0.00 0.00 0/0 0\n", "0.50 11.25 100.00 5/900 31415\n"])
+def test_none_stays_awake_where_more_threads_run_than_there_are_processors_or_nobody_knows(
+    receiver: UdpLink, load: Path, says: str
+) -> None:
+    assert native.may_stay_awake(port_of(receiver), 1.0)
+    load.write_text(says)
+    assert not native.may_stay_awake(port_of(receiver), 2.0)
+
+
+def test_none_stays_awake_where_processors_are_not_its_own(receiver: UdpLink, load: Path) -> None:
+    port_of(receiver).words[PROCESSORS] = 0
+    assert not native.may_stay_awake(port_of(receiver), 1.0)
+
+
+def test_how_many_threads_run_is_looked_up_now_and_then(receiver: UdpLink, load: Path) -> None:
+    port, every_s = port_of(receiver), native.LOAD_EVERY_NS * 1e-9
+    assert native.may_stay_awake(port, 1.0)
+    load.write_text("0.50 11.25 100.00 5/900 31415\n")
+    assert native.may_stay_awake(port, 1.0 + 0.9 * every_s)
+    assert not native.may_stay_awake(port, 1.0 + 1.1 * every_s)
+
+
+def test_pauses_get_longer_while_no_processor_is_to_spare_and_shorter_while_one_is(
+    receiver: UdpLink, load: Path
+) -> None:
+    port, now, looked = port_of(receiver), 1.0, []
+    load.write_text("0.50 11.25 100.00 5/900 31415\n")
+    for _ in range(12):
+        assert not native.may_stay_awake(port, now)
+        looked.append(round(1e-6 * port.words[PAUSE]))
+        now += 1.01e-9 * port.words[PAUSE]
+    assert looked == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]  # ms
+    load.write_text("0.50 11.25 100.00 4/900 31415\n")
+    for _ in range(1000):
+        assert native.may_stay_awake(port, now)
+        now += 1.01e-9 * native.LOAD_EVERY_NS
+    assert port.words[PAUSE] < native.PAUSE_LEAST_NS
 
 
 def test_the_clock_is_pythons(receiver: UdpLink) -> None:

@@ -23,7 +23,18 @@ from inagg_host.io.phases import Phase
 from inagg_host.stats import Counters
 from inagg_link import Address, Batch, Link, UdpLink
 from inagg_link.jit import inline, jit
-from inagg_link.native import AGAIN, FAILED, NO_FAULT_MASKS, clock, give_way, receive, send, wait
+from inagg_link.native import (
+    AGAIN,
+    AWAKE_S,
+    FAILED,
+    NO_FAULT_MASKS,
+    clock,
+    give_way,
+    may_stay_awake,
+    receive,
+    send,
+    wait,
+)
 from inagg_link.port import ERRNO, PEER, SIZE, Port, register
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
@@ -56,8 +67,7 @@ LOOK_EVERY_S = 0.001
 LINGER_S = 0.00005
 """How long to stay awake when nothing has come and nothing is left to draft, and let others run: who sleeps may be
 woken onto a processor that is taken while another one is free. (Measured on two cores, two workers: 1 KiB in 6 % less
-time than with nothing; 64 MiB, where ranks that wait draft, in the same.)"""
-
+time than with nothing; 64 MiB, where ranks that wait draft, in the same.) Where a processor is to spare, `AWAKE_S`."""
 
 SHOWN_S, SHOWN_TIMES, TELLING_MOST_S = 0.001, 50, 1e-4
 """How long a profiler is shown a phase at least, and how many times as long as it took to tell it. Tens of thousands
@@ -129,7 +139,7 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
             if draft_ahead(st):
                 before, now = now, clock(port)
                 lp.phases[ENCODE] += now - before
-            elif now - heard >= LINGER_S:
+            elif now - heard >= LINGER_S and (now - heard >= AWAKE_S or not may_stay_awake(port, now)):
                 # Where nothing is out no timer runs; the job's time limit and a new epoch ring ``wake``.
                 timeout_ns: Any = np.int64(left_s * 1e9) if left_s < np.inf else -1
                 ready = wait(port, wake, timeout_ns)
@@ -140,9 +150,11 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
                 if ready == 0 and (st.job[0].look_s == np.inf or now < before + 1e-9 * timeout_ns):
                     return TIMEOUT
                 continue
-            give_way(port)
+            ready = give_way(port, wake)
             before, now = now, clock(port)
             lp.phases[IDLE] += now - before
+            if ready & 2:
+                return WOKEN
         if now - looked > LOOK_EVERY_S:
             looked = now
             if wait(port, wake, 0) & 2:
