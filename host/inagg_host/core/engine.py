@@ -28,12 +28,13 @@ from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
 
 from . import recovery
+from .draft import draft_ahead
 from .epoch import Epoch, RanksDisagree, Refused
 from .headers import JOB_AT, TOKEN_AT
 from .operation import Operation, address_of, begin_max, begin_sum
 from .receive import NOTHING_ELSE, on_batch
 from .schedule import SIGNATURE_LANES, Phase, chunk_blocks, drafted_blocks, scales_per_block
-from .send import deadline, draft_ahead, exhausted, next_batch
+from .send import deadline, exhausted, next_batch
 from .state import (
     CODEC_FAILED,
     NO_MAXIMUM,

@@ -12,18 +12,17 @@ from inagg_host.codec.scales import refine_bytes
 from inagg_link.jit import inline, jit
 from inagg_wire.layout import Op
 
+from .draft import find_scales
 from .headers import HEADER, write_header
 from .receive import FAILED, REFINE, SCALE, VALUES, copy, fail, items_of, lacking_of, piece_of, scales_of
 from .recovery import expire, expires_s, lossy
+from .retransmit import replay, send_lost
+from .ring import advance, datagram, ring_row, share, usable
 from .schedule import SIGNATURE_LANES
 from .state import CODEC_FAILED, OK, OPERATIONS, TOO_LARGE, State
 
 Array = Any
 SUM, MAX = int(Op.SUM), int(Op.MAX)
-
-BATCHES_AHEAD = 2
-"""How much to draft before a look at what has come meanwhile, in batches of a shard."""
-
 
 LOOK_PART, LOOK_LEAST_S, LOOK_MOST_S = 16, 2e-5, 5e-4
 """How soon to look again for what is on its way from a device: after such a part of the time since it was first looked
@@ -43,14 +42,14 @@ def next_batch(st: State, now: float) -> int:
     for shard in range(shards):
         expire(st, shard, now)
         if st.shards[shard].lost > 0:
-            return _send_lost(st, shard)
+            return send_lost(st, shard)
     replays = False
     for shard in range(shards):
         s = st.shards[shard]
         if s.snd_nxt < s.snd_max:
             replays = True
-            if _room(st, shard) > 0:
-                return _replay(st, shard, now)
+            if usable(st, shard) > 0:
+                return replay(st, shard, now)
     if replays or job.sending == job.loaded:
         return 0
     o = st.operations[job.sending & (OPERATIONS - 1)]
@@ -81,98 +80,6 @@ def exhausted(st: State) -> bool:
         if s.snd_nxt == s.end == s.snd_una:
             return True
     return False
-
-
-@inline
-def ring_row(st: State, shard: int, block: int) -> Any:
-    """The row of the rings, one after the other, that has the datagram of ``block`` (the shard's number)."""
-    return shard * st.job[0].rows + (block & (st.job[0].rows - 1))
-
-
-@inline
-def _datagram(st: State, shard: int, block: int) -> Any:
-    start = ring_row(st, shard, block) * st.job[0].stride
-    return st.memory[start : start + st.job[0].stride]
-
-
-@inline
-def _room(st: State, shard: int) -> Any:
-    """How many new blocks may be sent now: block b only after the result of b - P, and none of the next round."""
-    s = st.shards[shard]
-    return min(s.snd_una + s.slots // 2 - s.snd_nxt, s.end - s.snd_nxt, min(s.cwnd, s.credit) - s.flight)
-
-
-@inline
-def share(count: int, at: int, shards: int) -> Any:
-    """How many of ``count`` blocks the shard gets that has block ``at`` of them and every ``shards``-th after it."""
-    return (count - at + shards - 1) // shards
-
-
-# --- again ---
-
-
-@inline
-def _send_lost(st: State, shard: int) -> int:
-    """The first datagrams that are marked as lost, of one size, as many as go into a batch."""
-    s = st.shards[shard]
-    count: Any = 0
-    size: Any = 0
-    for block in range(s.snd_una, s.snd_nxt):
-        row = st.rows[shard, block & (s.slots - 1)]
-        if not row.lost:
-            continue
-        if count == st.job[0].batch or (count > 0 and row.size != size):
-            break
-        size = np.int64(row.size)
-        _append(st, shard, block, count, size)
-        row.lost, row.once, row.after = False, False, s.snd_nxt - 1
-        s.lost -= 1
-        count += 1
-    return _gathered(st, shard, count, size)
-
-
-@inline
-def _replay(st: State, shard: int, now: float) -> int:
-    """The next blocks that were sent in an earlier epoch already, of one size, by the same rules as new ones: sent all
-    at once, a slot could be reused while a rank waits for its result, for the proof in `inagg_wire.slots` needs that
-    whoever sends b + P has the result of b."""
-    s = st.shards[shard]
-    most = min(s.snd_max - s.snd_nxt, _room(st, shard), st.job[0].batch)
-    count: Any = 0
-    size: Any = 0
-    while count < most:
-        row = st.rows[shard, s.snd_nxt & (s.slots - 1)]
-        if count > 0 and row.size != size:
-            break
-        size = np.int64(row.size)
-        _append(st, shard, s.snd_nxt, count, size)
-        row.acked, row.once, row.sent_s, row.after = False, True, now, s.snd_nxt
-        _advance(s, 1, now)
-        count += 1
-    return _gathered(st, shard, count, size)
-
-
-@jit
-def _append(st: State, shard: int, block: int, at: int, size: int) -> None:
-    """Copy a datagram to place ``at`` of the room for what is sent again."""
-    copy(st.memory[st.job[0].spare + at * size :], _datagram(st, shard, block), size)
-
-
-@jit
-def _gathered(st: State, shard: int, count: int, size: int) -> int:
-    piece = st.pieces[0]
-    piece.start, piece.count, piece.size, piece.shard = st.job[0].spare, count, size, shard
-    st.shards[shard].retransmitted += count
-    return 1
-
-
-@inline
-def _advance(s: Any, count: int, now: float) -> None:
-    """``count`` more blocks are out."""
-    if s.snd_nxt == s.snd_una:
-        s.timer_s = now  # nothing was out: the timer starts now (RFC 6298, 5.1)
-    s.snd_nxt += count
-    s.flight += count
 
 
 # --- new blocks ---
@@ -215,7 +122,7 @@ def _sendable(st: State, number: int, most: int) -> int:
         if mine == 0:
             break
         most = min(mine, s.slots - (s.snd_nxt & (s.slots - 1)))  # its rows do not wrap
-        room = min(most, _room(st, (number + i) % shards))
+        room = min(most, usable(st, (number + i) % shards))
         if _waits(s, room, most):
             return 0
         if room < mine:
@@ -249,13 +156,13 @@ def _send_scales(st: State, o: Any, item: Any, now: float) -> int:
         return 0
     if item.phase == SCALE:
         last, scales = scales_of(job, item, o.sent + count - 1)
-        found = _find_scales(st, o, last + scales - o.scaled)
+        found = find_scales(st, o, last + scales - o.scaled)
         if found != ALL_GOOD:
             return _look_again(job, now) if found == NOT_YET else FAILED
     pieces = min(count, shards)
     for i in range(count):
         shard = (number + i) % shards
-        payload = _datagram(st, shard, st.shards[shard].snd_nxt + i // shards)[HEADER : job.size[MAX]]
+        payload = datagram(st, shard, st.shards[shard].snd_nxt + i // shards)[HEADER : job.size[MAX]]
         _write_scales(job, o, item, o.sent + i, payload)
     for i in range(pieces):
         _push(st, i, (number + i) % shards, share(count, i, shards), MAX, 0, now)
@@ -286,11 +193,11 @@ def _push(st: State, at: int, shard: int, count: int, op: int, owner: int, now: 
     piece.start, piece.count = ring_row(st, shard, s.snd_nxt) * job.stride, count
     piece.size, piece.shard = job.size[op], shard
     for block in range(s.snd_nxt, s.snd_nxt + count):
-        write_header(_datagram(st, shard, block), op, block, owner, st, shard)
+        write_header(datagram(st, shard, block), op, block, owner, st, shard)
         row = st.rows[shard, block & (s.slots - 1)]
         row.size, row.op, row.owner, row.after, row.sent_s = job.size[op], op, owner, block, now
         row.acked, row.taken, row.once, row.lost = False, False, True, False
-    _advance(s, count, now)
+    advance(s, count, now)
     s.snd_max = s.snd_nxt
 
 
@@ -313,66 +220,3 @@ def _go_on(st: State, o: Any, item: Any, count: int) -> None:
         o.item, o.sent = o.item + 1, 0
         if o.item == o.items_count:
             st.job[0].sending += 1
-
-
-# --- scales and drafts ---
-
-
-@jit
-def _find_scales(st: State, o: Any, count: int) -> int:
-    """Find the scales of the next ``count`` blocks of values that have none, all of one chunk, and draft them: what the
-    kernel says, or `ALL_GOOD`; none if there is nothing left to find."""
-    if count <= 0:
-        return ALL_GOOD
-    items = items_of(o)
-    at = _unscaled(o, items)
-    number = o.first_block + items[at].start + o.scaled - items[at].first
-    end = o.scaled + count
-    while o.scaled < end:
-        some = min(end, (piece_of(o, o.scaled) + 1) * o.piece_blocks) - o.scaled
-        found = call(o.scale, o.address, o.scaled, some, number, 0)
-        if found == NOT_YET:
-            return NOT_YET
-        if found == RAISED:
-            fail(st, CODEC_FAILED, number, 0)
-            return RAISED
-        o.scaled, number = o.scaled + some, number + some
-    return ALL_GOOD
-
-
-@inline
-def _unscaled(o: Any, items: Array) -> Any:
-    """Which item has the next blocks of values that have no scales."""
-    at = o.item
-    while items[at].phase != VALUES or items[at].first + items[at].count <= o.scaled:
-        at += 1
-    return at
-
-
-@jit
-def draft_ahead(st: State) -> bool:
-    """Draft the next blocks, `BATCHES_AHEAD` at most, before their scales can be sent; False if there are none, or the
-    rings have no room for them. For a rank that would else only wait."""
-    job, shards = st.job[0], len(st.shards)
-    at = job.sending
-    o = st.operations[at & (OPERATIONS - 1)]
-    while at < job.loaded and o.scaled == o.blocks:
-        at += 1
-        o = st.operations[at & (OPERATIONS - 1)]
-    if at == job.loaded or not o.drafting:
-        return False
-    items = items_of(o)
-    item = items[_unscaled(o, items)]
-    done = o.scaled - item.first
-    most, count = min(item.count - done, BATCHES_AHEAD * job.batch * shards), 0
-    while count < most and _has_room(st, o.first_block + item.start + done + count):
-        count += 1
-    return bool(count > 0 and _find_scales(st, o, count) == ALL_GOOD)
-
-
-@inline
-def _has_room(st: State, number: int) -> Any:
-    """Whether what is in the row of block ``number`` of the job is not needed again: as of all blocks but the last ones
-    that were sent, one for each slot."""
-    s = st.shards[number % len(st.shards)]
-    return number // len(st.shards) < s.snd_nxt + st.job[0].rows - s.slots

@@ -14,10 +14,11 @@ import numpy as np
 
 from inagg_host.codec.calls import call
 from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, ShardLease
+from inagg_host.core.draft import draft_ahead
 from inagg_host.core.receive import FAILED as JOB_FAILED
 from inagg_host.core.receive import FINISHED as OPERATION_FINISHED
 from inagg_host.core.receive import on_batch
-from inagg_host.core.send import deadline, draft_ahead, exhausted, next_batch
+from inagg_host.core.send import deadline, exhausted, next_batch
 from inagg_host.core.state import State
 from inagg_host.io.phases import Phase
 from inagg_host.stats import Counters
