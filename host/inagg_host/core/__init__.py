@@ -1,7 +1,8 @@
 """The sans-IO worker engine: see `engine.Engine`."""
 
 from .engine import Engine, Outgoing
-from .epoch import Epoch, OutOfGenerations, RanksDisagree, Refused, ShardLease
+from .epoch import Epoch, ShardLease
+from .failure import OutOfGenerations, RanksDisagree, Refused
 from .operation import Operation
 
 __all__ = [

@@ -21,7 +21,6 @@ from inagg_host.codec.calls import Room
 from inagg_host.codec.past_caches import STREAM_FROM, Recent
 from inagg_host.codec.staging import Codec
 from inagg_link import MAX_BATCH_DATAGRAMS, datagrams_per_call
-from inagg_wire.errors import Reason
 from inagg_wire.header import Header
 from inagg_wire.layout import GENERATION_MAX, HEADER_BYTES, Encoding, Kind, Op, datagram_bytes
 from inagg_wire.scale import FloatType
@@ -29,29 +28,16 @@ from inagg_wire.slots import Lease
 
 from . import recovery
 from .draft import draft_ahead
-from .epoch import Epoch, RanksDisagree, Refused
+from .epoch import Epoch
+from .failure import why
 from .headers import JOB_AT, TOKEN_AT
 from .operation import Operation, address_of, begin_max, begin_sum
 from .receive import NOTHING_ELSE, on_batch
 from .schedule import SIGNATURE_LANES, Phase, chunk_blocks, drafted_blocks, scales_per_block
 from .send import deadline, exhausted, next_batch
-from .state import (
-    CODEC_FAILED,
-    NO_MAXIMUM,
-    OK,
-    OPERATION,
-    OPERATIONS,
-    OTHER_OP,
-    OTHER_OPERATION,
-    RESULTS_MOST,
-    SWITCH_REFUSES,
-    State,
-    make_state,
-)
+from .state import OK, OPERATION, OPERATIONS, RESULTS_MOST, State, make_state
 
 Bytes = npt.NDArray[np.uint8]
-
-SAME_ORDER = "all ranks must reduce tensors of the same sizes and types in the same order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,31 +274,8 @@ class Engine:
 
     def check(self) -> None:
         """Raise what went wrong, if something has: `Refused`, `RanksDisagree` or RuntimeError."""
-        job = self._job
-        error, block, reason = int(job["error"]), int(job["error_block"]), int(job["error_reason"])
-        if error == OK:
-            return
-        if error == SWITCH_REFUSES:
-            raise Refused(Reason(reason), block)
-        if error == OTHER_OP:
-            raise RanksDisagree(f"another rank sends scales where this one sends values, or the reverse: {SAME_ORDER}")
-        if error == OTHER_OPERATION:
-            operation = next(o for o in self.operations if block < o.first_block + o.blocks)
-            kind = "uint8" if operation.maxima else operation.job.float_type.name.lower()
-            raise RanksDisagree(
-                f"another rank reduces something else than this one's {operation.values.size} elements of {kind} "
-                f"(divisor {operation.fields['divisor']}): {SAME_ORDER}"
-            )
-        if error == CODEC_FAILED:
-            codec = next(o for o in self.operations if block < o.first_block + o.blocks).codec
-            cause = None if codec is None else codec.error
-            raise RuntimeError(f"the codec of a tensor failed: {cause}") from cause
-        if error == NO_MAXIMUM:
-            raise RuntimeError("the switch returned a smaller scale than this rank sent; it does not take maxima")
-        raise RuntimeError(
-            f"values of block {block} exceed the scale that was agreed on: they were changed during the all-reduce, or "
-            "the switch does not take maxima"
-        )
+        if self._job["error"] != OK:
+            raise why(self._job, self.operations)
 
     # --- epochs ---
 

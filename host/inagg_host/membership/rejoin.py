@@ -15,14 +15,14 @@ from inagg_host.io.signals import Deferred
 from inagg_host.io.thread import Transport
 from inagg_host.stats import Counters, OperationCounters, Totals
 from inagg_host.task import Task
-from inagg_link import Address, Group, GroupLink, Link, UdpLink
+from inagg_link import Address, Link
 from inagg_link.first_start import compile_all, saying
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 
 from .calls import SessionError
+from .endpoint import Endpoint
 from .session import Loss, Session
-from .way import is_loopback
 
 log = logging.getLogger("inagg")
 
@@ -72,11 +72,7 @@ class Network:
             return None if self._started.is_set() else stop()
 
         self._session = Session(config, self._on_loss, self._on_credit, stop_starting, self._round_trip_s)
-        self._listens = True  # whether this rank can take results from a group, as far as it knows
-        self._wrap_link = wrap_link
-        self._link: Link  # once there is a host
-        self._host = ""
-        """Where the link begins."""
+        self._endpoint = Endpoint(wrap_link)
         try:
             # Before the others can wait for this rank: on a new machine it compiles.
             with saying(log.warning, f"rank {config.rank}'s loops"):
@@ -86,15 +82,14 @@ class Network:
             self._over = True
             self._started.set()
             self._session.close("failed to start")
-            if self._host:
-                self._link.close()
+            self._endpoint.close()
             if isinstance(error, SessionError | OSError):
                 raise AllReduceError(str(error)) from None  # it says all; what was below it would only hide it
             raise
         self._counters.epochs += 1
-        self.engine = Engine(epoch, config.policy == "fallback", self._link.batch_datagrams)
-        # One socket serves all shards, whose datagrams come from different addresses.
-        self._transport = Transport(self.engine, self._link, counters, self._on_finished, self._on_error)
+        link = self._endpoint.link
+        self.engine = Engine(epoch, config.policy == "fallback", link.batch_datagrams)
+        self._transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
         threading.Thread(target=self._watch_deadlines, name="inagg-deadlines", daemon=True).start()
         self._started.set()
         self._check()
@@ -107,8 +102,8 @@ class Network:
 
     def _join(self) -> Epoch:
         """Join for the first time."""
-        epoch = self._session.join(self._bind, multicast=self._listens)
-        if (why := self._listen(epoch)) is None:
+        epoch = self._session.join(self._bind, multicast=self._endpoint.listens)
+        if (why := self._endpoint.listen(epoch)) is None:
             return epoch
         self._rejoining = True  # that the epoch ends is no news
         resume = self._session.resume(epoch, [0] * len(epoch.shards), why)
@@ -117,37 +112,7 @@ class Network:
         return epoch
 
     def _bind(self) -> Address:
-        """The address of this rank's socket. Until it is used, it is where the way to the switch's data begins: that to
-        the next of several may begin elsewhere. Raises `AllReduceError` where it is used and nothing comes from it."""
-        host = self._session.local_host()
-        if self._started.is_set():
-            if is_loopback(self._host) and not is_loopback(host):
-                raise AllReduceError(
-                    f"this rank sends from {self._host}, from where nothing leaves this machine, and the next switch "
-                    f"is on another: with INAGG_HOST={host} it would have gone on"
-                )
-        elif host != self._host:
-            if self._host:
-                self._link.close()
-                self._host = ""
-            self._link = self._groups = GroupLink(_open(host))
-            self._host = host
-            if self._wrap_link is not None:
-                self._link = self._wrap_link(self._groups)
-        return self._link.address
-
-    def _listen(self, epoch: Epoch) -> str | None:
-        """Listen to the groups of an epoch, before anything is sent in it; why not, if that fails: then this rank must
-        join again, and say that it cannot."""
-        try:
-            self._groups.listen([Group(s.group, s.address) for s in epoch.shards if s.group is not None])
-        except (OSError, ValueError) as error:
-            self._listens = False
-            log.info(
-                "rank %d: cannot listen to multicast, so the switch is to send to each rank: %s", epoch.rank, error
-            )
-            return f"rank {epoch.rank} cannot listen to multicast: {error}"
-        return None
+        return self._endpoint.bind(self._session.local_host(), self._started.is_set())
 
     def _on_credit(self, blocks: int) -> None:
         """The switch has room for so many blocks of this rank. On the session's thread."""
@@ -296,7 +261,7 @@ class Network:
         ready.wait()
         resume = self._session.resume(self.engine.epoch, positions, loss.cause)
         try:
-            epoch = self._session.join(self._bind, resume, multicast=self._listens)
+            epoch = self._session.join(self._bind, resume, multicast=self._endpoint.listens)
         except Exception as error:  # whatever it is: those who wait must hear of it
             self._break(AllReduceError(f"{loss.cause}; and a new epoch could not begin: {error}"), error)
             return
@@ -313,7 +278,7 @@ class Network:
             self._break(AllReduceError(str(error)), error)
             return
         self._counters.epochs += 1
-        if (why := self._listen(epoch)) is not None:
+        if (why := self._endpoint.listen(epoch)) is not None:
             self._on_loss(Loss(why))
             return
         self._transport.proceed()
@@ -357,13 +322,3 @@ class Network:
             f"{done.datagrams_in} came to it."
             for done in totals
         )
-
-
-def _open(host: str) -> UdpLink:
-    """A socket for datagrams. Raises `AllReduceError` if this machine does not have the literal address ``host``."""
-    try:
-        return UdpLink((host, 0))
-    except OSError as error:
-        raise AllReduceError(
-            f"cannot send datagrams from {host}: {error}. INAGG_HOST, if it is set, says from which address"
-        ) from None

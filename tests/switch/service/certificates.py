@@ -21,6 +21,12 @@ class Pair:
     key: Path
 
 
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, crl_sign=False, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
+
 class Authority:
     """Signs certificates for 127.0.0.1 and localhost."""
 
@@ -28,8 +34,11 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._builder(self._name, self._key.public_key()).add_extension(
-            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        certificate = (
+            self._builder(self._name, self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_SIGNS, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
         )
         self.pair = self._write(name, certificate.sign(self._key, hashes.SHA256()), self._key)
 
@@ -40,7 +49,10 @@ class Authority:
             [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         )
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._builder(subject, key.public_key()).add_extension(hosts, critical=False)
+        # Python 3.13 and later want to be told which key has signed it (ssl.VERIFY_X509_STRICT).
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = self._builder(subject, key.public_key())
+        certificate = builder.add_extension(hosts, critical=False).add_extension(signer, critical=False)
         return self._write(name, certificate.sign(self._key, hashes.SHA256()), key)
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:

@@ -1,0 +1,59 @@
+"""How an engine says that its job cannot go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from inagg_wire.errors import Reason
+
+from .operation import Operation
+from .state import CODEC_FAILED, NO_MAXIMUM, OTHER_OP, OTHER_OPERATION, SWITCH_REFUSES
+
+SAME_ORDER = "all ranks must reduce tensors of the same sizes and types in the same order"
+
+
+class RanksDisagree(RuntimeError):
+    """The ranks do not reduce the same things in the same order."""
+
+
+class Refused(RuntimeError):
+    """The switch refused a contribution; ``reason`` says why."""
+
+    def __init__(self, reason: Reason, block: int) -> None:
+        super().__init__(f"the switch refused block {block}: {reason.label}")
+        self.reason = reason
+
+
+class OutOfGenerations(RuntimeError):
+    """Every slot has served its last generation: a new epoch must begin before anything else can be sent."""
+
+    def __init__(self) -> None:
+        super().__init__("every slot of the job has served its last generation, so a new epoch must begin")
+
+
+def why(job: Any, operations: Iterable[Operation]) -> RuntimeError:
+    """What the ``error`` of a `state.JOB` says, of which ``operations`` are unfinished."""
+    error, block, reason = int(job["error"]), int(job["error_block"]), int(job["error_reason"])
+    if error == SWITCH_REFUSES:
+        return Refused(Reason(reason), block)
+    if error == OTHER_OP:
+        return RanksDisagree(f"another rank sends scales where this one sends values, or the reverse: {SAME_ORDER}")
+    if error == OTHER_OPERATION:
+        operation = next(o for o in operations if block < o.first_block + o.blocks)
+        kind = "uint8" if operation.maxima else operation.job.float_type.name.lower()
+        return RanksDisagree(
+            f"another rank reduces something else than this one's {operation.values.size} elements of {kind} "
+            f"(divisor {operation.fields['divisor']}): {SAME_ORDER}"
+        )
+    if error == CODEC_FAILED:
+        codec = next(o for o in operations if block < o.first_block + o.blocks).codec
+        failure = RuntimeError(f"the codec of a tensor failed: {None if codec is None else codec.error}")
+        failure.__cause__ = None if codec is None else codec.error
+        return failure
+    if error == NO_MAXIMUM:
+        return RuntimeError("the switch returned a smaller scale than this rank sent; it does not take maxima")
+    return RuntimeError(
+        f"values of block {block} exceed the scale that was agreed on: they were changed during the all-reduce, or "
+        "the switch does not take maxima"
+    )
