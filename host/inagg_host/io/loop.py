@@ -151,10 +151,10 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
                 if ready == 0 and (st.job[0].look_s == np.inf or now < before + 1e-9 * timeout_ns):
                     return TIMEOUT
                 continue
-            ready = give_way(port, wake)
+            give_way(port)
             before, now = now, clock(port)
             lp.phases[IDLE] += now - before
-            if ready & 2:
+            if now - heard >= LINGER_S and wait(port, wake, 0) & 2:
                 return WOKEN
         if now - looked > LOOK_EVERY_S:
             looked = now

@@ -98,7 +98,8 @@ def serve(port: Port, place: Array, t: Tables, commands: int) -> int:
         if idle:
             now = looked = clock(port)
             if now - heard < AWAKE_S and may_stay_awake(port, now):
-                came = give_way(port, commands)
+                give_way(port)
+                came = wait(port, commands, 0)
                 if came == 0:
                     continue
             else:
