@@ -160,7 +160,7 @@ class Rank(threading.Thread):
 class Run:
     """A job whose ranks are threads: `results` has the sums by rank."""
 
-    def __init__(self, address: str, arrays: Sequence[Sequence[Array]], **options: Any) -> None:
+    def __init__(self, address: str, arrays: Sequence[Iterable[Array]], **options: Any) -> None:
         self.ranks = [
             Rank(mine, switch=address, rank=rank, workers=len(arrays), **options) for rank, mine in enumerate(arrays)
         ]
@@ -172,6 +172,13 @@ class Run:
             for a, b in zip(results[0], other, strict=True):
                 np.testing.assert_array_equal(a, b)
         return results
+
+
+def held_back(arrays: Sequence[Array], over: threading.Event) -> Iterator[Array]:
+    """All of them, the last one when ``over`` is set: a job of which a rank has these is not over before."""
+    yield from arrays[:-1]
+    assert over.wait(START_S)
+    yield arrays[-1]
 
 
 def gradients(workers: int, sizes: Sequence[int], seed: int) -> list[list[Array]]:

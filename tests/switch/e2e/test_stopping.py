@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.switch.e2e.running import Array, Rank, Run, Switch, gradients, until, wait_for_slots
+from tests.switch.e2e.running import Array, Rank, Run, Switch, gradients, held_back, until, wait_for_slots
 from tests.switch.service.serving import job_spec
 
 from inagg_host.allreduce import AllReduceError
@@ -47,8 +48,9 @@ def test_without_jobs_ctrl_c_ends_it_with_status_0(start: Callable[..., Switch])
 
 def test_a_signal_lets_running_jobs_end_and_takes_no_new_ones(start: Callable[..., Switch]) -> None:
     switch = start("--drain", "20")
-    arrays = gradients(2, [200_000] * 15, 1)
-    run = Run(switch.address, arrays, job="train")
+    first, second = gradients(2, [200_000] * 15, 1)
+    over = threading.Event()
+    run = Run(switch.address, [first, held_back(second, over)], job="train")
     until(lambda: run.ranks[0].sums)
     switch.signal(signal.SIGTERM)
     until(lambda: switch.events("draining"))
@@ -57,7 +59,8 @@ def test_a_signal_lets_running_jobs_end_and_takes_no_new_ones(start: Callable[..
             client.create(job_spec("late"))
         assert not client.healthy()
     assert "train" in switch.events("draining")[0]["waits_for"]
-    assert len(run.results()[0]) == len(arrays[0])
+    over.set()
+    assert len(run.results()[0]) == len(first)
     assert switch.ended() == 0
     assert not switch.events("stopping_with_jobs")
 
@@ -76,10 +79,13 @@ def test_a_second_signal_ends_it_at_once_with_status_0(start: Callable[..., Swit
 
 
 def sums_of(switch: Switch, during: Callable[[Run], None]) -> list[Array]:
-    """Of a job of three ranks with one seed, while something happens."""
-    run = Run(switch.address, gradients(3, [100_000] * 12, 1), job="train", seed=5)
+    """Of a job of three ranks with one seed, which is not over before ``during`` is."""
+    first, second, third = gradients(3, [100_000] * 12, 1)
+    over = threading.Event()
+    run = Run(switch.address, [first, second, held_back(third, over)], job="train", seed=5)
     until(lambda: run.ranks[0].sums)
     during(run)
+    over.set()
     sums = run.results()[0]
     with switch.client() as client:
         wait_for_slots(client, 0)
