@@ -4,10 +4,15 @@ loop would go on with the old code of all that it calls.
 
 A locator (`numba.core.caching`) says where a function's code is kept, and what its sources are. Ours, which Numba asks
 first, says that they are the function's file and all that it imports of these packages.
+
+Numba numbers the files of a function's compiled code, one for each signature, by an index that it writes before them.
+So what was compiled at the same time for two signatures, or was interrupted after an upgrade, may be found under the
+wrong one from then on. Ours are named by signature and sources, and are there before the index says so.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import importlib.util
 import re
@@ -102,6 +107,24 @@ def _file(module: str) -> Path | None:
 
 
 def look_at_all_sources() -> None:
-    """Have Numba ask `Locator` first."""
+    """Have Numba ask `Locator` first, and keep what that finds by `_save`."""
     if Locator not in _numba.CacheImpl._locator_classes:
         _numba.CacheImpl._locator_classes.insert(0, Locator)
+        numbas = _numba.IndexDataCacheFile.save
+
+        def save(kept: Any, key: Any, data: Any) -> None:
+            (_save if isinstance(kept._source_stamp, str) else numbas)(kept, key, data)
+
+        _numba.IndexDataCacheFile.save = save
+
+
+def _save(kept: Any, key: Any, data: Any) -> None:
+    """`IndexDataCacheFile.save` of a function whose stamp is of `Locator`; others have none that is a text."""
+    function, index = kept._index_name.removesuffix(".nbi"), kept._load_index()
+    if not index:  # of other sources, or none yet
+        for old in Path(kept._cache_path).glob(f"{glob.escape(function)}.*.nbc"):
+            old.unlink(missing_ok=True)
+    name = f"{function}.{hashlib.sha256(repr((kept._source_stamp, key)).encode()).hexdigest()[:16]}.nbc"
+    name = index.get(key, name)
+    kept._save_data(name, data)
+    kept._save_index({**kept._load_index(), key: name})

@@ -6,7 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
+from numba.core import caching
+
+from inagg_link import jit  # noqa: F401  # has code kept by `sources`
 from inagg_link import source_cache as sources
 
 CALLER = """
@@ -58,6 +63,45 @@ def test_kept_code_is_used_until_something_that_it_calls_or_names_changes(tmp_pa
     assert _result(tmp_path) == (6, 0)
     (package / "unrelated.py").touch()
     assert _result(tmp_path) == (6, 1)
+
+
+Kept: Any = caching.IndexDataCacheFile
+
+
+def test_code_that_is_kept_for_two_signatures_at_once_is_not_taken_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes see the same index, and write their code one after the other."""
+    kept, write, late = Kept(str(tmp_path), "module.function-1.py3", "of sources"), Kept._save_data, list[Any]()
+    with monkeypatch.context() as at_once:
+        at_once.setattr(Kept, "_load_index", lambda _: {})
+        at_once.setattr(Kept, "_save_data", lambda _, *what: late.append(what))
+        kept.save("float32", "code for float32")
+        kept.save("int64", "code for int64")
+    for what in reversed(late):
+        write(kept, *what)
+    assert kept.load("int64") == "code for int64"
+    assert kept.load("float32") in (None, "code for float32")
+
+
+@pytest.mark.parametrize("step", ["_save_data", "_save_index"])
+def test_code_whose_keeping_is_interrupted_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    Kept(str(tmp_path), "module.function-1.py3", "of old sources").save("int64", "old code")
+    kept = Kept(str(tmp_path), "module.function-1.py3", "of sources")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(Kept, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            kept.save("int64", "code")
+    assert kept.load("int64") is None
+    kept.save("int64", "code")
+    assert kept.load("int64") == "code"
+    assert len(list(tmp_path.iterdir())) == 2  # nothing is left of the old ones
 
 
 def test_the_sources_of_the_loop_are_all_that_is_compiled_into_it() -> None:
