@@ -128,6 +128,9 @@ def portless(rank: int, link: Link) -> Link:
     return Portless(link)
 
 
+either_loop = pytest.mark.parametrize("wrap", [as_it_is, portless], ids=["compiled", "python"])
+
+
 class World:
     """A job of ``workers`` ranks. ``wrap``: what to put around each one's socket; ``bound``: changes to the binding."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
 import threading
 import time
@@ -11,28 +10,19 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from inagg_host.codec import Job, staged
-from inagg_host.codec.ordered import load, load_word, store_word
-from inagg_host.codec.staging import Arriving, Staging
-from inagg_host.codec.table import Column, make_table
-from inagg_host.core import Engine, Epoch, ShardLease
-from inagg_host.core.schedule import Phase
+from inagg_host.codec.ordered import load_word, store_word
+from inagg_host.codec.staging import Staging
 from inagg_link import FaultLink, Faults, Link
-from inagg_link.jit import jit
 from inagg_wire.formats import job_format
-from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.scale import FloatType
-from inagg_wire.slots import Lease
 
-from .fake_device import FakeDevice, Operand, compile_for, garbage
-from .rig import JOB, LANES, PATIENCE_S, SEED, TOKEN, Rank, World, portless, values
+from .fake_device import FakeDevice, Operand, compile_for
+from .rig import LANES, PATIENCE_S, Rank, World, Wrap, as_it_is, either_loop, portless, values
 
 ELEMENTS = 400 * LANES - 5
-
-either_loop = pytest.mark.parametrize("wrap", [None, portless], ids=["compiled", "python"])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -121,21 +111,17 @@ def lossy(rank: int, link: Link) -> Link:
     return FaultLink(link, Faults(drop=0.05), seed=rank)
 
 
-def wrapped(wrap: Any) -> dict[str, Any]:
-    return {} if wrap is None else {"wrap": wrap}
-
-
 # --- sums ---
 
 
-@pytest.mark.parametrize("wrap", [None, portless, lossy], ids=["compiled", "python", "lossy"])
+@pytest.mark.parametrize("wrap", [as_it_is, portless, lossy], ids=["compiled", "python", "lossy"])
 @pytest.mark.parametrize("fmt", ["nat8", "dith8"])
-def test_sums_have_the_bits_of_those_of_the_cpu(stack: ExitStack, fmt: str, wrap: Any) -> None:
+def test_sums_have_the_bits_of_those_of_the_cpu(stack: ExitStack, fmt: str, wrap: Wrap) -> None:
     types = [FloatType.FLOAT32, FloatType.FLOAT64]
     arrays = [[values(rank, ELEMENTS + i, t) for i, t in enumerate(types)] for rank in range(2)]
     with ExitStack() as first:
         expected = World(first, fmt=fmt, shards=2).sum(arrays, types, divisor=2)
-    world = World(stack, fmt=fmt, shards=2, **wrapped(wrap))
+    world = World(stack, fmt=fmt, shards=2, wrap=wrap)
     assert world.ranks[0].engine.chunk * 2 < ELEMENTS // LANES, "of several chunks"
     both = devices(world, stack, ties=0.02)
     for i, float_type in enumerate(types):
@@ -165,10 +151,10 @@ def test_only_who_submits_asks_the_device_for_anything(stack: ExitStack) -> None
 @either_loop
 @pytest.mark.parametrize("stream", ["look", "down"])
 def test_the_thread_of_the_socket_works_on_while_the_device_stands_still(
-    stack: ExitStack, stream: str, wrap: Any
+    stack: ExitStack, stream: str, wrap: Wrap
 ) -> None:
     """It finishes what was submitted before, answers posts, and goes on when the device does."""
-    world = World(stack, **wrapped(wrap))
+    world = World(stack, wrap=wrap)
     both = devices(world, stack)
     for one in both:
         one.device.held = {stream}
@@ -214,8 +200,8 @@ def test_results_wait_for_a_device_that_is_late(stack: ExitStack) -> None:
 
 
 @either_loop
-def test_a_device_that_fails_ends_the_job_with_what_it_said(stack: ExitStack, wrap: Any) -> None:
-    world = World(stack, **wrapped(wrap))
+def test_a_device_that_fails_ends_the_job_with_what_it_said(stack: ExitStack, wrap: Wrap) -> None:
+    world = World(stack, wrap=wrap)
     one = Staged(world.ranks[0], 0, stack)
     one.device.held = {"look"}
     staging = one.submit(values(0, ELEMENTS))
@@ -322,177 +308,3 @@ def test_a_device_that_was_told_of_other_chunks_is_refused(stack: ExitStack) -> 
     assert one.rank.engine.idle
     staging.release()
     one.settle()
-
-
-# --- what one side writes is there when the other sees the word of it ---
-
-
-SPINS_MOST = 1 << 33
-"""Some seconds."""
-
-
-@jit
-def _when(word: int, rows: npt.NDArray[Any], found: npt.NDArray[Any]) -> bool:
-    """Spin on a word, and copy what is there when it comes, the last first. Whether it has come."""
-    spins = 0
-    while load(word) == 0:
-        spins += 1
-        if spins == SPINS_MOST:
-            return False
-    for i in range(rows.shape[0] - 1, -1, -1):
-        for j in range(rows.shape[1] - 1, -1, -1):
-            found[i, j] = rows[i, j]
-    return True
-
-
-def _seen(word: int, rows: npt.NDArray[Any], tell: Callable[[], object]) -> npt.NDArray[Any]:
-    """What of ``rows`` is there, for another thread, when ``tell`` has brought a word."""
-    found, compiled, begun, came = rows.copy(), np.ones(1, np.int64), threading.Event(), list[bool]()
-    _when(compiled.ctypes.data, rows, found)
-
-    def watch() -> None:
-        begun.set()
-        came.append(_when(word, rows, found))
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    begun.wait()
-    time.sleep(0.01)
-    tell()
-    watcher.join(PATIENCE_S)
-    assert came == [True]
-    return found
-
-
-@pytest.fixture
-def large() -> tuple[Engine, Staging]:
-    """An operation of one large chunk."""
-    fmt, lease = job_format("nat8"), Lease(0, 1 << 13)
-    engine = Engine(Epoch(1, JOB, TOKEN, fmt, 2, 0, LANES, SEED, (ShardLease(("127.0.0.1", 1), lease),)))
-    blocks = engine.chunk
-    job = Job(fmt, 2, 0, LANES, SEED, FloatType.FLOAT32)
-    staging = Staging(FakeDevice(random.Random(0)).board(job, blocks, engine.chunk), engine.chunk, lambda: None)
-    nowhere = np.broadcast_to(np.zeros(1, np.float32), blocks * LANES)
-    engine.submit(nowhere, nowhere, FloatType.FLOAT32, 0.0, codec=staging)
-    assert blocks > 1000
-    return engine, staging
-
-
-KERNEL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
-
-
-def test_rows_are_there_when_a_chunk_is_agreed_on(large: tuple[Engine, Staging]) -> None:
-    engine, staging = large
-    (operation,), board = engine.operations, staging.board
-    operation.agreed[:] = np.arange(operation.agreed.size) % 200 + 1
-    tell, address = KERNEL(staged.staged_addresses().tell), int(engine.state.operations[0]["address"])
-    for rows, bits in ((board.sending, operation.job.for_encode), (board.receiving, operation.job.for_decode)):
-        last = rows[-100:, : Column.MANTISSA + 1]
-        board.agreed[:] = 0
-        rows[:] = 0
-        found = _seen(board.agreed.ctypes.data, last, lambda: tell(address, Phase.SCALE, 0, 0, 0))
-        expected = make_table(operation.job, operation.agreed, operation.agreed, bits.fraction_bits)
-        assert found.tolist() == expected[-100:, : Column.MANTISSA + 1].tolist()
-
-
-def test_results_are_there_when_a_chunk_is_complete(large: tuple[Engine, Staging]) -> None:
-    engine, staging = large
-    (operation,), board = engine.operations, staging.board
-    decode, record = KERNEL(staged.staged_addresses().decode), engine.state.operations[0]
-    blocks, size = board.magnitudes.size, operation.job.result_bytes
-    rng, count = np.random.default_rng(0), 1000
-    datagrams = rng.integers(0, 256, (count, size), np.uint8)
-    record["data"], record["data_bytes"] = datagrams.ctypes.data, datagrams.nbytes
-    staging._left[0] = count  # all others are there
-    engine.state.places[:count] = np.arange(count)
-    engine.state.blocks[:count] = blocks - count + np.arange(count)
-    last = board.results.reshape(blocks, -1)[-100:]
-    found = _seen(board.complete.ctypes.data, last, lambda: decode(int(record["address"]), size, 0, count, 0))
-    assert found.tolist() == datagrams[-100:, HEADER_BYTES:].tolist()
-
-
-# --- values that are on their way to the host's memory ---
-
-
-class Landing:
-    """Where values arrive, and sums will be."""
-
-    def __init__(self, rank: Rank, elements: int) -> None:
-        self.rank, self.values = rank, np.full(elements, 77.0, np.float32)
-        self.words = garbage(16).view(np.int64)
-        self.words[:] = 0
-        self.waited = 0
-        self.copying = threading.Thread(target=self._copy)
-        """Whoever waits for values waits for it, if it was started."""
-        self.arriving = Arriving(rank.transport.wake, self.words, self.values, np.nan, self._wait)
-
-    def _wait(self) -> None:
-        self.waited += 1
-        if self.copying.ident is not None:
-            self.copying.join()
-
-    def _copy(self) -> None:
-        time.sleep(0.05)
-        self.values[:] = 1.0
-
-    def submit(self) -> None:
-        def submit() -> None:
-            self.rank.engine.submit(self.values, self.values, FloatType.FLOAT32, 0.0, codec=self.arriving)
-
-        self.rank.transport.post(submit)
-
-
-@either_loop
-def test_what_arrives_is_encoded_by_the_cpu_when_it_is_there(stack: ExitStack, wrap: Any) -> None:
-    world = World(stack, **wrapped(wrap))
-    arrays = [values(rank, ELEMENTS) for rank in range(2)]
-    with ExitStack() as first:
-        expected = World(first).sum([[array] for array in arrays], [FloatType.FLOAT32])
-    landings = [Landing(rank, ELEMENTS) for rank in world.ranks]
-    for landing in landings:
-        landing.submit()
-    time.sleep(0.05)
-    for landing, array in zip(landings, arrays, strict=True):
-        landing.values[:] = array
-        store_word(landing.arriving.arrived, 1)  # nobody is woken
-    world.wait(1)
-    assert [landing.values.tobytes() for landing in landings] == [expected[0]] * 2
-
-
-def test_who_waits_for_sums_where_values_arrived_is_told_of_them_by_a_word(stack: ExitStack) -> None:
-    landing = Landing(World(stack).ranks[0], LANES)
-    assert load_word(landing.arriving.summed) == 0
-    landing.arriving.finish()
-    assert landing.words.tolist() == [0, 1]
-    assert (landing.values == 77.0).all()
-
-
-def test_sums_of_what_arrives_are_nan_when_it_is_released(stack: ExitStack) -> None:
-    landing = Landing(World(stack).ranks[0], LANES)
-    landing.arriving.release()
-    assert load_word(landing.arriving.summed) == 1
-    assert np.isnan(landing.values).all()
-
-
-def test_values_that_arrive_late_do_not_take_the_place_of_nan(stack: ExitStack) -> None:
-    landing = Landing(World(stack).ranks[0], LANES)
-    landing.copying.start()
-    landing.arriving.release()
-    landing.copying.join()
-    assert np.isnan(landing.values).all()
-
-
-def test_values_that_do_not_arrive_end_the_job_with_the_reason(stack: ExitStack) -> None:
-    landing = Landing(World(stack).ranks[0], ELEMENTS)
-    landing.submit()
-    landing.arriving.fail(RuntimeError("no copy"))
-    assert str(landing.rank.failure()) == "the codec of a tensor failed: no copy"
-
-
-def test_who_waits_for_values_hears_what_went_wrong_with_them(stack: ExitStack) -> None:
-    landing = Landing(World(stack).ranks[0], LANES)
-    landing.arriving.wait()
-    landing.arriving.fail(RuntimeError("no copy"))
-    with pytest.raises(RuntimeError, match="no copy"):
-        landing.arriving.wait()
-    assert landing.waited == 2

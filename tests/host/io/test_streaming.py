@@ -18,7 +18,7 @@ from inagg_wire.formats import FORMATS
 from inagg_wire.layout import Op
 from inagg_wire.scale import FloatType
 
-from .rig import LANES, Array, World, as_it_is, begun, needs_port, portless, values
+from .rig import LANES, Array, World, as_it_is, begun, either_loop, needs_port, portless, values
 
 pytestmark = needs_port
 
@@ -211,7 +211,7 @@ def test_values_that_go_elsewhere_are_only_read(stack: ExitStack, runs: list[int
     assert runs
 
 
-@pytest.mark.parametrize("wrap", [as_it_is, portless])
+@either_loop
 def test_what_was_contributed_adds_up_to_the_sum(stack: ExitStack, wrap: Any) -> None:
     """fix32 gives the exact sum of what the ranks contributed. In the middle of tensors that stream."""
     world = World(stack, fmt="fix32", wrap=wrap)
@@ -277,7 +277,7 @@ def test_counters_tell_the_same(stack: ExitStack, patient: None, shards: int) ->
     assert told[0][4:] == (0, 0, 0)
 
 
-@pytest.mark.parametrize("wrap", [as_it_is, portless])
+@either_loop
 @pytest.mark.parametrize("records", [True, False])
 def test_whoever_records_sees_the_phases(
     stack: ExitStack, runs: list[int], monkeypatch: pytest.MonkeyPatch, records: bool, wrap: Any

@@ -18,12 +18,11 @@ from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType
 
-from .rig import LANES, PATIENCE_S, Array, Rank, World, as_it_is, needs_port, portless, values
+from .rig import LANES, PATIENCE_S, Array, Rank, World, as_it_is, either_loop, needs_port, portless, values
 
 pytestmark = needs_port
 
 LARGE = 150 * LANES + 7
-both_ways = pytest.mark.parametrize("wrap", [as_it_is, portless], ids=["loop", "no loop"])
 
 
 def until_it_waits(world: World, rank: int) -> None:
@@ -90,7 +89,7 @@ def test_tensors_that_are_submitted_while_others_stream_are_summed_after_them(st
     assert [a.tobytes() for a in tensors[0]] == [b.tobytes() for b in tensors[1]]
 
 
-@both_ways
+@either_loop
 def test_datagrams_of_strangers_change_nothing(stack: ExitStack, wrap: Any) -> None:
     world, stranger, stop = World(stack, wrap=wrap), stack.enter_context(UdpLink()), threading.Event()
     noise = np.zeros(10 * 88, np.uint8)
@@ -158,7 +157,7 @@ def test_a_caller_may_do_the_work_and_then_needs_no_other_thread(stack: ExitStac
 # --- errors ---
 
 
-@both_ways
+@either_loop
 @pytest.mark.parametrize("after", [0, 2])
 def test_ranks_that_disagree_are_told_so(stack: ExitStack, wrap: Any, after: int) -> None:
     """About the first tensor, or in the middle of many."""
@@ -174,7 +173,7 @@ def test_ranks_that_disagree_are_told_so(stack: ExitStack, wrap: Any, after: int
         assert len(rank.done) <= after
 
 
-@both_ways
+@either_loop
 def test_scales_against_values_are_a_disagreement(stack: ExitStack, wrap: Any) -> None:
     """Blocks too small for a signature: what differs then is what the switch says."""
     world = World(stack, wrap=wrap, lanes=8)
@@ -187,7 +186,7 @@ def test_scales_against_values_are_a_disagreement(stack: ExitStack, wrap: Any) -
     assert isinstance(next(rank for rank in world.ranks if rank.wrong).failure(), RanksDisagree)
 
 
-@both_ways
+@either_loop
 @pytest.mark.parametrize(
     ("bound", "reason"),
     [
