@@ -42,18 +42,19 @@ class Authority:
         )
         self.pair = self._write(name, certificate.sign(self._key, hashes.SHA256()), self._key)
 
-    def issue(self, name: str) -> Pair:
-        """A certificate for ``name``."""
+    def issue(self, name: str, *, names_signer: bool = True) -> Pair:
+        """A certificate for ``name``. ``names_signer``: it says which key has signed it, as those of Python 3.13 and
+        later must, unless `ssl.VERIFY_X509_STRICT` is off."""
         key = ec.generate_private_key(ec.SECP256R1())
         hosts = x509.SubjectAlternativeName(
             [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         )
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        # Python 3.13 and later want to be told which key has signed it (ssl.VERIFY_X509_STRICT).
-        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        builder = self._builder(subject, key.public_key())
-        certificate = builder.add_extension(hosts, critical=False).add_extension(signer, critical=False)
-        return self._write(name, certificate.sign(self._key, hashes.SHA256()), key)
+        builder = self._builder(subject, key.public_key()).add_extension(hosts, critical=False)
+        if names_signer:
+            signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+            builder = builder.add_extension(signer, critical=False)
+        return self._write(name, builder.sign(self._key, hashes.SHA256()), key)
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)

@@ -17,6 +17,7 @@ from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.security import Security, SecurityError, is_local
 from inagg_switch.service.server import ControlServer
+from inagg_switch.service.tls_trouble import tls_trouble
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +40,15 @@ def test_calls_over_tls(serve: Callable[..., Serving], authority: Authority, ser
     )
     assert serving.client.healthy()
     assert serving.client.create(job_spec()).created
+
+
+def test_a_certificate_is_in_order_for_who_explains_tls_if_it_is_for_who_calls(
+    serve: Callable[..., Serving], authority: Authority
+) -> None:
+    pair, access = authority.issue("plain", names_signer=False), Access(tls=True, ca=authority.pair.certificate)
+    serving = serve(security=Security(pair.certificate, pair.key), access=access)
+    assert serving.client.healthy()
+    assert tls_trouble(serving.server.address, access) is None
 
 
 def test_a_switch_whose_certificate_is_not_trusted_is_not_called(
