@@ -223,10 +223,19 @@ class AllReduce:
         if network is not None:
             network.wake()
 
+    def settle(self) -> None:
+        """Return when what was submitted comes to its end without Python, or if that cannot be. To be called before a
+        device is told to wait for it (`io.loop` has the reason). For any thread."""
+        network = self._network
+        if network is not None:
+            network.settle()
+
     def count_invalid(self, codes: int) -> None:
         """A device has found so many codes that name no level. For any thread."""
         network = self._network
-        if network is None or not network.count_invalid(codes):
+        if network is not None:
+            network.count_invalid(codes)
+        else:  # it has ended, and counts nothing
             self._counters.invalid_codes += codes
 
     @property

@@ -85,6 +85,8 @@ _memmove: Any = ExternalFunction("memmove", types.uintp(types.uintp, types.uintp
 _clock_gettime: Any = ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 _pread: Any = ExternalFunction("pread", types.int64(types.int32, types.uintp, types.uint64, types.int64))
 _sched_yield: Any = ExternalFunction("sched_yield", types.int32())
+_read: Any = ExternalFunction("read", types.int64(types.int32, types.uintp, types.uint64))
+_write: Any = ExternalFunction("write", types.int64(types.int32, types.uintp, types.uint64))
 _pointer: Any = types.CPointer
 _place_of: Any = inline(place_of)
 _errno: Any = ExternalFunction("__errno_location", _pointer(types.int32)())
@@ -93,7 +95,8 @@ AGAIN, FAILED, DISCARDED, NO_FAULT_MASKS = -1, -2, -3, -4
 """Why `receive` brought nothing: nothing is there; the call failed, see `ERRNO`; what came cannot be used, and is
 counted; more masks must be drawn first (so, too, `send`)."""
 
-EAGAIN, POLLIN, CLOCK_MONOTONIC = errno.EAGAIN, select.POLLIN, time.CLOCK_MONOTONIC
+EAGAIN, ENOBUFS, ENOMEM = errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM
+POLLIN, CLOCK_MONOTONIC = select.POLLIN, time.CLOCK_MONOTONIC
 MSG_DONTWAIT, MSG_DISCARD = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 MOST_DATAGRAMS = MASKS_AHEAD // 4
 """A received batch of more, of a few bytes each, is none of ours: `MASKS_AHEAD` are there for so many."""
@@ -274,6 +277,12 @@ def send(port: Any, data: Array, length: int, size: int, peer: int) -> Any:
 
 
 @jit
+def had_no_room(port: Any) -> bool:
+    """Whether `send` has failed since the kernel has no room for what is to be sent."""
+    return port.words[ERRNO] in (EAGAIN, ENOBUFS, ENOMEM)
+
+
+@jit
 def is_plain(port: Any, peer: int, size: int) -> bool:
     """Whether datagrams of ``size`` bytes to ``peer`` go one by one."""
     found = False
@@ -342,3 +351,16 @@ def wait(port: Any, other: int, timeout_ns: int) -> Any:
         if sockets[POLLED, i] >> 48 != 0:
             sockets[READY, i], came = 1, 1
     return came | (2 if sockets[POLLED, count] >> 48 != 0 else 0)
+
+
+@jit
+def ring(port: Any, event: int) -> None:
+    """Add 1 to an eventfd(2)."""
+    port.words[CLOCK] = 1
+    _write(np.int32(event), port.words.ctypes.data + 8 * CLOCK, 8)
+
+
+@jit
+def silence(port: Any, event: int) -> None:
+    """Set a non-blocking eventfd(2) to 0."""
+    _read(np.int32(event), port.words.ctypes.data + 8 * CLOCK, 8)

@@ -45,7 +45,9 @@ UNSENT = 43
 LOAD, PROCESSORS, SPARE, LOOK_AT, PAUSE, TEXT = 44, 45, 46, 47, 48, 49
 """Of `native.may_stay_awake`: the descriptor of `processors.LOAD`; how many processors there are; whether one is to
 spare; when to look again, and after which pause, in ns; what was read."""
-WORDS = 60
+BLOCKED = 60
+"""Datagrams for which the kernel had no room, and which a compiled loop gave up."""
+WORDS = 61
 CONTROL_BYTES = 8 * (TO - CONTROL)
 
 DESCRIPTOR, READY, POLLED = range(3)

@@ -165,7 +165,8 @@ class UdpLink(Link):
         c.datagrams_out, c.bytes_out = c.datagrams_out + out, c.bytes_out + bytes_out
         c.calls_out, c.truncated, c.empty = c.calls_out + calls_out, c.truncated + truncated, c.empty + empty
         c.send_refused += int(self._words[ports.UNSENT])
-        self._words[ports.UNSENT] = 0
+        c.send_blocked += int(self._words[ports.BLOCKED])
+        self._words[ports.UNSENT] = self._words[ports.BLOCKED] = 0
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -33,10 +33,10 @@ from .bits import (
 from .decoder import decode_payload, out_of_range
 from .drafts import BELOW, LARGEST, LOWEST, NOBODYS, NOTES, NUMBER, SERIAL, UNIT, Drafts, draft, finish
 from .encoder_loops import inverse_of, linear8, linear32, natural, pack
-from .exact import linear_level, natural_level, split
+from .exact import FIX32, NAT4, exact_code
 from .own import of_float32
 
-NAT8, NAT4, TERN, DITH8, FIX32 = (int(e) for e in Encoding if e <= Encoding.FIX32)
+TERN, DITH8 = int(Encoding.TERN), int(Encoding.DITH8)
 
 ALL_GOOD = -1
 OUT_OF_RANGE = -2
@@ -179,19 +179,11 @@ def round_exactly(job: Any, out: Array, bits: Array, unit: tuple[int, int], k0: 
     """The same, lane by lane and with all noise words."""
     width = 8 * bits.itemsize
     for lane in range(len(bits)):
-        m, e = split(U64(bits[lane]), width, 23 if width == 32 else 52)
-        negative = U64(bits[lane]) >> U64(width - 1) != U64(0)
-        if job.encoding == NAT8 or job.encoding == NAT4:
-            level = natural_level(m, e, unit[1], lane, k0, k1)
-            sign = 8 if job.encoding == NAT4 else 128
-            out[lane] = U8(level | sign if negative and level > 0 else level)
-            continue
-        level = linear_level(m, e, unit[0], unit[1], lane, k0, k1)
-        level = -level if negative else level
+        code = exact_code(job.encoding, U64(bits[lane]), width, 23 if width == 32 else 52, unit, lane, k0, k1)
         if job.encoding == FIX32:
-            out.view(np.uint32)[lane] = swapped(U32(level))
+            out.view(np.uint32)[lane] = swapped(U32(code))
         else:
-            out[lane] = U8(level)
+            out[lane] = U8(code)
 
 
 @fused

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from inagg_wire.layout import Encoding
+
 from .bits import U64, jit, word_at
 
+NAT8, NAT4, FIX32 = int(Encoding.NAT8), int(Encoding.NAT4), int(Encoding.FIX32)
 ONES = 0xFFFFFFFF
 FRACTION = (1 << 52) - 1
 INFINITE = 0x7FF << 52
@@ -91,3 +94,19 @@ def linear_level(m: Any, e: int, mantissa: int, exponent: int, lane: int, k0: An
     """The level of m * 2**e for levels that are multiples of ``mantissa`` * 2**``exponent``."""
     whole = int(floor_shifted(m, e - exponent) // U64(mantissa))
     return whole + int(carries(m, exponent - e, mantissa, lane, k0, k1))
+
+
+@jit
+def exact_code(
+    encoding: int, bits: Any, width: int, fraction_bits: int, unit: tuple[int, int], lane: int, k0: Any, k1: Any
+) -> int:
+    """The code of a value, of whose float bits (uint64) there are ``width``; ``unit``: its mantissa and exponent. Of
+    natural formats it is a sign bit and a level, else a level with its sign."""
+    m, e = split(bits, width, fraction_bits)
+    negative = U64(bits) >> U64(width - 1) != U64(0)
+    if encoding in (NAT8, NAT4):
+        level = natural_level(m, e, unit[1], lane, k0, k1)
+        sign = 8 if encoding == NAT4 else 128
+        return level | sign if negative and level > 0 else level
+    level = linear_level(m, e, unit[0], unit[1], lane, k0, k1)
+    return -level if negative else level

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -37,6 +38,13 @@ load: Any = intrinsic(_load)
 """The int64 at an address; what comes after it is done after it."""
 store: Any = intrinsic(_store)
 """Write an int64; what comes before it is done before it."""
+
+
+def offset_of(records: np.dtype[np.void], name: str) -> int:
+    """Where a field stands in a record, for its address."""
+    fields = records.fields
+    assert fields is not None
+    return int(fields[name][1])
 
 
 @jit

@@ -32,7 +32,7 @@ import numpy as np
 from numba import types
 from numba.core.types import ExternalFunction
 
-from inagg_link.jit import jit
+from inagg_link.jit import inline, jit
 from inagg_wire.layout import HEADER_BYTES
 
 from .calls import (
@@ -47,19 +47,27 @@ from .calls import (
     magnitudes_at,
     words_at,
 )
-from .encoder import ALL_GOOD
-from .ordered import load, load_word, store, store_word
+from .encoder import ALL_GOOD, TERN
+from .exact import FIX32, NAT4, exact_code
+from .ordered import load, load_word, offset_of, store, store_word
 from .scales import largest_magnitudes, scale_bytes
-from .table import COLUMNS, write_key, write_unit
+from .table import COLUMNS, EXPONENT, K0, K1, MANTISSA, write_key, write_unit
 
 BAD, TIE = 1, 2
 """Flags of a block: values beyond the agreed scale; a rounding that word 0 of the noise leaves open."""
+TIES: Final = 64
+"""How many lanes of an operation may have a tie, which one in 2**32 has: the device says where they are, and the bits
+of their values. Of where, the low `PLACE_BITS` bits are the lane, those above them the block and one; 0: there is none.
+"""
+PLACE_BITS: Final = 16
+MANY_TIES: Final = 2
+"""What a block has not said the place of must be of more than so many, or of a device that counts wrong."""
 
 STAGED: Final = np.dtype(
     [
         (name, np.int64)
         for name in (
-            # Whether the device failed.
+            # Whether the device failed, or `MANY_TIES`.
             "failed",
             # Addresses of words: see above. How many blocks a chunk has, and the phase in which its scales are agreed.
             "looked", "agreed", "coded", "complete", "chunk", "needs",
@@ -70,8 +78,8 @@ STAGED: Final = np.dtype(
             "sending", "receiving", "results",
             # By chunk: the number in the job of its first block, and how many results are awaited.
             "starts", "left",
-            # The address of a function: ``int64 mend(operation, block, 0, 0, 0)`` encodes a block that has a tie.
-            "mend",
+            # Where lanes are that have a tie: the address of `TIES` pairs of int64.
+            "ties",
             # The address of the scale kernel for values that are on their way to the host's memory.
             "scale",
         )
@@ -81,8 +89,7 @@ STAGED: Final = np.dtype(
 
 _staged_at, _codec_at, _table_at = array_at(STAGED), array_at(CODEC), array_at(np.int32)
 _bits16_at, _bits32_at = array_at(np.uint16), array_at(np.uint32)
-assert STAGED.fields is not None
-FAILED: Final = int(STAGED.fields["failed"][1])
+FAILED: Final = offset_of(STAGED, "failed")
 
 _memmove: Any = ExternalFunction("memmove", types.uintp(types.uintp, types.uintp, types.uint64))
 
@@ -93,6 +100,30 @@ def _why_not(staged: int, word: int, end: int) -> int:
     if load(staged + FAILED) != 0:
         return RAISED
     return 0 if load(word) >= end else NOT_YET
+
+
+@inline
+def _encode_ties(c: Any, s: Any, block: int) -> bool:
+    """Encode the lanes of a block that have a tie, with as many noise words as it takes. Whether it has any."""
+    ties, row = words_at(s.ties, 2 * TIES), _table_at(s.sending + 4 * COLUMNS * block, COLUMNS)
+    codes, found = bytes_at(s.codes + block * c.up_payload_bytes, c.up_payload_bytes), False
+    for i in range(0, 2 * TIES, 2):
+        if ties[i] == 0 or ties[i] >> PLACE_BITS != block + 1:
+            continue
+        found, lane = True, ties[i] & (1 << PLACE_BITS) - 1
+        if lane >= c.up_lanes:  # a kernel has programs of as many lanes each, and the last may have some too many
+            continue
+        unit, bits = (int(row[MANTISSA]), int(row[EXPONENT])), np.uint64(ties[i + 1])
+        k0, k1 = np.uint32(row[K0]), np.uint32(row[K1])
+        code = exact_code(c.up_encoding, bits, 8 * s.width, c.fraction_bits, unit, lane, k0, k1)
+        if c.up_encoding == FIX32:
+            for byte in range(4):
+                codes[4 * lane + byte] = np.uint8(code >> (24 - 8 * byte))
+        else:  # of so many bits, the first in the most significant ones of a byte
+            size = 4 if c.up_encoding == NAT4 else 2 if c.up_encoding == TERN else 8
+            at, low, ones = lane * size // 8, 8 - size - lane * size % 8, (1 << size) - 1
+            codes[at] = np.uint8((np.int64(codes[at]) & ~(ones << low)) | (code & ones) << low)
+    return found
 
 
 def _encode_staged(operation: int, first: int, _number: int, count: int, row: int) -> int:
@@ -113,7 +144,8 @@ def _encode_staged(operation: int, first: int, _number: int, count: int, row: in
             flag |= each
         if flag & BAD:
             return i
-        if flag & TIE and call(s.mend, operation, block, 0, 0, 0) != 0:
+        if flag & TIE and not _encode_ties(c, s, block):
+            s.failed = MANY_TIES
             return RAISED
         _memmove(np.uint64(to), np.uint64(s.codes + block * size), np.uint64(size))
         to += c.stride

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from inagg_wire import codec, noise, payload, scale
-
-from .calls import RAISED, Addresses
+from .calls import Addresses
 from .job import Job
 from .ordered import store_word
-from .staged import FAILED, STAGED, arriving_scale_address, staged_addresses
+from .staged import FAILED, MANY_TIES, STAGED, TIES, arriving_scale_address, staged_addresses
 from .table import Column, State
 
 if TYPE_CHECKING:
@@ -28,10 +23,6 @@ Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
 
 _ALIGNMENT = 64
-TIES = 64
-"""How many lanes of an operation may have a tie. One in 2**32 has."""
-LANE_BITS = 16
-"""A tie's lane is in so many low bits of where it is, and its block above them; 0: there is none."""
 
 
 class Codec:
@@ -42,8 +33,7 @@ class Codec:
         self._wake = wake
         self.record = np.zeros(1, STAGED)
         self.address: int = self.record.ctypes.data
-        self.error: BaseException | None = None
-        """Why there will be no codes."""
+        self._error: BaseException | None = None
 
     def fields(self, kernels: Addresses) -> dict[str, int]:
         """What the operation's record is to say; ``kernels``: those of the CPU. On the transport's thread."""
@@ -52,14 +42,21 @@ class Codec:
     def begin(self, operation: Operation) -> None:
         """It is in the engine. On the transport's thread, before the core calls any kernel."""
 
+    @property
+    def error(self) -> BaseException | None:
+        """Why there will be no codes."""
+        if self._error is None and self.record["failed"][0] == MANY_TIES:
+            return RuntimeError(f"more than {TIES} lanes of an all-reduce have a tie: the device counts wrong")
+        return self._error
+
     def fail(self, error: BaseException) -> None:
         """There will be no more: the kernels say `RAISED` from now on."""
-        self.error = error
+        self._error = error
         store_word(self.address + FAILED, 1)
         self._wake()
 
     def finish(self) -> None:
-        """The host has done its part: all sums, or results, are in its memory. On the thread that knows it first."""
+        """All sums, or results, are in the host's memory, and the core may not have been who brought them there."""
 
     def end(self) -> None:
         """It is over: what it knows of the operation, which knows it, need not be kept."""
@@ -93,10 +90,11 @@ class Arriving(Codec):
     def fields(self, kernels: Addresses) -> dict[str, int]:
         """As of the CPU, but scales, with which all begins, must wait until values are there."""
         self.record["scale"] = kernels.scale
-        return {**kernels._asdict(), "scale": arriving_scale_address(), "staged": self.address}
+        fields = {"scale": arriving_scale_address(), "staged": self.address, "summed": self.summed}
+        return {**kernels._asdict(), **fields}
 
     def finish(self) -> None:
-        """As `Codec.finish`: whoever waits for ``summed`` goes on, before any thread of Python has to wake up."""
+        """As `Codec.finish`: whoever waits for ``summed`` goes on."""
         store_word(self.summed, 1)
 
     def release(self) -> None:
@@ -172,20 +170,13 @@ class Staging(Codec):
         self._left = np.full(board.coded.size, chunk, np.int64)
         self._left[-1] = board.magnitudes.size - (board.coded.size - 1) * chunk
         self._starts = np.zeros(board.coded.size, np.int64)
-        of_this = weakref.ref(self)  # what it calls does not keep it, and with it memory that is dear
-
-        def mend(_operation: int, block: int, _a: int, _b: int, _c: int) -> int:
-            staging = of_this()
-            return RAISED if staging is None else staging._mend_or_fail(block)
-
-        self._callback = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)(mend)
         record: Any = self.record[0]
-        for name in ("looked", "agreed", "coded", "complete", "magnitudes", "codes", "flags", "sending", "receiving",
-                     "results"):  # fmt: skip
+        for name in ("looked", "agreed", "coded", "complete", "ties", "magnitudes", "codes", "flags", "sending",
+                     "receiving", "results"):  # fmt: skip
             record[name] = board.addresses[name]
         record["width"], record["flag_bytes"] = board.magnitudes.itemsize, board.flags.shape[1]
         record["starts"], record["left"] = self._starts.ctypes.data, self._left.ctypes.data
-        record["mend"], record["chunk"] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0, chunk
+        record["chunk"] = chunk
 
     def fields(self, kernels: Addresses) -> dict[str, int]:
         """The kernels of `codec.staged`; nothing is drafted."""
@@ -208,43 +199,3 @@ class Staging(Codec):
         for words in (board.agreed, board.complete):
             for i in range(words.size):
                 store_word(words[i:].ctypes.data, 1)
-
-    # --- ties: encoded as the specification does, with as many noise words as it takes; that needs no compiling ---
-
-    def _mend_or_fail(self, block: int) -> int:
-        try:
-            self._mend(block)
-        except Exception as error:  # it belongs to whoever waits for the sums
-            self.error = error
-            return RAISED
-        return 0
-
-    def _mend(self, block: int) -> None:
-        board, operation = self.board, self._operation
-        assert operation is not None
-        where = board.ties[:, 0]
-        ties = board.ties[(where != 0) & (where >> LANE_BITS == block + 1)]
-        if not ties.size:
-            raise RuntimeError(f"more than {TIES} lanes of an all-reduce have a tie: the device counts wrong")
-        job, agreed = operation.job, operation.bytes_of[:, block]
-        number = int(self._starts[block // self._chunk]) + block % self._chunk
-        key, up = noise.block_key(job.seed, job.rank, number), job.format.up
-        unit = scale.unit(job.format, job.workers, int(agreed[1]), int(agreed[2]))
-        assert unit is not None
-        size = job.for_encode.payload_bytes
-        row = board.codes[block * size : (block + 1) * size]
-        codes = payload.unpack(up, row.tobytes()).copy()
-        for place, bits in ties.tolist():
-            lane = place & (1 << LANE_BITS) - 1
-            if lane >= job.lanes:  # a kernel has programs of as many lanes each, and the last may have some too many
-                continue
-            value = np.array([bits], np.int64).astype(board.magnitudes.dtype).view(job.dtype)
-            words = partial(_words_of, key, lane)
-            codes[lane] = codec.encode(value, job.float_type, job.format, job.workers, unit, words)[0]
-        row[:] = np.frombuffer(payload.pack(up, codes), np.uint8)
-        board.flags[block] = 0
-
-
-def _words_of(key: noise.BlockKey, lane: int, word: int) -> noise.Words:
-    """Noise word number ``word`` of one lane."""
-    return noise.host_words(key, lane + 1, word)[lane:]

@@ -8,7 +8,7 @@ from inagg_host.codec.calls import NOT_YET, RAISED, call
 from inagg_host.codec.encoder import ALL_GOOD
 from inagg_link.jit import inline, jit
 
-from .receive import VALUES, fail, items_of, piece_of
+from .receive import VALUES, fail, items_of, loaded, piece_of
 from .state import CODEC_FAILED, OPERATIONS, State
 
 Array = Any
@@ -53,12 +53,12 @@ def draft_ahead(st: State) -> bool:
     """Draft the next blocks, `BATCHES_AHEAD` at most, before their scales can be sent; False if there are none, or the
     rings have no room for them. For a rank that would else only wait."""
     job, shards = st.job[0], len(st.shards)
-    at = job.sending
+    at, end = job.sending, loaded(st)
     o = st.operations[at & (OPERATIONS - 1)]
-    while at < job.loaded and o.scaled == o.blocks:
+    while at < end and o.scaled == o.blocks:
         at += 1
         o = st.operations[at & (OPERATIONS - 1)]
-    if at == job.loaded or not o.drafting:
+    if at == end or not o.drafting:
         return False
     items = items_of(o)
     item = items[_unscaled(o, items)]

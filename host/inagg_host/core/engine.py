@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from inagg_host.codec import Job
 from inagg_host.codec.calls import Room
+from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.past_caches import STREAM_FROM, Recent
 from inagg_host.codec.staging import Codec
 from inagg_link import MAX_BATCH_DATAGRAMS, datagrams_per_call
@@ -35,7 +36,7 @@ from .operation import Operation, address_of, begin_max, begin_sum
 from .receive import NOTHING_ELSE, on_batch
 from .schedule import SIGNATURE_LANES, Phase, chunk_blocks, drafted_blocks, scales_per_block
 from .send import deadline, exhausted, next_batch
-from .state import OK, OPERATION, OPERATIONS, RESULTS_MOST, State, make_state
+from .state import LOADED_AT, OK, OLDEST_AT, OPERATION, OPERATIONS, RESULTS_MOST, State, make_state
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -50,7 +51,8 @@ class Outgoing:
 
 
 class Engine:
-    """One rank of one job. Not thread-safe: one caller at a time."""
+    """One rank of one job. Not thread-safe: one caller at a time. But operations may be submitted, and finished ones be
+    taken out, while another thread is in the compiled functions, which works on from what it has."""
 
     def __init__(self, epoch: Epoch, keep_results: bool = False, batch_datagrams: int = MAX_BATCH_DATAGRAMS) -> None:
         """``keep_results``: so that `reconcile.salvage` is possible. ``batch_datagrams``: the most of an `Outgoing`,
@@ -88,8 +90,8 @@ class Engine:
         self._recent = Recent()
         self.operations: deque[Operation] = deque()
         """Unfinished, oldest first."""
-        self._loaded = 0  # how many of them have a record
-        self._records_at = address_of(self.state.operations)
+        self._loaded = self._collected = 0  # how many of them have a record; how many there were before them
+        self._job_at, self._records_at = address_of(self.state.job), address_of(self.state.operations)
         self._record_bytes = self.state.operations.view(np.uint8).reshape(OPERATIONS, -1)  # numpy copies fields slowly
         self._next_block = int(
             min(record["snd_nxt"] * shards + i for i, record in enumerate(self.state.shards))
@@ -128,6 +130,16 @@ class Engine:
     def idle(self) -> bool:
         """Nothing is unfinished."""
         return not self.operations
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a device waits for something that is unfinished."""
+        return any(operation.codec is not None for operation in self.operations)
+
+    @property
+    def submitted(self) -> int:
+        """How many there were."""
+        return self._collected + len(self.operations)
 
     def submit(
         self,
@@ -201,26 +213,32 @@ class Engine:
             records = self.state.operations
             self._record_bytes[at] = self._room(operation.job.float_type)[1]
             operation.describe(records[at], self._records_at + at * records.itemsize)
-            self._job["loaded"] += 1
             self._loaded += 1
+            store_word(self._job_at + LOADED_AT, self._collected + self._loaded)  # compiled code may go on to it
 
     def finished(self) -> list[Operation]:
         """The operations that are finished, once: the oldest ones."""
-        finished, job = [], self._job
-        while self._loaded and (record := self._oldest())["left"] == 0:
+        finished, oldest = [], load_word(self._job_at + OLDEST_AT)
+        while self._collected != oldest:
+            record = self.state.operations[self._collected & (OPERATIONS - 1)]
             operation = self.operations.popleft()
             operation.invalid_codes = int(record["invalid_codes"])
             if operation.maxima:
                 operation.out[:] = operation.agreed
-            job["oldest"] += 1
+            self._collected += 1
             self._loaded -= 1
             finished.append(operation)
         if finished:
             self._load()
         return finished
 
-    def _oldest(self) -> Any:
-        return self.state.operations[int(self._job["oldest"]) & (OPERATIONS - 1)]
+    def news(self) -> list[Operation]:
+        """As `finished`; if there are none, raises what went wrong, if something has. So that comes the next time: what
+        is done is done, whatever comes after it."""
+        finished = self.finished()
+        if not finished:
+            self.check()
+        return finished
 
     # --- batches ---
 
@@ -228,17 +246,12 @@ class Engine:
         """Take datagrams of ``size`` bytes from ``shard``; returns the operations that they finished.
 
         Datagrams that are not ours are counted and change nothing. Raises `Refused`, `RanksDisagree` or RuntimeError,
-        the next time if the same datagrams finished something: it is done, whatever comes after it.
+        as `news` does.
         """
         step, news = RESULTS_MOST * size, NOTHING_ELSE
         for start in range(0, data.size, step):
             news |= on_batch(self.state, shard, data[start : start + step], size, now)
-        if news == NOTHING_ELSE:
-            return []
-        finished = self.finished()
-        if not finished:
-            self.check()
-        return finished
+        return [] if news == NOTHING_ELSE else self.news()
 
     def next_batch(self, now: float) -> list[Outgoing]:
         """What to send next, each for another shard, before this is called again. Raises as `on_batch`."""

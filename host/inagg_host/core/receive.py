@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from inagg_host.codec.calls import array_at, bytes_at, call, words_at
+from inagg_host.codec.ordered import load, store
 from inagg_link.jit import inline, jit
 from inagg_wire.errors import Reason
 from inagg_wire.layout import Op
@@ -16,8 +17,10 @@ from .recovery import end_round_trip, judge, mark_overtaken, recover
 from .schedule import ITEM, SIGNATURE_LANES, Phase
 from .state import (
     FRESH,
+    LOADED_AT,
     NO_MAXIMUM,
     OK,
+    OLDEST_AT,
     OPERATIONS,
     OTHER_OP,
     OTHER_OPERATION,
@@ -39,8 +42,8 @@ def on_batch(st: State, shard: int, data: Array, size: int, now: float) -> int:
     """Take ``data``, uint8, datagrams of ``size`` bytes from ``shard``, `RESULTS_MOST` at most, that came at ``now``.
 
     What is not ours is counted and changes nothing. Results are acknowledged and go to the sums; blocks that they have
-    overtaken are marked as lost, for `next_batch`. Returns `NOTHING_ELSE`, or that the oldest operation is `FINISHED`
-    (more may be), or `FAILED`: ``error`` of the job says what was wrong first.
+    overtaken are marked as lost, for `next_batch`. Returns `NOTHING_ELSE`, or that operations are `FINISHED`, or
+    `FAILED`: ``error`` of the job says what was wrong first.
     """
     fresh = _accept(st, shard, data, size, now)
     if st.job[0].keeps:
@@ -52,16 +55,38 @@ def on_batch(st: State, shard: int, data: Array, size: int, now: float) -> int:
     mark_overtaken(st, shard)
     recover(st, shard)
     end_round_trip(st.shards[shard])
-    if st.job[0].error != OK:
-        return FAILED
-    return FINISHED if is_finished(st) else NOTHING_ELSE
+    news = retire(st)
+    return FAILED if st.job[0].error != OK else news
 
 
 @inline
-def is_finished(st: State) -> Any:
-    """Whether the oldest operation is."""
-    job = st.job[0]
-    return job.oldest != job.loaded and st.operations[job.oldest & (OPERATIONS - 1)].left == 0
+def loaded(st: State) -> Any:
+    """Counter of `State.operations`: those before it have their records."""
+    return load(st.job.ctypes.data + LOADED_AT)
+
+
+@jit
+def retire(st: State) -> int:
+    """Go on to the oldest operation that is not finished. `FINISHED`: others were before it."""
+    job, news = st.job[0], NOTHING_ELSE
+    while job.oldest != loaded(st):
+        o = st.operations[job.oldest & (OPERATIONS - 1)]
+        if o.left != 0:
+            break
+        if o.summed != 0:
+            store(o.summed, 1)
+        store(st.job.ctypes.data + OLDEST_AT, job.oldest + 1)  # from now on its record may be another's
+        news = FINISHED
+    return news
+
+
+@jit
+def is_awaited(st: State) -> bool:
+    """Whether a device waits for an operation: if that is not finished, it has work, and whoever launches more may."""
+    job, found = st.job[0], False
+    for at in range(job.oldest, loaded(st)):
+        found |= st.operations[at & (OPERATIONS - 1)].staged != 0
+    return found
 
 
 @inline

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from .engine import Engine
 from .operation import Operation
-from .receive import take
+from .receive import retire, take
 from .schedule import Phase
 from .state import RESULTS_MOST, State
 
@@ -95,6 +95,7 @@ def _take(engine: Engine, shard: int, data: Bytes, size: int, places: Integers, 
         taken = 0
         while taken < count:
             taken = take(state, shard, data, size, taken, count)
+    retire(state)
     engine.check()
 
 

@@ -14,7 +14,7 @@ from inagg_wire.layout import Op
 
 from .draft import find_scales
 from .headers import HEADER, write_header
-from .receive import FAILED, REFINE, SCALE, VALUES, copy, fail, items_of, lacking_of, piece_of, scales_of
+from .receive import FAILED, REFINE, SCALE, VALUES, copy, fail, items_of, lacking_of, loaded, piece_of, scales_of
 from .recovery import expire, expires_s, lossy
 from .retransmit import replay, send_lost
 from .ring import advance, datagram, ring_row, share, usable
@@ -50,7 +50,7 @@ def next_batch(st: State, now: float) -> int:
             replays = True
             if usable(st, shard) > 0:
                 return replay(st, shard, now)
-    if replays or job.sending == job.loaded:
+    if replays or job.sending == loaded(st):
         return 0
     o = st.operations[job.sending & (OPERATIONS - 1)]
     item = items_of(o)[o.item]

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from inagg_host.codec.calls import CODEC
+from inagg_host.codec.ordered import offset_of
 from inagg_link import MAX_BATCH_BYTES
 from inagg_wire.layout import HEADER_BYTES, Op
 
@@ -45,8 +46,9 @@ JOB: Final = np.dtype(
             "batch", "scales", "signature", "needs", "keeps",
             # `inagg_wire.header.Header.owner` of results that go to this rank alone.
             "owner",
-            # Counters of `State.operations`, whose record is that at its place modulo `OPERATIONS`: the oldest one,
-            # the one that is being sent, and how many there were.
+            # Counters of `State.operations`, whose record is that at its place modulo `OPERATIONS`: the oldest one that
+            # is not finished, the one that is being sent, and how many there were. Compiled code alone writes the first
+            # two, `Engine` alone the last, which may do so while the other is at work.
             "oldest", "sending", "loaded",
             # Where `State.memory` has room for datagrams that are sent again.
             "spare",
@@ -64,6 +66,7 @@ JOB: Final = np.dtype(
     align=True,
 )
 """``size``, ``encoding`` and ``header``: of contributions, by op; headers but for slot and generation."""
+OLDEST_AT, LOADED_AT = (offset_of(JOB, name) for name in ("oldest", "loaded"))
 
 SHARD: Final = np.dtype(
     [
@@ -153,6 +156,8 @@ OPERATION: Final = np.dtype(
             "scatters",
             # Addresses of `codec.calls`.
             "encode", "decode", "scale", "tell",
+            # The address of a word that is told when it is finished (0: nobody waits for it there).
+            "summed",
             "invalid_codes",
         )
     ]

@@ -1,5 +1,10 @@
 """The loop over a socket, compiled: receive, `on_batch`, `next_batch`, send, wait. It knows nothing else, and visits
 Python only when an operation is finished or something is not as usual.
+
+While a device waits for an operation it does not even visit Python for what is finished, but rings a bell. For to go on
+in Python it would need the interpreter's lock, and some other thread may have that and wait in the device's driver for
+room in its queues, where nothing moves until the device has its sums: Inductor's launcher of kernels does not give the
+lock away (torch 2.13), nor does whoever gives memory back.
 """
 
 from __future__ import annotations
@@ -8,16 +13,18 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from inagg_host.codec.calls import call
-from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, ShardLease
+from inagg_host.codec.ordered import load, load_word, offset_of, store, store_word
+from inagg_host.core import Engine, Epoch, OutOfGenerations, ShardLease
 from inagg_host.core.draft import draft_ahead
 from inagg_host.core.receive import FAILED as JOB_FAILED
 from inagg_host.core.receive import FINISHED as OPERATION_FINISHED
-from inagg_host.core.receive import on_batch
+from inagg_host.core.receive import is_awaited, loaded, on_batch
 from inagg_host.core.send import deadline, exhausted, next_batch
 from inagg_host.core.state import State
 from inagg_host.io.phases import Phase
@@ -31,24 +38,27 @@ from inagg_link.native import (
     NO_FAULT_MASKS,
     clock,
     give_way,
+    had_no_room,
     may_stay_awake,
     receive,
+    ring,
     send,
+    silence,
     wait,
 )
-from inagg_link.port import ERRNO, PEER, SIZE, Port, register
+from inagg_link.port import BLOCKED, ERRNO, PEER, SIZE, Port, register
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
 Array = Any
 
-FINISHED, ERROR, WOKEN, TIMEOUT, UNSENT, DRAW, RECEIVE_FAILED, EXHAUSTED = range(8)
+FINISHED, ERROR, WOKEN, TIMEOUT, UNSENT, DRAW, RECEIVE_FAILED, EXHAUSTED, AWAITED = range(9)
 """Why `serve` returned: an operation has all its sums; the engine knows what went wrong; there is other work; nothing
 came for a while, or a signal did; a piece was not sent; more masks are to be drawn; a call to receive failed; the
-generations have run out."""
+generations have run out; a device waits, which is no work for a guest."""
 
 LOOP = np.dtype(
-    [(name, np.int64) for name in ("piece", "pieces", "strangers", "trace")]
+    [(name, np.int64) for name in ("piece", "pieces", "strangers", "trace", "guest", "bell", "asked", "serves")]
     + [
         ("told_s", np.float64),
         ("telling_s", np.float64),
@@ -58,7 +68,10 @@ LOOP = np.dtype(
 )
 """``piece`` of ``pieces`` is to be sent next; datagrams that came from somewhere else than a shard; what
 is told which phase to show, 0 if nobody is, when it was told last, and how long that took; seconds of each phase,
-measured and shown."""
+measured and shown. ``guest``: whether who runs it has other things to do; ``bell``: an eventfd that is rung where
+operations are finished and it does not return. Two words: ``asked``, others set it when there is work for Python;
+``serves``, the counter up to which operations are served, so that their end needs no Python."""
+ASKED_AT, SERVES_AT = (offset_of(LOOP, name) for name in ("asked", "serves"))
 ENCODE, NETWORK, DECODE, IDLE = range(4)
 assert [phase.name for phase in Phase] == ["ENCODE", "NETWORK", "DECODE", "IDLE"]
 
@@ -78,9 +91,9 @@ has measured, and the sums agree. What takes longer than the last of these was i
 
 
 @inline
-def _show(port: Port, lp: Any, now: float) -> None:
+def _show(port: Port, st: State, lp: Any, now: float) -> None:
     """If there is a profiler, and it is time, show it a phase."""
-    if lp.trace == 0 or now - lp.told_s < max(SHOWN_S, SHOWN_TIMES * lp.telling_s):
+    if lp.trace == 0 or is_awaited(st) or now - lp.told_s < max(SHOWN_S, SHOWN_TIMES * lp.telling_s):
         return
     most = 0
     for phase in range(len(lp.phases)):
@@ -94,12 +107,24 @@ def _show(port: Port, lp: Any, now: float) -> None:
 @jit
 def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
     """Receive and send until something else is to be done; why. ``peers``: int64, (shards,), keys of their addresses;
-    ``loop``: `LOOP`, (1,); ``wake``: a descriptor that is readable when there is other work."""
+    ``loop``: `LOOP`, (1,); ``wake``: a non-blocking eventfd that is rung when there is something to look at, which if
+    ``asked`` needs Python."""
+    why = _serve(port, st, peers, loop, wake)
+    store(loop.ctypes.data + SERVES_AT, 0)
+    return why
+
+
+@jit
+def _serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
     lp = loop[0]
     finished = False
     now = looked = heard = clock(port)
     while True:
-        _show(port, lp, now)
+        if lp.guest == 0:
+            store(loop.ctypes.data + SERVES_AT, loaded(st))
+        elif is_awaited(st):
+            return AWAITED
+        _show(port, st, lp, now)
         got = receive(port)
         before, now = now, clock(port)
         lp.phases[NETWORK] += now - before
@@ -130,7 +155,10 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
             before, now = now, clock(port)
             lp.phases[NETWORK] += now - before
         if finished:  # what this makes room for has been sent: so the others need not wait for Python
-            return FINISHED
+            if not is_awaited(st):
+                return FINISHED
+            finished = False
+            ring(port, lp.bell)
         if got == AGAIN:
             if exhausted(st):
                 return EXHAUSTED
@@ -146,20 +174,30 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
                 ready = wait(port, wake, timeout_ns)
                 before, now = now, clock(port)
                 lp.phases[IDLE] += now - before
-                if ready & 2:
+                if ready & 2 and _is_asked(port, loop, wake):
                     return WOKEN
-                if ready == 0 and (st.job[0].look_s == np.inf or now < before + 1e-9 * timeout_ns):
+                early = st.job[0].look_s == np.inf or now < before + 1e-9 * timeout_ns
+                if ready == 0 and early and not is_awaited(st):
                     return TIMEOUT
                 continue
             give_way(port)
             before, now = now, clock(port)
             lp.phases[IDLE] += now - before
-            if now - heard >= LINGER_S and wait(port, wake, 0) & 2:
+            if now - heard >= LINGER_S and wait(port, wake, 0) & 2 and _is_asked(port, loop, wake):
                 return WOKEN
         if now - looked > LOOK_EVERY_S:
             looked = now
-            if wait(port, wake, 0) & 2:
+            if wait(port, wake, 0) & 2 and _is_asked(port, loop, wake):
                 return WOKEN
+
+
+@inline
+def _is_asked(port: Port, loop: Array, wake: int) -> bool:
+    """Whether the ring of ``wake`` is for Python. Else it has been heard: what is to be looked at will be."""
+    if loop[0].guest == 0 and load(loop.ctypes.data + ASKED_AT) == 0:
+        silence(port, wake)
+        return bool(load(loop.ctypes.data + ASKED_AT) != 0)  # rung for between the two
+    return True
 
 
 @inline
@@ -180,10 +218,14 @@ def _take(port: Port, st: State, peers: Array, lp: Any, got: int, now: float) ->
 
 @inline
 def send_pieces(port: Port, st: State, peers: Array, lp: Any) -> bool:
-    """Send what `next_batch` has found, from ``piece`` on; whether all was sent."""
+    """Send what `next_batch` has found, from ``piece`` on; whether all was sent. Python would try once more to send
+    what the kernel has no room for; where it is not to be visited, that is as lost as on the way."""
     while lp.piece < lp.pieces:
         p = st.pieces[lp.piece]
-        if send(port, st.memory[p.start :], p.count * p.size, p.size, peers[p.shard]) != 0:
+        failed = send(port, st.memory[p.start :], p.count * p.size, p.size, peers[p.shard])
+        if failed == FAILED and had_no_room(port) and is_awaited(st):
+            port.words[BLOCKED] += p.count
+        elif failed != 0:
             return False
         lp.piece += 1
     return True
@@ -201,10 +243,21 @@ def shard_of(peers: Array, peer: int) -> int:
 class Loop:
     """Runs `serve` for ``engine`` over ``link``."""
 
-    def __init__(self, engine: Engine, link: Link, counters: Counters, trace: Callable[[Phase | None], None]) -> None:
-        """``trace`` is called with a phase to show, now and then, if that is asked for (None: outside of the loop)."""
+    def __init__(
+        self,
+        engine: Engine,
+        link: Link,
+        counters: Counters,
+        trace: Callable[[Phase | None], None],
+        lock: AbstractContextManager[object],
+    ) -> None:
+        """``trace`` is called with a phase to show, now and then, if that is asked for (None: outside of the loop).
+        ``lock``: around what others may do as well while the loop runs, with the engine's operations or ``counters``.
+        """
         self._engine, self._link, self._counters, self._trace = engine, link, counters, trace
+        self._lock = lock
         self._record = np.zeros(1, LOOP)
+        self._at: int = self._record.ctypes.data
         phases = (*Phase,)
 
         def begin(phase: int, _a: int, _b: int, _c: int, _d: int) -> int:
@@ -216,22 +269,41 @@ class Loop:
         self._port: Port | None = None
         self._shards: Sequence[Address] = ()
         self._peers = np.zeros(0, np.int64)
-        self.woken = False
-        """Whether the last run ended since the descriptor was readable."""
+        self.woken = self.awaited = False
+        """Whether the last run ended since there was work for Python; since a device waits, and a guest ran it."""
 
     @property
     def strangers(self) -> int:
         """Datagrams that came from somewhere else than a shard."""
         return int(self._record["strangers"][0])
 
-    def run(self, port: Port, shards: Sequence[Address], wake: int, traced: bool) -> list[Operation]:
-        """Serve until something else is to be done: the operations that are finished.
+    @property
+    def phases_s(self) -> list[float]:
+        """Seconds of each phase that are not in the counters yet. With the lock."""
+        seconds: list[float] = self._record["phases"][0].tolist()
+        return seconds
 
-        ``shards``: their addresses; ``wake``: a descriptor that is readable when there is other work; ``traced``:
-        whether to tell ``trace`` of phases. Raises what the engine raises, and OSError as the link.
+    def ask(self, asked: bool) -> None:
+        """Whether there is work for Python, which the next ring of ``wake`` is about. For any thread."""
+        store_word(self._at + ASKED_AT, asked)
+
+    @property
+    def serves(self) -> int:
+        """The operations, as `Engine.submitted` counts them, up to which no end needs Python; 0: it does not run, or by
+        a guest. For any thread."""
+        return int(load_word(self._at + SERVES_AT))
+
+    def run(self, port: Port, shards: Sequence[Address], wake: int, bell: int, traced: bool, guest: bool) -> None:
+        """Serve until something else is to be done: operations are finished, perhaps, or the engine has gone wrong.
+
+        ``shards``: their addresses; ``wake``: a non-blocking eventfd, rung when there is something to look at;
+        ``bell``: an eventfd that is rung when operations are finished and this goes on; ``traced``: whether to tell
+        ``trace`` of phases; ``guest``: whether to return where a device waits. Raises `OutOfGenerations`, and OSError
+        as the link.
         """
         record, state = self._record[0], self._engine.state
         record["trace"], record["told_s"] = self._callback_address if traced else 0, time.monotonic()
+        record["bell"], record["guest"] = bell, guest
         if port is not self._port or shards is not self._shards:
             self._port, self._shards = port, shards
             self._peers = np.array([register(port, address) for address in shards], np.int64)
@@ -240,16 +312,12 @@ class Loop:
             self._trace(None)
             record["shown"] -= record["phases"]  # what is still to be shown next time
         c = self._counters
-        encode_s, network_s, decode_s, idle_s = record["phases"].tolist()
-        c.encode_s, c.network_s = c.encode_s + encode_s, c.network_s + network_s
-        c.decode_s, c.idle_s = c.decode_s + decode_s, c.idle_s + idle_s
-        record["phases"] = 0.0
-        self.woken = why == WOKEN
-        if why == ERROR:
-            finished = self._engine.finished()
-            if not finished:  # else the next time: what is done is done, though the epoch may have ended after it
-                self._engine.check()
-            return finished
+        with self._lock:
+            encode_s, network_s, decode_s, idle_s = record["phases"].tolist()
+            c.encode_s, c.network_s = c.encode_s + encode_s, c.network_s + network_s
+            c.decode_s, c.idle_s = c.decode_s + decode_s, c.idle_s + idle_s
+            record["phases"] = 0.0
+        self.woken, self.awaited = why == WOKEN, why == AWAITED
         if why == UNSENT:
             for start, count, size, shard in state.pieces[int(record["piece"]) : int(record["pieces"])].tolist():
                 self._link.send(Batch(state.memory[start : start + count * size], size, shards[shard]))
@@ -257,7 +325,6 @@ class Loop:
             self._link.receive_failed(int(port.words[ERRNO]))
         elif why == EXHAUSTED:
             raise OutOfGenerations
-        return self._engine.finished()
 
 
 def warm_up() -> None:
@@ -272,6 +339,8 @@ def warm_up() -> None:
         engine = Engine(Epoch(1, 1, 1, fmt, 1, 0, fmt.min_lanes, 0, (shard,)))
         values = np.zeros(1, np.uint8)
         engine.submit_max(values, values, 0.0)
-        wake = os.eventfd(1, os.EFD_CLOEXEC)  # there is other work: so it returns at once
-        Loop(engine, link, Counters(), lambda phase: None).run(port, [link.address], wake, False)
+        wake = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        loop = Loop(engine, link, Counters(), lambda phase: None, nullcontext())
+        loop.ask(True)  # so it returns at once
+        loop.run(port, [link.address], wake, wake, False, False)
         os.close(wake)

@@ -1,7 +1,11 @@
 """The thread that owns the socket: it moves batches between link and engine, and decides nothing.
 
-Other threads hand it work through `post`, a queue and an eventfd; it hands results out through callbacks, which must be
-short (a future is completed on another thread, since what users chain to it may block: see `futures`).
+Other threads give the engine operations, by `submit`, which goes on with them in compiled code; for all else they hand
+this one work through `post`, a queue and an eventfd. Results are handed out through callbacks, which must be short (a
+future is completed on another thread, since what users chain to it may block: see `futures`).
+
+While a device waits for an operation this thread stays in compiled code, which needs no interpreter (`loop`), and
+another one hands out results.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from .loop import Loop
 
 IDLE_S = 3600.0
 REMIND_S = 0.05
+SETTLES_S = 2e-5
 PR_SET_TIMERSLACK, SLACK_NS = 29, 1000
 """include/uapi/linux/prctl.h. The kernel's own slack, 50 us, is more than what a device is given before the engine
 looks again for what it brings (`core.send`)."""
@@ -34,8 +39,8 @@ looks again for what it brings (`core.send`)."""
 class Transport:
     """Runs ``engine`` over ``link`` on a thread of its own, until `close`.
 
-    ``finished`` is called with each operation that has its sums, ``failed`` with what the engine or the link raised;
-    both on the transport's thread. After a failure nothing is sent or received until `proceed`.
+    ``finished`` is called with each operation that has its sums, in their order, ``failed`` with what the engine or the
+    link raised. After a failure nothing is sent or received until `proceed`.
     """
 
     def __init__(
@@ -49,16 +54,20 @@ class Transport:
         self.engine = engine
         self._link = link
         self._counters, self._watch = counters, Stopwatch(counters)
-        self._loop = Loop(engine, link, counters, self._watch.ranges.begin)
+        self.lock = threading.RLock()
+        """To be held by whoever uses the engine, but for compiled code, or changes the counters."""
+        self._loop = Loop(engine, link, counters, self._watch.ranges.begin, self.lock)
         self._strangers = 0
         self._finished, self._failed = finished, failed
         self._posted: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._bell = threading.Lock()  # around the eventfd, which others may still want to write when it is closed
+        self._waking = threading.Lock()  # around the eventfd, which others may still want to write when it is closed
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC)  # the loop rings it, see there
+        self._collector: threading.Thread | None = None
         self._woken = False  # the eventfd is to be read
         self._paused = False
         self._closing = False
-        self._turn = threading.Lock()  # who holds it may use engine and link
+        self._turn = threading.Lock()  # who holds it sends and receives
         # One for each thread that waits, since a poll object serves one at a time.
         self._poll, self._guest_poll, self._quiet_poll = select.poll(), select.poll(), select.poll()
         for poll in (self._poll, self._guest_poll, self._quiet_poll):
@@ -74,13 +83,36 @@ class Transport:
     def post(self, call: Callable[[], None]) -> None:
         """Have ``call`` called by whoever has the turn, soon. For any thread."""
         self._posted.append(call)
+        self._ask()
+
+    def submit(self, begin: Callable[[], None]) -> None:
+        """Call ``begin``, which gives the engine an operation, here and now. For any thread."""
+        self._begin(begin)
         self.wake()
+
+    def settle(self) -> None:
+        """Return when what was submitted, if a device will wait for it, comes to its end without Python: see `loop`.
+        Gives up where the network is in trouble, since only Python can mend that, and with a link that lends nothing to
+        compiled loops."""
+        with self.lock:
+            if not self.engine.awaited:
+                return
+            submitted = self.engine.submitted
+        while not (self._loop.serves >= submitted or self._paused or self._closing or self.engine.idle):
+            if self._link.port() is None:
+                return
+            time.sleep(SETTLES_S)
 
     def wake(self) -> None:
         """Have whoever has the turn look again at what can be done. For any thread."""
-        with self._bell:
+        with self._waking:
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
+
+    def _ask(self) -> None:
+        """Have whoever has the turn come back to Python."""
+        self._loop.ask(True)
+        self.wake()
 
     def pause(self) -> None:
         """Neither send nor receive until `proceed`: the epoch is over. On the transport's thread."""
@@ -95,49 +127,60 @@ class Transport:
         """End the thread and close the link; what was posted is still called, here. No error if called twice."""
         if not self._closing:
             self._closing = True
-            self.wake()
+            self._ask()
             # A guest and the thread may wait for the same event, which only one of them reads: remind the other.
             while not self._turn.acquire(timeout=REMIND_S):
-                self.wake()
+                self._ask()
             self._turn.release()
-            self.wake()
+            self._ask()
             self._thread.join()
+            os.eventfd_write(self._bell, 1)
+            if self._collector is not None:
+                self._collector.join()
             with self._turn:
                 self._call_posted()
                 self._link.close()
-                with self._bell:
+                with self._waking:
                     os.close(self._wake)
                     self._wake = -1
+                os.close(self._bell)
 
     def _route(self) -> None:
         self._peers = [shard.address for shard in self.engine.epoch.shards]
 
-    def take(self, call: Callable[[], None]) -> bool:
-        """Call ``call`` here if nobody is at work: then the caller has the turn, and must `drive`. Else `post`."""
+    def take(self, begin: Callable[[], None]) -> bool:
+        """`submit`; and if nobody is at work, the caller has the turn, and must `drive`."""
         if self._posted or not self._turn.acquire(blocking=False):
-            self.post(call)
+            self.submit(begin)
             return False
         try:
-            call()
+            self._begin(begin)
         except BaseException:  # nobody will `drive`
             self._end_turn()
             raise
         return True
 
     def drive(self, done: Callable[[], bool], signals: Deferred) -> None:
-        """After `take`: do the thread's work on the calling thread until ``done``, or the epoch ends, or a signal
-        comes; then the thread goes on. To wait for the thread instead would cost two changes of threads."""
+        """After `take`: do the thread's work on the calling thread until ``done``, or the epoch ends, or a device or a
+        signal comes; then the thread goes on. To wait for the thread instead would cost two changes of threads."""
         signals.wake = lambda: os.eventfd_write(self._wake, 1)  # which nobody closes while this thread has the turn
         try:
             while not (done() or self._closing or signals.came):
-                busy = self._take_turn()
-                if self._paused:
+                busy = self._take_turn(guest=True)
+                if self._paused or self._loop.awaited:
                     break
                 if not (busy or done()):
                     self._wait(self._guest_poll)
         finally:
             signals.wake = None
             self._end_turn()
+
+    def _begin(self, begin: Callable[[], None]) -> None:
+        with self.lock:
+            begin()
+            if self._collector is None and self.engine.awaited:
+                self._collector = threading.Thread(target=self._collect, name="inagg-finished", daemon=True)
+                self._collector.start()
 
     def _end_turn(self) -> None:
         """The thread goes on, if there is something left to do."""
@@ -151,14 +194,14 @@ class Transport:
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(SLACK_NS), 0, 0, 0)
         while not self._closing:
             with self._turn:
-                busy = self._take_turn()
+                busy = self._take_turn(guest=False)
             if not (busy or self._posted or self._closing):
                 # Nothing that comes is needed while nothing is unfinished: a rank that has all its results has nothing
                 # to send again, and whoever lacks one has it from the switch.
                 self._wait(self._quiet_poll if self._paused or self.engine.idle else self._poll)
         self.update_counters()
 
-    def _take_turn(self) -> bool:
+    def _take_turn(self, guest: bool) -> bool:
         """Do what was posted, receive and send; whether there may be more to do at once."""
         if self._woken:  # by whoever has the turn, and will do what was posted: else it could be read for nothing
             self._woken = False
@@ -168,27 +211,44 @@ class Transport:
             self._call_posted()
             if self._paused or (self.engine.idle and self._link.next_due_s is None):
                 return False
-            return self._step()
+            port = None if self.engine.idle else self._link.port()
+            if port is None:
+                with self.lock:
+                    return self._step()
+            self._loop.run(port, self._peers, self._wake, self._bell, tracing(), guest)
+            self._woken |= self._loop.woken
+            self._hand_out()
+            return True
         except Exception as error:  # whatever it is, those who wait must hear of it
             self._paused = True
             self._failed(error)
             return False
         finally:
-            self._watch.begin(None)
+            with self.lock:
+                self._watch.begin(None)
 
     def _call_posted(self) -> None:
+        self._loop.ask(False)
         while self._posted:
-            self._posted.popleft()()
+            with self.lock:
+                self._posted.popleft()()
+
+    def _hand_out(self) -> None:
+        """Tell of the operations that are finished. Raises as `Engine.news`."""
+        with self.lock:
+            for operation in self.engine.news():
+                self._finished(operation)
+
+    def _collect(self) -> None:
+        while not self._closing:
+            os.eventfd_read(self._bell)
+            try:
+                self._hand_out()
+            except Exception as error:
+                self._failed(error)
 
     def _step(self) -> bool:
         """Receive what has come, send what may be sent; whether something had come."""
-        port = None if self.engine.idle else self._link.port()
-        if port is not None:
-            finished = self._loop.run(port, self._peers, self._wake, tracing())
-            self._woken |= self._loop.woken
-            for operation in finished:
-                self._finished(operation)
-            return True
         begin, engine = self._watch.begin, self.engine
         begin(Phase.NETWORK)
         batches = self._link.receive(0.0)
@@ -221,11 +281,14 @@ class Transport:
     # --- what was done ---
 
     def totals(self) -> Totals:
-        """What has been done so far, up to now. On the transport's thread, in a callback of an operation or a post."""
+        """What has been done so far, up to now. In a callback of an operation, in `submit` or in a post."""
         c = self._counters
         self._watch.lap()
+        encode_s, network_s, decode_s, _ = self._loop.phases_s
         resent = int(self.engine.state.shards["retransmitted"].sum())
-        return Totals(*self._link.traffic, resent, c.encode_s, c.network_s, c.decode_s)
+        return Totals(
+            *self._link.traffic, resent, c.encode_s + encode_s, c.network_s + network_s, c.decode_s + decode_s
+        )
 
     def update_counters(self) -> None:
         """Bring into the counters what link and engine count themselves. On the transport's thread."""

@@ -38,9 +38,9 @@ STALE_EPOCH = frozenset({Reason.WRONG_TOKEN, Reason.UNKNOWN_JOB})
 class Network:
     """The way through the switch. Made when all ranks have joined; ends with `close`, or breaks, once and for good.
 
-    ``finished`` is called on the transport's thread with each task that has its sums, and None, or that could not
-    begin, and why. ``broken`` is called once, with this and why, on a thread of its own; the tasks that are then
-    unfinished come out of `close`. Raises `AllReduceError`.
+    ``finished`` is called on a thread of the transport with each task that has its sums, and None, or on the caller's
+    with one that could not begin, and why. ``broken`` is called once, with this and why, on a thread of its own; the
+    tasks that are then unfinished come out of `close`. Raises `AllReduceError`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Network:
         ranks may still come. When a job that runs joins again, it is not."""
         self.config = config
         self._counters, self._finished, self._broken = counters, finished, broken
-        self._tasks: dict[Operation, Task] = {}  # of the transport's thread; in order
+        self._tasks: dict[Operation, Task] = {}  # in order; to be changed where the transport calls
         self._begun: dict[Operation, Totals] = {}  # likewise: what had been done when they were
         self._late: list[Task] = []  # begun when it was over
         self._lock = threading.Lock()
@@ -125,7 +125,7 @@ class Network:
 
     def submit(self, task: Task) -> None:
         """Begin a task. For any thread; tasks begin in the order of the calls."""
-        self._transport.post(lambda: self._begin(task))
+        self._transport.submit(lambda: self._begin(task))
 
     def submit_and_drive(self, task: Task, signals: Deferred) -> Callable[[], None]:
         """Begin a task; what to call then, to help with the work until it is done, or a signal comes. Both where
@@ -134,20 +134,18 @@ class Network:
             return lambda: self._transport.drive(task.work.done, signals)
         return lambda: None
 
+    def settle(self) -> None:
+        """Return when tasks come to their end without Python, or if that cannot be: see `Transport.settle`."""
+        self._transport.settle()
+
+    def count_invalid(self, codes: int) -> None:
+        """A device has found so many codes that name no level."""
+        with self._transport.lock:
+            self._counters.invalid_codes += codes
+
     def wake(self) -> None:
         """Have the transport look at what is under way."""
         self._transport.wake()
-
-    def count_invalid(self, codes: int) -> bool:
-        """Count codes that name no level, where the transport counts them; False if it has ended."""
-        if self._closed.is_set():
-            return False
-
-        def count() -> None:
-            self._counters.invalid_codes += codes
-
-        self._transport.post(count)
-        return True
 
     def update_counters(self) -> None:
         """Bring the counters up to date."""
@@ -160,6 +158,7 @@ class Network:
         if not self._closed.is_set():
             self._transport.post(update)
             done.wait(1.0)
+            self._transport.settle()
 
     def close(self, reason: str = "", end: bool = False) -> list[Task]:
         """Leave the job (``end``: end it for all ranks) and stop; the tasks that are unfinished, in order."""
@@ -174,7 +173,7 @@ class Network:
         self._late.clear()
         return unfinished
 
-    # --- on the transport's thread ---
+    # --- where the transport calls ---
 
     def _begin(self, task: Task) -> None:
         if self._over:

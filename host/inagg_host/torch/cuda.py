@@ -152,6 +152,7 @@ class Stage:
         # Before all is launched: a large operation fills the queues of the device, and then waits for what is in them.
         work.add_done_callback(release)
         try:
+            self._arrays.settle()
             launch()
         except Exception as error:  # of the device: all ranks must hear of it
             codec.fail(error)

@@ -70,7 +70,7 @@ def subjects(
     """By name: the floats that a kernel goes over, and the kernel, for a tensor on the device."""
     import torch
 
-    from inagg_host.codec.staging import TIES
+    from inagg_host.codec.staged import TIES
     from inagg_host.codec.table import make_table
     from inagg_host.torch.gpu.floats import FLOATS
 

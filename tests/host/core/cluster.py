@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host.core import Engine, Epoch, Operation, ShardLease
+from inagg_host.core.state import OPERATIONS
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.binding import Binding
 from inagg_wire import header as wire
@@ -191,7 +192,7 @@ def shard_of(engine: Engine, shard: int = 0) -> Any:
 
 def left(engine: Engine) -> int:
     """How many blocks of the oldest operation have no result."""
-    return int(engine._oldest()["left"])
+    return int(engine.state.operations[int(engine.state.job["oldest"][0]) % OPERATIONS]["left"])
 
 
 def blocks(datagrams: Iterable[Datagram]) -> list[int]:

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from inagg_host import codec as kernels
 from inagg_host.codec import Job
 from inagg_host.codec.ordered import load_word, store_word
-from inagg_host.codec.staged import BAD, TIE
-from inagg_host.codec.staging import LANE_BITS, TIES, Board, Staging
+from inagg_host.codec.staged import BAD, PLACE_BITS, TIE, TIES
+from inagg_host.codec.staging import Board, Staging
 from inagg_host.codec.table import Column, State, make_table
 from inagg_host.core.schedule import Phase
 from inagg_wire import payload
@@ -222,9 +222,9 @@ class FakeDevice:
         lanes[lane] ^= self.rng.randrange(1, 1 << CODE_BITS[up])
         codes[:] = np.frombuffer(payload.pack(up, lanes), np.uint8)
         bits = values[lane : lane + 1].view(f"i{values.itemsize}").astype(np.int64)
-        w.board.ties[used] = (block + 1) << LANE_BITS | lane, bits[0]
+        w.board.ties[used] = (block + 1) << PLACE_BITS | lane, bits[0]
         if used + 1 < TIES:  # and one after the last, as kernels have them
-            w.board.ties[used + 1] = (block + 1) << LANE_BITS | job_lanes + self.rng.randrange(64), 0
+            w.board.ties[used + 1] = (block + 1) << PLACE_BITS | job_lanes + self.rng.randrange(64), 0
         self.tied += 1
         return TIE
 

@@ -94,14 +94,14 @@ class Rank:
         contributed: Array | None = None,
     ) -> None:
         target = values if out is None else out
-        self.transport.post(lambda: self._submit(values, target, float_type, divisor, contributed))
+        self.transport.submit(lambda: self._submit(values, target, float_type, divisor, contributed))
 
     def _submit(self, *operation: Any) -> None:
         values, out, float_type, divisor, contributed = operation
         self.engine.submit(values, out, float_type, 0.0, divisor, contributed)
 
     def submit_max(self, values: Array, out: Array) -> None:
-        self.transport.post(lambda: (self.engine.submit_max(values, out, 0.0), None)[1])
+        self.transport.submit(lambda: (self.engine.submit_max(values, out, 0.0), None)[1])
 
     def wait(self, operations: int) -> None:
         """Until so many operations are done. Raises what went wrong."""

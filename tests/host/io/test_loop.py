@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 
 import numpy as np
 import pytest
@@ -40,8 +40,9 @@ class Alone:
         self.engine = Engine(Epoch(1, 7, 9, FORMAT, 1, 0, LANES, 0, (shard,)))
         self.aggregator = Aggregator(LEASE.slots, LANES, 1)
         self.aggregator.bind(Binding(7, 9, FORMAT, LANES, LEASE, 0, (self.rank.address,)))
-        self._loop = Loop(self.engine, self.rank, Counters(), lambda phase: None)
-        self._wake = os.eventfd(1, os.EFD_CLOEXEC)  # there is other work: so the loop ends when it would wait
+        self._loop = Loop(self.engine, self.rank, Counters(), lambda phase: None, nullcontext())
+        self._wake = os.eventfd(1, os.EFD_CLOEXEC)
+        self._loop.ask(True)  # there is other work: so the loop ends when it would wait
         stack.callback(os.close, self._wake)
 
     def submit(self) -> Operation:
@@ -51,7 +52,8 @@ class Alone:
     def run(self) -> list[Operation]:
         port = self.rank.port()
         assert port is not None
-        return self._loop.run(port, [self.switch.address], self._wake, False)
+        self._loop.run(port, [self.switch.address], self._wake, self._wake, False, False)
+        return self.engine.news()
 
     def answers(self) -> list[Batch]:
         """What the switch says to all that has come."""

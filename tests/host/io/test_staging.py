@@ -77,7 +77,7 @@ class Staged:
         def submit() -> None:
             self.rank.engine.submit(nowhere, nowhere, float_type, 0.0, divisor, codec=staging)
 
-        self.rank.transport.post(submit)
+        self.rank.transport.submit(submit)
 
     def submit(self, array: Any, float_type: FloatType = FloatType.FLOAT32, divisor: int = 1) -> Staging:
         """Sum in place."""
@@ -303,8 +303,8 @@ def test_a_device_that_was_told_of_other_chunks_is_refused(stack: ExitStack) -> 
     one = Staged(world.ranks[0], 0, stack)
     chunk = one.rank.engine.chunk
     staging = one.launch(values(0, ELEMENTS), chunk=chunk + 1)
-    one.post(staging, ELEMENTS)
-    assert str(one.rank.failure()) == f"a chunk has {chunk} blocks, the device was told of {chunk + 1}"
+    with pytest.raises(RuntimeError, match=f"a chunk has {chunk} blocks, the device was told of {chunk + 1}"):
+        one.post(staging, ELEMENTS)
     assert one.rank.engine.idle
     staging.release()
     one.settle()

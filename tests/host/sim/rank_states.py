@@ -49,13 +49,15 @@ class Core:
         arrays = tuple(array.copy() for array in self._arrays())
         memory = tuple((memory, memory.save()) for memory in self.memory)
         return Saved(
-            self.finished, e.epoch, e._next_block, e._loaded, tuple(e.operations), arrays, memory, self._key(),
+            self.finished, e.epoch, e._next_block, (e._loaded, e._collected), tuple(e.operations), arrays, memory,
+            self._key(),
             int(st.shards["snd_una"][0]), int(st.shards["snd_nxt"][0]), int(st.shards["snd_max"][0]), e.deadline,
         )  # fmt: skip
 
     def put_back(self, saved: Saved) -> None:
         e = self.engine
-        self.finished, e.epoch, e._next_block, e._loaded = saved.finished, saved.epoch, saved.next_block, saved.loaded
+        self.finished, e.epoch, e._next_block = saved.finished, saved.epoch, saved.next_block
+        e._loaded, e._collected = saved.loaded
         e.operations = deque(saved.operations)
         e.state.job[:] = saved.arrays[0]  # which says, too, what records are used
         for array, was in zip(self._arrays(), saved.arrays, strict=True):
@@ -129,7 +131,7 @@ class Saved:
     finished: int
     epoch: Epoch
     next_block: int
-    loaded: int
+    loaded: tuple[int, int]
     operations: tuple[Operation, ...]
     arrays: tuple[npt.NDArray[Any], ...]
     memory: tuple[tuple[Memory, Content], ...]

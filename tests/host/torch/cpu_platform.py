@@ -20,7 +20,7 @@ from tests.host.torch import ops
 from inagg_host.codec import Job
 from inagg_host.codec.launches import DECODE, ENCODE, LARGEST, NAMES, Calls
 from inagg_host.codec.ordered import load_word, store_word
-from inagg_host.codec.staging import TIES
+from inagg_host.codec.staged import TIES
 from inagg_host.codec.table import COLUMNS
 from inagg_host.torch.gpu.floats import DTYPES, FLOATS
 from inagg_host.torch.gpu.lane import Lane, Mark

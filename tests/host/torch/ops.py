@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from inagg_host.codec import Job
-from inagg_host.codec.staged import BAD, TIE
-from inagg_host.codec.staging import LANE_BITS as PLACE_BITS
-from inagg_host.codec.staging import TIES
+from inagg_host.codec.staged import BAD, PLACE_BITS, TIE, TIES
 from inagg_host.codec.table import Column, State
 from inagg_host.torch.gpu.floats import FLOATS
 from inagg_wire.layout import LANE_BITS, SIGN_AND_LEVEL, Encoding
@@ -100,7 +98,7 @@ def encode(
     """The ``payloads`` of the first blocks of ``values``, and their ``flags`` (`flag_bytes` each), both uint8 and 1-D.
 
     Blocks with the flag `BAD` hold nothing of use; those with `TIE` have lanes that must be encoded again,
-    exactly: these are in ``ties`` (int64, `codec.staging.TIES` pairs), see `codec.staging.Board`, of which ``counted``
+    exactly: these are in ``ties`` (int64, `codec.staged.TIES` pairs), see `codec.staging.Board`, of which ``counted``
     (int32, 1) are taken. ``first``: the number of the first block in the operation.
     """
     blocks, table = blocks_of(values, job.lanes, count), table[at : at + count]

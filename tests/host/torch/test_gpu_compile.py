@@ -22,7 +22,7 @@ import torch
 from tests.host.codec.reference import CONTRIBUTIONS, make_job
 
 from inagg_host.codec import Job
-from inagg_host.codec.staging import TIES
+from inagg_host.codec.staged import TIES
 from inagg_host.codec.table import Column
 from inagg_host.torch.gpu.floats import DTYPES, FLOATS
 from inagg_wire.scale import FloatType

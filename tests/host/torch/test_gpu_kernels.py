@@ -36,9 +36,7 @@ from tests.vectors.load import Vector, label, vectors
 
 from inagg_host import codec as cpu
 from inagg_host.codec import Job
-from inagg_host.codec.staged import BAD, TIE
-from inagg_host.codec.staging import LANE_BITS as PLACE_BITS
-from inagg_host.codec.staging import TIES
+from inagg_host.codec.staged import BAD, PLACE_BITS, TIE, TIES
 from inagg_host.codec.table import Column, make_table
 from inagg_host.torch.gpu.floats import FLOATS
 from inagg_wire import payload, scale

@@ -12,9 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from inagg_host.codec import Job
-from inagg_host.codec.staged import BAD, TIE
-from inagg_host.codec.staging import LANE_BITS as PLACE_BITS
-from inagg_host.codec.staging import TIES
+from inagg_host.codec.staged import BAD, PLACE_BITS, TIE, TIES
 from inagg_wire.layout import LANE_BITS, SIGN_AND_LEVEL, Encoding
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR
 
@@ -325,7 +323,7 @@ def encode(
     """The ``payloads`` of the first blocks of ``values``, and their ``flags`` (`flag_bytes` each), both uint8 and 1-D.
 
     Blocks with the flag `BAD` hold nothing of use; those with `TIE` have lanes that must be encoded again, exactly:
-    these are in ``ties`` (int64, `codec.staging.TIES` pairs), see `codec.staging.Board`, of which ``counted`` (int32,
+    these are in ``ties`` (int64, `codec.staged.TIES` pairs), see `codec.staging.Board`, of which ``counted`` (int32,
     1) are taken. ``first``: the number of the first block in the operation.
     """
     up = job.format.up

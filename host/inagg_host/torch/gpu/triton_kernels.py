@@ -24,7 +24,7 @@ import torch
 
 from inagg_host.codec import Job
 from inagg_host.codec.launches import DECODE, ENCODE, LARGEST
-from inagg_host.codec.staging import TIES
+from inagg_host.codec.staged import TIES
 from inagg_host.codec.table import COLUMNS
 
 from . import triton_decode, triton_encode

@@ -1,0 +1,129 @@
+"""While a device waits for sums, they come though another thread keeps the interpreter's lock, as one may that waits in
+the driver for room in the device's queues.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+
+from inagg_host.codec.ordered import load, store_word
+from inagg_host.codec.staging import Arriving
+from inagg_host.core.state import OPERATIONS
+from inagg_host.io.signals import Deferred
+from inagg_wire.scale import FloatType
+
+from .rig import LANES, PATIENCE_S, Rank, World, needs_port, portless, values
+
+pytestmark = needs_port
+
+SPINS_MOST = 1 << 34
+"""Some seconds."""
+
+
+@njit  # type: ignore[untyped-decorator]  # and without nogil, so it keeps the lock
+def comes(word: int, spins: int) -> bool:
+    """Whether a word comes."""
+    while load(word) == 0 and spins > 0:
+        spins -= 1
+    return bool(load(word) != 0)
+
+
+class Sums:
+    """Of one rank, which a device waits for."""
+
+    def __init__(self, rank: Rank, elements: int) -> None:
+        self.rank, self.values = rank, values(1, elements)
+        self.words = np.zeros(2, np.int64)
+        self.arriving = Arriving(rank.transport.wake, self.words, self.values, np.nan, lambda: None)
+        store_word(self.arriving.arrived, 1)
+
+    def submit(self) -> None:
+        def begin() -> None:
+            self.rank.engine.submit(self.values, self.values, FloatType.FLOAT32, 0.0, codec=self.arriving)
+
+        self.rank.transport.submit(begin)
+        self.rank.transport.settle()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled() -> None:
+    comes(np.ones(1, np.int64).ctypes.data, 1)
+
+
+@pytest.mark.parametrize(("count", "elements"), [(3, 1 << 20), (OPERATIONS + 6, 1 << 12)])
+def test_sums_come_though_nobody_can_run_python(stack: ExitStack, count: int, elements: int) -> None:
+    world = World(stack, window=1024, lanes=1024)
+    of_rank = [[Sums(rank, elements) for _ in range(count)] for rank in world.ranks]
+    for both in zip(*of_rank, strict=True):
+        for one in both:
+            one.submit()
+    for sums in of_rank:
+        assert comes(sums[-1].arriving.summed, SPINS_MOST)
+    world.wait(count)
+    assert all(a.values.tobytes() == b.values.tobytes() for a, b in zip(*of_rank, strict=True))
+
+
+def test_what_is_finished_is_told_while_a_device_waits_for_more(stack: ExitStack) -> None:
+    world = World(stack)
+    for rank in world.ranks:
+        Sums(rank, LANES).submit()
+    Sums(world.ranks[0], LANES).submit()  # the other rank never comes
+    world.wait(1)
+    assert not world.ranks[0].engine.idle
+
+
+def test_who_waits_for_sums_in_memory_leaves_the_socket_to_the_thread_when_a_device_waits(stack: ExitStack) -> None:
+    world, plain = World(stack), [values(rank, LANES) for rank in range(2)]
+    rank, driven = world.ranks[0], threading.Event()
+
+    def drive() -> None:
+        while not rank.transport.take(partial(rank._submit, plain[0], plain[0], FloatType.FLOAT32, 1, None)):
+            raise AssertionError("its own thread is at work")
+        driven.set()
+        rank.transport.drive(lambda: bool(rank.done), Deferred())
+
+    guest = threading.Thread(target=drive, daemon=True)
+    guest.start()
+    assert driven.wait(PATIENCE_S)
+    sums = [Sums(of_rank, LANES) for of_rank in world.ranks]
+    sums[0].submit()
+    guest.join(PATIENCE_S)
+    assert not guest.is_alive()
+    assert rank.done == []
+    world.ranks[1].submit(plain[1])
+    sums[1].submit()
+    assert comes(sums[0].arriving.summed, SPINS_MOST)
+    world.wait(2)
+
+
+def test_a_post_is_answered_while_a_device_waits(stack: ExitStack) -> None:
+    rank, answered = World(stack).ranks[0], threading.Event()
+    Sums(rank, LANES).submit()
+    rank.transport.post(answered.set)
+    assert answered.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("trouble", ["paused", "closed"])
+def test_who_submits_does_not_wait_for_a_network_in_trouble(stack: ExitStack, trouble: str) -> None:
+    rank, done = World(stack).ranks[0], threading.Event()
+    if trouble == "closed":
+        rank.transport.close()
+    else:
+        rank.transport.post(lambda: (rank.transport.pause(), done.set())[0])
+        assert done.wait(PATIENCE_S)
+    Sums(rank, LANES).submit()
+
+
+def test_who_submits_does_not_wait_where_nothing_is_lent_to_compiled_loops(stack: ExitStack) -> None:
+    world = World(stack, wrap=portless)
+    both: list[Any] = [Sums(rank, LANES) for rank in world.ranks]
+    for one in both:
+        one.submit()
+    world.wait(1)
