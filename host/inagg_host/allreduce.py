@@ -152,12 +152,13 @@ class AllReduce:
 
     def _submit(self, task: Task, tag: int, wait: bool = False, codec: Codec | None = None) -> Work:
         task.tag, task.codec = tag, codec
-        if wait:
-            with Deferred() as signals:
+        with Deferred() as signals:
+            if wait:
                 self._begin(task, lambda network: network.submit_and_drive(task, signals))()
+            else:
+                self._begin(task, lambda network: network.submit(task))
+        if wait:
             task.work.exception()
-        else:
-            self._begin(task, lambda network: network.submit(task))
         return task.work
 
     def submit_staged(

@@ -65,6 +65,7 @@ class Transport:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC)  # the loop rings it, see there
         self._collector: threading.Thread | None = None
         self._woken = False  # the eventfd is to be read
+        self._lent = True  # the link lends what a compiled loop needs, as far as is known
         self._paused = False
         self._closing = False
         self._turn = threading.Lock()  # who holds it sends and receives
@@ -99,7 +100,7 @@ class Transport:
                 return
             submitted = self.engine.submitted
         while not (self._loop.serves >= submitted or self._paused or self._closing or self.engine.idle):
-            if self._link.port() is None:
+            if not self._lent:
                 return
             time.sleep(SETTLES_S)
 
@@ -178,7 +179,7 @@ class Transport:
     def _begin(self, begin: Callable[[], None]) -> None:
         with self.lock:
             begin()
-            if self._collector is None and self.engine.awaited:
+            if self._collector is None and self.engine.awaited and not self._closing:
                 self._collector = threading.Thread(target=self._collect, name="inagg-finished", daemon=True)
                 self._collector.start()
 
@@ -212,12 +213,13 @@ class Transport:
             if self._paused or (self.engine.idle and self._link.next_due_s is None):
                 return False
             port = None if self.engine.idle else self._link.port()
+            self._lent = port is not None or self.engine.idle
             if port is None:
                 with self.lock:
                     return self._step()
             self._loop.run(port, self._peers, self._wake, self._bell, tracing(), guest)
             self._woken |= self._loop.woken
-            self._hand_out()
+            self._hand_out(self.engine.news)
             return True
         except Exception as error:  # whatever it is, those who wait must hear of it
             self._paused = True
@@ -233,17 +235,17 @@ class Transport:
             with self.lock:
                 self._posted.popleft()()
 
-    def _hand_out(self) -> None:
-        """Tell of the operations that are finished. Raises as `Engine.news`."""
+    def _hand_out(self, take: Callable[[], list[Operation]]) -> None:
+        """Tell of the operations that are finished, which ``take`` takes out of the engine."""
         with self.lock:
-            for operation in self.engine.news():
+            for operation in take():
                 self._finished(operation)
 
     def _collect(self) -> None:
         while not self._closing:
             os.eventfd_read(self._bell)
             try:
-                self._hand_out()
+                self._hand_out(self.engine.finished)  # what went wrong is for who has the turn
             except Exception as error:
                 self._failed(error)
 

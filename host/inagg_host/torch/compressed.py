@@ -142,6 +142,11 @@ class Lanes:
         values: Floats = buffer.to(wide).numpy()
         return values
 
+    def close(self) -> None:
+        """Nothing more comes."""
+        for lane in (self._down, self.up):
+            lane.close()
+
 
 class CompressedSums:
     """One rank's compressed buckets on their way, one after the other, on threads of their own.
@@ -208,3 +213,5 @@ class CompressedSums:
         """Stop. The job must have ended, so that nothing waits."""
         for pool in (self._begin, self._end, self._completer):
             pool.shutdown()
+        for lanes in self._lanes.values():
+            lanes.close()

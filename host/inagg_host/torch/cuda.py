@@ -30,7 +30,7 @@ from inagg_host.io.futures import Work
 from inagg_wire.scale import FloatType
 
 from .gpu.arrival import Arrival, refuse_capture
-from .gpu.device import Operand, TensorDevice, is_aligned, view
+from .gpu.device import Operand, TensorDevice, is_aligned, overlap, view
 from .gpu.floats import DTYPES
 from .gpu.lane import computed
 from .gpu.platform import Platform
@@ -82,6 +82,8 @@ class Stage:
         if not is_aligned(values):
             values = values.clone()
         plain = target.is_contiguous() and not target.is_neg() and is_aligned(target)
+        if scatter and overlap(tensor, target):  # sums are written where later pieces may not be encoded yet
+            plain &= target.data_ptr() == tensor.data_ptr() + job.rank * target.nbytes and tensor.is_contiguous()
         landing = target if plain else torch.empty_like(target, memory_format=torch.contiguous_format)
         operand = Operand(values, landing.view(-1), computed(tensor.device))
         piece = job.blocks(target.numel())
@@ -141,7 +143,7 @@ class Stage:
         to be kept until then."""
         lane, done = self.device.up, Future[None]()
         done.set_running_or_notify_cancel()
-        arrival = None if lane.stream is None else Arrival(lane)
+        arrival = None if lane.stream is None else Arrival(lane, self.device.told)
         # Given away by `complete`, since a future keeps its callbacks, and these would keep memory that is dear.
         parts = [(codec, finish, used)]
 
@@ -151,11 +153,13 @@ class Stage:
 
         # Before all is launched: a large operation fills the queues of the device, and then waits for what is in them.
         work.add_done_callback(release)
+        wrong: BaseException | None = None
         try:
             self._arrays.settle()
             launch()
-        except Exception as error:  # of the device: all ranks must hear of it
+        except BaseException as error:  # of the device, or Ctrl-C: all ranks must hear of it
             codec.fail(error)
+            wrong = error
         marks = self.device.marks()
         if arrival is not None:
             arrival.come()
@@ -168,13 +172,15 @@ class Stage:
                 finish()
                 if error is not None:
                     raise error
-            except BaseException as wrong:  # it belongs to whoever waits for the work
-                done.set_exception(wrong)
+            except BaseException as failure:  # it belongs to whoever waits for the work
+                done.set_exception(failure)
             else:
                 done.set_result(None)
             codec.end()
 
         work.add_done_callback(complete)
+        if wrong is not None and not isinstance(wrong, Exception):
+            raise wrong
         return TensorWork(done, [result], arrival=arrival)
 
     def close(self) -> None:

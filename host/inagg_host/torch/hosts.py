@@ -8,6 +8,7 @@ for each of its ranks, and sends as many bytes as one rank alone would.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -54,7 +55,7 @@ class HostAllReduce:
         self._sums, self._inside, self._local_size = sums, [scatter, gather], scatter.size()
         self._begin = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-sums")
         self._end = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-gather")
-        self._lanes: dict[torch.device, Lane] = {}
+        self._lanes: dict[torch.device, tuple[Lane, Lane]] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -111,7 +112,7 @@ class HostAllReduce:
             parts = torch.empty(1, whole.numel() // ranks, dtype=whole.dtype, device=whole.device)
             return parts, self._inside[0]._reduce_scatter_base(parts.view(-1), whole, dist.ReduceScatterOptions())
         # Gloo's exchange takes a third of its reduce-scatter's time, and half of its all-gather's (4 ranks, 64 MiB).
-        parts = torch.empty(ranks, whole.numel() // ranks, dtype=whole.dtype)
+        parts = torch.empty(ranks, whole.numel() // ranks, dtype=whole.dtype, device=whole.device)
         return parts, self._inside[0].alltoall_base(parts.view(-1), whole, [], [])
 
     def _begin_gather(self, whole: torch.Tensor, part: torch.Tensor) -> dist.Work:
@@ -121,8 +122,8 @@ class HostAllReduce:
 
     def _arrival(self, device: torch.device) -> Arrival:
         if device not in self._lanes:
-            self._lanes[device] = Lane(device)
-        return Arrival(self._lanes[device])
+            self._lanes[device] = Lane(device), Lane(device)
+        return Arrival(*self._lanes[device])
 
     def _sum(self, one: _Sum) -> tuple[torch.Tensor, TensorWork]:
         """The host's sums of this rank's part, and the work that sums them over all hosts."""
@@ -144,9 +145,9 @@ class HostAllReduce:
                 else:
                     self._begin_gather(one.whole, part).wait()
                     one.target.copy_(one.whole[: one.target.numel()].view(one.target.shape))
-                if one.arrival is not None:
+                if one.arrival is not None and (stream := one.arrival.lane.stream) is not None:
                     for tensor in (one.whole, one.parts, one.target):
-                        tensor.record_stream(one.arrival.stream)
+                        tensor.record_stream(stream)
                     one.arrival.come()
         except BaseException as error:  # whatever it is, it belongs to whoever waits
             # Ranks of other hosts wait for this one's part of what comes next, and will be told why it does not come.
@@ -177,6 +178,8 @@ class HostAllReduce:
                 group.abort()
         for pool in (self._begin, self._end):
             pool.shutdown()
+        for lane in itertools.chain(*self._lanes.values()):
+            lane.close()
         while self._inside:  # Gloo's connections end with the object, and others of the host hear of it
             self._inside.pop().shutdown()
 
@@ -189,4 +192,4 @@ def _end(done: Future[None], error: BaseException | None) -> None:
 
 
 def _on(arrival: Arrival | None) -> Any:
-    return nullcontext() if arrival is None else torch.cuda.stream(arrival.stream)
+    return nullcontext() if arrival is None else arrival.lane()

@@ -14,7 +14,7 @@ from inagg_host.io.futures import Work
 from inagg_host.stats import Counters
 
 from .cuda import FLOAT_TYPES, Stage, bring
-from .gpu.device import view
+from .gpu.device import overlap, view
 from .gpu.platform import PLATFORMS
 from .tracing import SUBMIT, span
 from .work import TensorWork
@@ -93,7 +93,7 @@ class TensorAllReduce:
             landing, finish = target, None
         else:
             # As it lies in memory, a strided tensor could be summed too, but ranks may have different strides.
-            landing = torch.empty(target.shape, dtype=target.dtype)
+            landing = torch.empty(target.shape, dtype=target.dtype, device="cpu")
             finish = partial(bring, target, landing)
         if not is_plain(tensor):
             tensor = tensor.contiguous().resolve_neg()
@@ -144,11 +144,6 @@ def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
             f"out is {target.dtype} {tuple(target.shape)}, the values are {tensor.dtype} {tuple(tensor.shape)}, or "
             "they are on different devices"
         )
-
-
-def overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether they are views of one memory."""
-    return tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

@@ -118,7 +118,7 @@ class TensorWork(dist.Work):
             raw.set_exception(error)
             return
         # A future that knows a device lets streams wait for what is on the current one now.
-        with nullcontext() if self._arrival is None else torch.cuda.stream(self._arrival.stream):
+        with nullcontext() if self._arrival is None else self._arrival.there():
             raw.set_result(self._tensors)
 
     def _finish_once(self) -> None:

@@ -27,12 +27,15 @@ SPINS_MOST = 1 << 34
 """Some seconds."""
 
 
-@njit  # type: ignore[untyped-decorator]  # and without nogil, so it keeps the lock
-def comes(word: int, spins: int) -> bool:
-    """Whether a word comes."""
-    while load(word) == 0 and spins > 0:
-        spins -= 1
+def _comes(word: int) -> bool:
+    spins = 0
+    while load(word) == 0 and spins < SPINS_MOST:
+        spins += 1
     return bool(load(word) != 0)
+
+
+comes: Any = njit(_comes)
+"""Whether a word comes. Not ``nogil``: who calls it keeps the lock until then."""
 
 
 class Sums:
@@ -54,7 +57,7 @@ class Sums:
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> None:
-    comes(np.ones(1, np.int64).ctypes.data, 1)
+    comes(np.ones(1, np.int64).ctypes.data)
 
 
 @pytest.mark.parametrize(("count", "elements"), [(3, 1 << 20), (OPERATIONS + 6, 1 << 12)])
@@ -65,7 +68,7 @@ def test_sums_come_though_nobody_can_run_python(stack: ExitStack, count: int, el
         for one in both:
             one.submit()
     for sums in of_rank:
-        assert comes(sums[-1].arriving.summed, SPINS_MOST)
+        assert comes(sums[-1].arriving.summed)
     world.wait(count)
     assert all(a.values.tobytes() == b.values.tobytes() for a, b in zip(*of_rank, strict=True))
 
@@ -99,7 +102,7 @@ def test_who_waits_for_sums_in_memory_leaves_the_socket_to_the_thread_when_a_dev
     assert rank.done == []
     world.ranks[1].submit(plain[1])
     sums[1].submit()
-    assert comes(sums[0].arriving.summed, SPINS_MOST)
+    assert comes(sums[0].arriving.summed)
     world.wait(2)
 
 
@@ -116,7 +119,8 @@ def test_who_submits_does_not_wait_for_a_network_in_trouble(stack: ExitStack, tr
     if trouble == "closed":
         rank.transport.close()
     else:
-        rank.transport.post(lambda: (rank.transport.pause(), done.set())[0])
+        rank.transport.post(rank.transport.pause)
+        rank.transport.post(done.set)
         assert done.wait(PATIENCE_S)
     Sums(rank, LANES).submit()
 

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from inagg_host.allreduce import AllReduce
+from inagg_host.core import Engine
 from inagg_testbed.switch_process import SwitchProcess
 
 from .processes import start_switch
@@ -43,6 +45,30 @@ def test_the_sums_go_on_after_it(alarm: type[BaseException]) -> None:
         results = interrupted_sums(switch, alarm, after_s=(0.001, 0.003, 0.005, 0.008))
     for result in results:
         np.testing.assert_array_equal(result, 2.0)
+
+
+def test_a_sum_that_is_interrupted_while_it_begins_goes_on(alarm: type[BaseException]) -> None:
+    load, main = Engine._load, threading.main_thread()
+
+    def interrupted(engine: Engine) -> None:
+        if threading.current_thread() is main and len(engine.operations) == 1:
+            signal.raise_signal(signal.SIGALRM)
+        load(engine)
+
+    def other(switch: SwitchProcess) -> None:
+        with AllReduce(switch=switch.control, job="begins", rank=1, workers=2) as all_reduce:
+            for _ in range(2):
+                all_reduce(np.ones(100, np.float32))
+
+    arrays = [np.ones(100, np.float32) for _ in range(2)]
+    with start_switch() as switch, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(other, switch)
+        with AllReduce(switch=switch.control, job="begins", rank=0, workers=2) as all_reduce:
+            with patch.object(Engine, "_load", interrupted), pytest.raises(alarm):
+                all_reduce.submit(arrays[0])
+            all_reduce(arrays[1])
+        running.result()
+    np.testing.assert_array_equal(arrays, 2.0)
 
 
 def interrupted_sums(

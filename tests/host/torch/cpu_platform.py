@@ -43,7 +43,7 @@ class _HostMark(Mark):
     """A place in a `HostLane`."""
 
     def __init__(self, lane: HostLane) -> None:
-        super().__init__(None)
+        super().__init__(None, lane.device)
         self._lane, self._reached = lane, threading.Event()
 
     def reach(self) -> None:

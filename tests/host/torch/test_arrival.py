@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from inagg_host.allreduce import AllReduceError
-from inagg_host.torch.gpu import driver
+from inagg_host.torch.gpu import driver, lane
 from inagg_host.torch.gpu.arrival import Arrival, refuse_capture
-from inagg_host.torch.gpu.lane import Mark
 from inagg_host.torch.work import TensorWork
 
 CUDA = torch.device("cuda", 0)
@@ -26,13 +26,14 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Each time that the training stream was given a mark to wait for."""
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
     return []
 
 
 def make_work(noted: list[str]) -> tuple[TensorWork, Future[None], Arrival]:
     mark = SimpleNamespace(done=lambda: True, before=lambda stream: noted.append("waits"))
-    lane: Any = SimpleNamespace(device=CUDA, stream=SimpleNamespace(), mark=lambda: mark)
-    pending, arrival = Future[None](), Arrival(lane)
+    up: Any = SimpleNamespace(device=CUDA, stream=SimpleNamespace(), mark=lambda: mark)
+    pending, arrival = Future[None](), Arrival(up, up)
     return TensorWork(pending, [torch.ones(2)], arrival=arrival), pending, arrival
 
 
@@ -99,6 +100,24 @@ def test_what_is_known_to_be_wrong_is_raised(noted: list[str]) -> None:
     assert not work.is_success()
 
 
+def test_who_is_told_of_sums_waits_for_them_alone(noted: list[str]) -> None:
+    """And not for what the lane that brings them has to do after them."""
+
+    @contextmanager
+    def told() -> Iterator[None]:
+        noted.append("begin")
+        yield
+        noted.append("end")
+
+    mark = SimpleNamespace(before=lambda stream: noted.append("waits"))
+    up: Any = SimpleNamespace(device=CUDA, mark=lambda: mark)
+    arrival = Arrival(up, cast("Any", told))
+    arrival.come()
+    with arrival.there():
+        noted.append("told")
+    assert noted == ["begin", "waits", "told", "end"]
+
+
 def test_an_all_reduce_cannot_be_captured(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     work, _, _ = make_work(noted)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
@@ -118,7 +137,8 @@ def test_the_host_waits_though_another_thread_captures_a_graph(monkeypatch: pyte
         mode._obj.value = ["global", "thread local", "relaxed"].index(before)
 
     monkeypatch.setattr(driver, "_call", exchange)
+    monkeypatch.setattr(lane, "on_device", nullcontext)
     event: Any = SimpleNamespace(synchronize=lambda: noted.append("waits"))
-    Mark(event).wait()
+    lane.Mark(event, CUDA).wait()
     name = "cuThreadExchangeStreamCaptureMode"
     assert noted == [f"{name}: global to relaxed", "waits", f"{name}: relaxed to global"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import threading
@@ -24,6 +25,7 @@ from inagg_host.codec.launches import NAMES
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staging import Arriving, Board
 from inagg_host.torch import InaggState, TensorAllReduce, cuda, inagg_hook
+from inagg_host.torch.gpu.device import TensorDevice
 from inagg_host.torch.inner import ArrayGroup
 
 either_way = pytest.mark.parametrize("copied_bytes", [0, 1 << 30], ids=["encoded", "copied"])
@@ -265,6 +267,78 @@ def test_what_the_driver_refuses_is_told_to_all_ranks(two: World, function: str)
     assert of_0 in of_1
 
 
+def interrupt_launch(name: str) -> tuple[str, str]:
+    """What comes of a tensor where one rank is interrupted when it has launched all, and of the next one."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    launch = TensorDevice.launch
+
+    def interrupted(*arguments: Any) -> None:
+        launch(*arguments)
+        raise KeyboardInterrupt
+
+    with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
+        all_reduce._platforms = {"cpu": CpuPlatform}
+        all_reduce(torch.ones(LARGE))
+        first = next_ = ""
+        try:
+            with patch.object(TensorDevice, "launch", interrupted if rank == 0 else launch):
+                all_reduce(torch.ones(LARGE))
+        except (AllReduceError, KeyboardInterrupt) as error:
+            first = repr(error)
+        try:
+            all_reduce(torch.ones(LARGE))
+        except AllReduceError as error:
+            next_ = str(error)
+    return first, next_
+
+
+def test_who_is_interrupted_where_it_launches_ends_the_job(two: World) -> None:
+    """So nothing of the device waits for ever, and nobody gets sums of other tensors."""
+    (first, next_), (other, _) = two.run(interrupt_launch, f"interrupted-{os.getpid()}")
+    assert first == "KeyboardInterrupt()"
+    assert "the codec of a tensor failed" in next_
+    assert "the codec of a tensor failed" in other
+
+
+def sum_with_another_default(name: str, copied_bytes: int) -> list[float]:
+    """Tensors that lie in order, and strided ones, where new tensors are on another device unless it is said."""
+    with TensorAllReduce(rank=dist.get_rank(), workers=dist.get_world_size(), job=name) as all_reduce:
+        tensors = [torch.ones(100, 200), torch.ones(200, 100).t()]
+        with torch.device("meta"):
+            for tensor in tensors:
+                all_reduce(tensor)
+            all_reduce._platforms = {"cpu": partial(CpuPlatform, copied_bytes=copied_bytes)}
+            for tensor in tensors:
+                all_reduce(tensor)
+    return [float(tensor.min()) for tensor in tensors]
+
+
+@either_way
+def test_tensors_are_summed_whatever_the_default_device_is(two: World, copied_bytes: int) -> None:
+    assert equal(two.run(sum_with_another_default, f"default-{copied_bytes}-{os.getpid()}", copied_bytes)) == [4.0, 4.0]
+
+
+def scatter_over_values(name: str) -> tuple[list[bool], list[float]]:
+    """Whether sums are decoded over values, where ``out`` is the own piece of them, and the other rank's; its sums."""
+    rank, platform = dist.get_rank(), CpuPlatform(torch.device("cpu"))
+    with TensorAllReduce(rank=rank, workers=dist.get_world_size(), job=name) as all_reduce:
+        all_reduce._platforms = {"cpu": lambda device: platform}
+        over, sums = [], []
+        for piece in (rank, 1 - rank):
+            values = torch.ones(2, LARGE)
+            all_reduce(torch.ones(8))  # compiles
+            del platform.launched[:]
+            all_reduce.submit(values, values[piece], scatter=True).wait()
+            begin, end = values.data_ptr(), values.data_ptr() + values.nbytes
+            over.append(any(begin <= given["out"] < end for _, given in platform.launched if "divisor" in given))
+            sums.append(float(values[piece].min()))
+    return over, sums
+
+
+def test_sums_are_not_written_over_values_that_may_not_be_encoded_yet(two: World) -> None:
+    assert equal(two.run(scatter_over_values, f"over-{os.getpid()}")) == ([True, False], [2.0, 2.0])
+
+
 def fill_queues(name: str, instead: str, copied_bytes: int) -> tuple[float, str]:
     """What comes of a tensor, or of several that are copied, for which the queues of the device have no room, if the
     other rank sums them, or ends the job ``instead``, or another thread leaves it."""
@@ -305,6 +379,44 @@ def test_a_tensor_for_which_queues_have_no_room_fails_with_its_job(
 ) -> None:
     (_, told), _ = two.run(fill_queues, f"full-{instead}-{copied_bytes}-{os.getpid()}", instead, copied_bytes)
     assert said in told
+
+
+def wait_in_the_driver() -> tuple[list[int], list[float]]:
+    """What the driver says to who waits there for sums, and keeps the interpreter's lock; the sums."""
+    device, driver = torch.device("cuda", 0), ctypes.PyDLL("libcuda.so.1")
+    dist.all_reduce(torch.ones(LARGE, device=device))  # compiles
+    dist.barrier()
+    tensors = [torch.full((size,), 4.0, device=device) for size in (1 << 22, 1 << 10) for _ in range(4)]
+    works: list[Any] = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    handles = {work._arrival.lane.handle for work in works}
+    said = [driver.cuStreamSynchronize(ctypes.c_void_p(handle)) for handle in handles]
+    return said, [float(tensor.min().cpu()) for tensor in tensors]
+
+
+@pytest.mark.gpu
+def test_sums_come_though_who_waits_in_the_driver_keeps_the_interpreters_lock(two: World) -> None:
+    assert equal(two.run(wait_in_the_driver)) == ([0], [8.0] * 8)
+
+
+def sum_on_the_second_gpu() -> list[bool]:
+    """Whether the first GPU has a context of this process, after all ways to wait for sums of the second one."""
+    device = torch.device("cuda", 1)
+    for size in (LARGE, 8):
+        tensor = torch.ones(size, device=device)
+        dist.all_reduce(tensor, async_op=True).get_future().then(lambda done: done.value()).wait()
+        dist.all_reduce(tensor)
+        torch.cuda.synchronize(device)
+    driver, active, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), list[bool]()
+    for ordinal in range(2):
+        driver.cuDevicePrimaryCtxGetState(ordinal, ctypes.byref(ctypes.c_uint()), ctypes.byref(active))
+        found.append(bool(active.value))
+    return found
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU, or none")
+def test_a_rank_of_the_second_gpu_uses_nothing_of_the_first(again: World) -> None:
+    assert equal(again.run(sum_on_the_second_gpu)) == [False, True]
 
 
 def sum_on_gpu() -> tuple[list[float], str]:

@@ -179,7 +179,7 @@ def test_launches_are_those_of_triton(
     device._jobs[float_type, divisor != 1] = record = device._describe(job, divisor != 1)
     device._jobs[float_type, False] = record
     values = torch.zeros(BLOCKS * job.lanes - 5, dtype=DTYPES[float_type])
-    operand = Operand(values, torch.zeros(len(own) * job.lanes - 2, dtype=values.dtype), Mark(None))
+    operand = Operand(values, torch.zeros(len(own) * job.lanes - 2, dtype=values.dtype), Mark(None, HERE))
     board = device.board(job, BLOCKS, CHUNK)
     device.launch(operand, job, board, CHUNK, own, divisor)
     theirs = launch_by_triton(triton_driver, job, board, operand, device._ties, own, divisor)

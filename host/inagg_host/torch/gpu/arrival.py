@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from .lane import Lane, Mark
@@ -10,16 +13,14 @@ from .lane import Lane, Mark
 class Arrival:
     """Of the sums of one CUDA tensor."""
 
-    def __init__(self, lane: Lane) -> None:
-        """``lane``: what brings them."""
-        assert lane.stream is not None
-        self.device, self.stream = lane.device, lane.stream
-        self._lane = lane
+    def __init__(self, lane: Lane, told: Lane) -> None:
+        """``lane``: what brings them. ``told``: one where nothing is but waits for sums that have come."""
+        self.device, self.lane, self._told = lane.device, lane, told
         self._mark: Mark | None = None
 
     def come(self) -> None:
         """All that brings the sums is in the lane now. To be called once, by one thread."""
-        self._mark = self._lane.mark()
+        self._mark = self.lane.mark()
 
     @property
     def coming(self) -> bool:
@@ -31,10 +32,21 @@ class Arrival:
         assert self._mark is not None, "nothing to wait for yet"
         self._mark.before(torch.cuda.current_stream(self.device))
 
+    @contextmanager
+    def there(self) -> Iterator[None]:
+        """Who is told of the sums in the block has streams wait for them, and for none that come later."""
+        with self._told():
+            self.wait()
+            yield
+
 
 def refuse_capture(device: torch.device) -> None:
-    """Raise RuntimeError if the current stream is being captured: what the network does cannot be in a graph."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    """Raise RuntimeError if a device's current stream is being captured: what the network does cannot be in a graph."""
+    if device.type != "cuda":
+        return
+    with torch.cuda.device(device):
+        captured = torch.cuda.is_current_stream_capturing()
+    if captured:
         raise RuntimeError(
             "inagg cannot be captured into a CUDA graph: its sums come from the network, through the host. Leave the "
             "all-reduce, and the wait for it, outside of torch.cuda.graph; with torch.compile, do not use "

@@ -13,7 +13,8 @@ before the wait for it, or comes from the network: results need contributions, o
 all of which is launched before the first wait in *up*; those need agreed scales, which come from *look*, launched
 before the first wait in *down*, and from the network, to which the scales of a chunk go after the values of some chunks
 before it, whose encoders are before its own in *down*. Values that are copied as they are, for which see `torch.cuda`,
-come in *look*. No operation needs one that comes after it, on any rank, and all ranks submit them in one order.
+come in *look*. No operation needs one that comes after it, on any rank, and all ranks submit them in one order. Nor
+does the network need the interpreter, whose lock a thread may have that waits in the driver: see `io.loop`.
 
 All kernels are compiled and run once when the device is made: what is launched later loads nothing.
 """
@@ -62,6 +63,11 @@ def is_aligned(tensor: Tensor) -> bool:
     return tensor.data_ptr() % ALIGNMENT == 0
 
 
+def overlap(tensor: Tensor, other: Tensor) -> bool:
+    """Whether they are views of one memory."""
+    return tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+
 def view(tensor: Tensor) -> npt.NDArray[Any]:
     """The same memory as an array; bfloat16, which numpy does not have, as uint16."""
     if tensor.dtype is torch.bfloat16:
@@ -85,7 +91,7 @@ class TensorDevice:
     def __init__(self, platform: Platform, jobs: Mapping[FloatType, Job]) -> None:
         """``jobs``: the job, for all types of values; none, if nothing is to be encoded here."""
         self.device, self._platform = platform.device, platform
-        self.look, self.down, self.up = (platform.lane() for _ in range(3))
+        self.look, self.down, self.up, self.told = (platform.lane() for _ in range(4))
         self._ties = torch.zeros(1, dtype=torch.int32, device=self.device)
         self._arguments = np.zeros((3, WORDS), np.int64)
         self._pointers = self._arguments.ctypes.data + 8 * np.arange(self._arguments.size).reshape(3, WORDS)
@@ -145,7 +151,7 @@ class TensorDevice:
 
     def close(self) -> None:
         """Nothing more is launched; all that was is done, or is given up."""
-        for lane in (self.look, self.down, self.up):
+        for lane in (self.look, self.down, self.up, self.told):
             lane.close()
 
     # --- once ---

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -23,16 +23,21 @@ def on_device(device: torch.device) -> Iterator[None]:
         yield
 
 
+_idle: defaultdict[torch.device, list[tuple[int, torch.cuda.Stream]]] = defaultdict(list)
+"""Streams that no lane has any more."""
+
+
 class Mark:
     """A place in a lane."""
 
-    def __init__(self, event: torch.cuda.Event | None) -> None:
-        self._event = event
+    def __init__(self, event: torch.cuda.Event | None, device: torch.device) -> None:
+        self._event, self._device = event, device
 
     def wait(self) -> None:
-        """Wait until it has. Raises what went wrong on the device."""
+        """Wait until the device has come there. Raises what went wrong on it."""
         if self._event is not None:
-            with driver.out_of_graphs():
+            # A thread that has used no device would begin to use the first one: 500 MiB there, for other ones' ranks.
+            with on_device(self._device), driver.out_of_graphs():
                 self._event.synchronize()
 
     def before(self, stream: torch.cuda.Stream) -> None:
@@ -42,18 +47,27 @@ class Mark:
 
 
 class Lane:
-    """A stream of our own. It is never destroyed, as PyTorch's are not."""
+    """A stream of our own. It is never destroyed, as PyTorch's are not, but another lane's after `close`."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.stream, self.handle = device, None, 0
+        self._closed = False
         if device.type == "cuda":
+            if _idle[device]:
+                self.handle, self.stream = _idle[device].pop()
+                return
             with on_device(device):
                 self.handle = driver.make_stream()
                 self.stream = _ExternalStream(self.handle, device=device)
 
-    def __call__(self) -> AbstractContextManager[Any]:
-        """What is launched in the block runs here."""
-        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """What is launched in the block runs here. For any thread."""
+        if self.stream is None:
+            yield
+        else:  # on the device also when the block ends, which else begins to use the first one, as in `Mark.wait`
+            with on_device(self.device), torch.cuda.stream(self.stream):
+                yield
 
     def do(self, launch: Callable[[], object]) -> None:
         """What ``launch`` launches runs here. This, `wait` and `write` need the thread to be `on_device`."""
@@ -78,10 +92,10 @@ class Lane:
     def mark(self) -> Mark:
         """What is here now."""
         if self.stream is None:
-            return Mark(None)
+            return Mark(None, self.device)
         event = _Event(blocking=True)
         event.record(self.stream)
-        return Mark(event)
+        return Mark(event, self.device)
 
     def after(self, mark: Mark) -> None:
         """What is launched from now on waits for ``mark``."""
@@ -90,12 +104,15 @@ class Lane:
 
     def host(self, *shape: int, dtype: torch.dtype = torch.uint8) -> Tensor:
         """Memory of the host that the device reaches."""
-        return torch.empty(shape, dtype=dtype, pin_memory=self.stream is not None)
+        return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=self.stream is not None)
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Nothing more comes. No error if called twice."""
+        if self.stream is not None and not self._closed:
+            self._closed = True
+            _idle[self.device].append((self.handle, self.stream))
 
 
 def computed(device: torch.device) -> Mark:
     """What is on the current stream of a device now."""
-    return Mark(torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None)
+    return Mark(torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None, device)
