@@ -23,14 +23,16 @@ from .fake_device import FakeDevice, Operand, compile_for
 from .rig import LANES, PATIENCE_S, Rank, World, Wrap, as_it_is, either_loop, portless, values
 
 ELEMENTS = 400 * LANES - 5
+FORMATS = ("nat8", "nat4", "tern", "dith8", "fix32")
+TYPES = (FloatType.FLOAT32, FloatType.FLOAT64, FloatType.BFLOAT16)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled() -> None:
     """On a new machine that takes longer than a test waits."""
     staged.compile_kernels()
-    for fmt in ("nat8", "dith8"):
-        for float_type in (FloatType.FLOAT32, FloatType.FLOAT64):
+    for fmt in FORMATS:
+        for float_type in TYPES:
             compile_for(Job(job_format(fmt), 2, 0, LANES, 0, float_type))
 
 
@@ -115,19 +117,18 @@ def lossy(rank: int, link: Link) -> Link:
 
 
 @pytest.mark.parametrize("wrap", [as_it_is, portless, lossy], ids=["compiled", "python", "lossy"])
-@pytest.mark.parametrize("fmt", ["nat8", "dith8"])
+@pytest.mark.parametrize("fmt", FORMATS)
 def test_sums_have_the_bits_of_those_of_the_cpu(stack: ExitStack, fmt: str, wrap: Wrap) -> None:
-    types = [FloatType.FLOAT32, FloatType.FLOAT64]
-    arrays = [[values(rank, ELEMENTS + i, t) for i, t in enumerate(types)] for rank in range(2)]
+    arrays = [[values(rank, ELEMENTS + i, t) for i, t in enumerate(TYPES)] for rank in range(2)]
     with ExitStack() as first:
-        expected = World(first, fmt=fmt, shards=2).sum(arrays, types, divisor=2)
+        expected = World(first, fmt=fmt, shards=2).sum(arrays, TYPES, divisor=2)
     world = World(stack, fmt=fmt, shards=2, wrap=wrap)
     assert world.ranks[0].engine.chunk * 2 < ELEMENTS // LANES, "of several chunks"
     both = devices(world, stack, ties=0.02)
-    for i, float_type in enumerate(types):
+    for i, float_type in enumerate(TYPES):
         for one, of_rank in zip(both, arrays, strict=True):
             one.submit(of_rank[i], float_type, divisor=2)
-    world.wait(len(types))
+    world.wait(len(TYPES))
     for one, of_rank in zip(both, arrays, strict=True):
         one.settle()
         assert one.device.tied
