@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_link import Link
+from inagg_link.signals import Deferred
 from inagg_wire.scale import FloatType
 
 from .codec import Job
@@ -23,7 +24,6 @@ from .core import Engine
 from .core.reconcile import InnerGroup
 from .errors import AllReduceError, over_text
 from .io.futures import Completer, Work
-from .io.signals import Deferred
 from .membership.failover import Fallback
 from .membership.rejoin import Network
 from .membership.word import Word, telling

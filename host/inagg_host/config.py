@@ -15,9 +15,15 @@ from inagg_wire.formats import WORKERS_MAX, admit, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_MAX
 from inagg_wire.variables import misspelt
 
+from .nickname import script_name
+
 log = logging.getLogger("inagg")
 
 POLICIES = ("raise", "fallback")
+UNNAMED_JOB = "default"
+"""The job of who gives it no name, in an interpreter that runs no script."""
+JOB_CHARS_MAX = 64
+"""What a switch takes. Longer names of scripts are cut, on all ranks alike."""
 _KINDS: dict[str, tuple[type, str]] = {
     "int": (Integral, "an integer"),
     "float": (Real, "a number"),
@@ -43,9 +49,11 @@ class Config:
     rank: int  # RANK
     workers: int  # WORLD_SIZE
     job: str = "default"  # INAGG_JOB
-    """The job's name on the switch. Two trainings at once need two names."""
+    """The job's name on the switch. From the environment: if none is given, the script's (`train` of train.py), and
+    this where there is no script. Two trainings at once need two names: also two of one script, which would else be
+    taken for one."""
     format: str = "nat8"  # INAGG_FORMAT
-    """nat8, nat4, nat4-nat8, tern, dith8, dith8-exact or fix32."""
+    """nat8, nat8-reencode, nat4, nat4-reencode, nat4-nat8, tern, dith8, dith8-exact or fix32."""
     lanes: int | None = None  # INAGG_LANES
     """Elements per datagram; None: as many as the switch takes. It must fit the MTU on the whole way to the switch."""
     window: int | None = None  # INAGG_WINDOW
@@ -118,7 +126,8 @@ class Config:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, **given: Any) -> Config:
-        """What is ``given`` (None: not given), else what the environment says, else the default.
+        """What is ``given`` (None: not given), else what the environment says, else the default; of a job, the script's
+        name (`script_name`).
 
         Raises `ConfigError` if switch, rank or number of workers are in neither, or a value cannot be read.
         """
@@ -131,6 +140,7 @@ class Config:
                 values[field.name] = given[field.name]
             elif variable in environ:
                 values[field.name] = _read(variable, environ[variable], str(field.type))
+        values.setdefault("job", script_name(UNNAMED_JOB, JOB_CHARS_MAX))
         unknown = given.keys() - VARIABLES.keys()
         if unknown:
             raise ConfigError(f"no such option: {', '.join(sorted(unknown))}")
@@ -180,6 +190,7 @@ VARIABLES = {
 }
 """The environment variable of each field of `Config`."""
 assert list(VARIABLES) == [field.name for field in fields(Config)]
+assert next(field.default for field in fields(Config) if field.name == "job") == UNNAMED_JOB
 
 
 @cache

@@ -19,13 +19,16 @@ from typing import IO, Any, Final, NamedTuple
 import numba
 from numba.core import event
 
+from .kept_code import can_write, package_is_warm, user_cache
 from .progress import Progress, Tell
-from .source_cache import look_at_all_sources
+from .source_cache import look_at_all_sources, tree
 
 log = logging.getLogger("inagg")
 _register: Any = event.register  # without types
 _unregister: Any = event.unregister
 
+TEMPORARY: Final = "inagg-cache-"
+"""What the names of temporary folders for compiled code begin with."""
 LOOK_S: Final = 0.05
 """How often to look whether another process has compiled what this one needs."""
 
@@ -38,21 +41,22 @@ def find_cache() -> None:
     have Numba use a temporary folder: else it compiles nothing at all. Called when this module is imported, which all
     do that compile."""
     settings: Any = numba.config
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "numba"
     if asked := settings.CACHE_DIR:
         folders, why = [Path(asked)], f"NUMBA_CACHE_DIR, {asked}, cannot"
     else:
-        folders = [Path(__file__).parent / "__pycache__", user]
-        why = f"neither the installed package nor {user} can"
-    if any(map(_can_write, folders)):
+        folders = [tree(Path(__file__)), user_cache()]
+        why = f"neither the installed package nor {user_cache()} can"
+    if any(map(can_write, folders)):
         return
     folder = _temporary()
     if asked:
         _begin_with(folder, Path(asked))
     settings.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    if not asked and package_is_warm():
+        return  # what was compiled there is used, so that there is nothing to keep
     log.warning(
         "what is compiled for this machine is kept in %s, since %s be written: set NUMBA_CACHE_DIR to a folder that "
-        "lasts, or run `inagg warmup` when the package is installed",
+        "lasts, or run `inagg warmup` as a user who may write to the installed package",
         folder,
         why,
     )
@@ -73,24 +77,20 @@ def _begin_with(folder: Path, compiled: Path) -> None:
             shutil.rmtree(copy, ignore_errors=True)
 
 
-def _can_write(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
 def _temporary() -> Path:
     """A folder that nobody else can write to, for what is in it is run; the same next time, if that can be."""
-    folder = Path(tempfile.gettempdir()) / f"inagg-cache-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / f"{TEMPORARY}{os.getuid()}"
     with suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
         if not folder.is_symlink() and found.st_uid == os.getuid() and not found.st_mode & 0o077:
             return folder
-    return Path(tempfile.mkdtemp(prefix="inagg-cache-"))
+    return Path(tempfile.mkdtemp(prefix=TEMPORARY))
+
+
+def is_temporary(folder: Path) -> bool:
+    """Whether that is what `find_cache` chose for want of a better one, here or in a parent process."""
+    return folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith(TEMPORARY)
 
 
 # --- who ---

@@ -8,6 +8,9 @@ first, says that they are the function's file and all that it imports of these p
 Numba numbers the files of a function's compiled code, one for each signature, by an index that it writes before them.
 So what was compiled at the same time for two signatures, or was interrupted after an upgrade, may be found under the
 wrong one from then on. Ours are named by signature and sources, and are there before the index says so.
+
+Numba looks only where it can write. So what was compiled into a package by one user, once for all, no other user would
+use: of our functions we look there as well.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from __future__ import annotations
 import glob
 import hashlib
 import importlib.util
+import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +32,8 @@ PREFIX: Final = "inagg_"
 """What the names of these packages begin with."""
 _IMPORT: Final = re.compile(r"^\s*(?:from\s+(\S+)\s+import\s+(\([^)]*\)|[^\n(]*)|import\s+([\w.]+))", re.MULTILINE)
 _numba: Any = caching  # without types
+_trees: dict[str, Path] = {}
+"""By the folder that a function's code is kept in: the one of its package, where nothing can be kept."""
 
 
 class Locator:
@@ -45,13 +52,31 @@ class Locator:
     @classmethod
     def from_function(cls, function: Any, file: str) -> Locator | None:
         """None if the function is none of ours, or its code cannot be kept."""
-        if not _module(Path(file)).startswith(PREFIX):
+        if not is_ours(Path(file)):
             return None
         for other in _numba.CacheImpl._locator_classes:
             found = None if other is cls else other.from_function(function, file)
             if found is not None:
+                if (of_package := read_only_tree(Path(file))) is not None:
+                    _trees[str(found.get_cache_path())] = of_package
                 return cls(found, file)
         return None
+
+
+def tree(file: Path) -> Path:
+    """Where the code of a file of a package is kept, if that can be written."""
+    return file.parent / "__pycache__"
+
+
+def read_only_tree(file: Path) -> Path | None:
+    """The same if it cannot be, for there may be code that was kept by who could; else None: he keeps what he compiles
+    there, or wants to have it in NUMBA_CACHE_DIR alone."""
+    return None if os.access(tree(file), os.W_OK) else tree(file)
+
+
+def is_ours(file: Path) -> bool:
+    """Whether it is a file of these packages, whose code is kept by `stamp`."""
+    return _module(file).startswith(PREFIX)
 
 
 @cache
@@ -107,15 +132,23 @@ def _file(module: str) -> Path | None:
 
 
 def look_at_all_sources() -> None:
-    """Have Numba ask `Locator` first, and keep what that finds by `_save`."""
+    """Have Numba ask `Locator` first, keep what that finds by `_save`, and look into packages that are read-only."""
     if Locator not in _numba.CacheImpl._locator_classes:
         _numba.CacheImpl._locator_classes.insert(0, Locator)
-        numbas = _numba.IndexDataCacheFile.save
+        numbas, load_numbas = _numba.IndexDataCacheFile.save, _numba.IndexDataCacheFile.load
 
         def save(kept: Any, key: Any, data: Any) -> None:
             (_save if isinstance(kept._source_stamp, str) else numbas)(kept, key, data)
 
-        _numba.IndexDataCacheFile.save = save
+        def load(kept: Any, key: Any) -> Any:
+            found, of_package = load_numbas(kept, key), _trees.get(kept._cache_path)
+            if found is None and of_package is not None and isinstance(kept._source_stamp, str):
+                function = kept._index_name.removesuffix(".nbi")
+                with suppress(OSError):  # nor can it be read: then Numba compiles
+                    found = load_numbas(type(kept)(str(of_package), function, kept._source_stamp), key)
+            return found
+
+        _numba.IndexDataCacheFile.save, _numba.IndexDataCacheFile.load = save, load
 
 
 def _save(kept: Any, key: Any, data: Any) -> None:

@@ -47,7 +47,7 @@ COMMANDS = {
     "advise": Entry("inagg_testbed.advise.command:advise", "Predict whether in-network aggregation helps a training."),
     "bench": Entry("inagg_testbed.bench.cli:bench", "Measure throughput on this machine."),
     "demo": Entry("inagg_testbed.demo:demo", "Train a model with in-network aggregation on this machine."),
-    "warmup": Entry("inagg_testbed.warmup:warmup", "Compile for this machine now what first starts compile else."),
+    "warmup": Entry("inagg_testbed.warmup:warmup", "Compile for this machine now, so that the first start need not."),
     "testbed": Entry(
         "inagg_testbed.testbed.cli:testbed", "Run your script around a switch, over links of a given rate."
     ),

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN_S: Final = 0.01
 
 
@@ -61,16 +60,3 @@ def terminated_like_ctrl_c() -> Iterator[None]:
         sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Meanwhile Ctrl-C, SIGTERM and SIGHUP wait: for what must not stop half way.
-
-    Processes that are started meanwhile inherit that they wait, for ever: start none.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from .signals import undisturbed
+from inagg_link.signals import Deferred
 
 PREFIX: Final = "inagg-"
 LOCK: Final = "lock"
@@ -27,7 +27,7 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
     def __init__(self, what: str) -> None:
         remove_left_over()
         while True:
-            with undisturbed():  # between making it and noting that it is to be removed
+            with Deferred():  # between making it and noting that it is to be removed
                 super().__init__(prefix=f"{PREFIX}{what}-")
             path = Path(self.name, LOCK)
             self._held = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
@@ -38,11 +38,11 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
 
     def cleanup(self) -> None:
         """Remove it. No error if it is gone."""
-        with undisturbed():
+        with Deferred():
             super().cleanup()
-        if self._held >= 0:
-            os.close(self._held)
-            self._held = -1
+            if self._held >= 0:
+                os.close(self._held)
+                self._held = -1
 
 
 def remove_left_over() -> None:

@@ -8,11 +8,11 @@ import time
 from typing import Any
 
 import click
-import numba
 from rich.console import Console
 
 from inagg_host import warmup as host
 from inagg_link.first_start import compile_all, telling
+from inagg_link.kept_code import describe, place, usable
 from inagg_switch.software import shard as switch
 from inagg_wire.formats import FORMATS, job_format
 
@@ -32,8 +32,8 @@ def warmup(formats: tuple[str, ...], as_json: bool) -> None:
     """Compile all loops and kernels for this machine, now.
 
     Else the first switch and the first job do that, which takes them about half a minute, and the first CUDA tensor,
-    for which Triton compiles besides, when it is there. What is compiled is kept in
-    the installed package, or in NUMBA_CACHE_DIR: run this as the user who may write there, on a machine with the same
+    for which Triton compiles besides, when it is there. What is compiled is kept in NUMBA_CACHE_DIR; else in the
+    installed package, for all its users, if you may write there; else in your own cache, for you alone. It is for this
     kind of processor.
     """
     began_s = time.monotonic()
@@ -44,11 +44,13 @@ def warmup(formats: tuple[str, ...], as_json: bool) -> None:
         children += [Child(f"compiler {i}", _compile, chosen, i, processes) for i in range(processes)]
         functions = sum(receive_all(children, LIMIT_S))
     taken_s = time.monotonic() - began_s
-    settings: Any = numba.config
-    kept = settings.CACHE_DIR or "the installed package"
+    folders = [place()] if functions else sorted(usable()) or [place()]
     if as_json:
+        kept = " and ".join(map(str, folders))
         click.echo(json.dumps({"functions": functions, "seconds": round(taken_s, 1), "cache": kept}))
-    elif functions:
+        return
+    kept = " and ".join(map(describe, folders))
+    if functions:
         click.echo(f"compiled {functions} functions in {taken_s:.0f} s; they are kept in {kept}")
     else:
         click.echo(f"all was compiled before; it is kept in {kept}")

@@ -37,7 +37,8 @@ def compile_something() -> None:
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Nothing but temporary folders can be written; where those are."""
-    monkeypatch.setattr(compiling, "_can_write", lambda folder: False)
+    monkeypatch.setattr(compiling, "can_write", lambda folder: False)
+    monkeypatch.setattr(compiling, "package_is_warm", lambda: False)
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -61,6 +62,14 @@ def test_where_nothing_can_be_written_the_cache_is_a_private_temporary_folder(
     assert "inagg warmup" in caplog.text
 
 
+def test_where_the_package_was_warmed_up_nobody_is_told_to_do_so(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(compiling, "package_is_warm", lambda: True)
+    find_cache()
+    assert not caplog.text
+
+
 @pytest.mark.parametrize("kind", ["open to others", "a link", "a file"])
 def test_a_temporary_folder_that_others_can_write_to_is_not_used(nowhere: Path, kind: str) -> None:
     """What is in it would be run."""
@@ -81,7 +90,7 @@ def test_a_temporary_folder_that_others_can_write_to_is_not_used(nowhere: Path, 
 
 
 def test_a_cache_that_was_asked_for_is_used(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "_can_write", lambda folder: folder == Path("/asked/for"))
+    monkeypatch.setattr(compiling, "can_write", lambda folder: folder == Path("/asked/for"))
     monkeypatch.setattr(numba.config, "CACHE_DIR", "/asked/for")
     find_cache()
     settings: Any = numba.config

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from inagg_switch.p4.builds import builds
 from inagg_switch.p4.network import Host, Network
 from inagg_testbed import bmv2
+from inagg_testbed.bench.bmv2 import bmv2 as bench_bmv2
 from inagg_testbed.bench.commands import allreduce
 from inagg_testbed.testbed import cli
 from inagg_testbed.testbed.options import Setup
@@ -54,6 +55,19 @@ def test_without_root_the_software_switch_is_offered(monkeypatch: pytest.MonkeyP
         done = CliRunner().invoke(cli.testbed, words)
         assert done.exit_code == 1
         assert "or take the software switch, which needs none" in done.output
+
+
+def test_without_root_a_bench_of_bmv2_offers_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no --target."""
+
+    def refuse(instead: str = "leave --link out") -> None:
+        raise TopologyError(f"or {instead}")
+
+    monkeypatch.setattr(namespaces, "require_root", refuse)
+    done = CliRunner().invoke(bench_bmv2, [])
+    assert done.exit_code == 1
+    assert "or measure the software switch, which needs none: inagg bench allreduce" in done.output
+    assert "--target" not in done.output
 
 
 def test_the_format_of_a_testbed_chooses_the_program_and_tells_the_scripts() -> None:

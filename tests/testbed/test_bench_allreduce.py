@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+from click.testing import CliRunner
+
 from inagg_testbed.bench.allreduce import LOSSLESS, Ranks, bench_allreduce
+from inagg_testbed.bench.cli import bench
+from inagg_testbed.bench.turns import RUNS_MAX, TURNS, turns
 
 FIELDS = {
     "bench", "system", "workers", "format", "elements", "median_s", "elements_per_s", "wire_bytes_up",
@@ -53,3 +60,31 @@ def test_the_switch_is_asked_what_it_has_counted() -> None:
         after_in, after_out = ranks.datagrams()
     assert after_in - before_in >= 2, "a block of scales and one of values"
     assert after_out - before_out >= 2
+
+
+# --- how long it measures ---
+
+
+def test_the_seconds_that_were_asked_for_are_not_cut_short() -> None:
+    """In runs of half a millisecond, 200 of which would be over in a tenth of a second."""
+    asked = ["allreduce", "--workers", "1", "--size", "4K", "--seconds", "2", "--json"]
+    (line,) = map(json.loads, CliRunner().invoke(bench, asked, catch_exceptions=False).stdout.splitlines())
+    assert line["runs"] > RUNS_MAX
+
+
+def test_unless_seconds_are_asked_for_two_hundred_runs_are_enough() -> None:
+    assert list(turns(1e-6, 2.0, 3, whole=False)) == [RUNS_MAX // TURNS] * TURNS
+
+
+def test_a_run_that_takes_long_is_done_five_times() -> None:
+    assert list(turns(100.0, 2.0, 1, whole=False)) == [1] * 5
+
+
+def test_turns_go_on_until_all_systems_have_had_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("inagg_testbed.bench.turns.time.monotonic", lambda: now_s[0])
+    runs = 0
+    for of_turn in turns(0.01, 60.0, 2, whole=True):
+        runs += of_turn
+        now_s[0] += 2 * of_turn * 0.01
+    assert runs == 60.0 / 0.01

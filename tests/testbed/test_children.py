@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
+from tests.link.signalling import Interrupted, come_in_the_midst_of_a_start, handled
 
 from inagg_testbed.bench.load import Child, crew, messages
 
@@ -77,6 +80,27 @@ def linger(_connection: Connection) -> None:
 
 def fail(_connection: Connection) -> None:
     raise ValueError("broken")
+
+
+def test_a_signal_while_a_child_starts_leaves_none_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], no_process_is_left: None
+) -> None:
+    come_in_the_midst_of_a_start(monkeypatch)
+    with handled(), pytest.raises(Interrupted):
+        Child("rank 0", linger)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_child_does_not_hear_ctrl_c_and_what_it_starts_can_be_told_to_hear_it() -> None:
+    with crew() as children:
+        children.append(Child("rank 0", tell_of_ctrl_c))
+        assert children[0]._process.pid is not None
+        os.kill(children[0]._process.pid, signal.SIGINT)  # it may not have begun to run
+        assert children[0].receive(PATIENCE_S) == (signal.SIG_IGN, set())
+
+
+def tell_of_ctrl_c(connection: Connection) -> None:
+    connection.send((None, (signal.getsignal(signal.SIGINT), signal.pthread_sigmask(signal.SIG_BLOCK, []))))
 
 
 def test_silence_is_an_error() -> None:

@@ -19,7 +19,8 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from inagg_testbed import demo as module
-from inagg_testbed.cli import COMMANDS
+from inagg_testbed.cli import COMMANDS, make_root
+from inagg_testbed.cli import run as root
 from inagg_testbed.demo_training import WORKERS_MAX, Outcome, Training, steps_of_epoch
 from inagg_testbed.demo_words import accuracy_text, conclusions, go_on, table
 from inagg_testbed.report.history import History
@@ -80,6 +81,14 @@ def test_without_matplotlib_the_demo_works_and_says_what_to_install(
     result = run()
     assert "95.0±0.0%" in result.stdout
     assert "no report: its pictures need matplotlib; install it: pip install 'inagg[report]'" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_that_was_asked_for_is_no_demo_without_matplotlib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_matplotlib(monkeypatch)
+    assert root(make_root(COMMANDS), ["demo", "--report", "page.html"]) == 2
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from tests.testbed.leftovers import network_of, processes_marked, run_and_signal
 
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.topology import Topology, TopologyError, open_topology, state
+from inagg_testbed.topology.launch import launcher
 from inagg_testbed.topology.namespaces import create, existing, queue_drops, remove, run_inside
 from inagg_testbed.topology.processes import processes_of
 
@@ -135,6 +136,21 @@ def test_a_namespace_that_somebody_else_made_is_refused_and_stays() -> None:
         remove("inagg-taken-w0")
 
 
+def test_status_tells_to_delete_an_unknown_namespace_when_nobody_lives_there() -> None:
+    name = f"inagg-stray-{os.getpid()}-w0"
+    create(name)
+    try:
+        sleeper = subprocess.Popen(launcher(name, ["sleep", "60"]))
+        while not processes_of("", [name]):
+            time.sleep(0.01)
+        assert f"ip netns delete {name}" not in inagg("status").stdout
+        sleeper.kill()
+        sleeper.wait()
+        assert f"ip netns delete {name}" in inagg("status").stdout
+    finally:
+        remove(name)
+
+
 def inagg(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, "testbed", *arguments], capture_output=True, text=True, timeout=120)
 
@@ -198,4 +214,24 @@ def test_a_signal_at_any_time_leaves_no_namespace(tmp_path: Path, number: signal
     run = run_and_signal(arguments, number, folder, after_s)
     assert run.left == []
     assert "Traceback" not in run.errors
+    assert run.code == 128 + number
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_it_is_taken_down_leaves_no_namespace(tmp_path: Path, number: signal.Signals) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    others = set(existing("inagg-run-"))
+
+    def is_half_gone(files: Sequence[Path]) -> bool:
+        if "ended well" not in files[1].read_text():
+            return False
+        whole, deadline_s = set(existing("inagg-run-")) - others, time.monotonic() + 30
+        while set(existing("inagg-run-")) >= whole:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.001)  # it takes few milliseconds
+        return True
+
+    run = run_and_signal(["testbed", "--workers", "8", "--link", "none", "--", "true"], number, folder, is_half_gone)
+    assert run.left == []
     assert run.code == 128 + number

@@ -9,6 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from inagg_switch.cli.commands import switch
+from inagg_switch.cli.switch_options import SHARDS_MAX
+from inagg_testbed.bench.commands import CountList
 from inagg_testbed.cli import COMMANDS, make_root
 from inagg_testbed.switch_process import SwitchProcess
 
@@ -23,8 +26,12 @@ from inagg_testbed.switch_process import SwitchProcess
         ("demo --web 0.0.0.0:1", "a testbed is for this machine"),
         ("testbed --web here:x -- true", "'x' is no port"),
         ("demo --record /nosuch/x", "'--record': /nosuch/x: there is no folder /nosuch to write into"),
-        ("demo --report /proc/new/x", "'--report': /proc/new/x: cannot write into /proc"),
+        ("demo --report /nosuch/x", "'--report': /nosuch/x: there is no folder /nosuch to write into"),
+        ("demo --report /proc/x", "'--report': /proc/x: cannot write into /proc"),
         ("demo --report /dev/null", "'--report': /dev/null: a file would take the place of what is there"),
+        ("bench allreduce --report /nosuch/x", "'--report': /nosuch/x: there is no folder /nosuch to write into"),
+        ("bench training --report /nosuch/x", "'--report': /nosuch/x: there is no folder /nosuch to write into"),
+        ("advise --check --report /nosuch/x", "'--report': /nosuch/x: there is no folder /nosuch to write into"),
         ("bench step --report /proc/x", "'--report': /proc/x: cannot write into /proc"),
         ("bench overlap --trace-dir /proc/x", "'--trace-dir': /proc/x: cannot write into /proc"),
         ("experiment noise --out /proc/x", "'--out': /proc/x: cannot write into /proc"),
@@ -51,6 +58,10 @@ from inagg_testbed.switch_process import SwitchProcess
         ("advise --steps 2", "--steps goes with --check"),
         ("bench switch --seconds 1e999", "'--seconds': 1e999 is not finite"),
         ("bench switch --workers 2,3 --lanes 7", "--lanes: 7 lanes: nat8 for 2 workers"),
+        ("bench switch --shards 2000", "'--shards': 2000: one switch has 1 to 1024 shards"),
+        ("bench switch --shards 1,0", "'--shards': 1,0: one switch has 1 to 1024 shards"),
+        ("bench switch --workers 33", "'--workers': 33: one switch has 1 to 32 workers"),
+        ("bench allreduce --shards 1025", "'--shards': 1025 is not in the range"),
         ("bench switch --window 0", "'--window': 0 is not in the range"),
         ("bench allreduce --size infK", "'--size': 'infK': give sizes such as 1K,64M"),
         ("bench allreduce --workers 4,2 --racks 3", "3 racks for 2 workers: each needs one"),
@@ -67,6 +78,16 @@ def test_a_wrong_value_is_refused_at_once(arguments: str, words: str) -> None:
     assert done.exit_code == 2, done.output
     assert words in " ".join(done.output.split())
     assert time.monotonic() - start_s < 10
+
+
+def test_shards_of_benchmarks_are_as_many_as_a_switch_can_have() -> None:
+    (option,) = (parameter for parameter in switch.params if parameter.name == "shards")
+    assert isinstance(option.type, click.IntRange)
+    most = option.type.max
+    counts = CountList("shards", SHARDS_MAX)
+    assert counts.convert(f"33,{most}", None, None) == [33, most]
+    done = CliRunner().invoke(make_root(COMMANDS), ["bench", "switch", "--help"])
+    assert "--shards SHARDS" in done.output
 
 
 @pytest.mark.parametrize("command", ["testbed --record= -- true", "bench allreduce --report=", "demo --report="])

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from inagg_testbed.testbed import running
 from inagg_testbed.testbed.running import run_script
-from inagg_testbed.topology import MARK, Topology, open_topology, state
+from inagg_testbed.topology import MARK, Topology, open_topology, processes, state
 from inagg_testbed.topology.processes import end_all, processes_of
 
 Said = list[tuple[int, str, str]]
@@ -75,6 +76,42 @@ def test_a_rank_that_fails_ends_the_others_and_its_status_is_told(topology: Topo
     assert ends[1].exit_code == 7
     assert not ends[1].asked
     assert [(ends[r].exit_code, ends[r].asked) for r in (0, 2)] == [(128 + signal.SIGTERM, True)] * 2
+
+
+def test_a_rank_that_has_failed_by_itself_since_it_was_looked_at_is_not_told_to_end(
+    topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, left = tmp_path / "go", running.ranks_left
+
+    def when_all_have_ended(ranks: Sequence[subprocess.Popen[bytes]], ended: Mapping[int, running.Ended]) -> list[int]:
+        go.touch()
+        for process in ranks:
+            if process.returncode is None:
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        return left(ranks, ended)
+
+    monkeypatch.setattr(running, "ranks_left", when_all_have_ended)
+    source = (
+        "import os, sys, time\n"
+        f"while os.environ['RANK'] != '0' and not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+        "sys.exit(7)\n"
+    )
+    ends = run_script(topology, python(source), {}, lambda *line: None)
+    assert [(end.exit_code, end.asked) for end in ends] == [(7, False)] * 3
+
+
+@pytest.mark.parametrize(
+    ("state_and_flags", "is_so"),
+    [("R {} 0 0 0 0 4194304", False), ("R {} 0 0 0 0 4194308", True), ("Z {} 0 0 0 0 4194304", True)],
+)
+def test_a_process_in_its_last_call_is_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state_and_flags: str, is_so: bool
+) -> None:
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text(f"7 (a name) {state_and_flags.format(1)} 1 2 3\n")
+    assert processes.is_ending(7) == is_so
+    assert processes.is_ending(8)
 
 
 def test_a_program_that_is_not_there_is_status_127(topology: Topology) -> None:

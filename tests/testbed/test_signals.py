@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.link.signalling import come, handled
 from tests.testbed.leftovers import run_and_signal
 
-from inagg_testbed.signals import Terminated, terminated_like_ctrl_c, undisturbed
+from inagg_testbed.signals import Terminated, terminated_like_ctrl_c
+from inagg_testbed.topology import State, load, open_topology, opening, state
 
 ENDING = [signal.SIGINT, signal.SIGTERM]
 
@@ -41,12 +43,41 @@ def test_a_signal_that_comes_in_a_weak_references_callback_is_not_lost(number: s
     assert getattr(caught.value, "exit_code", 130) == 128 + number
 
 
-def test_what_must_not_stop_half_way_does_not() -> None:
-    done = []
-    with pytest.raises(KeyboardInterrupt), undisturbed():  # noqa: PT012
-        signal.raise_signal(signal.SIGINT)
-        done.append("all")
-    assert done == ["all"]
+@pytest.mark.parametrize("number", [*ENDING, signal.SIGHUP])
+def test_a_topology_that_is_taken_down_is_gone_before_a_signal_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Also where another thread takes the signal."""
+    tear_down = opening.tear_down
+
+    def interrupted(made: State) -> None:
+        come(number)
+        tear_down(made)
+
+    monkeypatch.setattr(state, "folder", lambda: tmp_path)
+    monkeypatch.setattr(opening, "tear_down", interrupted)
+    with handled(), pytest.raises(KeyboardInterrupt), open_topology(1, name="here"):
+        pass
+    assert load("here") is None
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_topology_that_is_made_is_made_whole_and_gone_when_a_signal_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    refuse, done = opening._refuse_foreign, []
+
+    def interrupted(made: State) -> None:
+        come(number)
+        refuse(made)
+        done.append(made.name)
+
+    monkeypatch.setattr(state, "folder", lambda: tmp_path)
+    monkeypatch.setattr(opening, "_refuse_foreign", interrupted)
+    with handled(), pytest.raises(KeyboardInterrupt), open_topology(1, name="here"):
+        pytest.fail("it is used")
+    assert done == ["here"]
+    assert load("here") is None
 
 
 @pytest.mark.parametrize("number", ENDING)

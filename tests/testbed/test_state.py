@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from inagg_testbed.testbed import cli
-from inagg_testbed.topology import State, TopologyError, all_states, load, open_topology, state
+from inagg_testbed.topology import State, TopologyError, all_states, load, namespaces, open_topology, opening, state
 from inagg_testbed.topology.processes import Process
 
 REAL_FOLDER = state.folder
@@ -49,6 +50,56 @@ def test_status_says_what_else_has_made_a_testbed(monkeypatch: pytest.MonkeyPatc
     with open_topology(1, name="here"):
         shown = CliRunner().invoke(cli.testbed, ["status"]).output
     assert "runs inagg bench allreduce --link 1gbit" in shown
+
+
+NAMES = ["inagg-one-switch", "inagg-one-w0", "inagg-two-switch"]
+"""Network namespaces that nobody has told of."""
+
+
+@pytest.fixture
+def strays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "existing", lambda prefix: NAMES)
+
+
+def status(monkeypatch: pytest.MonkeyPatch, user: int, *options: str) -> str:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: user)
+        done = CliRunner().invoke(cli.testbed, ["status", *options])
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_who_is_not_root_is_sent_to_root_for_what_may_be_roots_and_not_told_to_delete_it(
+    strays: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = status(monkeypatch, 1000)
+    assert "you have no testbed" in said
+    assert "delete" not in said
+    assert all(name in said for name in NAMES)
+    assert 'sudo "$(command -v inagg)" testbed status' in said
+    assert json.loads(status(monkeypatch, 1000, "--json"))["perhaps_in_use"] == NAMES
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_who_is_not_root_is_told_that_root_may_have_testbeds_where_it_has_had_some(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespaces, "existing", lambda prefix: [])
+    monkeypatch.setattr(state, "SYSTEM", tmp_path if there else tmp_path / "nowhere")
+    assert ("root may have testbeds" in status(monkeypatch, 1000)) == there
+    assert "root may have testbeds" not in status(monkeypatch, 0)
+
+
+def test_root_is_told_to_delete_only_what_belongs_to_no_testbed_in_which_processes_live(
+    strays: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Process.of(os.getpid())
+    monkeypatch.setattr(opening, "processes_of", lambda mark, names: [mine] if NAMES[0] in names else [])
+    said = status(monkeypatch, 0)
+    assert "root has no testbed" in said
+    assert [line.split()[-1] for line in said.splitlines() if "ip netns delete" in line] == NAMES[2:]
+    assert f"a testbed that I do not know may run in {', '.join(NAMES[:2])}: processes live there" in said
+    assert json.loads(status(monkeypatch, 0, "--json"))["perhaps_in_use"] == NAMES[:2]
 
 
 def test_a_name_that_is_taken_is_refused_and_the_other_testbed_stays() -> None:

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.link.signalling import come, handled
 
 from inagg_testbed.temporary import TemporaryFolder
 
@@ -50,6 +51,22 @@ def test_folders_that_are_not_of_this_kind_stay(tmp_path: Path) -> None:
     with TemporaryFolder("other"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["inagg-file", "inagg-mine"]
+
+
+def test_ctrl_c_that_another_thread_takes_while_a_folder_is_removed_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = os.unlink
+
+    def interrupted(path: str, *, dir_fd: int | None = None) -> None:
+        come(signal.SIGINT)
+        unlink(path, dir_fd=dir_fd)
+
+    folder = TemporaryFolder("other")
+    monkeypatch.setattr(os, "unlink", interrupted)
+    with handled(), pytest.raises(KeyboardInterrupt):
+        folder.cleanup()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")

@@ -61,7 +61,7 @@ of their values. Of where, the low `PLACE_BITS` bits are the lane, those above t
 """
 PLACE_BITS: Final = 16
 MANY_TIES: Final = 2
-"""What a block has not said the place of must be of more than so many, or of a device that counts wrong."""
+"""A block has a tie, and none of its lanes is among them: there are more, or the device counts wrong."""
 
 STAGED: Final = np.dtype(
     [

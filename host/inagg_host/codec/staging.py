@@ -58,9 +58,6 @@ class Codec:
     def finish(self) -> None:
         """All sums, or results, are in the host's memory, and the core may not have been who brought them there."""
 
-    def end(self) -> None:
-        """It is over: what it knows of the operation, which knows it, need not be kept."""
-
     def release(self) -> None:
         """The core does nothing more with the operation, and has not finished it: nothing waits for it from now on, and
         all sums that have not come become NaN."""
@@ -166,7 +163,6 @@ class Staging(Codec):
         """``chunk``: as of the engine (`core.engine.Engine.chunk`)."""
         super().__init__(wake)
         self.board, self._chunk = board, chunk
-        self._operation: Operation | None = None
         self._left = np.full(board.coded.size, chunk, np.int64)
         self._left[-1] = board.magnitudes.size - (board.coded.size - 1) * chunk
         self._starts = np.zeros(board.coded.size, np.int64)
@@ -187,10 +183,6 @@ class Staging(Codec):
         if operation.chunk != self._chunk:
             raise RuntimeError(f"a chunk has {operation.chunk} blocks, the device was told of {self._chunk}")
         self._starts[:], self.record["needs"] = operation.starts, operation.needs
-        self._operation = operation
-
-    def end(self) -> None:
-        self._operation = None
 
     def release(self) -> None:
         """As `Codec.release`."""

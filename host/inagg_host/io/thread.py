@@ -22,9 +22,9 @@ from collections.abc import Callable
 from inagg_host.core import Engine, Operation, OutOfGenerations
 from inagg_host.core.state import FOREIGN, REPEATED
 from inagg_host.io.phases import Phase, Stopwatch, tracing
-from inagg_host.io.signals import Deferred
 from inagg_host.stats import Counters, Totals
 from inagg_link import Batch, Link
+from inagg_link.signals import Deferred
 
 from .loop import Loop
 

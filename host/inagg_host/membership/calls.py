@@ -81,7 +81,9 @@ class Calls:
                 while not done.wait(STOP_POLL_S):
                     self.check_stop()
                     if self._late("others", WORD_AFTER_S):
-                        log.warning("%s has waited %g s to join: %s", self._who, WORD_AFTER_S, self.why())
+                        why = self.why()
+                        if not self._closed.is_set():  # else that is all that it says
+                            log.warning("%s has waited %g s to join: %s", self._who, WORD_AFTER_S, why)
                 return call.result()
             finally:
                 # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for it.

@@ -11,12 +11,12 @@ from inagg_host import warmup
 from inagg_host.config import Config
 from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, Refused
 from inagg_host.errors import AllReduceError, over_text
-from inagg_host.io.signals import Deferred
 from inagg_host.io.thread import Transport
 from inagg_host.stats import Counters, OperationCounters, Totals
 from inagg_host.task import Task
 from inagg_link import Address, Link
 from inagg_link.first_start import compile_all, saying
+from inagg_link.signals import Deferred
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 

@@ -27,7 +27,7 @@ from .job import GroupJob
 from .jobs import GroupJobs
 from .meeting import meet
 from .options import Options
-from .tensors import is_plain
+from .tensors import is_plain, sharing
 from .work import JoinedWork, finished
 
 
@@ -59,11 +59,15 @@ class InaggGroup(ForwardingGroup):
 
     @eager
     def allreduce_coalesced(self, *args: Any, **kwargs: Any) -> dist.Work:
-        """See `torch.distributed.all_reduce_coalesced`. Each tensor goes where it would go alone."""
+        """See `torch.distributed.all_reduce_coalesced`. Each tensor goes where it would go alone, but for those that
+        share memory, which the inner group sums as they are before any of them is written to."""
         tensors, op = _arguments(("tensors", "op"), args, kwargs)
         args, kwargs, job = args[1:], _without(kwargs, "tensors"), self.jobs.current()
+        why_not = [job.why_not(tensor, op) for tensor in tensors]
+        for i in sharing({i: tensor for i, tensor in enumerate(tensors) if why_not[i] is None}):
+            why_not[i] = "shared-memory"
         return self._split(
-            [job.why_not(tensor, op) for tensor in tensors],
+            why_not,
             lambda i: job.sum(tensors[i], op),
             lambda rest: _in_order(
                 [tensors[i] for i in rest], lambda lent: self.inner.allreduce_coalesced(lent, *args, **kwargs)

@@ -165,7 +165,7 @@ class Stage:
             arrival.come()
 
         def complete(work: Work) -> None:
-            (codec, finish, _), error = parts.pop(), work.exception()
+            (_, finish, _), error = parts.pop(), work.exception()
             try:
                 for mark in marks:
                     mark.wait()
@@ -176,7 +176,6 @@ class Stage:
                 done.set_exception(failure)
             else:
                 done.set_result(None)
-            codec.end()
 
         work.add_done_callback(complete)
         if wrong is not None and not isinstance(wrong, Exception):

@@ -29,7 +29,7 @@ from .inner import ArrayGroup
 from .job import GroupJob
 from .options import asked
 from .sight import Sample, Sight, Writer
-from .tracing import span
+from .tracing import ALL_REDUCE, span, traced
 from .work import failed
 
 HOOK = "inagg::hook"
@@ -281,8 +281,12 @@ def inagg_hook(state: InaggState, bucket: GradBucket) -> torch.futures.Future[to
     Buckets that the switch does not take (``min_bytes``, types other than floats) are averaged by the process group.
     """
     with span(HOOK):
-        try:
-            work = state.average(bucket)
-        except Exception as error:  # whatever it is: what is raised here, DDP's reducer does not get over
-            work = failed(error)
-        return work.get_future().then(lambda done: done.value()[0])
+        return traced(ALL_REDUCE, lambda: _averaged(state, bucket))
+
+
+def _averaged(state: InaggState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    try:
+        work = state.average(bucket)
+    except Exception as error:  # whatever it is: what is raised here, DDP's reducer does not get over
+        work = failed(error)
+    return work.get_future().then(lambda done: done.value()[0])

@@ -126,8 +126,8 @@ class GroupJob:
         contributed: torch.Tensor | None = None,
         scatter: bool = False,
     ) -> TensorWork:
-        tag = zlib.crc32(f"{tuple(tensor.shape)} {number}".encode())
         divisor = self.divisor(op) or 1
+        tag = zlib.crc32(f"{tuple(tensor.shape)} {number} {divisor}".encode())
         try:
             sums = self.join()
             if divisor > 1 and tensor.dtype is torch.float16:

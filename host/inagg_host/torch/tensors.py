@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -144,6 +144,18 @@ def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
             f"out is {target.dtype} {tuple(target.shape)}, the values are {tensor.dtype} {tuple(tensor.shape)}, or "
             "they are on different devices"
         )
+
+
+def sharing(tensors: Mapping[int, torch.Tensor]) -> set[int]:
+    """The keys of those that have memory between their first and last elements in common with another one."""
+    found, end, last = set[int](), 0, -1
+    for key, tensor in sorted(tensors.items(), key=lambda item: item[1].data_ptr()):
+        if tensor.data_ptr() < end:
+            found |= {last, key}
+        steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        if (after := tensor.data_ptr() + (steps + 1) * tensor.itemsize) > end:
+            end, last = after, key
+    return found
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

@@ -16,9 +16,9 @@ from inagg_host.io.phases import trace_with
 T = TypeVar("T")
 
 ALL_REDUCE = "inagg::all_reduce"
-"""From the submission to the end, also while the submitting thread does other things."""
+"""Of a bucket of DDP's, from the submission to the end, also while the submitting thread does other things."""
 SUBMIT = "inagg::submit"
-"""Handing a tensor to the transport's thread."""
+"""Handing a tensor to the network."""
 WAIT = "inagg::wait"
 """A thread waits for sums."""
 
@@ -33,18 +33,18 @@ def span(name: str) -> AbstractContextManager[object]:
     return record_function(name) if recording() else nullcontext()
 
 
-def begin(name: str) -> record_function | None:
-    """Begin a range that `end_with` ends; None if nobody records."""
+def traced(name: str, make: Callable[[], Future[T]]) -> Future[T]:
+    """The future that ``make`` makes, with a range from now until it is done.
+
+    Only for a future that is waited for while the same profiler records, as DDP waits for a bucket's before its
+    backward pass ends. A range that ends when the next one records is written into memory of the one before, which is
+    gone.
+    """
     if not recording():
-        return None
+        return make()
     started = record_function(name)
     started.__enter__()  # type: ignore[no-untyped-call]
-    return started
-
-
-def end_with(started: record_function, future: Future[T]) -> Future[T]:
-    """End the range when ``future`` is done. The future that is returned is done right after."""
-    return started._call_end_callbacks_on_future(future)
+    return started._call_end_callbacks_on_future(make())  # which is done right after the range
 
 
 # Where there is one, a range that takes a microsecond to begin and end, not seven: the loop shows many.

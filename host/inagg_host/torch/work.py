@@ -17,7 +17,7 @@ from torch.futures import Future
 from inagg_host.allreduce import AllReduceError
 
 from .gpu.arrival import Arrival, refuse_capture
-from .tracing import ALL_REDUCE, WAIT, begin, end_with, span
+from .tracing import WAIT, span
 
 BLOCKING_WAIT = "INAGG_BLOCKING_WAIT"
 """If 1, whoever waits for the sums of CUDA tensors waits on the host."""
@@ -63,9 +63,6 @@ class TensorWork(dist.Work):
         self._lock = threading.Lock()
         self._future: Future[list[torch.Tensor]] | None = None
         self._blocking = arrival is not None and os.environ.get(BLOCKING_WAIT, "0") == "1"
-        self._range = begin(ALL_REDUCE)
-        if self._range is not None:
-            self.get_future()  # it ends the range
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait for the sums. Raises what is known to have gone wrong, and RuntimeError after ``timeout`` (then it goes
@@ -104,8 +101,6 @@ class TensorWork(dist.Work):
             # An exception that a future was given by set_exception ends the process when DDP's reducer meets it. One
             # that a callback raised does not.
             self._future = raw.then(lambda done: done.value())
-            if self._range is not None:
-                self._future = end_with(self._range, self._future)
             future = self._future
         self._pending.add_done_callback(lambda _: self._complete(raw))
         return future

@@ -96,6 +96,13 @@ def complete_job(ctx: click.Context, parameter: click.Parameter, incomplete: str
     return complete_job(ctx, parameter, incomplete)
 
 
+def named(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse an empty name, which a script gives whose variable is not set: every job begins with it."""
+    if value == "":
+        raise click.BadParameter("no job is named", ctx, parameter)
+    return value
+
+
 # ---------------------------------------------------------------------------------------------- jobs
 
 
@@ -138,7 +145,7 @@ RESENT     results sent again to one worker, which had lost one
 STALE      contributions for a block that the job has left behind
 """,
 )
-@click.argument("job", default="", shell_complete=complete_job)
+@click.argument("job", required=False, callback=named, shell_complete=complete_job)
 @click.option("--once", is_flag=True, help="Measure over one interval, print tables (or JSON), and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line: counters, and rates per second.")
 @click.option(
@@ -151,7 +158,7 @@ STALE      contributions for a block that the job has left behind
 )
 @click.option("--count", type=click.IntRange(0), default=0, metavar="N", help="End after N looks.  [default: never]")
 @client_options
-def top(job: str, once: bool, as_json: bool, interval: float, count: int, **reach: Any) -> None:
+def top(job: str | None, once: bool, as_json: bool, interval: float, count: int, **reach: Any) -> None:
     """Watch the traffic of a switch and of its jobs, or of JOB alone (as much of its name as is unique): throughput,
     packets, what was lost, and each worker.
 
@@ -162,8 +169,8 @@ def top(job: str, once: bool, as_json: bool, interval: float, count: int, **reac
     from .top import show_top
 
     with connected(**reach) as client:
-        job = resolve(client, job) if job else job
-        show_top(client, job=job, as_json=as_json, once=once, interval_s=interval, count=count)
+        name = resolve(client, job) if job else ""
+        show_top(client, job=name, as_json=as_json, once=once, interval_s=interval, count=count)
 
 
 # ---------------------------------------------------------------------------------------------- why
@@ -177,6 +184,7 @@ Examples:
   inagg why train           one, by its name or what it alone begins with
   inagg why train --watch
   inagg why train || echo "it waits, is over, or cannot be asked"
+  inagg why --json | jq -r 'select(.status == 4).job.spec.name'
 
 \b
 Exit status:
@@ -188,8 +196,14 @@ Exit status:
   4  it waits: for ranks to join, for contributions, or a rank is silent
 """,
 )
-@click.argument("job", default="", shell_complete=complete_job)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, with the verdict and the exit status.")
+@click.argument("job", required=False, callback=named, shell_complete=complete_job)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print a JSON object a line, one for each job whether it waits or not: with its verdict, and the exit status "
+    "that is its own. Without jobs: no line.",
+)
 @click.option(
     "--slots",
     type=click.IntRange(1, 1024),
@@ -216,7 +230,7 @@ Exit status:
     help="Time between questions of --watch.",
 )
 @client_options
-def why(job: str, as_json: bool, slots: int, over: float, watch: bool, interval: float, **reach: Any) -> int:
+def why(job: str | None, as_json: bool, slots: int, over: float, watch: bool, interval: float, **reach: Any) -> int:
     """Say why JOB waits, or each job that does: which slots wait for which ranks and for how long, which ranks are
     missing or silent, and what is the likeliest cause. As much of the name of JOB will do as is unique."""
     from .connect import connected
@@ -224,8 +238,8 @@ def why(job: str, as_json: bool, slots: int, over: float, watch: bool, interval:
     from .why import show_why
 
     with connected(**reach) as client:
-        job = resolve(client, job, ended=True) if job else job
-        return show_why(client, job, as_json=as_json, slots=slots, over_s=over, watch=watch, interval_s=interval)
+        name = resolve(client, job, ended=True) if job else ""
+        return show_why(client, name, as_json=as_json, slots=slots, over_s=over, watch=watch, interval_s=interval)
 
 
 # ---------------------------------------------------------------------------------------------- evict, drain
@@ -238,7 +252,7 @@ Example:
   inagg evict train --reason "the machine is needed"
 """,
 )
-@click.argument("job", shell_complete=complete_job)
+@click.argument("job", callback=named, shell_complete=complete_job)
 @click.option("--reason", default="", metavar="TEXT", help="Why: its ranks are told.")
 @client_options
 def evict(job: str, reason: str, **reach: Any) -> None:

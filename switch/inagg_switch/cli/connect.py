@@ -37,6 +37,7 @@ def connected(
     """A client of ``switch``, as `commands.client_options` and the environment say; of several, with commas, as workers
     take them: of the first that answers. Whatever goes wrong inside becomes an `AskError`, but click.UsageError what
     cannot be sent or read."""
+    silent: list[ControlCallError] = []
     try:
         access = Access(
             tls=tls or any((tls_ca, tls_cert, tls_key, tls_name)),
@@ -46,12 +47,13 @@ def connected(
             server_name=tls_name,
             secret=read_secret(secret_file) if secret_file is not None else os.environ.get("INAGG_SECRET") or None,
         )
-        with ControlClient(_first(_addresses(switch), access), access) as client:
+        with ControlClient(_first(_addresses(switch), access, silent), access) as client:
             yield client
     except SecurityError as error:
         raise click.UsageError(str(error)) from None
     except ControlCallError as error:
-        raise AskError(f"{error}{_if_default(error)}") from None
+        before = "".join(f"{earlier}; " for earlier in silent) if error.unreachable else ""
+        raise AskError(f"{before}{error}{_if_default(error)}") from None
 
 
 def _addresses(switch: str) -> list[str]:
@@ -67,8 +69,9 @@ def _addresses(switch: str) -> list[str]:
     return addresses
 
 
-def _first(addresses: list[str], access: Access) -> str:
-    """The first of several that answers; the last, if none does."""
+def _first(addresses: list[str], access: Access, silent: list[ControlCallError]) -> str:
+    """The first of several that answers; the last, which is not asked, if none before it does. ``silent`` gets why
+    those before it did not."""
     *others, last = addresses
     for address in others:
         with ControlClient(address, access) as client:
@@ -77,6 +80,7 @@ def _first(addresses: list[str], access: Access) -> str:
             except ControlCallError as error:
                 if not error.unreachable:
                     return address
+                silent.append(error)
             else:
                 return address
     return last

@@ -11,7 +11,7 @@ from inagg_proto.v1 import control_pb2 as pb
 
 from ..service.control_client import ControlClient
 from ..service.plain import plain
-from .terminal_tables import console, table
+from .terminal_tables import NARROW, columns_that_fit, console, table
 from .words import age_text, cause_text, members_text, state_text
 
 ENDED_SHOWN: Final = 5
@@ -48,8 +48,9 @@ def print_jobs(out: Console, reply: pb.ListResponse, address: str) -> None:
             rows = [(*row, text) for row, text in zip(rows, members, strict=True)]
             out.print(table(columns, rows, fold=["JOB", "MEMBERS"], widths=widths))
         else:
-            out.print(table(columns, rows, fold=["JOB"], widths=widths))
-            out.print()
+            fit = columns_that_fit(columns, rows, out.width, widths)
+            out.print(table(columns[:fit], [row[:fit] for row in rows], fold=["JOB"], widths=widths))
+            out.print(NARROW if fit < len(columns) else "")
             short = [(row[0], text) for row, text in zip(rows, members, strict=True)]
             out.print(table(("JOB", "MEMBERS"), short, fold=["JOB", "MEMBERS"], widths=widths))
     else:

@@ -31,15 +31,16 @@ def write_whole(path: Path, text: str) -> None:
 
 
 class NewFile(click.Path):
-    """A file that can be written, in a folder that is there; ``makes_folders``: or that the command makes.
+    """A file that can be written, in a folder that is there: one that is not is more likely a slip of who types than a
+    wish for a new one.
 
     ``replaces``: what is there is not written to, but removed for another in its place. So it must be a file, and no
     device: root could remove /dev/null.
     """
 
-    def __init__(self, *, makes_folders: bool = False, replaces: bool = False) -> None:
+    def __init__(self, *, replaces: bool = False) -> None:
         super().__init__(dir_okay=False, writable=True, path_type=Path, resolve_path=replaces)
-        self._makes_folders, self._replaces = makes_folders, replaces
+        self._replaces = replaces
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Called by click."""
@@ -51,9 +52,7 @@ class NewFile(click.Path):
         if path.exists() and not self._replaces:  # such as /dev/stdout, in whose folder there is nothing to make
             return path
         folder = path.absolute().parent
-        if self._makes_folders:
-            folder = _there(folder)
-        elif not folder.is_dir():
+        if not folder.is_dir():
             self.fail(f"{value}: there is no folder {folder} to write into", param, ctx)
         why = why_not_written(folder)
         if why is not None:

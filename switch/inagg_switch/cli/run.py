@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 from contextlib import ExitStack
 
 import click
@@ -14,6 +16,7 @@ from ..service.server import ServerError
 from ..service.uplink_agent import UplinkError
 from ..software.shard_process import ShardProcess
 from ..software.software_driver import SoftwareDriver
+from .addresses import SettingsError, split_address
 from .leaf import Leaf
 from .root import Listeners, Root, serving
 from .settings import Settings, TofinoSettings
@@ -38,13 +41,37 @@ def run(settings: Settings, shards: list[ShardProcess]) -> int:
                 return asyncio.run(Leaf(settings, settings.parent, driver).run())
             return asyncio.run(Root(settings, driver, http).run())
         except DriverError as error:
-            hint = "; choose another address with --data" if "in use" in str(error) else ""
+            hint = _other_addresses(settings) if settings.p4 is None and "in use" in str(error) else ""
             raise CannotServe(f"{error}{hint}") from None
         except (ServerError, SecurityError, UplinkError) as error:
             raise CannotServe(str(error)) from None
         finally:
             if driver is not None:
                 driver.close()
+
+
+def _other_addresses(settings: Settings) -> str:
+    """What to do where the address for data is in use. Shards come first, so nobody has tried that of --listen yet:
+    another switch would have both."""
+    if _taken(settings.listen):
+        others = "is another switch running? Choose other addresses with --data and --listen"
+        return f", and so is {settings.listen}: {others}"
+    return "; choose another address with --data"
+
+
+def _taken(address: str) -> bool:
+    """Whether another process listens on host:port."""
+    try:
+        host, port = split_address(address)
+        family, *_, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(name)
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    except SettingsError:  # unix:PATH
+        return False
+    return False
 
 
 def listen_http(settings: Settings, stack: ExitStack) -> Listeners:

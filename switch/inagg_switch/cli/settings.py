@@ -27,6 +27,8 @@ from .addresses import SettingsError, check_ports, data_address, is_here, with_p
 
 THRIFT_PORT: Final = 9090
 """Of bmv2, unless told otherwise."""
+DRAIN_S: Final = 20.0
+"""How long running jobs may go on after the first signal to stop, if nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,11 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         )
         security.check_address(listen)
         security.check_files()
+        if options["operator"] and options["parent"] is None and not security.named(security.secrets()):
+            raise SettingsError(
+                "--operator says nothing where callers have no names: give them some too, by lines `name: secret` in "
+                "--secret-file, or by certificates and --client-ca"
+            )
         for address, what in ((metrics, "the metrics"), (web, "the live view")):
             if address is not None:
                 check_http_address(address, security, what)
@@ -167,7 +174,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         security=security,
         metrics=metrics,
         web=web,
-        drain_s=options["drain"],
+        drain_s=DRAIN_S if options["drain"] is None else options["drain"],
         shard_restarts=options["shard_restarts"],
         ready_file=options["ready_file"],
         announce=options["log_format"] == "human",
@@ -181,8 +188,8 @@ def parent_from(options: Mapping[str, Any], secret: str | None) -> ParentSetting
         if options["name"] is not None or options["parent_ca"] is not None:
             raise SettingsError("--name and --parent-ca say nothing without --parent")
         return None
-    for name in ("metrics", "web", *POLICY_OPTIONS.values()):
-        if options[name] is not None:
+    for name in ("metrics", "web", "drain", "operator", *POLICY_OPTIONS.values()):
+        if options[name] not in (None, ()):
             raise SettingsError(f"--{name.replace('_', '-')} is for the root of the tree, which has the registry")
     if options["target"] == "tofino":
         raise SettingsError("--parent is for the software switch and bmv2: the Tofino program has no trees")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -16,6 +16,7 @@ from .sections import FILE, LOOPBACK, PROBABILITY, SECONDS, Number, SectionedCom
 P4 = "P4 switches (--target bmv2 or tofino), which run elsewhere"
 TREE = "A tree of switches: workers of several racks, more than 32 workers"
 FAULTS = "Faults, for experiments: probabilities per datagram and direction"
+SHARDS_MAX: Final = 1024
 
 
 def power_of_two(_context: click.Context, _parameter: click.Parameter, value: int | None) -> int | None:
@@ -121,7 +122,7 @@ Standard output has the lines for people, standard error the log.
 @in_section(
     "Size",
     "--shards",
-    type=click.IntRange(1, 1024),
+    type=click.IntRange(1, SHARDS_MAX),
     default=1,
     show_default=True,
     help="Data planes, each with a process (a core), a port and slots of its own.",
@@ -312,7 +313,6 @@ Standard output has the lines for people, standard error the log.
     "Limits",
     "--drain",
     type=Number(0.0),
-    default=20.0,
     metavar="SECONDS",
     help="How long running jobs may go on after the first signal to stop.  [default: 20]",
 )

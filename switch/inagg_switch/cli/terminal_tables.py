@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO, cast
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +16,10 @@ from ..control.text import printable
 
 PIPED_COLUMNS: Final = 1_000_000
 """Width where there is no terminal: nothing is shortened for a reader that has no edge."""
+NARROW: Final = "Too narrow for all columns (see --json)"
+"""What is told where a table has no room for some."""
+GAP: Final = 2
+"""Spaces between columns."""
 
 
 def console() -> Console:
@@ -48,6 +53,21 @@ class _Trimmed:
         self._stream.flush()
 
 
+def columns_that_fit(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, widths: Mapping[str, int] | None = None
+) -> int:
+    """How many columns of a `table`, from the left, where the most important stand, fit ``width`` uncut: one at
+    least."""
+    left = width
+    for at, title in enumerate(columns):
+        name = title.removeprefix(">")
+        widest = max(map(cell_len, (name, *(printable(row[at]) for row in rows))))
+        left -= min(widest, (widths or {}).get(name, widest)) + (GAP if at else 0)
+        if left < 0:
+            return max(1, at)
+    return len(columns)
+
+
 def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
@@ -58,7 +78,7 @@ def table(
     ``fold`` take further lines where the terminal is too narrow, the others lose their ends. ``widths``: the most that
     a column takes on a terminal."""
     most = (widths or {}) if sys.stdout.isatty() else {}
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold", show_edge=False)
     for title in columns:
         right, name = title.startswith(">"), title.removeprefix(">")
         folds = name in fold

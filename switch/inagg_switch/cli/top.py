@@ -27,7 +27,7 @@ def show_top(client: ControlClient, *, job: str, as_json: bool, once: bool, inte
                 print(json.dumps(as_plain(look)), flush=True)
         elif once:
             for look in looks:
-                out.print(tables(look, client.address))
+                out.print(tables(look, client.address, columns=out.width))
         elif out.is_terminal:
             _live(out, client, job, interval_s, count)
         else:
@@ -56,7 +56,7 @@ def _live(out: Console, client: ControlClient, job: str, interval_s: float, coun
     """Redraw the tables in place; the last picture stays. A switch that does not answer any more is asked again and
     again."""
     before = client.stats(job)
-    shown: RenderableType = tables(rates(None, before), client.address, out.height)
+    shown: RenderableType = tables(rates(None, before), client.address, out.height, out.width)
     left = count
     try:
         with Live(shown, console=out, screen=True, auto_refresh=False) as live:
@@ -68,7 +68,7 @@ def _live(out: Console, client: ControlClient, job: str, interval_s: float, coun
                 except ControlCallError as error:
                     live.update(Group(Text(f"{error}\nTrying again.", style="red"), Text(), shown), refresh=True)
                     continue
-                shown = tables(rates(before, now), client.address, out.height)
+                shown = tables(rates(before, now), client.address, out.height, out.width)
                 live.update(shown, refresh=True)
                 before = now
                 left -= 1

@@ -1,7 +1,8 @@
-"""The tables of `inagg top`, for 80 columns and as many lines as there are."""
+"""The tables of `inagg top`, for 80 columns, or fewer with less in them, and as many lines as there are."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -11,21 +12,41 @@ from rich.text import Text
 from ..control.text import count_text
 from ..p4 import TARGETS
 from ..service.rates import JobRates, Rates, ShardRates
-from .terminal_tables import table
+from .terminal_tables import NARROW, PIPED_COLUMNS, columns_that_fit, table
 from .words import age_text, member_text, rate_text, state_text
 
 REASONS_SHOWN: Final = 4
 """Reasons and kinds of faults that are shown where lines are few: so many take two lines of 80 columns."""
 NAME_COLUMNS: Final = 17
 """Columns for a job's name on a terminal; a longer one takes more lines."""
+COLUMNS: Final = 80
+"""Of a terminal that all fits; in fewer, sentences take more lines."""
+WIDTHS: Final = {"JOB": NAME_COLUMNS, "TRUNK OF": NAME_COLUMNS}
+OF_SHARDS: Final = ("SHARD", ">Gbit/s IN", ">OUT", ">PKT/s IN", ">OUT", ">CPU", ">SLOTS LEASED", ">KERNEL DROPS")
+OF_JOBS: Final = ("JOB", "STATE", ">ELEM/s", ">RESULT/s", ">WAITING", ">DUP/s", ">RESENT/s", ">STALE/s")
+OF_TRUNKS: Final = ("JOB", "TRUNK OF", ">PARTIAL/s", ">AGAIN/s", ">PARTIALS", ">AGAIN")
+OF_RANKS: Final = ("JOB", ">RANK", "STATE", ">SENT/s", ">Gbit/s", ">DUP", ">RESENT", ">STALE", ">HEARD")
+"""Titles of the tables, the most important first: a narrow terminal has no room for the last ones."""
 
 
-def tables(look: Rates, address: str, lines: int | None = None) -> RenderableType:
-    """The whole picture. ``lines``: how many it may have; rows that find no room are counted."""
+def tables(look: Rates, address: str, lines: int | None = None, columns: int | None = None) -> RenderableType:
+    """The whole picture. ``lines``: how many it may have; rows that find no room are counted. ``columns``: how wide it
+    may be; tables leave out what they have at the right, and that is told."""
     now = look.now
+    width = PIPED_COLUMNS if columns is None else columns
     below = {shard.switch for shard in now.shards if shard.switch}
     own = sum(not shard.switch for shard in now.shards)
     lost = list(_lost(look, None if lines is None else REASONS_SHOWN))
+    title = (
+        f"  {now.driver}, up {age_text(now.uptime_s)}, {count_text(own, 'shard')}, "
+        + (f"{len(below)} below it, " if below else "")
+        + count_text(len(now.jobs), "job")
+        + (", no new ones" if now.draining else "")
+    )
+    shards = [
+        _shard_row(shard.now.switch or str(index), shard, now.driver in TARGETS)
+        for index, shard in enumerate(look.shards)
+    ]
     jobs = [_job_row(job) for job in look.jobs]
     workers = [row for job in look.jobs for row in _worker_rows(job)]
     trunks = [row for job in look.jobs for row in _trunk_rows(job)]
@@ -33,56 +54,45 @@ def tables(look: Rates, address: str, lines: int | None = None) -> RenderableTyp
     if lines is not None:
         # A line for the title; then four parts of a blank line, titles and rows (what was lost has two lines for each
         # of its rows and no title), two of which have a line for what they leave out; a fifth one where trunks are.
-        room = lines - (1 + 2 + len(look.shards) + 1 + 2 * len(lost) + 3 + 3 + (3 if trunks else 0))
+        # Where sentences do not fit 80 columns they have more.
+        told = _wrapped(f"inagg switch {address}{title}", width) + sum(max(2, _wrapped(str(t), width)) for t in lost)
+        part = 2 + (1 if width >= COLUMNS else 2)
+        room = lines - (2 + len(look.shards) + 1 + told + part * (3 if trunks else 2))
         workers, trunks = _named_once(workers), _named_once(trunks)
         if sum(map(_height, (*jobs, *trunks, *workers))) > room:
             jobs_room = _fitting(jobs, room // (3 if trunks else 2))
             trunks_room = _fitting(trunks, room // 3) if trunks else 0
             taken = sum(map(_height, (*jobs[:jobs_room], *trunks[:trunks_room])))
             workers_room = _fitting(workers, room - taken)
+    there = ((OF_SHARDS, shards), (OF_JOBS, jobs), (OF_TRUNKS, trunks), (OF_RANKS, workers))
+    fits = [columns_that_fit(titles, rows, width, WIDTHS) for titles, rows in there]
+    narrow = any(rows and fit < len(titles) for (titles, rows), fit in zip(there, fits, strict=True))
+    of_shards, of_jobs, of_trunks, of_ranks = fits
     parts: list[RenderableType] = [
-        Text.assemble(
-            (f"inagg switch {address}", "bold"),
-            f"  {now.driver}, up {age_text(now.uptime_s)}, {count_text(own, 'shard')}, "
-            + (f"{len(below)} below it, " if below else "")
-            + count_text(len(now.jobs), "job")
-            + (", no new ones" if now.draining else ""),
-        ),
-        Text(),
-        table(
-            ("SHARD", ">Gbit/s IN", ">OUT", ">PKT/s IN", ">OUT", ">CPU", ">SLOTS LEASED", ">KERNEL DROPS"),
-            [
-                _shard_row(shard.now.switch or str(index), shard, now.driver in TARGETS)
-                for index, shard in enumerate(look.shards)
-            ],
-        ),
+        Text.assemble((f"inagg switch {address}", "bold"), title),
+        Text(NARROW if narrow else "", style="dim"),
+        _cut(OF_SHARDS, shards, of_shards),
     ]
     if lost:
         parts += [Text(), *lost]
     if look.jobs:
-        titles = ("JOB", "STATE", ">ELEM/s", ">RESULT/s", ">WAITING", ">DUP/s", ">RESENT/s", ">STALE/s")
-        parts += [Text(), _by_job(titles, jobs[:jobs_room]), *_more(len(jobs), jobs_room, "job")]
+        parts += [Text(), _cut(OF_JOBS, jobs[:jobs_room], of_jobs), *_more(len(jobs), jobs_room, "job")]
         if trunks:
-            titles_by_trunk = ("JOB", "TRUNK OF", ">PARTIAL/s", ">AGAIN/s", ">PARTIALS", ">AGAIN")
-            parts += [
-                Text(),
-                table(
-                    titles_by_trunk,
-                    trunks[:trunks_room],
-                    fold=["JOB"],
-                    widths={"JOB": NAME_COLUMNS, "TRUNK OF": NAME_COLUMNS},
-                ),
-            ]
+            parts += [Text(), _cut(OF_TRUNKS, trunks[:trunks_room], of_trunks)]
             parts += _more(len(trunks), trunks_room, "trunk")
-        titles_by_rank = ("JOB", ">RANK", "STATE", ">SENT/s", ">Gbit/s", ">DUP", ">RESENT", ">STALE", ">HEARD")
-        parts += [Text(), _by_job(titles_by_rank, workers[:workers_room])]
+        parts += [Text(), _cut(OF_RANKS, workers[:workers_room], of_ranks)]
         parts += _more(len(workers), workers_room, "rank")
     return Group(*parts)
 
 
-def _by_job(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    """A table whose first column has names of jobs: a long one takes more lines, for people to copy and type it."""
-    return table(titles, rows, fold=["JOB"], widths={"JOB": NAME_COLUMNS})
+def _cut(titles: Sequence[str], rows: Sequence[Sequence[str]], count: int) -> RenderableType:
+    """A table of the first ``count`` columns. A long name of a job takes more lines, for people to copy and type it."""
+    return table(titles[:count], [row[:count] for row in rows], fold=["JOB"], widths=WIDTHS)
+
+
+def _wrapped(text: str, columns: int) -> int:
+    """Lines that a sentence takes in so many columns."""
+    return len(textwrap.wrap(text, columns))
 
 
 def _height(row: Sequence[str]) -> int:

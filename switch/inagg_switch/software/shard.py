@@ -48,7 +48,7 @@ class LinkStack:
             if config.faults is None:
                 self._groups = open_groups(self._udp, config.multicast)
             if path is not None:
-                self._capture(path, config.capture_bytes)
+                self._capture(path, config.capture_bytes, "capture")
             if config.faults is not None:
                 self.link = self._faults = FaultLink(self.link, config.faults, config.fault_seed + shard)
             self.recorder = self._recorder(config, shard)
@@ -60,17 +60,18 @@ class LinkStack:
         path = config.record_of(shard)
         if path is None:
             return None
-        link = self._capture(path, config.capture_bytes)
+        link = self._capture(path, config.capture_bytes, "record")
         faults = None if config.faults is None else repr(config.faults)
         seed = None if config.faults is None else config.fault_seed + shard
         about = {"shard": shard, "slots": config.slots, "lanes": config.lanes, "faults": faults, "fault_seed": seed}
         return Recorder(link, about)
 
-    def _capture(self, path: Path, size_bytes: int) -> CaptureLink:
+    def _capture(self, path: Path, size_bytes: int, what: str) -> CaptureLink:
+        """``what``: asked for, in the words of the options."""
         try:
             self.link = capture = CaptureLink(self.link, path, max_bytes=size_bytes)
         except OSError as error:
-            raise DriverError(f"cannot capture to {path}: {error.strerror}") from None
+            raise DriverError(f"cannot {what} to {path}: {error.strerror}") from None
         self._captures.append(capture)
         return capture
 

@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from inagg_link.progress import Progress
+from inagg_link.signals import Deferred
+from inagg_link.spawning import start_deaf
 
 from ..driver import DriverError
 from .config import PARENTS_SIGNALS, Compiling, SoftwareConfig, Started
@@ -62,14 +63,7 @@ class ShardProcess:
         self._process: BaseProcess = context.Process(
             target=_serve, args=(config, index, theirs), name=f"inagg-shard-{index}", daemon=True
         )
-        # Not among what follows, since it unblocks the signals.
-        resource_tracker.ensure_running()
-        # A child inherits which signals are blocked, so there is no moment in which one could hit it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
-        try:
-            self._process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        start_deaf(self._process, PARENTS_SIGNALS)
         theirs.close()
 
     @property
@@ -165,7 +159,8 @@ def start_shards(config: SoftwareConfig) -> list[ShardProcess]:
     shards: list[ShardProcess] = []
     try:
         for index in range(config.shards):
-            shards.append(ShardProcess(config, index))
+            with Deferred():  # one that has started is among those to end
+                shards.append(ShardProcess(config, index))
     except BaseException:
         end_shards(shards)
         raise

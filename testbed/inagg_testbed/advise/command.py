@@ -15,7 +15,7 @@ from rich.table import Table
 
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
-from ..bench.step_command import compute_of, compute_options
+from ..bench.step_command import check_compute, compute_of, compute_options
 from ..option_types import LinkRate
 from ..profiles import NAMES, profile
 from ..progress import said
@@ -76,14 +76,15 @@ def advise(
     """Predict the time of a training step with Gloo and through a switch, and say whether it would help.
 
     The prediction is that of a cost model: a latency for each all-reduce, and for each element the time on the link or
-    in the processors, whichever is longer. Its constants are measured on this machine when they are needed first, in a
-    minute or two, and kept. Computation is measured here too, or assumed: --compute-ms says how long forward and
+    in the processors, whichever is longer. Its constants are measured on this machine when they are needed first, in
+    two or three minutes, and kept. Computation is measured here too, or assumed: --compute-ms says how long forward and
     backward take on your machines. --check shows how good predictions are.
 
     NCCL and the fp16, bf16 and PowerSGD hooks of DistributedDataParallel are not measured: what they take at least, by
     the link alone, stands below.
     """
     _check_options(as_check)
+    check_compute(compute_ms, compute_rate)
     check_place(workers, link, racks, trunk, "software")
     if not racks and (again := next(filter(for_trees_only, formats), None)):
         raise click.UsageError(f"--format {again} is for --racks: it differs between switches alone")

@@ -33,16 +33,14 @@ from .links import share_of_link, worker_bytes
 from .load import Child, common_barrier, crew, receive_all
 from .rack import predict, wire_bytes
 from .reader import Reader
+from .turns import turns
 
 START_LIMIT_S = 120.0
 RUN_LIMIT_S = 600.0
 TARGET_S = 4.0
 """Time to spend on each system and size, within the bounds on the number of runs."""
-TURNS = 10
-"""So often each system has its turn: what else the machine does changes from one second to the next."""
 LOSSLESS = "inagg-lossless"
 """What the system is called that loses nothing, where the other does."""
-RUNS_MIN, RUNS_MAX = 5, 200
 TREE, REENCODE = "inagg-tree", "inagg-tree-reencode"
 """What the systems are called that go through a leaf in each rack, where the other goes to the switch behind them: the
 leaves send exact partial sums, or round them again (in a format of the same name with this end)."""
@@ -267,13 +265,15 @@ def bench_allreduce(
     *,
     against: str | None,
     seconds: float = TARGET_S,
+    whole: bool = False,
     loss: float = 0.0,
     ways: Sequence[str] = (),
     racks: int = 0,
     lanes: int | None = None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Lines of results: for each size one per system, and one that compares them. Systems take turns, run by run.
+    """Lines of results: for each size one per system, and one that compares them. Systems take turns, for some
+    ``seconds`` each, or, unless ``whole``, for as many runs as are enough (see `turns`).
 
     With ``loss``, the share of datagrams that workers lose in each direction, the same is measured without, too; and in
     other ``ways``, of `WAYS`. With ``racks``, it is measured through the switch behind them, and through a tree. With
@@ -297,12 +297,10 @@ def bench_allreduce(
             for system in systems:
                 ranks.run(system, elements, 2)  # warm caches, connections and kernels
             estimate_s = max(statistics.median(ranks.run(s, elements, 3)[0]) for s in systems)
-            runs = int(min(RUNS_MAX, max(RUNS_MIN, seconds / estimate_s)))
-            turns = min(TURNS, runs)
             of_turns: dict[str, list[dict[str, float]]] = {s: [] for s in systems}
-            for _ in range(turns):
+            for runs in turns(estimate_s, seconds, len(systems), whole):
                 for system in systems:
-                    taken, done = ranks.run(system, elements, -(-runs // turns))
+                    taken, done = ranks.run(system, elements, runs)
                     times[system] += taken
                     of_turns[system].append(done)
             medians = {s: statistics.median(times[s]) for s in systems}

@@ -22,9 +22,9 @@ from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from .cuda import copy_bandwidths, device_of
 from .load import Child, common_barrier, crew, receive_all
+from .turns import turns
 
 START_LIMIT_S, RUN_LIMIT_S = 300.0, 600.0
-RUNS_MIN, RUNS_MAX, TURNS = 5, 200, 10
 ON_HOST = "inagg cpu"
 """The same tensor in the host's memory."""
 
@@ -88,8 +88,9 @@ def _worker(
 
 
 def bench_allreduce_cuda(
-    workers: int, gpus: int, format_: str, sizes: Sequence[int], *, seconds: float, shards: int, window: int | None
-) -> Iterator[dict[str, Any]]:
+    workers: int, gpus: int, format_: str, sizes: Sequence[int], *, seconds: float, whole: bool, shards: int,
+    window: int | None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Lines of results: the bandwidth of copies, then for each size one per system, and one that compares them. The
     tensors of so many ranks are on ``gpus``. CPU time, and the time until submitting returns, are those of rank 0."""
     with TemporaryFolder("bench") as folder, crew() as ranks:
@@ -119,13 +120,12 @@ def bench_allreduce_cuda(
                 for system in systems:
                     run(system, elements, 2)
                 estimate_s = max(statistics.median(run(s, elements, 3)[0]) for s in systems)
-                runs = int(min(RUNS_MAX, max(RUNS_MIN, seconds / estimate_s)))
                 times: dict[str, list[float]] = {s: [] for s in systems}
                 cpu: dict[str, list[float]] = {s: [] for s in systems}
                 submitting: dict[str, list[float]] = {s: [] for s in systems}
-                for _ in range(min(TURNS, runs)):
+                for runs in turns(estimate_s, seconds, len(systems), whole):
                     for system in systems:
-                        taken, cpu_s, submit_s = run(system, elements, -(-runs // TURNS))
+                        taken, cpu_s, submit_s = run(system, elements, runs)
                         times[system] += taken
                         cpu[system].append(cpu_s)
                         submitting[system].append(submit_s)

@@ -14,6 +14,7 @@ from inagg_wire.formats import CHILDREN_MAX, FORMATS
 from inagg_wire.slots import WINDOW_MAX
 
 from ..tables import console, print_table
+from ..topology import namespaces
 from .allreduce import Ranks
 
 BLOCKS = 2000
@@ -36,10 +37,16 @@ def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_jso
     and what came again; the other rates are of the median run. A bmv2 with its logging macros, as it is built by
     default, is some seven times slower than one without.
     """
+    chosen = [
+        build
+        for build in builds().values()
+        if build.role == FLAT and format_ in build.formats and (not lanes or build.lanes in lanes)
+    ]
+    if not chosen:
+        raise click.UsageError(f"no program adds up {format_} in {' or '.join(map(str, lanes))} lanes")
+    namespaces.require_root("measure the software switch, which needs none: inagg bench allreduce")
     rows = []
-    for build in builds().values():
-        if build.role != FLAT or format_ not in build.formats or (lanes and build.lanes not in lanes):
-            continue
+    for build in chosen:
         options: dict[str, Any] = {"lanes": build.lanes, "window": window}
         with Ranks(
             workers,
@@ -69,8 +76,6 @@ def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_jso
         rows.append(row)
         if as_json:
             click.echo(json.dumps(row))
-    if not rows:
-        raise click.UsageError(f"no program adds up {format_} in {' or '.join(map(str, lanes))} lanes")
     if not as_json:
         names = ("blocks_per_s", "packets_in_per_s", "packets_out_per_s", "elements_per_s")
         columns = ("program", "blocks/s", "packets/s in", "packets/s out", "elements/s")

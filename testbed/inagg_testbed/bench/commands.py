@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from inagg_link import MAX_BATCH_DATAGRAMS
+from inagg_switch.cli.switch_options import SHARDS_MAX
 from inagg_wire.errors import AdmissionError
 from inagg_wire.formats import CHILDREN_MAX, FORMATS, admit, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
@@ -66,21 +68,22 @@ class SizeList(click.ParamType[list[int]]):
         return sizes
 
 
-class WorkerList(click.ParamType[list[int]]):
-    """Numbers of workers such as ``1,2,4``."""
+class CountList(click.ParamType[list[int]]):
+    """Numbers of workers or shards, such as ``1,2,4``, that one switch can have."""
 
-    name = "workers"
+    def __init__(self, name: str, most: int) -> None:
+        self.name, self._most = name, most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
         try:
-            workers = [int(part) for part in value.split(",")]
+            counts = [int(part) for part in value.split(",")]
         except ValueError:
             self.fail(f"{value!r}: give numbers such as 2,4", param, ctx)
-        if not all(1 <= n <= CHILDREN_MAX for n in workers):
-            self.fail(f"one switch serves 1 to {CHILDREN_MAX} workers", param, ctx)
-        return workers
+        if not all(1 <= count <= self._most for count in counts):
+            self.fail(f"{value}: one switch has 1 to {self._most} {self.name}", param, ctx)
+        return counts
 
 
 class LanesList(click.ParamType[list[int]]):
@@ -101,7 +104,9 @@ link_option = click.option(
     "--link", type=LinkRate(), metavar="RATE",
     help="Give each worker a link of this rate, such as 1gbit, in a network namespace (root). [default: loopback]",
 )  # fmt: skip
-workers_option = click.option("--workers", default="4", show_default=True, type=WorkerList(), help="How many; a list.")
+workers_option = click.option(
+    "--workers", default="4", show_default=True, type=CountList("workers", CHILDREN_MAX), help="How many; a list."
+)
 format_option = click.option(
     "--format", "names", multiple=True, default=("nat8",), show_default=True, type=click.Choice(list(FORMATS)),
     help="Format of the numbers (repeatable).",
@@ -112,7 +117,10 @@ format_option = click.option(
 @workers_option
 @format_option
 @click.option("--lanes", type=int, help="Elements per datagram. [default: what a 1500-byte frame takes]")
-@click.option("--shards", default="1", show_default=True, type=WorkerList(), help="Data-plane processes; a list.")
+@click.option(
+    "--shards", default="1", show_default=True, type=CountList("shards", SHARDS_MAX),
+    help="Data-plane processes; a list.",
+)  # fmt: skip
 @click.option(
     "--window", default=8, show_default=True, type=click.IntRange(1, WINDOW_MAX // MAX_BATCH_DATAGRAMS),
     help="Batches that a worker keeps in flight.",
@@ -160,7 +168,9 @@ def switch(
 @click.option("--size", "sizes", default="64M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
 @format_option
 @click.option("--against", type=click.Choice(["gloo"]), help="Measure this too, in the same processes, in turns.")
-@click.option("--shards", default=1, show_default=True, type=click.IntRange(1), help="Data-plane processes.")
+@click.option(
+    "--shards", default=1, show_default=True, type=click.IntRange(1, SHARDS_MAX), help="Data-plane processes."
+)
 @click.option("--window", type=click.IntRange(1, WINDOW_MAX), help="Blocks in flight. [default: that of the library]")
 @click.option(
     "--lanes", "lanes_list", type=LanesList(), metavar="LIST",
@@ -168,7 +178,10 @@ def switch(
     "1500-byte frame, through a switch with datagrams and slots as over Ethernet; with packets, bytes on the wire, and "
     "what a rack with a Tofino would reach.  [default: what the switch chooses]",
 )  # fmt: skip
-@click.option("--seconds", default=2.0, show_default=True, type=POSITIVE, help="For each system and size, roughly.")
+@click.option(
+    "--seconds", default=2.0, show_default=True, type=POSITIVE,
+    help="For each system and size, roughly; where it is not given, 200 runs are enough.",
+)  # fmt: skip
 @click.option(
     "--loss",
     default=0.0,
@@ -246,13 +259,14 @@ def allreduce(
     check_lanes(names, workers, lanes_list or ())
     if "ipv6" in ways and (link is not None or target != "software"):
         raise click.UsageError("--way ipv6 is over loopback, and for --target software")
-    check_place(min(workers), link, racks, trunk, target)  # a rack has no more than a switch serves: see `WorkerList`
+    check_place(min(workers), link, racks, trunk, target)  # a rack has no more than a switch serves: see `CountList`
     if racks and (loss or ways or lanes_list):  # what full frames take cannot be cut for a tree's trunks
         raise click.UsageError("--racks is without --loss, --way and --lanes")
     if shards > 1 and not entry.ours:
         raise click.UsageError(f"--shards is not for --target {target}")
     if link is None and entry.needs_link:
         link = UNSHAPED
+    whole = click.get_current_context().get_parameter_source("seconds") is not ParameterSource.DEFAULT
 
     def lines() -> Iterable[dict[str, Any]]:
         for name in names:
@@ -262,15 +276,15 @@ def allreduce(
             for n in workers:
                 if device == "cuda":
                     yield from bench_allreduce_cuda(
-                        n, gpus or n, name, sizes, seconds=seconds, shards=shards, window=window
+                        n, gpus or n, name, sizes, seconds=seconds, whole=whole, shards=shards, window=window
                     )
                     continue
                 usual = [job_format(name).max_lanes(n, UDP_PAYLOAD_BYTES_1500)]
                 for lanes in dict.fromkeys([*lanes_list, *usual]) if lanes_list else [None]:
                     yield from bench_allreduce(
-                        n, name, sizes, against=against, seconds=seconds, shards=shards, loss=loss, ways=ways,
-                        window=window, link=link, target=target, switch_options=switch_options, racks=racks,
-                        trunk=trunk, lanes=lanes,
+                        n, name, sizes, against=against, seconds=seconds, whole=whole, shards=shards, loss=loss,
+                        ways=ways, window=window, link=link, target=target, switch_options=switch_options,
+                        racks=racks, trunk=trunk, lanes=lanes,
                     )  # fmt: skip
 
     columns: list[Column] = [

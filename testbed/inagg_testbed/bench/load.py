@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from inagg_link import Address, Batch, Link, UdpLink
 from inagg_link.first_start import telling
+from inagg_link.spawning import start_deaf
 
 from ..topology.launch import die_with_parent
 
@@ -134,8 +134,7 @@ class Child:
         self._process: SpawnProcess = _spawn.Process(
             target=_run_child, args=(main, theirs, *args), name=name, daemon=True
         )
-        with _deaf_to_ctrl_c():
-            self._process.start()
+        start_deaf(self._process, [signal.SIGINT])
         theirs.close()
 
     def send(self, message: object) -> None:
@@ -235,21 +234,12 @@ def crew() -> Iterator[list[Child]]:
         child.close()
 
 
-@contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes started meanwhile ignore SIGINT: a terminal sends it to all of them, and only the parent is to act."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python sets signal handlers from the main thread only
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _run_child(main: Callable[..., None], connection: Connection, *args: object) -> None:
     die_with_parent(os.getppid())  # else one that computes would find out much later
+    # A terminal sends Ctrl-C to all of us, and only the parent is to act. From now on it is not blocked but ignored: a
+    # switch that this process starts would inherit either, and its handlers end the latter alone.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     said_s = float("-inf")
 
     def compiling(_: int) -> None:

@@ -36,16 +36,18 @@ def compute_options(command: F) -> F:
     return command
 
 
-def compute_of(model: str, batch: int | None, compute_ms: float | None, compute_rate: float | None) -> Compute:
-    """The computation of a step of ``model`` by these options: assumed if they say how long it takes, else measured.
+def check_compute(compute_ms: float | None, compute_rate: float | None) -> None:
+    """Raises click.UsageError for options that contradict one another: asked before anything is measured."""
+    if compute_ms is not None and compute_rate is not None:
+        raise click.UsageError("--compute-ms and --compute-rate both say how long computation takes: give one of them")
 
-    Raises click.UsageError for options that contradict one another.
-    """
+
+def compute_of(model: str, batch: int | None, compute_ms: float | None, compute_rate: float | None) -> Compute:
+    """The computation of a step of ``model`` by these options, which have been checked: assumed if they say how long it
+    takes, else measured."""
     from ..profiles.compute import assumed, assumed_rate
     from ..profiles.measured import measured_compute
 
-    if compute_ms is not None and compute_rate is not None:
-        raise click.UsageError("--compute-ms and --compute-rate both say how long computation takes: give one of them")
     examples = batch or profile(model).batch
     if compute_ms is not None:
         return assumed(profile(model), compute_ms / 1e3, f"{compute_ms:g} ms")
@@ -101,6 +103,7 @@ def step(
     from .step import as_json, bench_step
     from .step_ranks import disturbance
 
+    check_compute(compute_ms, compute_rate)
     lines: list[StepLine] = []
     computes = []
     try:

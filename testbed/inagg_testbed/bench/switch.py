@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import click
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -141,7 +142,7 @@ def measure(
     """Replay contributions at a switch for ``seconds``, after a warm-up.
 
     ``window``: batches in flight per worker and shard. With several shards each has worker processes of its own.
-    Raises RuntimeError if a worker or the switch fails.
+    Raises RuntimeError if a worker or the switch fails, click.ClickException if it was given too little time.
     """
     size_up, size_down = (
         datagram_bytes(e, lanes) for e in (fmt.encoding(Op.SUM), fmt.result_encoding(Op.SUM, workers))
@@ -171,6 +172,8 @@ def measure(
         return sum(map(count, after)) - sum(map(count, before))
 
     contributions = grown(lambda c: sum(c.jobs[1].contributions))
+    if not contributions:
+        raise click.ClickException(f"the switch has taken nothing in {seconds:g} s: measure for longer with --seconds")
     return SwitchRate(
         elements_per_s=contributions * lanes / elapsed_s,
         packets_per_s=contributions / elapsed_s,

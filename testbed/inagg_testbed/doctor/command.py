@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Final
@@ -17,7 +17,7 @@ from rich.text import Text
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from ..tables import console
-from . import kernel, network, software
+from . import kernel, network, ports, software
 from .finding import Finding, Verdict
 
 CHECKS: Final[Sequence[Callable[[], Iterator[Finding]]]] = (
@@ -31,8 +31,12 @@ CHECKS: Final[Sequence[Callable[[], Iterator[Finding]]]] = (
     kernel.check_offloads,
     kernel.check_buffers,
     kernel.check_descriptors,
-    kernel.check_ports,
 )
+CHECKS_OF_SWITCHES: Final[Sequence[Callable[[Mapping[str, str]], Iterator[Finding]]]] = (
+    ports.check_ports,
+    network.check_switches,
+)
+"""Given the variables by which a worker would reach a switch."""
 STYLES: Final = {Verdict.OK: "green", Verdict.NOTE: "dim", Verdict.SLOW: "yellow", Verdict.WRONG: "bold red"}
 
 
@@ -56,8 +60,9 @@ def doctor(switch: str, as_json: bool) -> int:
     """
     found: list[Finding] = []
     out = console()
+    environ = {**os.environ, "INAGG_SWITCH": switch}
     checks: list[Callable[[], Iterator[Finding]]] = [*CHECKS]
-    checks.append(partial(network.check_switches, {**os.environ, "INAGG_SWITCH": switch}))
+    checks += [partial(check, environ) for check in CHECKS_OF_SWITCHES]
     for check in checks:
         for finding in check():
             found.append(finding)

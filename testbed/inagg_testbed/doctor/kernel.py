@@ -1,12 +1,10 @@
-"""What the kernel gives: socket buffers, offloads of UDP, processors, descriptors, ports."""
+"""What the kernel gives: socket buffers, offloads of UDP, processors, descriptors."""
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import resource
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -17,7 +15,6 @@ from inagg_link import Batch, UdpLink
 from inagg_switch.cli.ready import BUFFER_GOOD_BYTES
 from inagg_switch.cli.words import bytes_text
 
-from ..topology.targets import CONTROL_PORT, DATA_PORT
 from .finding import Finding, Verdict
 
 LIMITS: Final = {"net.core.rmem_max": 32 << 20, "net.core.wmem_max": 8 << 20}
@@ -106,42 +103,3 @@ def check_descriptors() -> Iterator[Finding]:
             found,
             f"ulimit -Hn {4 * DESCRIPTORS_LEAST}, as root, or LimitNOFILE= of systemd",
         )
-
-
-def check_ports() -> Iterator[Finding]:
-    """Whether `inagg switch` would find its ports free, or one runs there."""
-    taken = [
-        f"{kind} {port}"
-        for kind, port, number in (("TCP", CONTROL_PORT, socket.SOCK_STREAM), ("UDP", DATA_PORT, socket.SOCK_DGRAM))
-        if not _free(port, number)
-    ]
-    name = "ports"
-    if not taken:
-        yield Finding(name, Verdict.OK, f"TCP {CONTROL_PORT} and UDP {DATA_PORT} are free for `inagg switch`")
-    elif _is_switch(f"127.0.0.1:{CONTROL_PORT}"):
-        yield Finding(name, Verdict.OK, f"an inagg switch serves at 127.0.0.1:{CONTROL_PORT}")
-    else:
-        found = f"another program has {' and '.join(taken)}, which `inagg switch` takes"
-        yield Finding(name, Verdict.WRONG, found, "inagg switch --listen 127.0.0.1:47200 --data 127.0.0.1:47201")
-
-
-def _free(port: int, kind: int) -> bool:
-    with socket.socket(socket.AF_INET, kind) as sock:
-        if kind == socket.SOCK_STREAM:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: what has ended is free
-        try:
-            sock.bind(("127.0.0.1", port))
-        except OSError as error:
-            return error.errno != errno.EADDRINUSE
-    return True
-
-
-def _is_switch(address: str) -> bool:
-    from inagg_switch.service.control_client import ControlCallError, ControlClient
-
-    with ControlClient(address) as client:
-        try:
-            client.healthy(PATIENCE_S)
-        except ControlCallError:
-            return False
-    return True

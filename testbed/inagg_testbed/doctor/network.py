@@ -36,22 +36,32 @@ ETHTOOL_FEATURES: Final = {"gro": 0x2B, "gso": 0x23}
 
 def check_switches(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
     """Each switch of INAGG_SWITCH, as a worker with these variables would reach it."""
-    text = environ.get(VARIABLES["switch"], "")
-    if not text:
+    if not environ.get(VARIABLES["switch"]):
         yield Finding(
             "switch", Verdict.NOTE, "INAGG_SWITCH is not set: no switch was looked for", "export INAGG_SWITCH=HOST:PORT"
         )
         return
+    access = access_of(environ)
+    for address in addresses_of(environ):
+        yield from _check_switch(address, access)
+
+
+def access_of(environ: Mapping[str, str]) -> Access:
+    """How a worker with these variables would ask a switch."""
     ca, certificate, key = (environ.get(VARIABLES[name]) for name in ("ca", "certificate", "key"))
-    access = Access(
+    return Access(
         tls=bool(ca),
         ca=Path(ca) if ca else None,
         certificate=Path(certificate) if certificate else None,
         key=Path(key) if key else None,
         secret=environ.get(VARIABLES["secret"]) or None,
     )
-    for address in (part.strip() for part in text.split(",")):
-        yield from _check_switch(address, access)
+
+
+def addresses_of(environ: Mapping[str, str]) -> list[str]:
+    """Those of INAGG_SWITCH."""
+    text = environ.get(VARIABLES["switch"], "")
+    return [part.strip() for part in text.split(",")] if text else []
 
 
 def _check_switch(address: str, access: Access) -> Iterator[Finding]:

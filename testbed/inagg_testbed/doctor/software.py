@@ -8,8 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from inagg_wire.variables import misspelt
 
@@ -72,30 +71,20 @@ def check_extras() -> Iterator[Finding]:
 
 
 def check_compiled() -> Iterator[Finding]:
-    """Where compiled code is kept, and whether there is any."""
-    import numba
+    """Where compiled code is kept, and how much of it the next start would use."""
+    from inagg_link.first_start import is_temporary
+    from inagg_link.kept_code import describe, place, usable
 
-    import inagg_link.first_start
-    import inagg_wire
-
-    settings: Any = numba.config
-    temporary = Path(inagg_link.first_start._temporary()) if settings.CACHE_DIR else None
-    if settings.CACHE_DIR:
-        folders = [Path(settings.CACHE_DIR)]
+    kept, found = place(), usable()
+    if is_temporary(kept) and not found.keys() - {kept}:
+        text = f"only {kept} can be written, which does not last"
+        yield Finding("compiled code", Verdict.SLOW, text, "export NUMBA_CACHE_DIR=/a/folder/that/lasts")
+    elif found:
+        text = " and ".join(f"{count} functions are kept in {describe(folder)}" for folder, count in found.items())
+        yield Finding("compiled code", Verdict.OK, text)
     else:
-        user = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "numba"
-        roots = {Path(inagg_wire.__file__).parents[1], *(Path(path) for path in sys.path if "inagg" in path)}
-        folders = [*(root for root in roots if root.is_dir()), user]
-    count = sum(1 for folder in folders for _ in folder.rglob("*.nbi"))
-    where = settings.CACHE_DIR or "the installed package or ~/.cache/numba"
-    if temporary is not None and Path(settings.CACHE_DIR) == temporary:
-        found = f"only {where} can be written, which does not last"
-        yield Finding("compiled code", Verdict.SLOW, found, "export NUMBA_CACHE_DIR=/a/folder/that/lasts")
-    elif count:
-        yield Finding("compiled code", Verdict.OK, f"{count} functions are kept in {where}")
-    else:
-        found = f"none in {where}: the first start compiles for half a minute"
-        yield Finding("compiled code", Verdict.NOTE, found, "inagg warmup")
+        text = f"none of these sources in {describe(kept)}: the first start compiles for half a minute"
+        yield Finding("compiled code", Verdict.NOTE, text, "inagg warmup")
 
 
 def check_kept() -> Iterator[Finding]:

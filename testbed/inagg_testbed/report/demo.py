@@ -82,10 +82,8 @@ def demo_report(
     return write(path, "Gradients summed in the network", about, sections, data, conclusions(outcomes))
 
 
-def why_no_report(path: Path | None) -> str | None:
-    """Why a report cannot be written there, known before anything runs; None if it can, or if none is wanted."""
-    if path is None:
-        return None
+def why_no_report(path: Path) -> str | None:
+    """Why a report cannot be written there, known before anything runs; None if it can."""
     if importlib.util.find_spec("matplotlib") is None:
         return "its pictures need matplotlib; install it: pip install 'inagg[report]'"
     why = why_not_written(path.absolute().parent)

@@ -14,7 +14,7 @@ from inagg_switch.cli.new_files import NewFile
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _drawable(_ctx: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+def drawable(_ctx: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
     """Say at once what would be missed after minutes of measuring."""
     if path is not None and importlib.util.find_spec("matplotlib") is None:
         raise ModuleNotFoundError("a report needs matplotlib for its pictures", name="matplotlib")
@@ -24,6 +24,6 @@ def _drawable(_ctx: click.Context, _parameter: click.Parameter, path: Path | Non
 def report_option(command: F) -> F:
     """Adds --report FILE; the command gets ``report``, a path or None."""
     return click.option(
-        "--report", type=NewFile(makes_folders=True, replaces=True), callback=_drawable,
+        "--report", type=NewFile(replaces=True), callback=drawable,
         help="Write an HTML file with pictures.",
     )(command)  # fmt: skip

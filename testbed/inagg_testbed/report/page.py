@@ -118,7 +118,6 @@ def write(
 ) -> Path:  # fmt: skip
     """Write the page, whole or not at all, and return where it is. Raises OSError if it cannot."""
     path = path.absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, render(title, about, sections, data, headline))
     return path
 

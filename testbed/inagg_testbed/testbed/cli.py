@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
 
+from inagg_link.signals import Deferred
 from inagg_switch.control.text import count_text
-from inagg_testbed.signals import undisturbed
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.tables import console, print_table
 from inagg_testbed.topology import (
@@ -31,13 +31,17 @@ from inagg_testbed.topology import (
     tear_down,
 )
 from inagg_testbed.topology.launch import enter_namespace, exit_status
-from inagg_testbed.topology.opening import require_root, strays
+from inagg_testbed.topology.opening import perhaps_in_use, require_root, strays
 from inagg_testbed.topology.processes import processes_of
+from inagg_testbed.topology.state import others_hidden
 
 from .keeping import DEFAULT_NAME, UP, end_owner, keep, log_of, start_keeper
 from .options import Setup, setup_options
 from .running import Ended, run_script
 from .web import live_view
+
+AS_ROOT: Final = 'sudo "$(command -v inagg)" testbed status'
+"""A virtual environment is not on the PATH of sudo."""
 
 name_option = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Of the testbed.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -67,7 +71,7 @@ Examples:
   inagg replay run.pcap           the same packets again, the same bits?
   sudo inagg testbed up --link 1gbit
   sudo inagg testbed exec w0 -- ip -s link
-  inagg testbed status
+  sudo inagg testbed status
   sudo inagg testbed down
 """,
 )
@@ -223,18 +227,22 @@ def keep_command(name: str, **options: Any) -> None:
 @testbed.command()
 @json_option
 def status(as_json: bool) -> int:
-    """Show the testbeds of this machine, and what killed ones have left behind.
+    """Show your testbeds, and what killed ones have left behind.
+
+    You see those that you have made; with sudo, those of root, so all that have links.
 
     Exit status: 0, or 1 if something was left behind.
     """
     states = list(all_states())
     lost = strays(states)
+    used = perhaps_in_use(lost)
     left_over = [state for state in states if state.left_over]
     if as_json:
-        click.echo(json.dumps({"testbeds": [_line(state) for state in states], "unknown_namespaces": lost}))
+        namespaces = {"unknown_namespaces": lost, "perhaps_in_use": used}
+        click.echo(json.dumps({"testbeds": [_line(state) for state in states], **namespaces}))
         return int(bool(left_over))
     if not states:
-        click.echo("no testbed")
+        click.echo("root has no testbed" if os.geteuid() == 0 else "you have no testbed")
     else:
         keys = ("name", "workers", "link", "control", "processes", "state")
         rows = [[str(line[key]) for key in keys] for line in map(_line, states)]
@@ -243,8 +251,22 @@ def status(as_json: bool) -> int:
     for state in left_over:
         click.echo(f"{state.name} was killed and left this behind. Remove it: inagg testbed down --name {state.name}")
     for namespace in lost:
-        click.echo(f"{namespace} has our prefix but is no testbed's that I know. If it is: ip netns delete {namespace}")
+        if namespace not in used:
+            told = f"{namespace} has our prefix but is no testbed's that I know."
+            click.echo(f"{told} If it is: ip netns delete {namespace}")
+    _tell_of_others(used)
     return int(bool(left_over))
+
+
+def _tell_of_others(used: Sequence[str]) -> None:
+    """``used``: network namespaces that may be those of somebody else's testbed, which runs."""
+    names = ", ".join(used)
+    if used and os.geteuid() == 0:
+        click.echo(f"a testbed that I do not know may run in {names}: processes live there")
+    elif used:
+        click.echo(f"a testbed of root's may run in {names}. See it: {AS_ROOT}")
+    elif others_hidden():
+        click.echo(f"root may have testbeds, which you do not see. See them: {AS_ROOT}")
 
 
 def _line(state: State) -> dict[str, Any]:
@@ -289,7 +311,7 @@ def down(name: str | None, everyone: bool, as_json: bool) -> None:
     for state in states:
         left_over = state.left_over
         end_owner(state)
-        with undisturbed():
+        with Deferred():
             ended = tear_down(state) if load(state.name) == state or left_over else []
         log_of(state.name).unlink(missing_ok=True)
         removed.append({"name": state.name, "left_over": left_over, "processes_ended": len(ended)})

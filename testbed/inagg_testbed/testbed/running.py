@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from inagg_testbed.topology import Topology, TopologyError, switch_for
+from inagg_testbed.topology.processes import is_ending
 
 MASTER_PORT = 29500  # torchrun's
 LAST_WORDS_S = 1.0
@@ -154,18 +155,21 @@ def _watch(ranks: Sequence[subprocess.Popen[bytes]], lines: _Lines) -> list[Ende
     """Pass lines on until all ranks have ended, and end them all when one fails."""
     start_s = time.monotonic()
     ended: dict[int, Ended] = {}
-    asked = False
+    told: set[int] = set()
+    failing = False
     kill_at_s = float("inf")
     while len(ended) < len(ranks):
         lines.pass_on(0.05)
         for rank, process in enumerate(ranks):
             if rank not in ended and (code := process.poll()) is not None:
                 exit_code = code if code >= 0 else 128 - code
-                ended[rank] = Ended(rank, exit_code, time.monotonic() - start_s, asked)
-        if not asked and any(end.exit_code for end in ended.values()):
-            asked, kill_at_s = True, time.monotonic() + TERM_LIMIT_S
+                ended[rank] = Ended(rank, exit_code, time.monotonic() - start_s, rank in told)
+        if not failing and any(end.exit_code for end in ended.values()):
+            failing, kill_at_s = True, time.monotonic() + TERM_LIMIT_S
             for rank in ranks_left(ranks, ended):
-                _signal(ranks[rank], signal.SIGTERM)
+                if not is_ending(ranks[rank].pid):  # else it does so by itself, since it was looked at
+                    told.add(rank)
+                _signal(ranks[rank], signal.SIGTERM)  # in any case, for the sake of its children
         if time.monotonic() > kill_at_s:
             for rank in ranks_left(ranks, ended):
                 _signal(ranks[rank], signal.SIGKILL)

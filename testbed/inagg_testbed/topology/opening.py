@@ -6,11 +6,12 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from inagg_testbed.signals import terminated_like_ctrl_c, undisturbed
+from inagg_link.signals import Deferred
+from inagg_testbed.signals import terminated_like_ctrl_c
 from inagg_wire.formats import CHILDREN_MAX
 
 from . import namespaces
@@ -177,7 +178,7 @@ def open_topology(
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():  # the only one that may set handlers of signals
             stack.enter_context(terminated_like_ctrl_c())
-        with undisturbed():
+        with Deferred():
             state.save(new=True)
             _refuse_foreign(state)
             stack.callback(_remove, state)
@@ -187,7 +188,7 @@ def open_topology(
 
 
 def _remove(state: State) -> None:
-    with undisturbed():
+    with Deferred():
         tear_down(state)
 
 
@@ -217,3 +218,21 @@ def strays(states: list[State]) -> list[str]:
     """Namespaces with our prefix that belong to no testbed: somebody has removed the file."""
     known = {name for state in states for name in state.namespaces}
     return [name for name in namespaces.existing(PREFIX) if name not in known]
+
+
+def perhaps_in_use(names: Sequence[str]) -> list[str]:
+    """Which of the namespaces, strays, may be a testbed's that runs.
+
+    All, for who is not root: he sees neither root's testbeds nor root's processes. For root, those of a testbed in one
+    of whose namespaces a process lives: nobody needs to live in a worker's.
+    """
+    if os.geteuid() != 0:
+        return list(names)
+    no_mark = ""
+    lived_in = {_testbed_of(name) for name in names if processes_of(no_mark, [name])}
+    return [name for name in names if _testbed_of(name) in lived_in]
+
+
+def _testbed_of(namespace: str) -> str:
+    """The name of the testbed, with the prefix; those of nodes have no dash."""
+    return namespace.rpartition("-")[0]

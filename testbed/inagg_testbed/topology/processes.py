@@ -23,6 +23,7 @@ KILL_LIMIT_S = 10.0
 LOOK_EVERY_S = 0.02
 
 PROC = Path("/proc")
+PF_EXITING = 0x4  # include/linux/sched.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,12 @@ def _stat(pid: int) -> list[str] | None:
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process has ended, or has begun to (exit(2)), so that no signal counts any more."""
+    fields = _stat(pid)
+    return fields is None or fields[0] in "ZX" or bool(int(fields[6]) & PF_EXITING)
 
 
 def processes_of(mark: str, namespaces: Iterable[str] = ()) -> list[Process]:

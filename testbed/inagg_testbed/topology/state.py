@@ -48,6 +48,11 @@ def folder() -> Path:
     return path
 
 
+def others_hidden() -> bool:
+    """Whether root may have testbeds that this user does not see."""
+    return os.geteuid() != 0 and SYSTEM.exists()
+
+
 def check_name(name: str) -> str:
     """The name, if a testbed may have it. Raises `TopologyError`."""
     if not _NAME.fullmatch(name):

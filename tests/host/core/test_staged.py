@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from tests.host.io.fake_device import FakeDevice, Operand, compile_for
+from tests.host.io.fake_device import FakeDevice, Operand, Watched, compile_for
 from tests.host.sim.staged import StagedSimulation, check_staged_run
 
 from inagg_host.codec import Job
-from inagg_host.codec.staging import Staging
 from inagg_host.core import Engine, Epoch, Outgoing, ShardLease
 from inagg_host.core.recovery import RTO_FIRST_S
 from inagg_host.core.send import LOOK_LEAST_S, LOOK_MOST_S, LOOK_PART
@@ -91,7 +90,7 @@ def alone() -> Alone:
     compile_for(job)
     values, device = np.ones(128, np.float32), FakeDevice(random.Random(0))
     board = device.board(job, 2, engine.chunk)
-    staging = Staging(board, engine.chunk, lambda: None)
+    staging = Watched(board, engine.chunk, lambda: None)
     device.launch(Operand(values, values), job, board, staging, engine.chunk)
     engine.submit(values, values, FloatType.FLOAT32, 0.0, codec=staging)
     return Alone(engine, device, switch)

@@ -23,6 +23,7 @@ from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staged import BAD, PLACE_BITS, TIE, TIES
 from inagg_host.codec.staging import Board, Staging
 from inagg_host.codec.table import Column, State, make_table
+from inagg_host.core.operation import Operation
 from inagg_host.core.schedule import Phase
 from inagg_wire import payload
 from inagg_wire.layout import HEADER_BYTES
@@ -83,6 +84,16 @@ class _Step:
     work: Callable[[], None]
 
 
+class Watched(Staging):
+    """One that knows what it is about, so that the device can be told what it should find."""
+
+    operation: Operation | None = None
+
+    def begin(self, operation: Operation) -> None:
+        super().begin(operation)
+        self.operation = operation
+
+
 @dataclass(frozen=True, eq=False)
 class _Work:
     """What the device knows of one operation."""
@@ -90,12 +101,12 @@ class _Work:
     operand: Operand
     job: Job
     board: Board
-    staging: Staging
+    staging: Watched
     divisor: int
 
     def agreed(self, blocks: range) -> tuple[Bytes, Bytes]:
         """Scales and refinements of blocks; those of an operation that is not in the engine are no matter."""
-        operation = self.staging._operation
+        operation = self.staging.operation
         if operation is None:
             return np.zeros(len(blocks), np.uint8), np.zeros(len(blocks), np.uint8)
         scales, refinements = operation.bytes_of[1:3, blocks.start : blocks.stop].copy()
@@ -127,7 +138,7 @@ class FakeDevice:
         self.boards.append(board)
         return board
 
-    def launch(self, operand: Operand, job: Job, board: Board, staging: Staging, chunk: int, divisor: int = 1) -> None:
+    def launch(self, operand: Operand, job: Job, board: Board, staging: Watched, chunk: int, divisor: int = 1) -> None:
         """All that is to be done for an operation."""
         self.asked_by.add(threading.current_thread().name)
         work, blocks, own = (
@@ -181,7 +192,7 @@ class FakeDevice:
             states = w.board.receiving[blocks.start : blocks.stop, Column.STATE]
             if (states == State.NAN).all() and (scales <= SCALE_BYTE_MAX).any():
                 return  # the operation was released, and rows may be anything
-            operation = w.staging._operation
+            operation = w.staging.operation
             assert operation is not None
             item = next(i for i in operation.items if i.phase is Phase.VALUES and i.first == blocks.start)
             numbers = operation.first_block + item.start + np.arange(len(blocks))

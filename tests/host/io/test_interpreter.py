@@ -16,7 +16,7 @@ from numba import njit
 from inagg_host.codec.ordered import load, store_word
 from inagg_host.codec.staging import Arriving
 from inagg_host.core.state import OPERATIONS
-from inagg_host.io.signals import Deferred
+from inagg_link.signals import Deferred
 from inagg_wire.scale import FloatType
 
 from .rig import LANES, PATIENCE_S, Rank, World, needs_port, portless, values

@@ -14,12 +14,11 @@ import pytest
 
 from inagg_host.codec import Job, staged
 from inagg_host.codec.ordered import load_word, store_word
-from inagg_host.codec.staging import Staging
 from inagg_link import FaultLink, Faults, Link
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType
 
-from .fake_device import FakeDevice, Operand, compile_for
+from .fake_device import FakeDevice, Operand, Watched, compile_for
 from .rig import LANES, PATIENCE_S, Rank, World, Wrap, as_it_is, either_loop, portless, values
 
 ELEMENTS = 400 * LANES - 5
@@ -61,17 +60,17 @@ class Staged:
 
     def launch(
         self, array: Any, float_type: FloatType = FloatType.FLOAT32, divisor: int = 1, chunk: int | None = None
-    ) -> Staging:
+    ) -> Watched:
         """Give it to the device; ``chunk``: of another engine."""
         job = self.job(float_type)
         chunk = self.rank.engine.chunk if chunk is None else chunk
         board = self.device.board(job, job.blocks(array.size), chunk)
-        staging = Staging(board, chunk, self.rank.transport.wake)
+        staging = Watched(board, chunk, self.rank.transport.wake)
         self.device.launch(Operand(array, array), job, board, staging, chunk, divisor)
         return staging
 
     def post(
-        self, staging: Staging, elements: int, float_type: FloatType = FloatType.FLOAT32, divisor: int = 1
+        self, staging: Watched, elements: int, float_type: FloatType = FloatType.FLOAT32, divisor: int = 1
     ) -> None:
         """Give it to the engine."""
         nowhere = np.broadcast_to(np.zeros(1, float_type.dtype), elements)
@@ -81,7 +80,7 @@ class Staged:
 
         self.rank.transport.submit(submit)
 
-    def submit(self, array: Any, float_type: FloatType = FloatType.FLOAT32, divisor: int = 1) -> Staging:
+    def submit(self, array: Any, float_type: FloatType = FloatType.FLOAT32, divisor: int = 1) -> Watched:
         """Sum in place."""
         staging = self.launch(array, float_type, divisor)
         self.post(staging, array.size, float_type, divisor)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from inagg_host.core import RanksDisagree, Refused
-from inagg_host.io.signals import Deferred
 from inagg_link import Batch, UdpLink
+from inagg_link.signals import Deferred
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tests.host.io.fake_device import FakeDevice, Operand
+from tests.host.io.fake_device import FakeDevice, Operand, Watched
 
 from inagg_host.codec import Job
-from inagg_host.codec.staging import Staging
 from inagg_host.core import Operation
 
 from .memory import CANARY, PAD_BYTES, Memory
@@ -82,7 +81,7 @@ class StagedSimulation(Simulation):
         )
         job = Job(world.format, world.workers, number, world.lanes, world.seed, tensor.float_type)
         board = device.board(job, tensor.value_blocks(world.lanes), engine.chunk)
-        staging = Staging(board, engine.chunk, _nobody_wakes)
+        staging = Watched(board, engine.chunk, _nobody_wakes)
         device.launch(operand, job, board, staging, engine.chunk, tensor.divisor)
         self._at(computed_s, self._goad, number)
         nowhere = np.broadcast_to(np.zeros(1, tensor.float_type.dtype), tensor.elements)

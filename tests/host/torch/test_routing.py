@@ -90,7 +90,8 @@ def test_a_jobs_name_can_be_said_and_typed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("argv", "name"), [("-c", "torch"), ("/x/my_package/__main__.py", "my_package"), ("", "torch")]
+    ("argv", "name"),
+    [("-c", "torch"), ("/x/my_package/__main__.py", "my_package"), ("", "torch"), ("/x/_train_.py", "train")],
 )
 def test_what_is_no_script_has_a_name_all_the_same(argv: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", [argv])

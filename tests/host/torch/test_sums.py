@@ -15,6 +15,7 @@ from torch.distributed import ReduceOp
 from torch.distributed.distributed_c10d import _coalescing_manager
 
 from inagg_host.torch import Options
+from inagg_host.torch.tensors import sharing
 
 
 def sum_of_powers(op_name: str, dtype: torch.dtype) -> tuple[list[float], int, dict[str, int]]:
@@ -234,6 +235,53 @@ def test_coalesced_tensors_may_be_given_by_keyword(two: World) -> None:
 
 def test_of_coalesced_tensors_each_goes_where_it_would_alone(two: World) -> None:
     assert equal(two.run(coalesced)) == ([4.0] * 4, 4, {"small": 4})
+
+
+def coalesced_with_shared_memory() -> tuple[list[float], int, dict[str, int]]:
+    """One tensor twice, one that has a part of it, and halves of another one."""
+    once, halves = torch.ones(LARGE), torch.ones(2, LARGE)
+    tensors = [once, once, once[100:], *halves]
+    with Counted() as counted:
+        dist.all_reduce_coalesced(tensors)
+    return [float(halves.min()), float(once[0])], counted.carried, counted.inner
+
+
+def test_coalesced_tensors_that_share_memory_are_summed_once(two: World) -> None:
+    assert equal(two.run(coalesced_with_shared_memory)) == ([2.0, 2.0], 2, {"shared-memory": 3})
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ([(0, 10), (10, 5)], set()),
+        ([(0, 10), (9, 5)], {0, 1}),
+        ([(50, 5), (0, 100), (60, 5), (100, 5)], {0, 1, 2}),
+    ],
+)
+def test_tensors_share_memory_if_their_elements_lie_between_each_other(
+    shapes: list[tuple[int, int]], expected: set[int]
+) -> None:
+    whole = torch.zeros(200)
+    parts = [whole[begin : begin + size] for begin, size in shapes]
+    assert sharing(dict(enumerate(parts))) == expected
+
+
+def mean_beside_sum(dtype: torch.dtype) -> str:
+    """What is said where a rank wants a mean and the other a sum."""
+    group = dist.new_group(backend="inagg", pg_options=Options(min_bytes=0, format="nat8"))
+    try:
+        op = ReduceOp.AVG if dist.get_rank() == 0 else ReduceOp.SUM
+        dist.all_reduce(torch.ones(LARGE, dtype=dtype), op, group)
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        dist.destroy_process_group(group)
+    return ""
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_a_mean_beside_a_sum_is_told(two: World, dtype: torch.dtype) -> None:
+    assert any("another rank reduces something else" in said for said in two.run(mean_beside_sum, dtype))
 
 
 def scatter_sums(op_name: str) -> tuple[list[float], float, int, dict[str, int]]:

@@ -156,6 +156,14 @@ def test_of_several_switches_the_first_that_answers_is_asked(
     assert switch.server.address in capsys.readouterr().out
 
 
+def test_of_several_switches_that_do_not_answer_all_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert inagg(None, "jobs", "--switch", "127.0.0.1:1,127.0.0.1:2") == 1
+    said = capsys.readouterr().err
+    assert said.count("Error: ") == 1
+    for address in ("127.0.0.1:1", "127.0.0.1:2"):
+        assert f"cannot reach the switch at {address}: is `inagg switch` running there" in said
+
+
 def test_who_named_no_switch_is_told_how(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for parameter in jobs_command.params:
         if parameter.name == "switch":
@@ -176,6 +184,17 @@ def test_a_job_is_named_by_what_it_alone_begins_with(switch: Serving, capsys: py
     assert [job["job"]["spec"]["name"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["eval"]
     assert inagg(switch, "evict", "eva") == 0
     assert capsys.readouterr().out == "job eval has ended\n"
+
+
+@pytest.mark.parametrize("command", ["why", "top", "evict"])
+def test_an_empty_name_is_wrong_usage_and_names_no_job(
+    command: str, switch: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a script whose variable is not set: every job begins with it."""
+    switch.join_all(job_spec("train"))
+    assert inagg(switch, command, "", *(["--once"] if command == "top" else [])) == 2
+    assert "no job is named" in capsys.readouterr().err
+    assert [job.spec.name for job in switch.client.list().jobs] == ["train"]
 
 
 def test_a_name_that_is_the_beginning_of_others_is_that_job(switch: Serving) -> None:
@@ -225,6 +244,21 @@ def test_why_without_a_job_is_of_all_that_wait(switch: Serving, capsys: pytest.C
     waiting.result()
     assert inagg(switch, "why") == 0
     assert capsys.readouterr().out == "Nothing waits: 2 jobs run.\n"
+
+
+def test_why_as_json_has_a_line_for_each_job_as_its_help_says(
+    switch: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert inagg(None, "why", "--help") == 0
+    assert "a JSON object a line, one for each job" in " ".join(capsys.readouterr().out.split())
+    names: list[str] = []
+    for name in ("", "first", "second"):
+        if name:
+            switch.join_all(job_spec(name))
+            names.append(name)
+        assert inagg(switch, "why", "--json") == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [(line["job"]["spec"]["name"], line["status"]) for line in lines] == [(name, 0) for name in names]
 
 
 def test_the_shell_completes_names_of_jobs(

@@ -9,7 +9,7 @@ import pytest
 from inagg_switch.cli.new_files import NewFile, NewFolder
 
 
-@pytest.mark.parametrize("kind", [NewFile(), NewFile(replaces=True, makes_folders=True), NewFolder()])
+@pytest.mark.parametrize("kind", [NewFile(), NewFile(replaces=True), NewFolder()])
 def test_a_tilde_that_the_shell_left_is_the_home(
     kind: NewFile | NewFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

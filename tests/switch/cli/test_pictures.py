@@ -89,6 +89,15 @@ def test_jobs_fit_a_terminal_and_names_can_be_copied(terminal: Console) -> None:
     assert LONG in column
 
 
+def test_jobs_on_a_narrow_terminal_keep_their_names(terminal: Console) -> None:
+    terminal.width = 40
+    print_jobs(terminal, some_jobs(), "127.0.0.1:47100")
+    first, *_ = found = lines_of(terminal)
+    assert first.split() == ["JOB", "STATE", "WORKERS"]
+    assert "Too narrow for all columns (see --json)" in found
+    assert "…" not in "".join(found)
+
+
 def test_jobs_in_a_pipe_are_one_line_each(pipe: Console) -> None:
     print_jobs(pipe, some_jobs(), "127.0.0.1:47100")
     (found,) = [line for line in lines_of(pipe) if LONG in line]
@@ -137,6 +146,35 @@ def test_top_fits_a_terminal(terminal: Console) -> None:
     flat = " ".join(text.split())
     assert "Dropped: duplicate 246912 (247k/s), wrong_token 198 (198/s), unknown_source 14 (14.0/s)" in flat
     assert "Harmed on purpose: dropped 10 (10.0/s)" in flat
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_top_on_a_narrow_terminal_keeps_jobs_and_what_matters_most_whole(terminal: Console, width: int) -> None:
+    terminal.width = width
+    found = printed(terminal, tables(a_look(), "127.0.0.1:47100", 60, width))
+    text = "\n".join(found)
+    assert "…" not in text
+    heads = [line.split() for line in found if line.startswith("JOB")]
+    assert [head[:3] for head in heads] == [["JOB", "STATE", "ELEM/s"], ["JOB", "RANK", "STATE"]]
+    assert "".join(line[:17].strip() for line in found).count(LONG) == 2, "of the job, and of its first rank"
+    assert "STALE" not in text
+    assert "Too narrow for all columns (see --json)" in text
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_top_says_that_columns_are_left_out_where_they_are(terminal: Console, columns: int) -> None:
+    terminal.width = columns
+    text = "\n".join(printed(terminal, tables(a_look(), "127.0.0.1:47100", 40, columns)))
+    assert ("Too narrow" in text) == (columns < 80)
+
+
+@pytest.mark.parametrize("height", [24, 30])
+def test_a_narrow_picture_is_no_higher_than_the_terminal(terminal: Console, height: int) -> None:
+    terminal.width = 40
+    look = rates(None, stats(5, [job_stats(name=f"job-{i}") for i in range(20)], [shard_stats()]))
+    found = printed(terminal, tables(look, "127.0.0.1:47100", height, 40))
+    assert len(found) <= height
+    assert " ".join(" ".join(found).split()).count("more: name one job") == 2
 
 
 @pytest.mark.parametrize("height", [24, 30, 80])

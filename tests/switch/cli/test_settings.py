@@ -201,9 +201,27 @@ def test_a_file_of_secrets_that_cannot_be_is_told_before_anything_is_opened(tmp_
         settings("--secret-file", str(tmp_path / "secret"))
 
 
-def test_operators_are_those_that_are_named_or_the_operator() -> None:
+def test_operators_are_those_that_are_named_or_the_operator(tmp_path: Path) -> None:
     assert settings().security.operators == {"operator"}
-    assert settings("--operator", "ann", "--operator", "ben").security.operators == {"ann", "ben"}
+    (tmp_path / "secrets").write_text("ann: 1\nben: 2\neve: 3\n")
+    named = settings("--operator", "ann", "--operator", "ben", "--secret-file", str(tmp_path / "secrets"))
+    assert named.security.operators == {"ann", "ben"}
+
+
+@pytest.mark.parametrize("secret", [None, "one-for-all"])
+def test_an_operator_is_refused_where_callers_have_no_names(secret: str | None) -> None:
+    with pytest.raises(SettingsError, match="--operator says nothing where callers have no names"):
+        settings("--operator", "ann", secret=secret)
+
+
+@pytest.mark.parametrize("option", [("--drain", "20"), ("--operator", "ann")])
+def test_what_the_root_of_a_tree_decides_is_refused_for_a_leaf(option: tuple[str, str]) -> None:
+    with pytest.raises(SettingsError, match=f"{option[0]} is for the root of the tree"):
+        settings("--parent", "10.0.0.1", "--data", "127.0.0.1", *option)
+
+
+def test_running_jobs_get_twenty_seconds_to_end_unless_it_is_said() -> None:
+    assert (settings().drain_s, settings("--drain", "0").drain_s) == (20.0, 0.0)
 
 
 class Probe(socket.socket):

@@ -47,6 +47,17 @@ def test_a_port_in_use_is_named_with_what_to_do(good: Switch) -> None:
         assert f"choose another address with {hint}" in said
 
 
+def test_all_addresses_that_another_switch_has_are_named_at_once(good: Switch) -> None:
+    """As where two start with the usual ones: who has mended one would be told of the other."""
+    data = f"127.0.0.1:{good.ready['shards'][0]['port']}"
+    ended = inagg("switch", "--listen", good.address, "--data", data)
+    assert ended.returncode == 1
+    said = ended.stderr.splitlines()[-1]
+    assert f"port {good.ready['shards'][0]['port']}" in said
+    assert f"and so is {good.address}: is another switch running?" in said
+    assert "Choose other addresses with --data and --listen" in said
+
+
 def test_why_it_could_not_start_is_json_for_who_reads_json(good: Switch) -> None:
     taken = good.ready["metrics"].split("/")[2]
     ended = inagg("switch", *FREE, "--web", taken, "--log-format", "json")

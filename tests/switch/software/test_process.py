@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.link.signalling import Interrupted, come_in_the_midst_of_a_start, handled
 from tests.switch.aggregation.world import make_binding
 
 from inagg_link import Faults, UdpLink
@@ -188,6 +190,23 @@ def test_faults_are_counted_and_seeded_for_each_shard(tmp_path: Path) -> None:
     finally:
         for w in wires:
             w.link.close()
+
+
+def test_a_recording_that_cannot_be_written_is_told_as_what_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(DriverError, match=r"cannot record to .*: No such file"):
+        LinkStack(SoftwareConfig(record=tmp_path / "missing" / "run.pcap"), 0)
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_a_signal_while_shards_start_leaves_none_and_no_traceback(
+    which: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = set(multiprocessing.active_children())
+    come_in_the_midst_of_a_start(monkeypatch, which)
+    with handled(), pytest.raises(Interrupted):
+        shard_process.start_shards(SoftwareConfig(slots=4, shards=2))
+    assert set(multiprocessing.active_children()) <= before
+    assert capfd.readouterr().err == ""
 
 
 def test_a_capture_that_cannot_be_written_closes_the_socket(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -166,10 +167,28 @@ def test_progress_is_said_in_plain_lines_where_there_is_no_terminal(
         (["--racks", "9", "--workers", "8"], "9 racks for 8 workers"),
     ],
 )
-def test_wrong_options_are_refused_with_what_to_do(arguments: list[str], message: str) -> None:
+def test_wrong_options_are_refused_with_what_to_do_before_anything_is_measured(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "calibration", lambda *_: pytest.fail("calibrates"))
     result = CliRunner().invoke(advise, arguments)
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_help_and_progress_agree_on_how_long_calibration_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = " ".join(run("--help").split())
+    assert "in two or three minutes" in text
+    heard: list[str] = []
+
+    def kernels(progress: Callable[[str], None]) -> dict[str, float]:
+        progress("kernels")
+        return {}
+
+    monkeypatch.setattr(calibrate, "measure_kernels", kernels)
+    monkeypatch.setattr(calibrate, "measure", lambda *_: ([], 0.0))
+    calibration("loopback", again=True, progress=heard.append)
+    assert "in two or three minutes" in heard[0]
 
 
 def compute(backward_s: float, elements: int = 1 << 24) -> Compute:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import socket
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import numba
 import pytest
+from numba.core import caching
 
-from inagg_link import UdpLink
+from inagg_link import UdpLink, first_start, kept_code
 from inagg_testbed.cli import COMMANDS, make_root, run
 from inagg_testbed.doctor import command, kernel, network, software
 from inagg_testbed.doctor.finding import Finding, Verdict
@@ -46,6 +48,7 @@ def test_the_exit_status_says_whether_something_is_to_be_done(
     found: Verdict, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "CHECKS", [lambda: [Finding("thing", found, "as it is", "mend it")]])
+    monkeypatch.setattr(command, "CHECKS_OF_SWITCHES", [])
     assert doctor() == status
     assert doctor("--json") == status
 
@@ -55,6 +58,7 @@ def test_a_switch_is_looked_at_that_is_named(
     by: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "CHECKS", [])
+    monkeypatch.setattr(command, "CHECKS_OF_SWITCHES", [network.check_switches])
     monkeypatch.setenv("INAGG_SWITCH", "nowhere" if by == "variable" else "another:1")
     assert doctor("--json", *(["--switch", "nowhere"] if by == "option" else [])) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
@@ -96,26 +100,9 @@ def test_a_loopback_that_loses_datagrams_is_wrong(monkeypatch: pytest.MonkeyPatc
     assert only(kernel.check_offloads()).verdict is Verdict.WRONG
 
 
-def test_ports_that_another_program_has_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken, socket.socket() as free:
-        taken.bind(("127.0.0.1", 0))
-        free.bind(("127.0.0.1", 0))
-        data = taken.getsockname()[1]
-        monkeypatch.setattr(kernel, "DATA_PORT", data)
-        port = free.getsockname()[1]
-        free.close()
-        monkeypatch.setattr(kernel, "CONTROL_PORT", port)
-        found = only(kernel.check_ports())
-    assert found.verdict is Verdict.WRONG
-    assert f"UDP {data}" in found.found
-    assert only(kernel.check_ports()).verdict is Verdict.OK
-
-
-def test_a_switch_that_serves_is_reached_and_its_ports_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_switch_that_serves_is_reached() -> None:
     with SwitchProcess() as switch:
         found = list(network.check_switches({"INAGG_SWITCH": f"127.0.0.1:1, {switch.control}"}))
-        monkeypatch.setattr(kernel, "CONTROL_PORT", int(switch.control.rpartition(":")[2]))
-        assert only(kernel.check_ports()).verdict is Verdict.OK
     dead, alive, way = found[:3]
     assert dead.verdict is Verdict.WRONG
     assert "inagg switch --listen 127.0.0.1:1" in dead.do
@@ -174,15 +161,26 @@ def test_an_old_torch_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cache_that_does_not_last_is_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import numba
-
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    assert only(software.check_compiled()).verdict is Verdict.NOTE  # nothing in it yet
-    (tmp_path / "loop.nbi").touch()
-    assert only(software.check_compiled()).verdict is Verdict.OK
-    monkeypatch.setattr("inagg_link.first_start._temporary", lambda: tmp_path)
+    """Unless all comes from the installed package."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "inagg-cache-1"))
+    monkeypatch.setattr(kept_code, "usable", lambda: {tmp_path / "inagg-cache-1": 5})
     found = only(software.check_compiled())
     assert (found.verdict, "NUMBA_CACHE_DIR" in found.do) == (Verdict.SLOW, True)
+    monkeypatch.setattr(kept_code, "usable", lambda: {Path("/site-packages"): 5})
+    assert only(software.check_compiled()) == Finding(
+        "compiled code", Verdict.OK, "5 functions are kept in /site-packages"
+    )
+
+
+def test_compiled_code_that_nobody_would_load_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    folder = tmp_path / caching.InTreeCacheLocator.get_suitable_cache_subpath(first_start.__file__)  # type: ignore[no-untyped-call]
+    folder.mkdir()
+    (folder / f"first_start.find_cache-1.py3{sys.version_info[1]}.nbi").write_text("of other sources")
+    found = only(software.check_compiled())
+    assert (found.verdict, found.do) == (Verdict.NOTE, "inagg warmup")
+    assert str(tmp_path) in found.found
 
 
 def test_a_home_that_cannot_be_written_is_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -64,17 +64,19 @@ def test_the_data_can_be_read_again() -> None:
     assert json.loads(Reader(render("", "", [], data)).data) == {**data, "path": "/x"}
 
 
-def test_a_file_is_written_whole_and_its_folder_made(tmp_path: Path) -> None:
-    path = write(tmp_path / "new" / "report.html", "title", "", [], {})
+def test_a_file_is_written_whole(tmp_path: Path) -> None:
+    path = write(tmp_path / "report.html", "title", "", [], {})
     assert path.is_absolute()
     assert path.read_text() == render("title", "", [], {})
     assert [file.name for file in path.parent.iterdir()] == ["report.html"]
 
 
-def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["file", "missing"])
+def test_a_place_that_cannot_be_written_is_an_error(place: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"):
-        write(tmp_path / "file" / "report.html", "", "", [], {})
+    with pytest.raises(OSError, match=place):
+        write(tmp_path / place / "report.html", "", "", [], {})
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "no folder is made"
 
 
 def test_the_line_below_the_title_says_what_made_it_and_where() -> None:

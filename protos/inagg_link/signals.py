@@ -1,4 +1,4 @@
-"""Handlers of signals, put off: between two steps of an engine, what a handler raises would leave it half done."""
+"""Handlers of signals, put off: what a handler raises would leave half done what must be done whole."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ class Deferred:
     """In the block of a `with` statement, signals that have handlers of Python's are noted; when it ends, the handlers
     are called, and what they raise is raised there. On threads other than the main one, which no handler interrupts,
     nothing happens.
+
+    To block the signals would not do: that holds for one thread, and one that a library has started takes them then,
+    for which Python calls the handler on the main thread all the same.
     """
 
     def __init__(self) -> None:
