@@ -152,13 +152,12 @@ class AllReduce:
 
     def _submit(self, task: Task, tag: int, wait: bool = False, codec: Codec | None = None) -> Work:
         task.tag, task.codec = tag, codec
-        with Deferred() as signals:
-            if wait:
-                self._begin(task, lambda network: network.submit_and_drive(task, signals))()
-            else:
-                self._begin(task, lambda network: network.submit(task))
         if wait:
+            with Deferred() as signals:
+                self._begin(task, lambda network: network.submit_and_drive(task, signals))()
             task.work.exception()
+        else:
+            self._begin(task, lambda network: network.submit(task))
         return task.work
 
     def submit_staged(

@@ -91,6 +91,7 @@ class Engine:
         self.operations: deque[Operation] = deque()
         """Unfinished, oldest first."""
         self._loaded = self._collected = 0  # how many of them have a record; how many there were before them
+        self._awaited = 0  # of how many a device waits for the end
         self._job_at, self._records_at = address_of(self.state.job), address_of(self.state.operations)
         self._record_bytes = self.state.operations.view(np.uint8).reshape(OPERATIONS, -1)  # numpy copies fields slowly
         self._next_block = int(
@@ -134,7 +135,7 @@ class Engine:
     @property
     def awaited(self) -> bool:
         """Whether a device waits for something that is unfinished."""
-        return any(operation.codec is not None for operation in self.operations)
+        return self._awaited > 0
 
     @property
     def submitted(self) -> int:
@@ -202,6 +203,7 @@ class Engine:
     def _enqueue(self, operation: Operation) -> Operation:
         self.operations.append(operation)
         self._next_block += operation.blocks
+        self._awaited += operation.codec is not None
         self._load()
         return operation
 
@@ -227,6 +229,7 @@ class Engine:
                 operation.out[:] = operation.agreed
             self._collected += 1
             self._loaded -= 1
+            self._awaited -= operation.codec is not None
             finished.append(operation)
         if finished:
             self._load()

@@ -54,8 +54,8 @@ Array = Any
 
 FINISHED, ERROR, WOKEN, TIMEOUT, UNSENT, DRAW, RECEIVE_FAILED, EXHAUSTED, AWAITED = range(9)
 """Why `serve` returned: an operation has all its sums; the engine knows what went wrong; there is other work; nothing
-came for a while, or a signal did; a piece was not sent; more masks are to be drawn; a call to receive failed; the
-generations have run out; a device waits, which is no work for a guest."""
+came for a while, or a signal did, for a guest; a piece was not sent; more masks are to be drawn; a call to receive
+failed; the generations have run out; a device waits, which is no work for a guest."""
 
 LOOP = np.dtype(
     [(name, np.int64) for name in ("piece", "pieces", "strangers", "trace", "guest", "bell", "asked", "serves")]
@@ -176,8 +176,7 @@ def _serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
                 lp.phases[IDLE] += now - before
                 if ready & 2 and _is_asked(port, loop, wake):
                     return WOKEN
-                early = st.job[0].look_s == np.inf or now < before + 1e-9 * timeout_ns
-                if ready == 0 and early and not is_awaited(st):
+                if ready == 0 and lp.guest != 0 and (st.job[0].look_s == np.inf or now < before + 1e-9 * timeout_ns):
                     return TIMEOUT
                 continue
             give_way(port)
@@ -283,8 +282,13 @@ class Loop:
         seconds: list[float] = self._record["phases"][0].tolist()
         return seconds
 
-    def ask(self, asked: bool) -> None:
+    @property
+    def asked(self) -> bool:
         """Whether there is work for Python, which the next ring of ``wake`` is about. For any thread."""
+        return bool(load_word(self._at + ASKED_AT))
+
+    @asked.setter
+    def asked(self, asked: bool) -> None:
         store_word(self._at + ASKED_AT, asked)
 
     @property
@@ -341,6 +345,6 @@ def warm_up() -> None:
         engine.submit_max(values, values, 0.0)
         wake = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         loop = Loop(engine, link, Counters(), lambda phase: None, nullcontext())
-        loop.ask(True)  # so it returns at once
+        loop.asked = True  # so it returns at once
         loop.run(port, [link.address], wake, wake, False, False)
         os.close(wake)

@@ -125,7 +125,7 @@ class Network:
 
     def submit(self, task: Task) -> None:
         """Begin a task. For any thread; tasks begin in the order of the calls."""
-        self._transport.submit(lambda: self._begin(task))
+        self._transport.submit(lambda: self._begin(task), awaited=task.codec is not None)
 
     def submit_and_drive(self, task: Task, signals: Deferred) -> Callable[[], None]:
         """Begin a task; what to call then, to help with the work until it is done, or a signal comes. Both where
@@ -149,16 +149,8 @@ class Network:
 
     def update_counters(self) -> None:
         """Bring the counters up to date."""
-        done = threading.Event()
-
-        def update() -> None:
+        with self._transport.lock:
             self._transport.update_counters()
-            done.set()
-
-        if not self._closed.is_set():
-            self._transport.post(update)
-            done.wait(1.0)
-            self._transport.settle()
 
     def close(self, reason: str = "", end: bool = False) -> list[Task]:
         """Leave the job (``end``: end it for all ranks) and stop; the tasks that are unfinished, in order."""
@@ -306,18 +298,11 @@ class Network:
 
     def _done_for(self, operation: Operation) -> str:
         """A sentence: what went to and fro since an operation began. The switch does not see what never arrives."""
-        totals: list[Totals] = []
-        asked = threading.Event()
-
-        def ask() -> None:
-            if (begun := self._begun.get(operation)) is not None:
-                totals.append(self._transport.totals().since(begun))
-            asked.set()
-
-        self._transport.post(ask)
-        asked.wait(1.0)
-        return "".join(
+        with self._transport.lock:
+            if (begun := self._begun.get(operation)) is None:
+                return ""
+            done = self._transport.totals().since(begun)
+        return (
             f" Meanwhile this rank sent {done.datagrams_out} datagrams, {done.resent} of them again, and "
             f"{done.datagrams_in} came to it."
-            for done in totals
         )

@@ -44,7 +44,7 @@ class Landing:
         def submit() -> None:
             self.rank.engine.submit(self.values, self.values, FloatType.FLOAT32, 0.0, codec=self.arriving)
 
-        self.rank.transport.submit(submit)
+        self.rank.transport.submit(submit, awaited=True)
 
 
 @either_loop

@@ -51,7 +51,7 @@ class Sums:
         def begin() -> None:
             self.rank.engine.submit(self.values, self.values, FloatType.FLOAT32, 0.0, codec=self.arriving)
 
-        self.rank.transport.submit(begin)
+        self.rank.transport.submit(begin, awaited=True)
         self.rank.transport.settle()
 
 

@@ -42,7 +42,7 @@ class Alone:
         self.aggregator.bind(Binding(7, 9, FORMAT, LANES, LEASE, 0, (self.rank.address,)))
         self._loop = Loop(self.engine, self.rank, Counters(), lambda phase: None, nullcontext())
         self._wake = os.eventfd(1, os.EFD_CLOEXEC)
-        self._loop.ask(True)  # there is other work: so the loop ends when it would wait
+        self._loop.asked = True  # there is other work: so the loop ends when it would wait
         stack.callback(os.close, self._wake)
 
     def submit(self) -> Operation:

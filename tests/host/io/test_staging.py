@@ -78,7 +78,7 @@ class Staged:
         def submit() -> None:
             self.rank.engine.submit(nowhere, nowhere, float_type, 0.0, divisor, codec=staging)
 
-        self.rank.transport.submit(submit)
+        self.rank.transport.submit(submit, awaited=True)
 
     def submit(self, array: Any, float_type: FloatType = FloatType.FLOAT32, divisor: int = 1) -> Watched:
         """Sum in place."""

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from inagg_host.allreduce import AllReduce
+from inagg_host.codec.ordered import store_word
+from inagg_host.codec.staging import Arriving
 from inagg_host.core import Engine
 from inagg_testbed.switch_process import SwitchProcess
 
@@ -47,7 +49,7 @@ def test_the_sums_go_on_after_it(alarm: type[BaseException]) -> None:
         np.testing.assert_array_equal(result, 2.0)
 
 
-def test_a_sum_that_is_interrupted_while_it_begins_goes_on(alarm: type[BaseException]) -> None:
+def test_a_sum_for_a_device_that_is_interrupted_while_it_begins_goes_on(alarm: type[BaseException]) -> None:
     load, main = Engine._load, threading.main_thread()
 
     def interrupted(engine: Engine) -> None:
@@ -64,8 +66,11 @@ def test_a_sum_that_is_interrupted_while_it_begins_goes_on(alarm: type[BaseExcep
     with start_switch() as switch, ThreadPoolExecutor(1) as pool:
         running = pool.submit(other, switch)
         with AllReduce(switch=switch.control, job="begins", rank=0, workers=2) as all_reduce:
+            words = np.zeros(2, np.int64)
+            arriving = Arriving(all_reduce.wake, words, arrays[0], np.nan, lambda: None)  # so it begins on this thread
+            store_word(arriving.arrived, 1)
             with patch.object(Engine, "_load", interrupted), pytest.raises(alarm):
-                all_reduce.submit(arrays[0])
+                all_reduce.submit(arrays[0], arriving=arriving)
             all_reduce(arrays[1])
         running.result()
     np.testing.assert_array_equal(arrays, 2.0)
