@@ -32,7 +32,7 @@ from .draft import draft_ahead
 from .epoch import Epoch
 from .failure import why
 from .headers import JOB_AT, TOKEN_AT
-from .operation import Operation, address_of, begin_max, begin_sum
+from .operation import Integers, Operation, address_of, begin_max, begin_sum
 from .receive import NOTHING_ELSE, on_batch
 from .schedule import SIGNATURE_LANES, Phase, chunk_blocks, drafted_blocks, scales_per_block
 from .send import deadline, exhausted, next_batch
@@ -86,14 +86,14 @@ class Engine:
             record["snd_max"] = record["first"] = shard.resume_block
             record["cwnd"] = record["ceiling"] = shard.lease.window
         self._begin_epoch()
-        self._rooms: dict[FloatType, tuple[Room, Bytes]] = {}
+        self._rooms: dict[FloatType, tuple[Room, Integers]] = {}
         self._recent = Recent()
         self.operations: deque[Operation] = deque()
         """Unfinished, oldest first."""
         self._loaded = self._collected = 0  # how many of them have a record; how many there were before them
         self._awaited = 0  # of how many a device waits for the end
         self._job_at, self._records_at = address_of(self.state.job), address_of(self.state.operations)
-        self._record_bytes = self.state.operations.view(np.uint8).reshape(OPERATIONS, -1)  # numpy copies fields slowly
+        self._record_words = self.state.operations.view(np.int64).reshape(OPERATIONS, -1)
         self._next_block = int(
             min(record["snd_nxt"] * shards + i for i, record in enumerate(self.state.shards))
         )  # of the next operation
@@ -185,8 +185,8 @@ class Engine:
         job = self._room(FloatType.FLOAT32)[0].job
         return self._enqueue(begin_max(values, out, job, self._scales, self._next_block, now, tag))
 
-    def _room(self, float_type: FloatType) -> tuple[Room, Bytes]:
-        """What the kernels need for a type, and the bytes of a record that says so."""
+    def _room(self, float_type: FloatType) -> tuple[Room, Integers]:
+        """What the kernels need for a type, and the words of a record that says so."""
         if float_type not in self._rooms:
             e, st, job = self.epoch, self.state, self._job
             rows = len(st.shards) * int(job["rows"])
@@ -197,7 +197,7 @@ class Engine:
             record["ring"], record["rows"], record["stride"] = address_of(st.memory), rows, job["stride"]
             record["shards"], record["results"] = len(st.shards), RESULTS_MOST
             record["places"], record["numbers"] = address_of(st.places), address_of(st.blocks)
-            self._rooms[float_type] = room, template.view(np.uint8)
+            self._rooms[float_type] = room, template.view(np.int64)
         return self._rooms[float_type]
 
     def _enqueue(self, operation: Operation) -> Operation:
@@ -212,9 +212,9 @@ class Engine:
         while self._loaded < min(len(self.operations), OPERATIONS):
             operation = self.operations[self._loaded]
             at = int(self._job["loaded"]) & (OPERATIONS - 1)
-            records = self.state.operations
-            self._record_bytes[at] = self._room(operation.job.float_type)[1]
-            operation.describe(records[at], self._records_at + at * records.itemsize)
+            words = self._record_words[at]
+            words[:] = self._room(operation.job.float_type)[1]
+            operation.describe(words, self._records_at + at * words.nbytes)
             self._loaded += 1
             store_word(self._job_at + LOADED_AT, self._collected + self._loaded)  # compiled code may go on to it
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from struct import pack
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 import numpy as np
@@ -14,15 +15,19 @@ import numpy.typing as npt
 
 from inagg_host import codec
 from inagg_host.codec.calls import Room
+from inagg_host.codec.ordered import offset_of
 from inagg_host.codec.staging import Codec, Staging
 
 from .schedule import Item, Phase, as_records, chunk_blocks, item_records, plan, signature
+from .state import OPERATION
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 Records = npt.NDArray[np.void]
 
 _SERIALS = count()
+_WORD_OF: Final = {name: offset_of(OPERATION, name) // 8 for name in OPERATION.names or ()}
+assert OPERATION.itemsize == 8 * len(_WORD_OF)
 
 
 @dataclass(eq=False)
@@ -84,19 +89,20 @@ class Operation:
         row: Bytes = self.bytes_of[1]
         return row
 
-    def describe(self, record: Any, address: int) -> None:
-        """Write the record, which is at ``address``."""
+    def describe(self, words: Integers, address: int) -> None:
+        """Write the record, which is at ``address``, as its ``words``: numpy takes thrice as long for fields."""
         (items, items_at), blocks, count = self.records, self.bytes_of.shape[1], self.blocks
         lacking = self.room + self.magnitudes.nbytes
         own = lacking + self.lacking.nbytes
-        record["address"], record["magnitudes"], record["own"] = address, self.room, own
-        record["agreed"], record["refinement"], record["lacking"] = own + blocks, own + 2 * blocks, lacking
-        record["items"], record["items_count"] = items_at, len(items)
-        record["chunks"], record["blocks"] = self.lacking.shape[1], blocks
-        record["first_block"], record["count"], record["left"] = self.first_block, count, count
-        record["serial"], record["signature"] = self.serial, self.signature
-        for name, value in self.fields.items():
-            record[name] = value
+        fields = {
+            "address": address, "magnitudes": self.room, "own": own, "agreed": own + blocks,
+            "refinement": own + 2 * blocks, "lacking": lacking, "items": items_at, "items_count": len(items),
+            "chunks": self.lacking.shape[1], "blocks": blocks, "first_block": self.first_block, "count": count,
+            "left": count, "serial": self.serial,
+            "signature": int.from_bytes(self.signature.tobytes(), sys.byteorder, signed=True),
+        }  # fmt: skip
+        for name, value in (fields | self.fields).items():
+            words[_WORD_OF[name]] = value
 
 
 def begin_sum(

@@ -165,11 +165,11 @@ class Stage:
             arrival.come()
 
         def complete(work: Work) -> None:
-            (_, finish, _), error = parts.pop(), work.exception()
+            kept, error = parts.pop(), work.exception()  # kept until the device has passed all marks
             try:
                 for mark in marks:
                     mark.wait()
-                finish()
+                kept[1]()
                 if error is not None:
                     raise error
             except BaseException as failure:  # it belongs to whoever waits for the work

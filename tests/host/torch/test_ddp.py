@@ -145,8 +145,8 @@ def test_what_is_not_finite_on_one_rank_makes_all_skip_the_step(two: World, spoi
 # --- overlap ---
 
 
-def trace_a_step() -> tuple[int, int, list[str]]:
-    """Of one step's all-reduces, how many began, and how many ended, before the last gradient was computed."""
+def trace_a_step() -> int:
+    """How many of one step's all-reduces began before the last gradient was computed."""
     layers = [layer for _ in range(8) for layer in (nn.Linear(512, 512), nn.ReLU())]
     model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=1.0)
     x = torch.randn(256, 512)
@@ -157,12 +157,8 @@ def trace_a_step() -> tuple[int, int, list[str]]:
     events = profiler.events()
     assert events is not None
     computed = max(e.time_range.end for e in events if "AddmmBackward0" in e.name)
-    ranges = [e.time_range for e in events if e.name == "inagg::all_reduce"]
-    names = sorted({e.name for e in events if e.name.startswith("inagg::")})
-    return sum(r.start < computed for r in ranges), sum(r.end < computed for r in ranges), names
+    return sum(e.time_range.start < computed for e in events if e.name == "inagg::submit")
 
 
 def test_buckets_are_on_their_way_while_gradients_are_computed(two: World) -> None:
-    for began, _ended, names in two.run(trace_a_step):
-        assert began >= 4
-        assert names == ["inagg::all_reduce", "inagg::submit"]
+    assert min(two.run(trace_a_step)) >= 4
