@@ -28,6 +28,19 @@ def interrupt(_number: int, _frame: FrameType | None) -> None:
     raise Interrupted
 
 
+def set_handler(handler: Any) -> Any:
+    """Of `NUMBER`; the one before."""
+    return signal.signal(NUMBER, handler)
+
+
+@pytest.fixture
+def handler_as_before() -> Iterator[None]:
+    """Of `NUMBER`, after the test."""
+    before = signal.getsignal(NUMBER)
+    yield
+    set_handler(before)
+
+
 @contextmanager
 def handled(handler: Any = interrupt) -> Iterator[None]:
     """Have `NUMBER` handled meanwhile, and another thread there which may take it: as those of OpenBLAS do."""

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import pytest
-from tests.link.signalling import Interrupted, come, handled
+from tests.link.signalling import Interrupted, come, handled, handler_as_before, set_handler
 
 from inagg_link.signals import Deferred
 
-
-def set_handler(handler: Any) -> Any:
-    return signal.signal(signal.SIGALRM, handler)
-
-
-@pytest.fixture(autouse=True)
-def handler_as_before() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGALRM)
-    yield
-    set_handler(before)
+pytestmark = pytest.mark.usefixtures(handler_as_before.__name__)
 
 
 def test_a_handler_is_called_at_the_end_with_what_was_interrupted() -> None:

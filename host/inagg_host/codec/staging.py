@@ -36,11 +36,11 @@ class Codec:
         self._error: BaseException | None = None
 
     def fields(self, kernels: Addresses) -> dict[str, int]:
-        """What the operation's record is to say; ``kernels``: those of the CPU. On the transport's thread."""
+        """What the operation's record is to say; ``kernels``: those of the CPU. On the thread that begins it."""
         raise NotImplementedError
 
     def begin(self, operation: Operation) -> None:
-        """It is in the engine. On the transport's thread, before the core calls any kernel."""
+        """It is in the engine. On the thread that begins it, before the core calls any kernel."""
 
     @property
     def error(self) -> BaseException | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
 import pytest
-from tests.link.signalling import Interrupted
+from tests.link.signalling import Interrupted, handler_as_before, set_handler
 
 from inagg_link import Batch, Link
 from inagg_link.signals import Deferred
@@ -20,6 +20,7 @@ from inagg_wire.scale import FloatType
 from .rig import LANES, PATIENCE_S, Portless, Rank, World, as_it_is, portless, values
 
 LARGE = 150 * LANES + 7
+pytestmark = pytest.mark.usefixtures(handler_as_before.__name__)
 
 
 class Signalling(Portless):
@@ -44,17 +45,6 @@ class Broken(Portless):
         if threading.current_thread() is threading.main_thread():
             raise TimeoutError("the link")
         return super().receive(timeout_s)
-
-
-def set_handler(handler: Any) -> Any:
-    return signal.signal(signal.SIGALRM, handler)
-
-
-@pytest.fixture(autouse=True)
-def handler_as_before() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGALRM)
-    yield
-    set_handler(before)
 
 
 def take_turn(rank: Rank, call: Callable[[], None]) -> None:

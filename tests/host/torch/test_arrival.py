@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
@@ -120,8 +121,17 @@ def test_who_is_told_of_sums_waits_for_them_alone(noted: list[str]) -> None:
 
 def test_an_all_reduce_cannot_be_captured(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     work, _, _ = make_work(noted)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    for call in (work.wait, work.synchronize, lambda: refuse_capture(CUDA)):
+    asked_of: list[torch.device] = []
+
+    @contextmanager
+    def on(device: torch.device) -> Iterator[None]:
+        asked_of.append(device)
+        yield
+        asked_of.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", on)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: asked_of == [CUDA])
+    for call in (lambda: refuse_capture(CUDA), work.wait, work.synchronize):
         with pytest.raises(RuntimeError, match="cannot be captured into a CUDA graph"):
             call()
     refuse_capture(torch.device("cpu"))
@@ -132,13 +142,31 @@ def test_the_host_waits_though_another_thread_captures_a_graph(monkeypatch: pyte
     noted: list[str] = []
 
     def exchange(name: str, mode: Any) -> None:
-        now, before = mode._obj.value, "global" if not noted else "relaxed"
+        now, before = mode._obj.value, "global" if noted == ["on cuda:0"] else "relaxed"
         noted.append(f"{name}: {before} to {['global', 'thread local', 'relaxed'][now]}")
         mode._obj.value = ["global", "thread local", "relaxed"].index(before)
 
     monkeypatch.setattr(driver, "_call", exchange)
-    monkeypatch.setattr(lane, "on_device", nullcontext)
+
+    @contextmanager
+    def on_device(device: torch.device) -> Iterator[None]:
+        noted.append(f"on {device}")
+        yield
+
+    monkeypatch.setattr(lane, "on_device", on_device)
     event: Any = SimpleNamespace(synchronize=lambda: noted.append("waits"))
     lane.Mark(event, CUDA).wait()
     name = "cuThreadExchangeStreamCaptureMode"
-    assert noted == [f"{name}: global to relaxed", "waits", f"{name}: relaxed to global"]
+    assert noted == ["on cuda:0", f"{name}: global to relaxed", "waits", f"{name}: relaxed to global"]
+
+
+def test_a_stream_is_used_again_when_its_lane_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    handles = iter(range(1, 10))
+    monkeypatch.setattr(driver, "make_stream", lambda: next(handles))
+    monkeypatch.setattr(lane, "on_device", nullcontext)
+    monkeypatch.setattr(lane, "_ExternalStream", lambda handle, device: handle)
+    monkeypatch.setattr(lane, "_idle", defaultdict(list))
+    first, second = lane.Lane(CUDA), lane.Lane(CUDA)
+    first.close()
+    first.close()
+    assert [first.handle, second.handle, lane.Lane(CUDA).handle, lane.Lane(CUDA).handle] == [1, 2, 1, 3]

@@ -36,7 +36,7 @@ class Mark:
     def wait(self) -> None:
         """Wait until the device has come there. Raises what went wrong on it."""
         if self._event is not None:
-            # A thread that has used no device would begin to use the first one: 500 MiB there, for other ones' ranks.
+            # A thread that has used no device would begin to use the first one, and take memory there.
             with on_device(self._device), driver.out_of_graphs():
                 self._event.synchronize()
 
