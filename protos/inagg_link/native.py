@@ -292,9 +292,15 @@ def is_plain(port: Any, peer: int, size: int) -> bool:
 
 
 @jit
-def give_way(port: Any) -> None:
-    """Let others run who wait for this processor (sched_yield(2)); then all sockets are to be looked at again."""
+def let_run() -> None:
+    """Let others run who wait for this processor (sched_yield(2))."""
     _sched_yield()
+
+
+@jit
+def give_way(port: Any) -> None:
+    """As `let_run`; then all sockets are to be looked at again."""
+    let_run()
     port.sockets[READY, : port.words[HEARD]] = 1
 
 
@@ -351,6 +357,13 @@ def wait(port: Any, other: int, timeout_ns: int) -> Any:
         if sockets[POLLED, i] >> 48 != 0:
             sockets[READY, i], came = 1, 1
     return came | (2 if sockets[POLLED, count] >> 48 != 0 else 0)
+
+
+@jit
+def wait_for(port: Any, event: int) -> None:
+    """Until an eventfd(2) is rung, or a signal came; whatever comes to the sockets."""
+    port.sockets[POLLED, 0] = event | POLLIN << 32
+    _ppoll(port.sockets[POLLED].ctypes.data, 1, 0, 0)
 
 
 @jit

@@ -35,6 +35,15 @@ def test_what_a_person_reads_has_buckets_where_something_is_known_of_them() -> N
 
 
 @pytest.mark.slow
+def test_rank_0_can_compute_alone() -> None:
+    result = CliRunner().invoke(bench, ["overlap", "--steps", "2", "--alone", "--against", "gloo", "--json"])
+    assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(line["system"], line["rank"]) for line in lines] == [("inagg", 0), ("gloo", 0)]
+    assert lines[0]["began_before"] > 0
+
+
+@pytest.mark.slow
 def test_buckets_travel_during_backward_and_a_trace_shows_it(tmp_path: Path) -> None:
     arguments = ["overlap", "--trace-dir", str(tmp_path), "--steps", "2", "--against", "gloo", "--json"]
     result = CliRunner().invoke(bench, arguments)

@@ -1,13 +1,14 @@
-"""All that a device does for an operation, launched by compiled code: from Python a kernel takes 40 us and more, and an
-operation may have dozens.
+"""All that a device does for an operation, launched by compiled code: from Python a kernel takes 40 us and more, a copy
+15, and an operation may have dozens.
 
 The functions of the driver are called by address, so that what is launched here can be noted, or done by another
-device, as tests do. Signatures are those of the CUDA Driver API: "Stream Memory Operations", "Execution Control".
+device, as tests do. Signatures are those of the CUDA Driver API: "Stream Memory Operations", "Execution Control",
+"Memory Management".
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numba import types
@@ -40,9 +41,11 @@ class Calls(NamedTuple):
     """cuStreamWriteValue32_v2."""
     launch: int
     """cuLaunchKernel."""
+    copy: int
+    """cuMemcpyAsync."""
 
 
-NAMES: Final = ("cuStreamWaitValue32_v2", "cuStreamWriteValue32_v2", "cuLaunchKernel")
+NAMES: Final = ("cuStreamWaitValue32_v2", "cuStreamWriteValue32_v2", "cuLaunchKernel", "cuMemcpyAsync")
 
 
 def _words(*names: str) -> np.dtype[np.void]:
@@ -115,8 +118,18 @@ def _of_kernel(
     return types.int64(*[types.int64] * 8), generate
 
 
+def _of_copy(_context: Any, _function: Any, _to: Any, _source: Any, _size: Any, _stream: Any) -> Any:
+    """Copy memory: ``CUresult f(to, source, size, stream)``."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _call(builder, args[0], [_WORD] * 4, [*args[1:]])
+
+    return types.int64(*[types.int64] * 5), generate
+
+
 _word_call: Any = intrinsic(_of_word)
 _kernel_call: Any = intrinsic(_of_kernel)
+_copy_call: Any = intrinsic(_of_copy)
 
 
 @register_jitable
@@ -216,7 +229,26 @@ def launch(operation: int) -> int:
     return failed
 
 
+@jit
+def copy_and_tell(calls: Calls, stream: int, to: int, source: int, size: int, word: int) -> int:
+    """Copy ``size`` bytes, and then write a word, in a stream; addresses. ``calls``: `Calls`. Returns as `launch`."""
+    _, write, _, copy = calls
+    failed = _failed(3, _copy_call(copy, to, source, size, stream))
+    return failed if failed != 0 else _failed(1, _word_call(write, stream, word, 1))
+
+
+@jit
+def await_and_copy(calls: Calls, stream: int, to: int, source: int, size: int, word: int) -> int:
+    """As `copy_and_tell`, but first wait for the word."""
+    wait, _, _, copy = calls
+    failed = _failed(0, _word_call(wait, stream, word, 1))
+    return failed if failed != 0 else _failed(3, _copy_call(copy, to, source, size, stream))
+
+
 def compile_launch() -> None:
-    """Compile `launch`, or load it, so that no operation has to wait for it."""
-    dispatcher: Any = launch
+    """Compile all of this module, or load it, so that no operation has to wait for it."""
+    numba_types, dispatcher = cast("Any", types), cast("Any", launch)
     dispatcher.compile((types.int64,))
+    calls = numba_types.NamedUniTuple(types.int64, len(Calls._fields), Calls)
+    for dispatcher in (cast("Any", copy_and_tell), cast("Any", await_and_copy)):
+        dispatcher.compile((calls, *[types.int64] * 5))

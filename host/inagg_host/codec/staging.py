@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -136,24 +137,33 @@ class Board:
         cls, job: Job, blocks: int, chunk: int, allot: Callable[[int], Bytes], flag_bytes: int = 1, count_words: int = 1
     ) -> Self:
         """``chunk``: blocks of one; ``allot``: so many bytes of memory that the device reaches, aligned to 64."""
-        chunks = -(-blocks // chunk)
-        parts: list[tuple[tuple[int, ...], Any]] = [
-            ((1,), np.int64), *[((chunks,), np.int64)] * 3, ((TIES, 2), np.int64),
-            ((blocks,), f"u{job.dtype.itemsize}"), ((blocks, len(Column)), np.int32), ((blocks, len(Column)), np.int32),
-            ((blocks * job.for_encode.payload_bytes,), np.uint8), ((blocks * job.for_decode.payload_bytes,), np.uint8),
-            ((blocks, flag_bytes), np.uint8), ((blocks, count_words), np.int32),
-        ]  # fmt: skip
-        sizes = [-(-math.prod(shape) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT for shape, dtype in parts]
-        memory, at = allot(sum(sizes)), 0
-        base, arrays, addresses = memory.ctypes.data, dict[str, Any](), dict[str, int]()
-        for (shape, dtype), size, part in zip(parts, sizes, fields(cls), strict=False):
-            bytes_ = math.prod(shape) * np.dtype(dtype).itemsize
-            arrays[part.name] = memory[at : at + bytes_].view(dtype).reshape(shape)
-            addresses[part.name] = base + at
-            at += size
+        parts, size = _plan(job, blocks, -(-blocks // chunk), flag_bytes, count_words)
+        memory = allot(size)
+        base = memory.ctypes.data
+        arrays: dict[str, Any] = {name: np.ndarray(shape, dtype, memory, at) for name, shape, dtype, at in parts}
+        addresses = {name: base + at for name, _, _, at in parts}
         for name in ("looked", "agreed", "coded", "complete", "ties"):
             arrays[name][:] = 0
         return cls(**arrays, addresses=addresses)
+
+
+@lru_cache(maxsize=256)
+def _plan(
+    job: Job, blocks: int, chunks: int, flag_bytes: int, count_words: int
+) -> tuple[list[tuple[str, tuple[int, ...], np.dtype[Any], int]], int]:
+    """The parts of a `Board`: names, shapes, dtypes, and where they begin; and how many bytes they have. Tensors of one
+    size come again and again."""
+    parts: list[tuple[tuple[int, ...], Any]] = [
+        ((1,), np.int64), *[((chunks,), np.int64)] * 3, ((TIES, 2), np.int64),
+        ((blocks,), f"u{job.dtype.itemsize}"), ((blocks, len(Column)), np.int32), ((blocks, len(Column)), np.int32),
+        ((blocks * job.for_encode.payload_bytes,), np.uint8), ((blocks * job.for_decode.payload_bytes,), np.uint8),
+        ((blocks, flag_bytes), np.uint8), ((blocks, count_words), np.int32),
+    ]  # fmt: skip
+    at, found = 0, []
+    for (shape, dtype), part in zip(parts, fields(Board), strict=False):
+        found.append((part.name, shape, np.dtype(dtype), at))
+        at += -(-math.prod(shape) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT
+    return found, at
 
 
 class Staging(Codec):

@@ -1,10 +1,11 @@
 """The loop over a socket, compiled: receive, `on_batch`, `next_batch`, send, wait. It knows nothing else, and visits
 Python only when an operation is finished or something is not as usual.
 
-While a device waits for an operation it does not even visit Python for what is finished, but rings a bell. For to go on
-in Python it would need the interpreter's lock, and some other thread may have that and wait in the device's driver for
-room in its queues, where nothing moves until the device has its sums: Inductor's launcher of kernels does not give the
-lock away (torch 2.13), nor does whoever gives memory back.
+In a job whose operations a device waits for (it ``stays``) it does not even visit Python for what is finished, but
+rings a bell. For to go on in Python it would need the interpreter's lock, and some other thread may have that and wait
+in the device's driver for room in its queues, where nothing moves until the device has its sums: Inductor's launcher of
+kernels does not give the lock away (torch 2.13), nor does whoever gives memory back. There it waits for the next
+operation, too, so that who submits that need not wait for it to come back from Python.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ from inagg_link.native import (
     clock,
     give_way,
     had_no_room,
+    let_run,
     may_stay_awake,
     receive,
     ring,
     send,
     silence,
     wait,
+    wait_for,
 )
 from inagg_link.port import BLOCKED, ERRNO, PEER, SIZE, Port, register
 from inagg_wire.formats import job_format
@@ -58,7 +61,10 @@ came for a while, or a signal did, for a guest; a piece was not sent; more masks
 failed; the generations have run out; a device waits, which is no work for a guest."""
 
 LOOP = np.dtype(
-    [(name, np.int64) for name in ("piece", "pieces", "strangers", "trace", "guest", "bell", "asked", "serves")]
+    [
+        (name, np.int64)
+        for name in ("piece", "pieces", "strangers", "trace", "guest", "bell", "asked", "stays", "serves")
+    ]
     + [
         ("told_s", np.float64),
         ("telling_s", np.float64),
@@ -69,9 +75,10 @@ LOOP = np.dtype(
 """``piece`` of ``pieces`` is to be sent next; datagrams that came from somewhere else than a shard; what
 is told which phase to show, 0 if nobody is, when it was told last, and how long that took; seconds of each phase,
 measured and shown. ``guest``: whether who runs it has other things to do; ``bell``: an eventfd that is rung where
-operations are finished and it does not return. Two words: ``asked``, others set it when there is work for Python;
-``serves``, the counter up to which operations are served, so that their end needs no Python."""
-ASKED_AT, SERVES_AT = (offset_of(LOOP, name) for name in ("asked", "serves"))
+operations are finished and it does not return. Three words: ``asked``, others set it when there is work for Python;
+``stays``, whether it returns for nothing else, unless it is a guest's; ``serves``, the counter up to which operations
+are served, so that their end needs no Python."""
+ASKED_AT, STAYS_AT, SERVES_AT = (offset_of(LOOP, name) for name in ("asked", "stays", "serves"))
 ENCODE, NETWORK, DECODE, IDLE = range(4)
 assert [phase.name for phase in Phase] == ["ENCODE", "NETWORK", "DECODE", "IDLE"]
 
@@ -121,6 +128,10 @@ def _serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
     now = looked = heard = clock(port)
     while True:
         if lp.guest == 0:
+            if stays(loop) and is_idle(st):
+                if not _rest(port, st, loop, wake):
+                    return WOKEN
+                now = looked = heard = clock(port)
             store(loop.ctypes.data + SERVES_AT, loaded(st))
         elif is_awaited(st):
             return AWAITED
@@ -150,12 +161,12 @@ def _serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
             if count == 0:
                 break
             lp.piece, lp.pieces = 0, count
-            if not send_pieces(port, st, peers, lp):
+            if not send_pieces(port, st, peers, loop):
                 return UNSENT
             before, now = now, clock(port)
             lp.phases[NETWORK] += now - before
         if finished:  # what this makes room for has been sent: so the others need not wait for Python
-            if not is_awaited(st):
+            if not stays(loop):
                 return FINISHED
             finished = False
             ring(port, lp.bell)
@@ -191,6 +202,38 @@ def _serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
 
 
 @inline
+def stays(loop: Array) -> bool:
+    """Whether it does not return for what is finished."""
+    return bool(loop[0].guest == 0 and load(loop.ctypes.data + STAYS_AT) != 0)
+
+
+@inline
+def is_idle(st: State) -> bool:
+    """Whether all operations are finished."""
+    return bool(st.job[0].oldest == loaded(st))
+
+
+@inline
+def _rest(port: Port, st: State, loop: Array, wake: int) -> bool:
+    """Nothing is under way, and nothing that comes is needed: wait until there is an operation; False: Python is asked
+    for. It stays awake for as long as in the midst of one, from the last ring of ``wake`` on."""
+    now = began = clock(port)
+    while is_idle(st):
+        store(loop.ctypes.data + SERVES_AT, loaded(st))
+        if load(loop.ctypes.data + ASKED_AT) != 0:
+            return False
+        if now - began < LINGER_S or (now - began < AWAKE_S and may_stay_awake(port, now)):
+            let_run()
+        else:
+            wait_for(port, wake)
+            if _is_asked(port, loop, wake):
+                return False
+            began = clock(port)
+        now = clock(port)
+    return True
+
+
+@inline
 def _is_asked(port: Port, loop: Array, wake: int) -> bool:
     """Whether the ring of ``wake`` is for Python. Else it has been heard: what is to be looked at will be."""
     if loop[0].guest == 0 and load(loop.ctypes.data + ASKED_AT) == 0:
@@ -216,13 +259,14 @@ def _take(port: Port, st: State, peers: Array, lp: Any, got: int, now: float) ->
 
 
 @inline
-def send_pieces(port: Port, st: State, peers: Array, lp: Any) -> bool:
+def send_pieces(port: Port, st: State, peers: Array, loop: Array) -> bool:
     """Send what `next_batch` has found, from ``piece`` on; whether all was sent. Python would try once more to send
     what the kernel has no room for; where it is not to be visited, that is as lost as on the way."""
+    lp = loop[0]
     while lp.piece < lp.pieces:
         p = st.pieces[lp.piece]
         failed = send(port, st.memory[p.start :], p.count * p.size, p.size, peers[p.shard])
-        if failed == FAILED and had_no_room(port) and is_awaited(st):
+        if failed == FAILED and had_no_room(port) and stays(loop):
             port.words[BLOCKED] += p.count
         elif failed != 0:
             return False
@@ -265,6 +309,8 @@ class Loop:
 
         self._callback = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)(begin)
         self._callback_address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+        self._counted, self._unshown = np.zeros((2, len(Phase)))
+        """Seconds of each phase that are in the counters, and that a profiler is still to be shown."""
         self._port: Port | None = None
         self._shards: Sequence[Address] = ()
         self._peers = np.zeros(0, np.int64)
@@ -279,8 +325,16 @@ class Loop:
     @property
     def phases_s(self) -> list[float]:
         """Seconds of each phase that are not in the counters yet. With the lock."""
-        seconds: list[float] = self._record["phases"][0].tolist()
+        seconds: list[float] = (self._record["phases"][0] - self._counted).tolist()
         return seconds
+
+    def count(self) -> None:
+        """Bring the seconds of each phase into the counters. With the lock."""
+        encode_s, network_s, decode_s, idle_s = self.phases_s
+        self._counted += (encode_s, network_s, decode_s, idle_s)
+        c = self._counters
+        c.encode_s, c.network_s = c.encode_s + encode_s, c.network_s + network_s
+        c.decode_s, c.idle_s = c.decode_s + decode_s, c.idle_s + idle_s
 
     @property
     def asked(self) -> bool:
@@ -290,6 +344,10 @@ class Loop:
     @asked.setter
     def asked(self, asked: bool) -> None:
         store_word(self._at + ASKED_AT, asked)
+
+    def stay(self) -> None:
+        """From now on, and until Python is asked for, it returns for nothing that is finished. For any thread."""
+        store_word(self._at + STAYS_AT, 1)
 
     @property
     def serves(self) -> int:
@@ -307,20 +365,16 @@ class Loop:
         """
         record, state = self._record[0], self._engine.state
         record["trace"], record["told_s"] = self._callback_address if traced else 0, time.monotonic()
-        record["bell"], record["guest"] = bell, guest
+        record["bell"], record["guest"], record["shown"] = bell, guest, record["phases"] - self._unshown
         if port is not self._port or shards is not self._shards:
             self._port, self._shards = port, shards
             self._peers = np.array([register(port, address) for address in shards], np.int64)
         why = serve(port, state, self._peers, self._record, wake)
         if traced:
             self._trace(None)
-            record["shown"] -= record["phases"]  # what is still to be shown next time
-        c = self._counters
+            self._unshown = record["phases"] - record["shown"]
         with self._lock:
-            encode_s, network_s, decode_s, idle_s = record["phases"].tolist()
-            c.encode_s, c.network_s = c.encode_s + encode_s, c.network_s + network_s
-            c.decode_s, c.idle_s = c.decode_s + decode_s, c.idle_s + idle_s
-            record["phases"] = 0.0
+            self.count()
         self.woken, self.awaited = why == WOKEN, why == AWAITED
         if why == UNSENT:
             for start, count, size, shard in state.pieces[int(record["piece"]) : int(record["pieces"])].tolist():
@@ -347,4 +401,5 @@ def warm_up() -> None:
         loop = Loop(engine, link, Counters(), lambda phase: None, nullcontext())
         loop.asked = True  # so it returns at once
         loop.run(port, [link.address], wake, wake, False, False)
+        let_run()  # which `thread` calls
         os.close(wake)

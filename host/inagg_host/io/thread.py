@@ -3,9 +3,9 @@
 Other threads hand it work, by `submit` and `post`, two queues and an eventfd; it hands results out through callbacks,
 which must be short (a future is completed on another thread, since what users chain to it may block: see `futures`).
 
-While a device waits for an operation this thread stays in compiled code, which needs no interpreter (`loop`). Then
-whoever submits gives the engine its operation himself, and another thread hands out results. Where none waits, one
-thread for all of it takes less time (100 sums of 4 KiB at once, two workers on two processors: a tenth to a fifth).
+Where a device waits for operations, from the first such one on, this thread stays in compiled code, which needs no
+interpreter (`loop`): whoever submits gives the engine its operation himself, and another thread hands out results. Else
+one thread for all of it takes less time (100 sums of 4 KiB at once, two workers on two processors: a tenth to a fifth).
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from inagg_host.core.state import FOREIGN, REPEATED
 from inagg_host.io.phases import Phase, Stopwatch, tracing
 from inagg_host.stats import Counters, Totals
 from inagg_link import Batch, Link
+from inagg_link.native import let_run
 from inagg_link.signals import Deferred
 
 from .loop import Loop
 
 IDLE_S = 3600.0
 REMIND_S = 0.05
-SETTLES_S = 2e-5
+LOOKS, SETTLES_S = 50, 2e-5
+"""To sleep for the least that there is takes 70 us or 100, and to look some: so often nobody sleeps in between."""
 PR_SET_TIMERSLACK, SLACK_NS = 29, 1000
 """include/uapi/linux/prctl.h. The kernel's own slack, 50 us, is more than what a device is given before the engine
 looks again for what it brings (`core.send`)."""
@@ -66,6 +68,7 @@ class Transport:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC)  # the loop rings it, see there
         self._collector: threading.Thread | None = None
         self._woken = False  # the eventfd is to be read
+        self._stays = False  # in compiled code, since a device waits for operations
         self._lent = True  # the link lends what a compiled loop needs, as far as is known
         self._paused = False
         self._closing = False
@@ -89,10 +92,13 @@ class Transport:
 
     def submit(self, begin: Callable[[], None], awaited: bool = False) -> None:
         """Have ``begin`` called, which gives the engine an operation; if a device will wait for that (``awaited``), or
-        waits for another, here and now. In the order of the calls. For any thread."""
+        has waited for another, here and now. In the order of the calls. For any thread."""
         self._to_begin.append(begin)
         with self.lock:  # so that no other one is begun here meanwhile: see `settle`
-            if awaited or self.engine.awaited:
+            if awaited and not self._stays:
+                self._loop.stay()
+                self._stays = True
+            if self._stays:
                 with Deferred():
                     self._begin()
                     self.wake()
@@ -107,10 +113,15 @@ class Transport:
             if not self.engine.awaited:
                 return
             submitted = self.engine.submitted
+        looks = 0
         while self._lent and not (self._paused or self._closing or self.engine.idle):
             if self._loop.serves >= submitted and not self._loop.asked:
                 return
-            time.sleep(SETTLES_S)
+            looks += 1
+            if looks < LOOKS:
+                let_run()
+            else:
+                time.sleep(SETTLES_S)
 
     def wake(self) -> None:
         """Have whoever has the turn look again at what can be done. For any thread."""
@@ -224,14 +235,18 @@ class Transport:
         try:
             self._call_posted()
             self._begin()
-            if self._paused or (self.engine.idle and self._link.next_due_s is None):
+            if self._paused:
                 return False
-            port = None if self.engine.idle else self._link.port()
-            self._lent = port is not None or self.engine.idle
+            stays, idle = self._stays and not guest, self.engine.idle
+            port = self._link.port() if stays or not idle else None
+            self._lent = port is not None or not stays
             if port is None:
+                if idle and self._link.next_due_s is None:
+                    return False
                 with self.lock:
                     return self._step()
-            self._loop.run(port, self._peers, self._wake, self._bell, tracing(), guest)
+            # What it does is shown only where it may come to Python to show it.
+            self._loop.run(port, self._peers, self._wake, self._bell, tracing() and not stays, guest)
             self._woken |= self._loop.woken
             self._hand_out(self.engine.news)
             return True
@@ -285,13 +300,13 @@ class Transport:
 
     def _wait(self, poll: select.poll) -> None:
         """Until something comes, is posted or is due."""
-        start_s = time.monotonic()
+        start_s, idle = time.monotonic(), self.engine.idle
         due = [] if self._paused else [t for t in (self.engine.deadline, self._link.next_due_s) if t is not None]
         timeout_s = min(due) - start_s if due else IDLE_S
         for fd, _ in poll.poll(max(0.0, timeout_s) * 1e3):
             if fd == self._wake:
                 self._woken = True
-        if not self.engine.idle:
+        if not idle:
             self._counters.idle_s += time.monotonic() - start_s
 
     # --- what was done ---
@@ -308,6 +323,7 @@ class Transport:
 
     def update_counters(self) -> None:
         """Bring into the counters what link and engine count themselves. With the lock, or when it is closed."""
+        self._loop.count()
         shards, c = self.engine.state.shards, self._counters
         c.datagrams_out, c.datagrams_in, c.bytes_out, c.bytes_in = self._link.traffic
         c.resent, c.timeouts = int(shards["retransmitted"].sum()), int(shards["timeouts"].sum())

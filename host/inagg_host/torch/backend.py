@@ -22,12 +22,13 @@ from inagg_host.stats import Counters
 from .cuda import bring
 from .formats import EXACT
 from .forwarding import ForwardingGroup, eager
+from .gpu.device import is_plain
 from .inner import gather, make_inner
 from .job import GroupJob
 from .jobs import GroupJobs
 from .meeting import meet
 from .options import Options
-from .tensors import is_plain, sharing
+from .tensors import sharing
 from .work import JoinedWork, finished
 
 

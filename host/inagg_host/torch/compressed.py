@@ -18,7 +18,7 @@ from inagg_host.compress.memory import Memories
 from inagg_host.config import ConfigError
 from inagg_host.io.futures import Completer, Work
 
-from .gpu.lane import Lane, Mark, computed
+from .gpu.lane import Computed, Lane, Mark
 from .options import asked
 from .work import TensorWork
 
@@ -177,7 +177,7 @@ class CompressedSums:
         wide = torch.float64 if buffer.dtype is torch.float64 else torch.float32
         if buffer.device not in self._lanes:
             self._lanes[buffer.device] = Lanes(buffer.device)
-        lanes, ready = self._lanes[buffer.device], computed(buffer.device)
+        lanes, ready = self._lanes[buffer.device], Computed(buffer.device)
 
         def begin() -> Callable[[], dict[int, Floats]]:
             values = lanes.fetch(buffer, wide, ready)

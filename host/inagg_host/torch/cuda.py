@@ -17,22 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from inagg_host.allreduce import AllReduce
+from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.codec import launches, staged
 from inagg_host.codec.staging import Arriving, Codec, Staging
 from inagg_host.io.futures import Work
 from inagg_wire.scale import FloatType
 
-from .gpu.arrival import Arrival, refuse_capture
-from .gpu.device import Operand, TensorDevice, is_aligned, overlap, view
+from .gpu.arrival import Arrival, refuse_capture, refuse_capture_here
+from .gpu.device import Operand, TensorDevice, is_aligned, is_plain, overlap, view
 from .gpu.floats import DTYPES
-from .gpu.lane import computed
+from .gpu.lane import Lane
 from .gpu.platform import Platform
 from .work import TensorWork
 
@@ -40,7 +39,9 @@ FLOAT_TYPES = {dtype: float_type for float_type, dtype in DTYPES.items()}
 """What the switch can sum, and what the engine calls it."""
 
 NAN = {torch.bfloat16: 0x7FC0}
-"""As `view` has it, where it is no float."""
+"""As numpy has it, which has no such float."""
+WORDS_BYTES = 64
+"""Of the words before values in the host's memory, which so are aligned as caches are."""
 
 
 class Stage:
@@ -62,9 +63,11 @@ class Stage:
     ) -> TensorWork:
         """As `TensorAllReduce.submit`, of tensors that were checked; ``result``: what the work says that it has made.
         Calls are in the order of the job."""
-        refuse_capture(tensor.device)
         begin = self._encode if self._encodes and tensor.nbytes > self._copied_bytes else self._copy
         with self.device.here():
+            if tensor.is_cuda:
+                refuse_capture_here()
+            self._arrays.wake()  # that takes a while, in which all this goes on
             return begin(tensor, target, divisor, result, tag, scatter)
 
     def _encode(
@@ -81,11 +84,11 @@ class Stage:
         values = values.view(-1)
         if not is_aligned(values):
             values = values.clone()
-        plain = target.is_contiguous() and not target.is_neg() and is_aligned(target)
+        plain = is_plain(target) and is_aligned(target)
         if scatter and overlap(tensor, target):  # sums are written where later pieces may not be encoded yet
             plain &= target.data_ptr() == tensor.data_ptr() + job.rank * target.nbytes and tensor.is_contiguous()
         landing = target if plain else torch.empty_like(target, memory_format=torch.contiguous_format)
-        operand = Operand(values, landing.view(-1), computed(tensor.device))
+        operand = Operand(values, landing.view(-1))
         piece = job.blocks(target.numel())
         board = self.device.board(job, shares * piece, chunk)
         staging = Staging(board, chunk, self._arrays.wake)
@@ -100,47 +103,52 @@ class Stage:
             self._arrays.count_invalid(int(board.invalid[own.start : own.stop].sum()))
 
         work = self._arrays.submit_staged(staging, tensor.numel(), float_type, divisor, tag, scatter)
-        return self._begin(work, staging, launch, finish, result, (operand, landing, target))
+        lanes = self.device.look, self.device.down
+        return self._begin(work, staging, launch, finish, result, (operand, landing, target), lanes)
 
     def _copy(
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
     ) -> TensorWork:
         """Copy the values to the host, sum them there, and copy the sums to the device."""
-        values = tensor.contiguous().resolve_neg()
-        # Not ``down``, where tensors that are encoded wait for the network.
-        look, up, ready = self.device.look, self.device.up, computed(tensor.device)
-        there = look.host(*tensor.shape, dtype=tensor.dtype)
-        landing = look.host(*target.shape, dtype=target.dtype) if scatter else there
-        words = view(look.host(2, dtype=torch.int64))
+        values, up, size = tensor.contiguous().resolve_neg(), self.device.up, tensor.nbytes
+        memory = up.host(WORDS_BYTES + size + (target.nbytes if scatter else 0))
+        here, float_type = view(memory), FLOAT_TYPES[tensor.dtype]
+        words, array = here[:WORDS_BYTES].view(np.int64), here[WORDS_BYTES:].view(float_type.dtype)
         words[:] = 0
-        arrays = view(there), view(landing)
-        look.after(ready)
-        look.do(lambda: there.copy_(values, non_blocking=True))
-        copied = look.mark()
-        arriving = Arriving(self._arrays.wake, words, arrays[1], NAN.get(target.dtype, np.nan), copied.wait)
-        look.write(arriving.arrived)
+        given, sums = array[: tensor.numel()], array[-target.numel() :]  # the same, but for a reduce-scatter
+        wrong: Exception | None = None
+        try:
+            self.device.copy_to_host(values, given.ctypes.data, words.ctypes.data)
+        except Exception as error:  # of the device: all ranks must hear of it
+            wrong = error
+        copied = self.device.look.mark()
+        arriving = Arriving(self._arrays.wake, words, sums, NAN.get(target.dtype, np.nan), copied.wait)
+        if wrong is not None:
+            arriving.fail(wrong)
 
         def launch() -> None:
-            up.after(ready)
-            up.wait(arriving.summed)
-            up.do(lambda: bring(target, landing))
+            if is_plain(target):
+                self.device.copy_from_host(sums.ctypes.data, target, arriving.summed)
+            else:
+                landing = memory[-target.nbytes :].view(target.dtype).view(target.shape)
+                up.wait(arriving.summed)
+                up.do(lambda: bring(target, landing))
 
-        given: dict[str, Any] = {"arriving": arriving, "tag": tag, "divisor": divisor}
-        given["float_type"] = FLOAT_TYPES[tensor.dtype]
         submit = self._arrays.submit_scatter if scatter else self._arrays.submit
+        out = sums if scatter else given
         try:
-            work = submit(*arrays, **given)
+            work = submit(given, out, float_type, divisor=divisor, tag=tag, arriving=arriving)
         except BaseException:  # it is refused: its memory must stay until the device has done with it
-            look.mark().wait()
+            copied.wait()
             raise
-        return self._begin(work, arriving, launch, lambda: None, result, (values, target, there, landing))
+        return self._begin(work, arriving, launch, lambda: None, result, (values, target, memory), ())
 
     def _begin(
         self, work: Work, codec: Codec, launch: Callable[[], None], finish: Callable[[], None], result: Tensor,
-        used: object,
+        used: object, lanes: tuple[Lane, ...],
     ) -> TensorWork:  # fmt: skip
         """Launch what brings the sums of what was submitted. ``finish`` is called when all is done; ``used``: what is
-        to be kept until then."""
+        to be kept until then: until ``lanes`` have come to where they are then, if that is not before the sums."""
         lane, done = self.device.up, Future[None]()
         done.set_running_or_notify_cancel()
         arrival = None if lane.stream is None else Arrival(lane, self.device.told)
@@ -160,9 +168,8 @@ class Stage:
         except BaseException as error:  # of the device, or Ctrl-C: all ranks must hear of it
             codec.fail(error)
             wrong = error
-        marks = self.device.marks()
-        if arrival is not None:
-            arrival.come()
+        marks = [each.mark() for each in lanes]
+        marks.append(lane.mark() if arrival is None else arrival.come())
 
         def complete(work: Work) -> None:
             kept, error = parts.pop(), work.exception()  # kept until the device has passed all marks
@@ -170,6 +177,9 @@ class Stage:
                 for mark in marks:
                     mark.wait()
                 kept[1]()
+                if error is None and wrong is not None:  # the sums had come before the codec was known to have failed
+                    error = AllReduceError(f"the device did not bring the sums: {wrong}")
+                    self._arrays.close(str(error), end=True)
                 if error is not None:
                     raise error
             except BaseException as failure:  # it belongs to whoever waits for the work

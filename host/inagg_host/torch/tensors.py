@@ -14,7 +14,7 @@ from inagg_host.io.futures import Work
 from inagg_host.stats import Counters
 
 from .cuda import FLOAT_TYPES, Stage, bring
-from .gpu.device import overlap, view
+from .gpu.device import is_plain, overlap, view
 from .gpu.platform import PLATFORMS
 from .tracing import SUBMIT, span
 from .work import TensorWork
@@ -156,8 +156,3 @@ def sharing(tensors: Mapping[int, torch.Tensor]) -> set[int]:
         if (after := tensor.data_ptr() + (steps + 1) * tensor.itemsize) > end:
             end, last = after, key
     return found
-
-
-def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the memory of ``tensor`` holds its elements in order, as they are."""
-    return tensor.is_contiguous() and not tensor.is_neg()

@@ -2,6 +2,9 @@
 
 Ranks train a network with DistributedDataParallel over a switch, with and without communication, and record one step
 with torch.profiler. A bucket that is on its way before the last gradient is computed costs the step less than it takes.
+
+Ranks that share a GPU, or a few processors, wait for each other there, which on machines of their own they would not.
+So rank 0 may compute alone, while the others have gradients of the same sizes in the host's memory, ready at once.
 """
 
 from __future__ import annotations
@@ -111,9 +114,37 @@ def _make(model: str, batch: int | None, device: torch.device) -> tuple[nn.Modul
     return ZOO[model].make().to(device), ZOO[model].inputs(batch or ZOO[model].batch).to(device)
 
 
+def _only_gradients(network: nn.Module) -> nn.Module:
+    """A network of the same parameters and buffers that computes nothing: its gradients are there."""
+    import torch
+    from torch import nn
+
+    given = [torch.randn_like(parameter) for parameter in network.parameters()]
+
+    class Given(torch.autograd.Function):
+        @staticmethod
+        def forward(_context: Any, *parameters: torch.Tensor) -> torch.Tensor:
+            return parameters[0].new_zeros(())
+
+        @staticmethod
+        def backward(_context: Any, *_: Any) -> Any:
+            return (*given,)
+
+    class OnlyGradients(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, _inputs: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = Given.apply(*self.network.parameters())  # type: ignore[no-untyped-call]
+            return result
+
+    return OnlyGradients()
+
+
 def _rank(
     connection: Connection, rank: int, workers: int, options: dict[str, Any], store: str, trace: str, device: str,
-    model: str, batch: int | None, steps: int, systems: list[str],
+    model: str, batch: int | None, steps: int, systems: list[str], alone: bool,
 ) -> None:  # fmt: skip
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
@@ -123,15 +154,18 @@ def _rank(
     from inagg_host.torch import InaggState, inagg_hook
 
     torch.set_num_threads(1)
-    here = device_of(rank) if device == "cuda" else torch.device(device)
+    computes = rank == 0 or not alone
+    here = device_of(rank) if device == "cuda" and computes else torch.device("cpu")
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
     for system in systems:
         network, inputs = _make(model, batch, here)
+        if not computes:
+            network = _only_gradients(network)
         parallel = DistributedDataParallel(network, bucket_cap_mb=BUCKET_MB.get(model))
 
         def step(parallel: DistributedDataParallel = parallel, inputs: torch.Tensor = inputs) -> None:
             parallel(inputs).square().mean().backward()
-            if device == "cuda":
+            if here.type == "cuda":
                 torch.cuda.synchronize()
 
         with nullcontext() if system == GLOO else InaggState(job="overlap", **options) as state:
@@ -143,8 +177,11 @@ def _rank(
                 computed_s = _median_s(step, steps)
             step_s = _median_s(step, steps)
             found = Overlap(rank, system, step_s, computed_s, 0, 0, 0, 0.0, 0.0, 0.0, "")
-            if system == INAGG:
+            if system == INAGG and computes:
                 found = _record(found, step, trace)
+            elif system == INAGG:
+                dist.barrier()
+                step()
         connection.send((None, found))
         del parallel, step  # before the group that it has
     dist.destroy_process_group()
@@ -203,11 +240,17 @@ def _record(found: Overlap, step: Callable[[], None], trace: str) -> Overlap:
 @click.option("--model", default=PLAIN, show_default=True, type=click.Choice([PLAIN, *NAMES]), help="The network.")
 @click.option("--batch", type=click.IntRange(1), help="Examples per rank and step.  [default: by model]")
 @click.option("--steps", default=10, show_default=True, type=click.IntRange(1), help="Steps; the median counts.")
+@click.option(
+    "--alone",
+    is_flag=True,
+    help="Rank 0 computes alone, as on a machine of its own; the others have gradients of the same sizes in the host's "
+    "memory, at once.",
+)
 @click.option("--against", type=click.Choice([GLOO]), help="Measure this too, after it, in the same processes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def overlap(
     workers: int, name: str, trace_dir: Path | None, device: str, model: str, batch: int | None, steps: int,
-    against: str | None, as_json: bool,
+    alone: bool, against: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Trace a training step: do buckets of gradients travel while others are computed?
 
@@ -223,9 +266,9 @@ def overlap(
         options = {"switch": switch.control, "format": name, "min_bytes": 0}
         for rank in range(workers):
             trace = "" if trace_dir is None else str((trace_dir / f"rank{rank}.json").resolve())
-            given = (options, f"{folder}/store", trace, device, model, batch, steps, systems)
+            given = (options, f"{folder}/store", trace, device, model, batch, steps, systems, alone)
             ranks.append(Child(f"rank {rank}", _rank, rank, workers, *given))
         for _ in systems:
             found: Overlap
-            for found in receive_all(ranks, LIMIT_S):
+            for found in receive_all(ranks, LIMIT_S)[: 1 if alone else workers]:
                 click.echo(json.dumps({"bench": "overlap", "format": name} | asdict(found)) if as_json else str(found))

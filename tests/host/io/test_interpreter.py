@@ -5,9 +5,11 @@ the driver for room in the device's queues.
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -104,6 +106,38 @@ def test_who_waits_for_sums_in_memory_leaves_the_socket_to_the_thread_when_a_dev
     sums[1].submit()
     assert comes(sums[0].arriving.summed)
     world.wait(2)
+
+
+def test_the_thread_waits_for_a_devices_next_operation_in_compiled_code(stack: ExitStack) -> None:
+    world = World(stack)
+    for count in (1, 2, 3):
+        for rank in world.ranks:
+            Sums(rank, LANES).submit()
+        world.wait(count)
+        for rank in world.ranks:
+            assert rank.engine.idle
+            assert rank.transport._loop.serves == rank.engine.submitted == count
+        if count == 1:
+            loop = world.ranks[0].transport._loop
+            run = stack.enter_context(patch.object(loop, "run", wraps=loop.run))
+    run.assert_not_called()
+
+
+def test_counters_are_brought_up_to_date_while_the_thread_stays_in_compiled_code(stack: ExitStack) -> None:
+    world, start_s = World(stack), time.monotonic()
+    for rank in world.ranks:
+        Sums(rank, 1 << 16).submit()
+    world.wait(1)
+    rank, found = world.ranks[0], list[float]()
+    for _ in range(2):
+        with rank.transport.lock:
+            rank.transport.update_counters()
+        c = rank.counters
+        found.append(c.encode_s + c.network_s + c.decode_s + c.idle_s)
+    rank.transport.close()
+    c = rank.counters
+    found.append(c.encode_s + c.network_s + c.decode_s + c.idle_s)
+    assert 0 < found[0] == found[1] == found[2] < time.monotonic() - start_s
 
 
 def test_a_post_is_answered_while_a_device_waits(stack: ExitStack) -> None:

@@ -37,6 +37,7 @@ Arguments = dict[str, int]
 _INT, _WORD = ctypes.c_uint, ctypes.c_uint64
 WORD_CALL = ctypes.CFUNCTYPE(_INT, _WORD, _WORD, _INT, _INT)
 LAUNCH_CALL = ctypes.CFUNCTYPE(_INT, _WORD, *[_INT] * 7, *[_WORD] * 3)
+COPY_CALL = ctypes.CFUNCTYPE(_INT, *[_WORD] * 4)
 
 
 class _HostMark(Mark):
@@ -124,7 +125,9 @@ class CpuPlatform:
         """Blocks and arguments, by name, of all kernels."""
         self.words: list[tuple[str, int, int]] = []
         """What waits for which words, and writes them: "wait" or "write", the address and the value."""
-        self._functions: list[Any] = [WORD_CALL(self._wait), WORD_CALL(self._write), LAUNCH_CALL(self._launch)]
+        self._functions: list[Any] = [
+            WORD_CALL(self._wait), WORD_CALL(self._write), LAUNCH_CALL(self._launch), COPY_CALL(self._copy)
+        ]  # fmt: skip
         self.calls = Calls(*(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in self._functions))
 
     # --- as `Platform` ---
@@ -190,6 +193,12 @@ class CpuPlatform:
         given = dict(zip(names, words, strict=False))
         self.launched.append((x, given))
         self._lanes[stream].do(partial(run, x, given))
+        return 0
+
+    def _copy(self, to: int, source: int, size: int, stream: int) -> int:
+        if self.refused == NAMES[3]:
+            return INVALID_VALUE
+        self._lanes[stream].do(lambda: ctypes.memmove(to, source, size))
         return 0
 
 

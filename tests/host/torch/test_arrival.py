@@ -126,8 +126,10 @@ def test_an_all_reduce_cannot_be_captured(noted: list[str], monkeypatch: pytest.
     @contextmanager
     def on(device: torch.device) -> Iterator[None]:
         asked_of.append(device)
-        yield
-        asked_of.pop()
+        try:
+            yield
+        finally:
+            asked_of.pop()
 
     monkeypatch.setattr(torch.cuda, "device", on)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: asked_of == [CUDA])

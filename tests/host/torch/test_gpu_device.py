@@ -22,7 +22,6 @@ from inagg_host.codec.table import make_table
 from inagg_host.torch.gpu import device
 from inagg_host.torch.gpu.device import Operand, TensorDevice, is_aligned
 from inagg_host.torch.gpu.floats import DTYPES
-from inagg_host.torch.gpu.lane import Mark
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.scale import Floats, FloatType
 
@@ -59,7 +58,7 @@ class Launched:
         stack.callback(self.close)
         given = tensor(self.values, float_type)
         self.out = torch.zeros(min(len(own) * self.job.lanes, given.numel()), dtype=given.dtype)
-        self.operand = Operand(given, self.out, Mark(None, torch.device("cpu")))
+        self.operand = Operand(given, self.out)
         self.platform.launched.clear()
         self.platform.words.clear()
         self.device.launch(self.operand, self.job, self.board, CHUNK, own, divisor)

@@ -21,7 +21,7 @@ from inagg_host.codec.launches import BASE_BLOCKS, DECODE, DECODED_CHUNKS, ENCOD
 from inagg_host.codec.staging import Board
 from inagg_host.torch.gpu.device import Operand, TensorDevice
 from inagg_host.torch.gpu.floats import DTYPES
-from inagg_host.torch.gpu.lane import Lane, Mark
+from inagg_host.torch.gpu.lane import Lane
 from inagg_host.torch.gpu.platform import Kernels
 from inagg_wire.scale import FloatType
 
@@ -85,7 +85,7 @@ class Notes:
         self.device = HERE
         self.launched: list[Launched] = []
         nothing = WORD_CALL(lambda *_: 0)
-        self._functions: list[Any] = [nothing, nothing, LAUNCH_CALL(self._launch)]
+        self._functions: list[Any] = [nothing, nothing, LAUNCH_CALL(self._launch), nothing]
         self.calls = Calls(*(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in self._functions))
 
     def can_encode(self) -> bool:
@@ -179,7 +179,7 @@ def test_launches_are_those_of_triton(
     device._jobs[float_type, divisor != 1] = record = device._describe(job, divisor != 1)
     device._jobs[float_type, False] = record
     values = torch.zeros(BLOCKS * job.lanes - 5, dtype=DTYPES[float_type])
-    operand = Operand(values, torch.zeros(len(own) * job.lanes - 2, dtype=values.dtype), Mark(None, HERE))
+    operand = Operand(values, torch.zeros(len(own) * job.lanes - 2, dtype=values.dtype))
     board = device.board(job, BLOCKS, CHUNK)
     device.launch(operand, job, board, CHUNK, own, divisor)
     theirs = launch_by_triton(triton_driver, job, board, operand, device._ties, own, divisor)

@@ -236,10 +236,10 @@ def test_what_is_on_its_way_through_the_stage_fails_when_it_is_closed(two: World
     assert told[0] == "closed before the sums were there"
 
 
-def fail_to_launch(name: str, function: str) -> str:
+def fail_to_launch(name: str, function: str, copied_bytes: int) -> str:
     """What comes of a tensor of which one rank cannot launch all, once a sum was there."""
     rank, workers = dist.get_rank(), dist.get_world_size()
-    platform = CpuPlatform(torch.device("cpu"))
+    platform = CpuPlatform(torch.device("cpu"), copied_bytes=copied_bytes)
     with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
         all_reduce._platforms = {"cpu": lambda device: platform}
         all_reduce(torch.ones(LARGE))
@@ -251,11 +251,21 @@ def fail_to_launch(name: str, function: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("function", NAMES)
-def test_what_the_driver_refuses_is_told_to_all_ranks(two: World, function: str) -> None:
-    of_0, of_1 = two.run(fail_to_launch, f"{function}-{os.getpid()}", function)
+WAIT, WRITE, LAUNCH, COPY = NAMES
+
+
+@pytest.mark.parametrize(
+    ("function", "copied_bytes"), [(WAIT, 0), (WRITE, 0), (LAUNCH, 0), (WRITE, 1 << 30), (COPY, 1 << 30)]
+)
+def test_what_the_driver_refuses_is_told_to_all_ranks(two: World, function: str, copied_bytes: int) -> None:
+    of_0, of_1 = two.run(fail_to_launch, f"{function}-{copied_bytes}-{os.getpid()}", function, copied_bytes)
     assert of_0 == f"the codec of a tensor failed: {function}: 1"
     assert of_0 in of_1
+
+
+def test_a_rank_whose_device_does_not_bring_sums_that_have_come_is_told(two: World) -> None:
+    told, _ = two.run(fail_to_launch, f"not-brought-{os.getpid()}", WAIT, 1 << 30)
+    assert WAIT in told
 
 
 def interrupt_launch(name: str) -> tuple[str, str]:

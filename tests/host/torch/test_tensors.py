@@ -11,8 +11,7 @@ from tests.host.torch.ranks import LARGE, digest, equal
 from tests.host.torch.world import World
 
 from inagg_host.torch import TensorAllReduce
-from inagg_host.torch.gpu.device import view
-from inagg_host.torch.tensors import is_plain
+from inagg_host.torch.gpu.device import is_plain, view
 
 
 def sum_plainly(name: str) -> tuple[list[float], str]:

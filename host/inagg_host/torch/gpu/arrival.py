@@ -18,9 +18,10 @@ class Arrival:
         self.device, self.lane, self._told = lane.device, lane, told
         self._mark: Mark | None = None
 
-    def come(self) -> None:
-        """All that brings the sums is in the lane now. To be called once, by one thread."""
+    def come(self) -> Mark:
+        """All that brings the sums is in the lane now; where that is done. To be called once, by one thread."""
         self._mark = self.lane.mark()
+        return self._mark
 
     @property
     def coming(self) -> bool:
@@ -42,11 +43,14 @@ class Arrival:
 
 def refuse_capture(device: torch.device) -> None:
     """Raise RuntimeError if a device's current stream is being captured: what the network does cannot be in a graph."""
-    if device.type != "cuda":
-        return
-    with torch.cuda.device(device):
-        captured = torch.cuda.is_current_stream_capturing()
-    if captured:
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            refuse_capture_here()
+
+
+def refuse_capture_here() -> None:
+    """As `refuse_capture`, of the current device."""
+    if torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
             "inagg cannot be captured into a CUDA graph: its sums come from the network, through the host. Leave the "
             "all-reduce, and the wait for it, outside of torch.cuda.graph; with torch.compile, do not use "

@@ -13,8 +13,9 @@ before the wait for it, or comes from the network: results need contributions, o
 all of which is launched before the first wait in *up*; those need agreed scales, which come from *look*, launched
 before the first wait in *down*, and from the network, to which the scales of a chunk go after the values of some chunks
 before it, whose encoders are before its own in *down*. Values that are copied as they are, for which see `torch.cuda`,
-come in *look*. No operation needs one that comes after it, on any rank, and all ranks submit them in one order. Nor
-does the network need the interpreter, whose lock a thread may have that waits in the driver: see `io.loop`.
+come in *look*, not *down*, where tensors that are encoded wait for the network. No operation needs one that comes after
+it, on any rank, and all ranks submit them in one order. Nor does the network need the interpreter, whose lock a thread
+may have that waits in the driver: see `io.loop`.
 
 All kernels are compiled and run once when the device is made: what is launched later loads nothing.
 """
@@ -32,13 +33,13 @@ import torch
 from torch import Tensor
 
 from inagg_host.codec import Job
-from inagg_host.codec.launches import BASE_BLOCKS, KERNEL, LAUNCH, WORDS, launch
+from inagg_host.codec.launches import BASE_BLOCKS, KERNEL, LAUNCH, WORDS, await_and_copy, copy_and_tell, launch
 from inagg_host.codec.staging import Board
 from inagg_host.codec.table import make_table
 from inagg_wire.scale import FloatType
 
 from .floats import DTYPES
-from .lane import Mark, computed
+from .lane import Computed
 from .platform import Kernels, Platform
 
 ALIGNMENT = 16
@@ -51,16 +52,20 @@ LOOK_ELEMENTS = 1 << 28
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
     """One operation's tensors: 1-D, contiguous and aligned (`is_aligned`). ``out`` has the sums of this rank's piece,
-    and may be memory of ``values``. ``computed``: where the values are there."""
+    and may be memory of ``values``."""
 
     values: Tensor
     out: Tensor
-    computed: Mark
 
 
 def is_aligned(tensor: Tensor) -> bool:
     """Whether kernels take it as it is."""
     return tensor.data_ptr() % ALIGNMENT == 0
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor's memory holds its elements in order, as they are."""
+    return tensor.is_contiguous() and not tensor.is_neg()
 
 
 def overlap(tensor: Tensor, other: Tensor) -> bool:
@@ -92,6 +97,8 @@ class TensorDevice:
         """``jobs``: the job, for all types of values; none, if nothing is to be encoded here."""
         self.device, self._platform = platform.device, platform
         self.look, self.down, self.up, self.told = (platform.lane() for _ in range(4))
+        with self.here():
+            self._computed = Computed(self.device)
         self._ties = torch.zeros(1, dtype=torch.int32, device=self.device)
         self._arguments = np.zeros((3, WORDS), np.int64)
         self._pointers = self._arguments.ctypes.data + 8 * np.arange(self._arguments.size).reshape(3, WORDS)
@@ -111,7 +118,8 @@ class TensorDevice:
             described[i] = (kernel.function, kernel.programs, kernel.threads, kernel.shared, lane.handle, *at)
         record = np.zeros(1, LAUNCH)
         one: Any = record[0]
-        one["wait_value"], one["write_value"], one["launch_kernel"] = self._platform.calls
+        calls = self._platform.calls
+        one["wait_value"], one["write_value"], one["launch_kernel"] = calls.wait, calls.write, calls.launch
         one["kernels"], one["counted"] = described.ctypes.data, self._ties.data_ptr()
         one["width"], one["lanes"] = job.dtype.itemsize, job.lanes
         one["code_bytes"], one["result_bytes"] = job.for_encode.payload_bytes, job.for_decode.payload_bytes
@@ -127,10 +135,12 @@ class TensorDevice:
 
     def launch(self, operand: Operand, job: Job, board: Board, chunk: int, own: range, divisor: int) -> None:
         """All that brings the sums: they are there when all that is in ``up`` is done. ``own``: the blocks whose sums
-        this rank gets. To be called in `here`, by one thread at a time. Returns at once, but for operations of hundreds
-        of chunks, for more of which CUDA's queues have no room. Raises `DriverError`."""
+        this rank gets. Returns at once, but for operations of hundreds of chunks, for more of which CUDA's queues have
+        no room. As all that launches, it is to be called in `here`, by one thread at a time, when what makes the values
+        is on the current stream; and raises `DriverError`."""
+        self._computed.move()
         for lane in (self.look, self.down, self.up):
-            lane.after(operand.computed)
+            lane.after(self._computed)
         record = self._jobs[job.float_type, divisor != 1].record.copy()
         one: Any = record[0]
         one["values"], one["elements"] = operand.values.data_ptr(), operand.values.numel()
@@ -141,9 +151,21 @@ class TensorDevice:
         one["own_start"], one["own_end"] = own.start, own.stop
         self._platform.check(launch(record.ctypes.data))
 
-    def marks(self) -> list[Mark]:
-        """Where all that was launched so far is done."""
-        return [lane.mark() for lane in (self.look, self.down, self.up)]
+    def copy_to_host(self, values: Tensor, to: int, arrived: int) -> None:
+        """Copy a tensor, which is contiguous, to an address, and then write a word, in ``look``."""
+        look = self.look
+        self._computed.move()
+        look.after(self._computed)
+        self._platform.check(
+            copy_and_tell(self._platform.calls, look.handle, to, values.data_ptr(), values.nbytes, arrived)
+        )
+
+    def copy_from_host(self, source: int, target: Tensor, summed: int) -> None:
+        """When a word is written, copy what is at an address to a tensor, which is contiguous. It need not wait for
+        what is on the current stream if that was to come before the word."""
+        self._platform.check(
+            await_and_copy(self._platform.calls, self.up.handle, target.data_ptr(), source, target.nbytes, summed)
+        )
 
     def here(self) -> AbstractContextManager[None]:
         """What is launched in the block is for this device."""
@@ -165,9 +187,9 @@ class TensorDevice:
             board.sending[:] = make_table(job, none, none, job.for_encode.fraction_bits, np.arange(2))
             board.receiving[:] = make_table(job, none, none, job.for_decode.fraction_bits)
             board.agreed[:], board.complete[:] = 1, 1
-            self.launch(Operand(values, values, computed(self.device)), job, board, 2, both, divisor)
-            for mark in self.marks():
-                mark.wait()
+            self.launch(Operand(values, values), job, board, 2, both, divisor)
+            for lane in (self.look, self.down, self.up):
+                lane.mark().wait()
 
     def _copy_once(self, dtype: torch.dtype) -> None:
         """All ways in which sums come to a tensor: as it lies, strided, or negative."""
@@ -178,6 +200,7 @@ class TensorDevice:
                 for source in (torch.zeros_like(values), here):
                     target.copy_(source.view(target.shape), non_blocking=True)
 
-        self.up.after(computed(self.device))
+        self._computed.move()
+        self.up.after(self._computed)
         self.up.do(copy)
         self.up.mark().wait()

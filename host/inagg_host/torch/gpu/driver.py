@@ -8,6 +8,7 @@ All of them need the device's context to be the calling thread's: see `bind`.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -55,12 +56,18 @@ def _context(ordinal: int) -> int:
     return context.value or 0
 
 
+_thread = threading.local()
+
+
 def bind(ordinal: int) -> None:
     """Have the calling thread use a device, if it has used none: PyTorch puts that off until it launches something."""
+    if getattr(_thread, "bound", False):
+        return
     current = ctypes.c_void_p()
     _call("cuCtxGetCurrent", ctypes.byref(current))
     if not current.value:
         _call("cuCtxSetCurrent", ctypes.c_void_p(_context(ordinal)))
+    _thread.bound = True
 
 
 def make_stream() -> int:

@@ -113,6 +113,15 @@ class Lane:
             _idle[self.device].append((self.handle, self.stream))
 
 
-def computed(device: torch.device) -> Mark:
-    """What is on the current stream of a device now."""
-    return Mark(torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None, device)
+class Computed(Mark):
+    """What is on the current stream of a device when this is made, or moved. What was told before to wait for it has
+    nothing to do with that."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(_Event() if device.type == "cuda" else None, device)
+        self.move()
+
+    def move(self) -> None:
+        """From now on it is what is there now."""
+        if self._event is not None:
+            self._event.record(torch.cuda.current_stream(self._device))
