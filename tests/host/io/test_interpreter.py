@@ -4,10 +4,12 @@ the driver for room in the device's queues.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from contextlib import ExitStack
 from functools import partial
+from types import FunctionType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -18,6 +20,9 @@ from numba import njit
 from inagg_host.codec.ordered import load, store_word
 from inagg_host.codec.staging import Arriving
 from inagg_host.core.state import OPERATIONS
+from inagg_host.io import loop
+from inagg_link.native import FAILED
+from inagg_link.port import BLOCKED, ERRNO
 from inagg_link.signals import Deferred
 from inagg_wire.scale import FloatType
 
@@ -118,8 +123,8 @@ def test_the_thread_waits_for_a_devices_next_operation_in_compiled_code(stack: E
             assert rank.engine.idle
             assert rank.transport._loop.serves == rank.engine.submitted == count
         if count == 1:
-            loop = world.ranks[0].transport._loop
-            run = stack.enter_context(patch.object(loop, "run", wraps=loop.run))
+            first = world.ranks[0].transport._loop
+            run = stack.enter_context(patch.object(first, "run", wraps=first.run))
     run.assert_not_called()
 
 
@@ -138,6 +143,33 @@ def test_counters_are_brought_up_to_date_while_the_thread_stays_in_compiled_code
     c = rank.counters
     found.append(c.encode_s + c.network_s + c.decode_s + c.idle_s)
     assert 0 < found[0] == found[1] == found[2] < time.monotonic() - start_s
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_what_the_kernel_has_no_room_for_counts_as_lost_where_python_is_not_to_be_visited(stays: bool) -> None:
+    """Without compiling: what would call the kernel says here that there is no room."""
+    tried: list[int] = []
+
+    def send(port: Any, _memory: Any, count: int, *_: Any) -> int:
+        tried.append(count)
+        port.words[ERRNO] = errno.ENOBUFS
+        return FAILED
+
+    compiled: Any = loop  # all of it
+    names = {name: getattr(thing, "py_func", thing) for name, thing in vars(compiled).items()}
+    names |= {"send": send, "stays": lambda _: stays}
+    send_pieces = FunctionType(compiled.send_pieces.py_func.__code__, names)
+    port = SimpleNamespace(words=np.zeros(64, np.int64))
+    pieces = [
+        SimpleNamespace(start=0, count=3, size=100, shard=0),
+        SimpleNamespace(start=300, count=2, size=100, shard=0),
+    ]
+    st = SimpleNamespace(pieces=pieces, memory=np.zeros(500, np.uint8))
+    record = np.zeros(1, loop.LOOP).view(np.recarray)
+    record.pieces = 2
+    assert send_pieces(port, st, np.zeros(1, np.int64), record) == stays
+    assert tried == ([300, 200] if stays else [300])
+    assert (port.words[BLOCKED], record[0].piece) == ((5, 2) if stays else (0, 0))
 
 
 def test_a_post_is_answered_while_a_device_waits(stack: ExitStack) -> None:

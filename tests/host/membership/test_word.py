@@ -70,3 +70,21 @@ def test_a_rank_that_waits_for_long_says_for_whom(
     assert [record.message for record in caplog.records if "waited" in record.message] == [
         "rank 0 of job 'lonely' has waited 0.1 s to join: The job waits for rank 1 of 2 to join."
     ]
+
+
+def test_a_rank_that_is_closed_while_it_asks_for_whom_it_waits_does_not_say_that_it_waits(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    why = calls.Calls.why
+
+    def close(asking: calls.Calls) -> str:
+        said = why(asking)
+        asking.stop()
+        asking.close()
+        return said
+
+    monkeypatch.setattr(calls, "WORD_AFTER_S", 0.1)
+    monkeypatch.setattr(calls.Calls, "why", close)
+    with caplog.at_level(logging.WARNING, "inagg"), pytest.raises(AllReduceError, match="closed while joining"):
+        AllReduce(switch=switch.control, rank=0, workers=2, job="closed", join_timeout_s=20.0)
+    assert not [record.message for record in caplog.records if "waited" in record.message]

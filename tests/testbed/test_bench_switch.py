@@ -1,0 +1,39 @@
+"""`inagg bench switch`: that it measures something, or says that it has not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from inagg_switch.driver import Counters
+from inagg_switch.software.software_driver import SoftwareDriver
+from inagg_testbed.bench.cli import bench
+
+ARGUMENTS = ["switch", "--workers", "1", "--seconds", "0.1", "--runs", "1", "--json"]
+
+
+def test_json_lines() -> None:
+    result = CliRunner().invoke(bench, ARGUMENTS)
+    assert result.exit_code == 0, result.output
+    (line,) = [json.loads(text) for text in result.stdout.splitlines()]
+    assert (line["bench"], line["workers"], line["format"]) == ("switch", 1, "nat8")
+    assert line["elements_per_s"] > 0
+    assert line["ratio_to_udp_limit"] > 0
+
+
+def test_a_run_that_was_too_short_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if nothing had come since the first look."""
+    counters, seen = SoftwareDriver.counters, dict[int, Counters]()
+
+    def first_seen(driver: SoftwareDriver, shard: int) -> Counters:
+        found = seen.get(shard) or counters(driver, shard)
+        if found.jobs[1].results:
+            seen[shard] = found
+        return found
+
+    monkeypatch.setattr(SoftwareDriver, "counters", first_seen)
+    result = CliRunner().invoke(bench, ARGUMENTS)
+    assert result.exit_code == 1
+    assert "the switch has taken nothing in 0.1 s: measure for longer with --seconds" in result.output
