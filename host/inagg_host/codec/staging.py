@@ -76,7 +76,8 @@ class Arriving(Codec):
         there."""
         super().__init__(wake)
         self._words, self._sums, self._nan, self._wait = words, sums, nan, wait
-        self.arrived, self.summed = (words.ctypes.data + 8 * i for i in range(2))
+        self.arrived: int = words.ctypes.data
+        self.summed = self.arrived + 8
         self.record["looked"] = self.arrived
 
     def wait(self) -> None:

@@ -275,6 +275,8 @@ class Transport:
             os.eventfd_read(self._bell)
             try:
                 self._hand_out(self.engine.finished)  # what went wrong is for who has the turn
+                if not self.engine.idle:  # those for which there was no room have it now
+                    self.wake()
             except Exception as error:
                 self._failed(error)
 

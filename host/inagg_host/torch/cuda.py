@@ -112,13 +112,14 @@ class Stage:
         """Copy the values to the host, sum them there, and copy the sums to the device."""
         values, up, size = tensor.contiguous().resolve_neg(), self.device.up, tensor.nbytes
         memory = up.host(WORDS_BYTES + size + (target.nbytes if scatter else 0))
-        here, float_type = view(memory), FLOAT_TYPES[tensor.dtype]
+        at, here, float_type = memory.data_ptr(), view(memory), FLOAT_TYPES[tensor.dtype]
         words, array = here[:WORDS_BYTES].view(np.int64), here[WORDS_BYTES:].view(float_type.dtype)
         words[:] = 0
         given, sums = array[: tensor.numel()], array[-target.numel() :]  # the same, but for a reduce-scatter
+        sums_at = at + memory.nbytes - target.nbytes
         wrong: Exception | None = None
         try:
-            self.device.copy_to_host(values, given.ctypes.data, words.ctypes.data)
+            self.device.copy_to_host(values, at + WORDS_BYTES, at)
         except Exception as error:  # of the device: all ranks must hear of it
             wrong = error
         copied = self.device.look.mark()
@@ -128,7 +129,7 @@ class Stage:
 
         def launch() -> None:
             if is_plain(target):
-                self.device.copy_from_host(sums.ctypes.data, target, arriving.summed)
+                self.device.copy_from_host(sums_at, target, arriving.summed)
             else:
                 landing = memory[-target.nbytes :].view(target.dtype).view(target.shape)
                 up.wait(arriving.summed)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from types import FunctionType, SimpleNamespace
@@ -19,6 +20,7 @@ from numba import njit
 
 from inagg_host.codec.ordered import load, store_word
 from inagg_host.codec.staging import Arriving
+from inagg_host.core import Operation
 from inagg_host.core.state import OPERATIONS
 from inagg_host.io import loop
 from inagg_link.native import FAILED
@@ -126,6 +128,35 @@ def test_the_thread_waits_for_a_devices_next_operation_in_compiled_code(stack: E
             first = world.ranks[0].transport._loop
             run = stack.enter_context(patch.object(first, "run", wraps=first.run))
     run.assert_not_called()
+
+
+def test_operations_for_which_there_was_no_room_are_not_forgotten_when_all_others_are_finished(
+    stack: ExitStack,
+) -> None:
+    world = World(stack)
+    transport = world.ranks[0].transport
+    hand_out = transport._hand_out
+
+    def late(take: Callable[[], list[Operation]]) -> None:
+        time.sleep(0.3)  # until compiled code has nothing more to do, and sleeps
+        hand_out(take)
+
+    stack.enter_context(patch.object(transport, "_hand_out", late))
+    first, second = ([Sums(rank, LANES) for _ in range(OPERATIONS + 6)] for rank in world.ranks)
+
+    def submit() -> None:
+        for sums in first:
+            sums.submit()
+
+    submitting = threading.Thread(target=submit, daemon=True)
+    submitting.start()
+    while world.ranks[0].engine.submitted <= OPERATIONS:
+        time.sleep(0.001)
+    for sums in second:
+        sums.submit()
+    world.wait(OPERATIONS + 6)
+    submitting.join(PATIENCE_S)
+    assert not submitting.is_alive()
 
 
 def test_counters_are_brought_up_to_date_while_the_thread_stays_in_compiled_code(stack: ExitStack) -> None:
