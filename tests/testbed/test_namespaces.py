@@ -234,4 +234,5 @@ def test_a_signal_while_it_is_taken_down_leaves_no_namespace(tmp_path: Path, num
 
     run = run_and_signal(["testbed", "--workers", "8", "--link", "none", "--", "true"], number, folder, is_half_gone)
     assert run.left == []
-    assert run.code == 128 + number
+    # To a shell the two are one. Where all was removed meanwhile, and Python ends, there are no handlers any more.
+    assert run.code in (128 + number, -number)

@@ -40,8 +40,6 @@ FLOAT_TYPES = {dtype: float_type for float_type, dtype in DTYPES.items()}
 
 NAN = {torch.bfloat16: 0x7FC0}
 """As numpy has it, which has no such float."""
-WORDS_BYTES = 64
-"""Of the words before values in the host's memory, which so are aligned as caches are."""
 
 
 class Stage:
@@ -110,16 +108,14 @@ class Stage:
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
     ) -> TensorWork:
         """Copy the values to the host, sum them there, and copy the sums to the device."""
-        values, up, size = tensor.contiguous().resolve_neg(), self.device.up, tensor.nbytes
-        memory = up.host(WORDS_BYTES + size + (target.nbytes if scatter else 0))
-        at, here, float_type = memory.data_ptr(), view(memory), FLOAT_TYPES[tensor.dtype]
-        words, array = here[:WORDS_BYTES].view(np.int64), here[WORDS_BYTES:].view(float_type.dtype)
-        words[:] = 0
-        given, sums = array[: tensor.numel()], array[-target.numel() :]  # the same, but for a reduce-scatter
-        sums_at = at + memory.nbytes - target.nbytes
+        values, up, words = tensor.contiguous().resolve_neg(), self.device.up, self.device.words()
+        there = up.host(tensor.numel(), dtype=tensor.dtype)
+        landing = up.host(target.numel(), dtype=target.dtype) if scatter else there
+        given = view(there)
+        sums = view(landing) if scatter else given
         wrong: Exception | None = None
         try:
-            self.device.copy_to_host(values, at + WORDS_BYTES, at)
+            self.device.copy_to_host(values, there.data_ptr(), words.ctypes.data)
         except Exception as error:  # of the device: all ranks must hear of it
             wrong = error
         copied = self.device.look.mark()
@@ -129,20 +125,21 @@ class Stage:
 
         def launch() -> None:
             if is_plain(target):
-                self.device.copy_from_host(sums_at, target, arriving.summed)
+                self.device.copy_from_host(landing.data_ptr(), target, arriving.summed)
             else:
-                landing = memory[-target.nbytes :].view(target.dtype).view(target.shape)
                 up.wait(arriving.summed)
-                up.do(lambda: bring(target, landing))
+                up.do(lambda: bring(target, landing.view(target.shape)))
 
-        submit = self._arrays.submit_scatter if scatter else self._arrays.submit
-        out = sums if scatter else given
+        def finish() -> None:
+            self.device.give_back(words)
+
+        submit, float_type = self._arrays.submit_scatter if scatter else self._arrays.submit, FLOAT_TYPES[tensor.dtype]
         try:
-            work = submit(given, out, float_type, divisor=divisor, tag=tag, arriving=arriving)
+            work = submit(given, sums, float_type, divisor=divisor, tag=tag, arriving=arriving)
         except BaseException:  # it is refused: its memory must stay until the device has done with it
             copied.wait()
             raise
-        return self._begin(work, arriving, launch, lambda: None, result, (values, target, memory), ())
+        return self._begin(work, arriving, launch, finish, result, (values, target, there, landing), ())
 
     def _begin(
         self, work: Work, codec: Codec, launch: Callable[[], None], finish: Callable[[], None], result: Tensor,

@@ -45,6 +45,10 @@ from .platform import Kernels, Platform
 ALIGNMENT = 16
 """Bytes. Of tensors that kernels read and write, which are compiled for it."""
 
+WORDS_EACH, WORDS_AT_ONCE = 8, 64
+"""Words of an operation, a cache line of them, and for how many operations memory is taken at once. They are not beside
+a tensor's values, since PyTorch makes the size of what it gives a power of two, as many tensors' is."""
+
 LOOK_ELEMENTS = 1 << 28
 """The most elements whose largest magnitudes are found in a launch, where they are counted in 32 bits."""
 
@@ -99,6 +103,7 @@ class TensorDevice:
         self.look, self.down, self.up, self.told = (platform.lane() for _ in range(4))
         with self.here():
             self._computed = Computed(self.device)
+        self._idle_words: list[npt.NDArray[np.int64]] = []
         self._ties = torch.zeros(1, dtype=torch.int32, device=self.device)
         self._arguments = np.zeros((3, WORDS), np.int64)
         self._pointers = self._arguments.ctypes.data + 8 * np.arange(self._arguments.size).reshape(3, WORDS)
@@ -150,6 +155,19 @@ class TensorDevice:
         one["blocks"], one["chunk"], one["divisor"] = board.magnitudes.size, chunk, divisor
         one["own_start"], one["own_end"] = own.start, own.stop
         self._platform.check(launch(record.ctypes.data))
+
+    def words(self) -> npt.NDArray[np.int64]:
+        """Words for an operation: int64, (`WORDS_EACH`,), zeros, in memory that the device reaches."""
+        if not self._idle_words:
+            words: npt.NDArray[np.int64] = view(self.up.host(WORDS_AT_ONCE, WORDS_EACH, dtype=torch.int64))
+            self._idle_words.extend(words)
+        found = self._idle_words.pop()
+        found[:] = 0
+        return found
+
+    def give_back(self, words: npt.NDArray[np.int64]) -> None:
+        """Nothing reads or writes them any more. For any thread."""
+        self._idle_words.append(words)
 
     def copy_to_host(self, values: Tensor, to: int, arrived: int) -> None:
         """Copy a tensor, which is contiguous, to an address, and then write a word, in ``look``."""
