@@ -309,7 +309,8 @@ class Loop:
 
         self._callback = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)(begin)
         self._callback_address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
-        self._counted, self._unshown = np.zeros((2, len(Phase)))
+        self._phases: Array = self._record["phases"][0]
+        self._counted, self._unshown = [0.0] * len(Phase), np.zeros(len(Phase))
         """Seconds of each phase that are in the counters, and that a profiler is still to be shown."""
         self._port: Port | None = None
         self._shards: Sequence[Address] = ()
@@ -325,16 +326,16 @@ class Loop:
     @property
     def phases_s(self) -> list[float]:
         """Seconds of each phase that are not in the counters yet. With the lock."""
-        seconds: list[float] = (self._record["phases"][0] - self._counted).tolist()
-        return seconds
+        return [now - before for now, before in zip(self._phases.tolist(), self._counted, strict=True)]
 
     def count(self) -> None:
         """Bring the seconds of each phase into the counters. With the lock."""
-        encode_s, network_s, decode_s, idle_s = self.phases_s
-        self._counted += (encode_s, network_s, decode_s, idle_s)
-        c = self._counters
-        c.encode_s, c.network_s = c.encode_s + encode_s, c.network_s + network_s
-        c.decode_s, c.idle_s = c.decode_s + decode_s, c.idle_s + idle_s
+        c, before = self._counters, self._counted
+        encode_s, network_s, decode_s, idle_s = self._counted = self._phases.tolist()
+        c.encode_s += encode_s - before[ENCODE]
+        c.network_s += network_s - before[NETWORK]
+        c.decode_s += decode_s - before[DECODE]
+        c.idle_s += idle_s - before[IDLE]
 
     @property
     def asked(self) -> bool:
@@ -365,14 +366,16 @@ class Loop:
         """
         record, state = self._record[0], self._engine.state
         record["trace"], record["told_s"] = self._callback_address if traced else 0, time.monotonic()
-        record["bell"], record["guest"], record["shown"] = bell, guest, record["phases"] - self._unshown
+        record["bell"], record["guest"] = bell, guest
+        if traced:
+            record["shown"] = self._phases - self._unshown
         if port is not self._port or shards is not self._shards:
             self._port, self._shards = port, shards
             self._peers = np.array([register(port, address) for address in shards], np.int64)
         why = serve(port, state, self._peers, self._record, wake)
         if traced:
             self._trace(None)
-            self._unshown = record["phases"] - record["shown"]
+            self._unshown = self._phases - record["shown"]
         with self._lock:
             self.count()
         self.woken, self.awaited = why == WOKEN, why == AWAITED
