@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -111,17 +112,23 @@ class Stage:
         values, up, words = tensor.contiguous().resolve_neg(), self.device.up, self.device.words()
         there = up.host(tensor.numel(), dtype=tensor.dtype)
         landing = up.host(target.numel(), dtype=target.dtype) if scatter else there
-        given = view(there)
+        given, float_type = view(there), FLOAT_TYPES[tensor.dtype]
         sums = view(landing) if scatter else given
+        submit = self._arrays.submit_scatter if scatter else self._arrays.submit
         wrong: Exception | None = None
         try:
-            self.device.copy_to_host(values, there.data_ptr(), words.ctypes.data)
-        except Exception as error:  # of the device: all ranks must hear of it
-            wrong = error
-        copied = self.device.look.mark()
-        arriving = Arriving(self._arrays.wake, words, sums, NAN.get(target.dtype, np.nan), copied.wait)
-        if wrong is not None:
-            arriving.fail(wrong)
+            try:
+                self.device.copy_to_host(values, there.data_ptr(), words.ctypes.data)
+            except Exception as error:  # of the device: all ranks must hear of it
+                wrong = error
+            copied = self.device.look.mark()
+            arriving = Arriving(self._arrays.wake, words, sums, NAN.get(target.dtype, np.nan), copied.wait)
+            if wrong is not None:
+                arriving.fail(wrong)
+            work = submit(given, sums, float_type, divisor=divisor, tag=tag, arriving=arriving)
+        except BaseException:  # it is refused, or Ctrl-C: its memory must stay until the device has done with it
+            self.device.look.mark().wait()
+            raise
 
         def launch() -> None:
             if is_plain(target):
@@ -133,12 +140,6 @@ class Stage:
         def finish() -> None:
             self.device.give_back(words)
 
-        submit, float_type = self._arrays.submit_scatter if scatter else self._arrays.submit, FLOAT_TYPES[tensor.dtype]
-        try:
-            work = submit(given, sums, float_type, divisor=divisor, tag=tag, arriving=arriving)
-        except BaseException:  # it is refused: its memory must stay until the device has done with it
-            copied.wait()
-            raise
         return self._begin(work, arriving, launch, finish, result, (values, target, there, landing), ())
 
     def _begin(
@@ -150,12 +151,14 @@ class Stage:
         lane, done = self.device.up, Future[None]()
         done.set_running_or_notify_cancel()
         arrival = None if lane.stream is None else Arrival(lane, self.device.told)
-        # Given away by `complete`, since a future keeps its callbacks, and these would keep memory that is dear.
-        parts = [(codec, finish, used)]
+        # Given away by the two below, since a future keeps its callbacks, and these would keep memory that is dear.
+        parts, codecs = [(codec, finish, used)], [codec]
 
         def release(work: Work) -> None:
-            if work.exception() is not None:
-                parts[0][0].release()
+            with suppress(IndexError):  # once, by whoever comes first
+                waited_for = codecs.pop()
+                if work.exception() is not None:
+                    waited_for.release()
 
         # Before all is launched: a large operation fills the queues of the device, and then waits for what is in them.
         work.add_done_callback(release)
@@ -172,8 +175,11 @@ class Stage:
         def complete(work: Work) -> None:
             kept, error = parts.pop(), work.exception()  # kept until the device has passed all marks
             try:
-                for mark in marks:
-                    mark.wait()
+                try:
+                    release(work)  # where the work is done already, this may be called before that is
+                finally:
+                    for mark in marks:
+                        mark.wait()
                 kept[1]()
                 if error is None and wrong is not None:  # the sums had come before the codec was known to have failed
                     error = AllReduceError(f"the device did not bring the sums: {wrong}")

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import weakref
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -24,7 +25,7 @@ from inagg_host.codec.launches import NAMES
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staging import Arriving, Board
 from inagg_host.torch import TensorAllReduce, cuda
-from inagg_host.torch.gpu.device import TensorDevice
+from inagg_host.torch.gpu.device import WORDS_AT_ONCE, TensorDevice
 from inagg_host.torch.inner import ArrayGroup
 
 either_way = pytest.mark.parametrize("copied_bytes", [0, 1 << 30], ids=["encoded", "copied"])
@@ -382,9 +383,48 @@ def test_a_tensor_for_which_queues_have_no_room_fails_with_its_job(
     assert said in told
 
 
-def keep_what_a_device_waits_on(name: str) -> tuple[bool, bool, float]:
-    """Whether the words that a device waits on are kept until it has passed them, though all sums are there; whether
-    they are gone then; the sums."""
+def fail_before_all_is_launched(name: str) -> str:
+    """What comes of a tensor whose job ends while it is launched, and whose callbacks are called late."""
+    ended, may_call, rank = threading.Event(), threading.Event(), dist.get_rank()
+    call_all, copy = Future._invoke_callbacks, TensorDevice.copy_from_host  # type: ignore[attr-defined]
+
+    def late(future: Future[Any]) -> None:
+        if threading.current_thread() is not threading.main_thread() and not may_call.is_set():
+            ended.set()
+            may_call.wait(10.0)
+        call_all(future)
+
+    def copy_at_the_end(*arguments: Any) -> None:
+        threading.Thread(target=all_reduce.close).start()
+        assert ended.wait(10.0)
+        threading.Timer(0.5, may_call.set).start()
+        copy(*arguments)
+
+    with TensorAllReduce(rank=rank, workers=dist.get_world_size(), job=name) as all_reduce:
+        all_reduce._platforms = {"cpu": partial(CpuPlatform, copied_bytes=1 << 30)}
+        all_reduce(torch.ones(8))
+        dist.barrier()
+        told = ""
+        if rank == 0:
+            with (
+                patch.object(Future, "_invoke_callbacks", late),
+                patch.object(TensorDevice, "copy_from_host", copy_at_the_end),
+                pytest.raises(AllReduceError) as raised,
+            ):
+                all_reduce.submit(torch.ones(8)).wait()
+            told = str(raised.value)
+        dist.barrier()
+    return told
+
+
+def test_a_device_does_not_wait_for_a_tensor_whose_job_ended_while_it_was_launched(two: World) -> None:
+    told, _ = two.run(fail_before_all_is_launched, f"before-{os.getpid()}")
+    assert told == "closed before the sums were there"
+
+
+def keep_what_a_device_waits_on(name: str) -> tuple[bool, int, bool, int, float]:
+    """Whether what a device waits on is kept until it has passed that, though all sums are there, and how many words
+    have not been given back; whether it is gone then, and how many; the sums."""
     made = list[weakref.ref[Arriving]]()
 
     def make(*arguments: Any) -> Arriving:
@@ -398,8 +438,8 @@ def keep_what_a_device_waits_on(name: str) -> tuple[bool, bool, float]:
     ):
         all_reduce._platforms = {"cpu": partial(CpuPlatform, copied_bytes=1000)}
         values, released, summed = torch.ones(250), threading.Event(), threading.Event()
-        up = all_reduce.stage(values.device).device.up
-        up.do(released.wait)  # the device is late
+        device = all_reduce.stage(values.device).device
+        device.up.do(released.wait)  # it is late
         finish = Arriving.finish
 
         def finished(arriving: Arriving) -> None:
@@ -411,14 +451,14 @@ def keep_what_a_device_waits_on(name: str) -> tuple[bool, bool, float]:
             assert summed.wait(10.0)
         time.sleep(0.05)
         gc.collect()
-        kept = made[0]() is not None
+        kept, used = made[0]() is not None, WORDS_AT_ONCE - len(device._idle_words)
         released.set()
         work.wait()
         give_up_s = time.monotonic() + 5.0
         while made[0]() is not None and time.monotonic() < give_up_s:
             time.sleep(0.001)
-        return kept, made[0]() is None, float(values.min())
+        return kept, used, made[0]() is None, WORDS_AT_ONCE - len(device._idle_words), float(values.min())
 
 
 def test_what_a_device_waits_on_is_kept_until_it_has_passed_it(two: World) -> None:
-    assert equal(two.run(keep_what_a_device_waits_on, f"kept-{os.getpid()}")) == (True, True, 2.0)
+    assert equal(two.run(keep_what_a_device_waits_on, f"kept-{os.getpid()}")) == (True, 1, True, 0, 2.0)
