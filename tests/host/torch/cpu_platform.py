@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from tests.host.torch import ops
 
@@ -32,6 +33,8 @@ THREADS, SHARED = 64, 48
 """What the kernels say that they need."""
 INVALID_VALUE = 1
 """CUDA_ERROR_INVALID_VALUE."""
+either_way = pytest.mark.parametrize("copied_bytes", [0, 1 << 30], ids=["encoded", "copied"])
+"""On the device, or on the host."""
 
 Arguments = dict[str, int]
 _INT, _WORD = ctypes.c_uint, ctypes.c_uint64

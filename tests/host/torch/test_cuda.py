@@ -1,4 +1,4 @@
-"""CUDA tensors on a GPU. What of them needs none is in test_stage.py."""
+"""CUDA tensors on a GPU. What of them needs none is in test_stage.py and test_stage_ends.py."""
 
 from __future__ import annotations
 
