@@ -9,6 +9,9 @@ Numba numbers the files of a function's compiled code, one for each signature, b
 So what was compiled at the same time for two signatures, or was interrupted after an upgrade, may be found under the
 wrong one from then on. Ours are named by signature and sources, and are there before the index says so.
 
+Numba reads an index whole before it compares the sources. Signatures in it may name classes that are gone since, and to
+read those fails. Of ours none is read that is of other sources.
+
 Numba looks only where it can write. So what was compiled into a package by one user, once for all, no other user would
 use: of our functions we look there as well.
 """
@@ -136,6 +139,7 @@ def look_at_all_sources() -> None:
     if Locator not in _numba.CacheImpl._locator_classes:
         _numba.CacheImpl._locator_classes.insert(0, Locator)
         numbas, load_numbas = _numba.IndexDataCacheFile.save, _numba.IndexDataCacheFile.load
+        numbas_index = _numba.IndexDataCacheFile._load_index
 
         def save(kept: Any, key: Any, data: Any) -> None:
             (_save if isinstance(kept._source_stamp, str) else numbas)(kept, key, data)
@@ -148,7 +152,20 @@ def look_at_all_sources() -> None:
                     found = load_numbas(type(kept)(str(of_package), function, kept._source_stamp), key)
             return found
 
+        def load_index(kept: Any) -> Any:
+            return numbas_index(kept) if _is_of_its_sources(kept) else {}
+
         _numba.IndexDataCacheFile.save, _numba.IndexDataCacheFile.load = save, load
+        _numba.IndexDataCacheFile._load_index = load_index
+
+
+def _is_of_its_sources(kept: Any) -> bool:
+    """Whether the index of a function may be read: it has the stamp of its sources, or is none of ours."""
+    if not isinstance(kept._source_stamp, str):
+        return True
+    with suppress(FileNotFoundError):
+        return kept._source_stamp.encode() in Path(kept._index_path).read_bytes()
+    return False
 
 
 def _save(kept: Any, key: Any, data: Any) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -102,6 +103,20 @@ def test_code_whose_keeping_is_interrupted_is_not_found(
     kept.save("int64", "code")
     assert kept.load("int64") == "code"
     assert len(list(tmp_path.iterdir())) == 2  # nothing is left of the old ones
+
+
+def test_code_of_other_sources_is_not_read_though_its_signature_names_a_class_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("inagg_gone")
+    vars(module)["Signature"] = type("Signature", (), {"__module__": module.__name__})
+    with monkeypatch.context() as before:
+        before.setitem(sys.modules, module.__name__, module)
+        Kept(str(tmp_path), "module.function-1.py3", "before").save(vars(module)["Signature"](), "old code")
+    kept = Kept(str(tmp_path), "module.function-1.py3", "after")
+    assert kept.load("int64") is None
+    kept.save("int64", "code")
+    assert kept.load("int64") == "code"
 
 
 def test_the_sources_of_the_loop_are_all_that_is_compiled_into_it() -> None:
