@@ -1,4 +1,5 @@
-"""Which jobs a switch takes: the numbers that can never work, and the room that there is now."""
+"""Which jobs a switch takes: the numbers that can never work, those that differ from what the job of that name has, and
+the room that there is now."""
 
 from __future__ import annotations
 
@@ -200,6 +201,29 @@ def check_quota(spec: JobSpec, principal: str, mine: Sequence[JobSpec], policy: 
                 f"no room for job {spec.name!r}: {who} may have {quota} {what} at a time, and would have {asked}; "
                 "wait until a job ends (`inagg jobs` lists them), or ask the operator",
             )
+
+
+def check_same(spec: JobSpec, job: JobSpec) -> None:
+    """Raise `ControlError` if ``spec`` asks for something else than ``job``, which is there under the same name."""
+    if (spec.parts is None) != (job.parts is None):
+        return  # said more clearly when the rank's own switch is looked at
+    difference = spec.difference(job)
+    if difference is not None:
+        raise ControlError(
+            Code.ALREADY_EXISTS,
+            f"job {job.name!r} is there with other parameters: {difference}; give all ranks the same, or this job "
+            "another name",
+        )
+
+
+def check_room(spec: JobSpec, jobs: int, most: int) -> None:
+    """Raise `ControlError` if there are ``jobs`` already, and the switch keeps no more than ``most``."""
+    if jobs >= most:
+        raise ControlError(
+            Code.RESOURCE_EXHAUSTED,
+            f"no room for job {spec.name!r}: this switch keeps {most} jobs; wait until one ends "
+            "(`inagg jobs` lists them)",
+        )
 
 
 def no_room(spec: JobSpec, pool: LeasePool, jobs: int) -> ControlError:

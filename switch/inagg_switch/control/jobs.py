@@ -212,7 +212,7 @@ class Job:
 
     def bound(self, now: float, serial: int) -> None:
         """The switch has bound the epoch: open the barrier. An answer to an earlier order is ignored."""
-        if self.state is not JobState.BINDING or serial != self.serial:
+        if not self._waits_for(serial):
             return
         assert self.running is not None
         self._go(JobTrigger.BOUND)
@@ -225,6 +225,16 @@ class Job:
                 self._outputs.append(ev.Admitted(member.ticket.number, self.running))
                 member.ticket = None
         self._emit(now, ev.EpochStarted(self.epoch))
+
+    def bind_failed(self, now: float, serial: int, text: str) -> None:
+        """The switch could not bind the epoch: the job ends. An answer to an earlier order is ignored."""
+        if self._waits_for(serial):
+            sentence = f"job {self.name!r} ended, as the switch could not be set up for it: {text}"
+            self.end(now, Cause.SWITCH_ERROR, None, sentence, Code.INTERNAL)
+
+    def _waits_for(self, serial: int) -> bool:
+        """Whether that order to bind is the last one, and still to be answered."""
+        return self.state is JobState.BINDING and serial == self.serial
 
     def give_up(self, now: float, ticket: Ticket, error: ControlError | None = None) -> None:
         """A Join was cancelled, or (``error``) is refused. Nothing happens if it no longer waits."""

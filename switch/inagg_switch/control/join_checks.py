@@ -1,4 +1,5 @@
-"""Whether a process may be the rank that it claims, and whether what it brings fits its job and the other ranks.
+"""Whether a process may be the rank that it claims, whether the switch can serve it where it is, and whether what it
+brings fits its job and the other ranks.
 
 Results must have the same bits as in a run that was never disturbed. The switch's noise is a function of seed, slot
 of the lease and generation, and datagrams that may be sent again have slots in them; so seed and slots must be what
@@ -8,10 +9,11 @@ they were. And every block from the smallest that any rank needs must still be a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from inagg_wire.slots import Lease
 
+from ..binding import Address
 from .admission import JobSpec
 from .members import JoinRequest, Roster
 from .policy import EPOCH_MAX
@@ -26,6 +28,39 @@ def _unfit(spec: JobSpec, rank: int, why: str) -> ControlError:
     return ControlError(
         Code.FAILED_PRECONDITION, f"rank {rank} cannot go on with job {spec.name!r}: {why}; {START_ANEW}"
     )
+
+
+def check_rank(spec: JobSpec, request: JoinRequest) -> None:
+    """Raises `ControlError` if the job has no such rank."""
+    if request.rank >= spec.workers:
+        raise ControlError(
+            Code.INVALID_ARGUMENT,
+            f"rank {request.rank} cannot join job {spec.name!r}, which has ranks 0 to {spec.workers - 1}",
+        )
+
+
+def check_served(
+    spec: JobSpec,
+    roster: Roster,
+    request: JoinRequest,
+    admit: Callable[[Sequence[tuple[Address, ...]]], str | None],
+) -> None:
+    """Raises `ControlError` if the switch cannot serve the rank where it is, with those that wait already: what does
+    not fit is told to the first whom it concerns, not to all when the last has come. ``admit``: as `Driver.admit`."""
+    if spec.parts is not None:
+        return  # the switch that it talks to is asked when all have come
+    if request.switch:
+        raise ControlError(
+            Code.FAILED_PRECONDITION,
+            f"rank {request.rank} cannot join job {spec.name!r} through switch {request.switch!r}: the job is at "
+            "the switch above alone; join there, or give the job another name",
+        )
+    others = [member.request.addresses for member in roster.waiting() if member.rank != request.rank]
+    why = admit([*others, request.addresses])
+    if why is not None:
+        raise ControlError(
+            Code.FAILED_PRECONDITION, f"rank {request.rank} cannot join job {spec.name!r} from here: {why}"
+        )
 
 
 def check_claimant(

@@ -50,7 +50,9 @@ class BuddyAllocator:
         return None
 
     def allocate_at(self, base: int, size: int) -> bool:
-        """Lease just the slots from ``base``, aligned to ``size``; False if they are not all free."""
+        """Lease just the slots from ``base``; False if they are not all free, or it is no multiple of ``size``."""
+        if base % size:
+            return False
         for whole, bases in self.free.items():
             start = base & -whole
             if whole >= size and start in bases:
@@ -100,8 +102,7 @@ class LeasePool:
             base = shard.allocate(slots) if bases is None else bases[index]
             if base is None or (bases is not None and not shard.allocate_at(base, slots)):
                 self.release(taken)
-                where = f"{slots} slots" if base is None else f"slots {base} to {base + slots - 1}"
-                raise NoRoom(f"{where} of shard {index} are not free")
+                raise NoRoom(_why_not(slots, base, index))
             taken.append(Lease(base, slots))
         return tuple(taken)
 
@@ -119,3 +120,10 @@ class LeasePool:
         except NoRoom:
             self.lease(slots, [lease.base for lease in leases])
             raise
+
+
+def _why_not(slots: int, base: int | None, shard: int) -> str:
+    if base is None:
+        return f"{slots} slots of shard {shard} are not free"
+    where = f"slots {base} to {base + slots - 1} of shard {shard}"
+    return f"{where} are no lease, which begins at a multiple of {slots}" if base % slots else f"{where} are not free"

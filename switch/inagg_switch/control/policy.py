@@ -81,7 +81,11 @@ class Policy:
                 )
         if any(quota is not None and quota < 1 for quota in (self.quota_jobs, self.quota_slots, self.quota_watches)):
             raise ValueError("a quota must be at least 1")
-        if min(self.join_timeout_s, self.tick_interval_s, self.poll_interval_s, self.unbind_retry_s) <= 0:
+        times = (
+            self.join_timeout_s, self.tick_interval_s, self.poll_interval_s, self.read_interval_s, self.unbind_retry_s,
+            self.stall_after_s,
+        )  # fmt: skip
+        if not all(time_s > 0 for time_s in times):  # nor are they NaN
             raise ValueError("timeouts and intervals must be above 0")
         if not 1 <= self.jobs_max < JOB_NUMBER_MAX:
             raise ValueError(f"at most {self.jobs_max} jobs: choose 1 to {JOB_NUMBER_MAX - 1}")

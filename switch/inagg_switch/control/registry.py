@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from ..binding import Address
 from ..driver import Limits, Shard
 from . import events as ev
-from .admission import JobSpec, check_quota, no_room
+from .admission import JobSpec, check_quota, check_room, check_same, no_room
 from .credit import Credit
 from .events import Cause
 from .jobs import Job
+from .join_checks import check_rank, check_served
 from .leases import LeasePool, NoRoom
 from .members import JoinRequest, Ticket
 from .past import Ended, Past
@@ -99,7 +100,7 @@ class Registry:
         job = self.by_name.get(spec.name)
         if job is None:
             return self._create(now, spec, principal, implicit=False), True
-        self._compare(job, spec)
+        check_same(spec, job.full_spec)
         return job, False
 
     def limits_for(self, *, tree: bool) -> Limits:
@@ -115,19 +116,20 @@ class Registry:
         """
         if isinstance(job, str):
             found, is_new = self.find(now, job), False
-            self._check_rank(found.spec, request)
+            check_rank(found.spec, request)
         else:
-            self._check_rank(job, request)
+            check_rank(job, request)
             is_new = job.name not in self.by_name
             if is_new:
                 found = self._create(now, job, principal, implicit=True)
             else:
-                self._compare(found := self.by_name[job.name], job)
+                found = self.by_name[job.name]
+                check_same(job, found.full_spec)
         self._last_ticket += 1
         ticket = Ticket(self._last_ticket, found.number, request.rank, now, deadline)
         try:
             with self._one_job(now, found, called=True):
-                self._check_workers(found, request)
+                check_served(found.spec, found.roster, request, self._admit)
                 found.join(now, request, ticket)
         except ControlError:
             if is_new and found.ended is None:
@@ -233,13 +235,12 @@ class Registry:
             with self._one_job(now, job):
                 job.bound(now, serial)
 
-    def bind_failed(self, now: float, number: int, text: str) -> None:
+    def bind_failed(self, now: float, number: int, serial: int, text: str) -> None:
         """The switch could not do `Bind`: this job ends, and no other is touched."""
         job = self._by_number.get(number)
-        if job is not None and job.ended is None:
-            sentence = f"job {job.name!r} ended, as the switch could not be set up for it: {text}"
+        if job is not None:
             with self._one_job(now, job):
-                job.end(now, Cause.SWITCH_ERROR, None, sentence, Code.INTERNAL)
+                job.bind_failed(now, serial, text)
 
     def unbound(self, number: int) -> None:
         """The switch has done `Unbind`: the slots are free."""
@@ -258,13 +259,7 @@ class Registry:
         check_quota(spec, principal, mine, self.policy)
         if self.draining:
             raise ControlError(Code.UNAVAILABLE, draining_text(spec.name))
-        most = min(self.policy.jobs_max, self.limits.jobs)
-        if len(self._by_number) >= most:
-            raise ControlError(
-                Code.RESOURCE_EXHAUSTED,
-                f"no room for job {spec.name!r}: this switch keeps {most} jobs; wait until one ends "
-                "(`inagg jobs` lists them)",
-            )
+        check_room(spec, len(self._by_number), min(self.policy.jobs_max, self.limits.jobs))
         number = self._free_number()
         seed = spec.seed if spec.seed is not None else self._draw()
         outputs = self._outputs
@@ -287,43 +282,6 @@ class Registry:
             number = number % JOB_NUMBER_MAX + 1
             if number not in self._by_number:
                 return number
-
-    def _compare(self, job: Job, spec: JobSpec) -> None:
-        if (spec.parts is None) != (job.spec.parts is None):
-            return  # said more clearly when the rank's own switch is looked at
-        difference = spec.difference(job.full_spec)
-        if difference is not None:
-            raise ControlError(
-                Code.ALREADY_EXISTS,
-                f"job {job.name!r} is there with other parameters: {difference}; give all ranks the same, or this job "
-                "another name",
-            )
-
-    @staticmethod
-    def _check_rank(spec: JobSpec, request: JoinRequest) -> None:
-        if request.rank >= spec.workers:
-            raise ControlError(
-                Code.INVALID_ARGUMENT,
-                f"rank {request.rank} cannot join job {spec.name!r}, which has ranks 0 to {spec.workers - 1}",
-            )
-
-    def _check_workers(self, job: Job, request: JoinRequest) -> None:
-        """Raises `ControlError` if the switch cannot serve the rank where it is, with those that wait already: what
-        does not fit is told to the first whom it concerns, not to all when the last has come."""
-        if job.spec.parts is not None:
-            return  # the switch that it talks to is asked when all have come
-        if request.switch:
-            raise ControlError(
-                Code.FAILED_PRECONDITION,
-                f"rank {request.rank} cannot join job {job.name!r} through switch {request.switch!r}: the job is at "
-                "the switch above alone; join there, or give the job another name",
-            )
-        others = [member.request.addresses for member in job.roster.waiting() if member.rank != request.rank]
-        why = self._admit([*others, request.addresses])
-        if why is not None:
-            raise ControlError(
-                Code.FAILED_PRECONDITION, f"rank {request.rank} cannot join job {job.name!r} from here: {why}"
-            )
 
     def _reap(self, now: float, job: Job) -> None:
         """If the job has ended, free its name, and its slots as soon as the switch allows."""

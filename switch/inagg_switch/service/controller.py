@@ -273,18 +273,22 @@ class Controller:
                 self._freed.set()
         except DriverError as error:
             log.error("driver_failed", order=type(order).__name__.lower(), job_number=order.job, error=str(error))
-            if isinstance(order, ev.Bind):
-                if self.driver.died() is None and self.tree.has(order.by_switch):
-                    self.registry.bind_failed(self.now(), order.job, str(error))
-                # Else the job gets a new order when the shard is back, or its ranks have joined through other
-                # switches, or the switch ends.
-            else:
-                self.registry.unbind_failed(self.now(), order.job)
-                self._freed.set()  # whoever waits for room learns that there will be none
-        except Exception:
-            # A bug. Orders for other jobs go on.
+            if isinstance(order, ev.Unbind) or (self.driver.died() is None and self.tree.has(order.by_switch)):
+                self._failed(order, str(error))
+            # Else the job gets a new order when the shard is back, or its ranks have joined through other switches, or
+            # the switch ends.
+        except Exception as error:
+            # A bug. Orders for other jobs go on, and nobody waits for what this one was for.
             log.exception("order_failed", order=type(order).__name__.lower(), job_number=order.job)
+            self._failed(order, f"a bug ({type(error).__name__}: {error}), of which the switch's log has more")
         self.pump()
+
+    def _failed(self, order: Order, why: str) -> None:
+        if isinstance(order, ev.Bind):
+            self.registry.bind_failed(self.now(), order.job, order.serial, why)
+        else:
+            self.registry.unbind_failed(self.now(), order.job)
+            self._freed.set()  # whoever waits for room learns that there will be none
 
     async def _count_last(self, number: int) -> None:
         """Ask what an ended job has done, before the switch forgets it."""

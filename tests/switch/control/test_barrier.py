@@ -204,6 +204,17 @@ def test_a_rank_that_leaves_while_the_switch_is_told_reopens_the_barrier() -> No
     assert world.driver.bound[0, 1].token == world.epochs[third].bindings[0].token
 
 
+def test_an_order_that_no_longer_counts_may_fail() -> None:
+    world = World()
+    world.slow, world.driver.bind_error = True, "table full"
+    first, _ = world.join(0), world.join(1)
+    world.leave(1)
+    world.obey()
+    assert first not in world.errors
+    world.slow, world.driver.bind_error = False, ""
+    assert world.epochs[world.join(1)] is world.epochs[first]
+
+
 def test_a_rank_that_calls_again_while_the_switch_is_told_gets_the_epoch() -> None:
     world = World()
     world.slow = True

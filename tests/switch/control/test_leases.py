@@ -39,6 +39,20 @@ def test_a_wished_base_beyond_the_shard_is_not_free() -> None:
     assert not BuddyAllocator(16).allocate_at(16, 4)
 
 
+def test_a_wished_base_that_is_no_multiple_of_the_size_is_no_lease() -> None:
+    shard = BuddyAllocator(64)
+    assert not shard.allocate_at(8, 16)
+    assert (shard.slots_leased, shard.largest_free) == (0, 64)
+
+
+def test_leases_do_not_move_to_where_none_can_be() -> None:
+    pool = LeasePool([64, 64])
+    leases = pool.lease(16)
+    with pytest.raises(NoRoom, match=r"slots 24 to 39 of shard 1 are no lease, which begins at a multiple of 16"):
+        pool.move(leases, (16, 24))
+    assert [shard.leased for shard in pool.shards] == [{0: 16}, {0: 16}]
+
+
 def test_returned_slots_merge_into_one_block() -> None:
     shard = BuddyAllocator(16)
     bases = [shard.allocate(2) for _ in range(8)]

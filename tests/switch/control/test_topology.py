@@ -11,12 +11,13 @@ from tests.switch.control.world import LIMITS
 from inagg_switch.control import events as ev
 from inagg_switch.control.admission import JobSpec, check
 from inagg_switch.control.events import ROOT
-from inagg_switch.control.members import JoinRequest
+from inagg_switch.control.members import JoinRequest, Position, Resume
 from inagg_switch.control.policy import Policy
 from inagg_switch.control.refusals import Code, ControlError
 from inagg_switch.control.registry import Registry
 from inagg_switch.control.topology import AttachedSwitch, Topology
 from inagg_switch.driver import Shard
+from inagg_wire.slots import Lease
 
 ROOT_SHARDS = (Shard(("10.0.0.1", 47101), 1024),)
 
@@ -144,8 +145,8 @@ class World:
         for one in switches:
             self.registry.attach(one)
 
-    def join(self, rank: int, at: str, workers: int = 4) -> None:
-        request = JoinRequest(rank, 100 + rank, (("10.2.0.1", 6000 + rank),), None, switch=at)
+    def join(self, rank: int, at: str, workers: int = 4, brings: Resume | None = None) -> None:
+        request = JoinRequest(rank, 100 + rank, (("10.2.0.1", 6000 + rank),), brings, switch=at)
         self.registry.join(0.0, spec(workers), request, 60.0)
 
     def orders(self) -> list[ev.Bind]:
@@ -169,6 +170,15 @@ def test_a_job_is_bound_on_the_switches_that_its_ranks_came_through() -> None:
     assert (inner.uplink.parent, inner.uplink.parts) == (ROOT_SHARDS[0].address, 1)
     assert root.uplink is None
     assert len({b.token for bound in order.by_switch.values() for b in bound}) == 1
+
+
+def test_slots_that_a_switch_without_parts_gave_a_job_are_not_taken_over_in_part() -> None:
+    """The root was alone before it restarted, perhaps: 32 slots from 32 on, and now it is 128."""
+    world = World(switch("a"))
+    with pytest.raises(ControlError, match=r"slots 32 to 159 of shard 0 are no lease, .* or start all ranks anew"):
+        world.join(0, "a", brings=Resume(1, 5, (Position(Lease(32, 32), 0),)))
+    assert world.registry.pool.largest_free == 1024
+    world.join(0, "a")  # nothing of it is left
 
 
 def test_a_switch_that_goes_ends_the_epochs_of_jobs_that_use_it() -> None:

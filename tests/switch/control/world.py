@@ -240,7 +240,7 @@ class World:
                     self.registry.unbound(order.job)
             except DriverError as error:
                 if isinstance(order, ev.Bind):
-                    self.registry.bind_failed(self.now, order.job, str(error))
+                    self.registry.bind_failed(self.now, order.job, order.serial, str(error))
                 else:
                     self.registry.unbind_failed(self.now, order.job)
         if self.slow:

@@ -22,6 +22,7 @@ from tests.switch.service.serving import Call, Serving, job_spec, join_request
 from inagg_proto import SERVICE
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
+from inagg_switch.control import events as ev
 from inagg_switch.control.policy import Policy
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.security import Security
@@ -215,6 +216,44 @@ def test_a_call_waits_for_room_that_a_job_gives_back_just_now(serve: Callable[..
     serving = serve(Slow(slots=32), policy=Policy(poll_interval_s=100))
     serving.join_all(job_spec("a"))
     serving.leave(0, "a", end=True)
+    serving.join_all(job_spec("b"))
+
+
+def test_a_bug_while_a_job_is_bound_is_an_error_of_that_job(switch: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = switch.server.controller
+    assert controller is not None
+    bind = controller.tree.bind
+
+    async def broken(order: ev.Bind) -> None:
+        if order.job == 1:
+            raise ZeroDivisionError("of all things")
+        await bind(order)
+
+    monkeypatch.setattr(controller.tree, "bind", broken)
+    with pytest.raises(ControlCallError, match=r"it: a bug \(ZeroDivisionError: of all things\), of which the switch"):
+        switch.join_all(job_spec("a"))
+    switch.join_all(job_spec("b"))
+    switch.until(lambda: "unbind 0 1" in switch.driver.calls)
+
+
+def test_slots_that_a_bug_keeps_from_being_dropped_are_dropped_later(
+    serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = serve(RecordingDriver(slots=32), policy=Policy(tick_interval_s=0.05, unbind_retry_s=0.05))
+    controller = serving.server.controller
+    assert controller is not None
+    unbind, tries = controller.tree.unbind, list[int]()
+
+    async def broken(order: ev.Unbind) -> None:
+        tries.append(order.job)
+        if len(tries) == 1:
+            raise ZeroDivisionError
+        await unbind(order)
+
+    monkeypatch.setattr(controller.tree, "unbind", broken)
+    serving.join_all(job_spec("a"))
+    serving.leave(0, "a", end=True)
+    serving.until(lambda: "unbind 0 1" in serving.driver.calls)
     serving.join_all(job_spec("b"))
 
 
