@@ -225,7 +225,7 @@ class AllReduce:
 
     def settle(self) -> None:
         """Return when what was submitted comes to its end without Python, or if that cannot be. To be called before a
-        device is told to wait for it (`io.loop` has the reason). For any thread."""
+        device is told to wait for it (`io.serve` has the reason). For any thread."""
         network = self._network
         if network is not None:
             network.settle()

@@ -9,9 +9,7 @@ Terms as in `udp`. Little-endian 64-bit Linux only, as Numba's other kernels her
 from __future__ import annotations
 
 import errno
-import select
 import socket
-import time
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,6 @@ from inagg_link.port import (
     BYTES_OUT,
     CALLS_IN,
     CALLS_OUT,
-    CLOCK,
     CONTROL,
     CONTROL_BYTES,
     CORRUPTED,
@@ -39,8 +36,6 @@ from inagg_link.port import (
     FAULTY,
     FD,
     HEARD,
-    LOAD,
-    LOOK_AT,
     LOST,
     MASK_AT,
     MASKS_AHEAD,
@@ -49,19 +44,14 @@ from inagg_link.port import (
     NAME6_BYTES,
     NAME_WORDS,
     NAMES,
-    PAUSE,
     PEER,
     PLAINS,
-    POLLED,
-    PROCESSORS,
     READY,
     RECEIVING,
     SECRET,
     SEGMENT,
     SENDING,
     SIZE,
-    SPARE,
-    TEXT,
     TO,
     TRUNCATED,
     UNSENT,
@@ -80,13 +70,7 @@ _recvmsg: Any = ExternalFunction("recvmsg", types.int64(types.int32, types.uintp
 _setsockopt: Any = ExternalFunction(
     "setsockopt", types.int32(types.int32, types.int32, types.int32, types.uintp, types.uint32)
 )
-_ppoll: Any = ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
 _memmove: Any = ExternalFunction("memmove", types.uintp(types.uintp, types.uintp, types.uint64))
-_clock_gettime: Any = ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
-_pread: Any = ExternalFunction("pread", types.int64(types.int32, types.uintp, types.uint64, types.int64))
-_sched_yield: Any = ExternalFunction("sched_yield", types.int32())
-_read: Any = ExternalFunction("read", types.int64(types.int32, types.uintp, types.uint64))
-_write: Any = ExternalFunction("write", types.int64(types.int32, types.uintp, types.uint64))
 _pointer: Any = types.CPointer
 _place_of: Any = inline(place_of)
 _errno: Any = ExternalFunction("__errno_location", _pointer(types.int32)())
@@ -96,27 +80,9 @@ AGAIN, FAILED, DISCARDED, NO_FAULT_MASKS = -1, -2, -3, -4
 counted; more masks must be drawn first (so, too, `send`)."""
 
 EAGAIN, ENOBUFS, ENOMEM = errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM
-POLLIN, CLOCK_MONOTONIC = select.POLLIN, time.CLOCK_MONOTONIC
 MSG_DONTWAIT, MSG_DISCARD = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 MOST_DATAGRAMS = MASKS_AHEAD // 4
 """A received batch of more, of a few bytes each, is none of ours: `MASKS_AHEAD` are there for so many."""
-
-AWAKE_S = 0.0003
-"""How long to stay awake when nothing has come, where there is a processor to spare: a few round trips. Who sleeps is
-woken by the kernel, which takes as long as such a round trip: one worker and a switch that had a processor each, and
-always stayed awake, summed 1 KiB in 0.09 ms, not 0.15, and 1 MiB in 0.26, not 0.37. Where none is to spare, others wait
-meanwhile: two workers and a switch on two processors, always awake, took a quarter longer for 64 MiB."""
-LOAD_EVERY_NS = 200_000
-PAUSE_LEAST_NS, PAUSE_MOST_NS, PAUSE_PART = 1_000_000, 1_000_000_000, 64
-SPACE, SLASH, ZERO = b" /0"
-
-
-@jit
-def clock(port: Any) -> Any:
-    """Seconds, as time.monotonic."""
-    words = port.words
-    _clock_gettime(CLOCK_MONOTONIC, words.ctypes.data + 8 * CLOCK)
-    return np.float64(words[CLOCK]) + np.float64(words[CLOCK + 1]) * 1e-9
 
 
 @jit
@@ -289,91 +255,3 @@ def is_plain(port: Any, peer: int, size: int) -> bool:
     for i in range(port.words[PLAINS]):
         found |= port.plain[i, 0] == peer and port.plain[i, 1] == size
     return found
-
-
-@jit
-def let_run() -> None:
-    """Let others run who wait for this processor (sched_yield(2))."""
-    _sched_yield()
-
-
-@jit
-def give_way(port: Any) -> None:
-    """As `let_run`; then all sockets are to be looked at again."""
-    let_run()
-    port.sockets[READY, : port.words[HEARD]] = 1
-
-
-@jit
-def may_stay_awake(port: Any, now: float) -> bool:
-    """Whether whoever has nothing to do may look again and again for a while (`AWAKE_S`), in place of sleeping: there
-    is a processor to spare, since fewer threads run, or could, than the machine has processors.
-
-    It looks for that every `LOAD_EVERY_NS`. If there is none, not before a pause, which is twice as long each time, and
-    gets shorter as long as there is one.
-    """
-    words, at = port.words, np.int64(now * 1e9)
-    if at >= words[LOOK_AT]:
-        words[SPARE] = 0 < running(words) < words[PROCESSORS]
-        if words[SPARE]:
-            words[PAUSE] -= words[PAUSE] // PAUSE_PART
-            words[LOOK_AT] = at + LOAD_EVERY_NS
-        else:
-            words[PAUSE] = min(max(2 * words[PAUSE], PAUSE_LEAST_NS), PAUSE_MOST_NS)
-            words[LOOK_AT] = at + words[PAUSE]
-    return bool(words[SPARE])
-
-
-@jit
-def running(words: Any) -> int:
-    """How many threads of the machine run, or could: the fourth number of `processors.LOAD`. 0: it cannot be read."""
-    text = words[TEXT:].view(np.uint8)
-    size = _pread(np.int32(words[LOAD]), text.ctypes.data, len(text), 0)
-    field, number = 0, 0
-    for i in range(size):
-        if text[i] == SPACE:
-            field += 1
-        elif text[i] == SLASH:
-            break
-        elif field == 3:
-            number = 10 * number + text[i] - ZERO
-    return number
-
-
-@jit
-def wait(port: Any, other: int, timeout_ns: int) -> Any:
-    """Until something came, or the descriptor ``other`` has something to read, ``timeout_ns`` at most (if negative, for
-    ever), or a signal came. Bit 0: something came; bit 1: ``other``."""
-    words, sockets, count = port.words, port.sockets, port.words[HEARD]
-    for i in range(count):
-        sockets[POLLED, i] = sockets[DESCRIPTOR, i] | POLLIN << 32
-    sockets[POLLED, count] = other | POLLIN << 32
-    words[CLOCK], words[CLOCK + 1] = timeout_ns // 1000000000, timeout_ns % 1000000000
-    timeout = words.ctypes.data + 8 * CLOCK if timeout_ns >= 0 else 0
-    if _ppoll(sockets[POLLED].ctypes.data, count + 1, timeout, 0) <= 0:
-        return 0
-    came = 0
-    for i in range(count):
-        if sockets[POLLED, i] >> 48 != 0:
-            sockets[READY, i], came = 1, 1
-    return came | (2 if sockets[POLLED, count] >> 48 != 0 else 0)
-
-
-@jit
-def wait_for(port: Any, event: int) -> None:
-    """Until an eventfd(2) is rung, or a signal came; whatever comes to the sockets."""
-    port.sockets[POLLED, 0] = event | POLLIN << 32
-    _ppoll(port.sockets[POLLED].ctypes.data, 1, 0, 0)
-
-
-@jit
-def ring(port: Any, event: int) -> None:
-    """Add 1 to an eventfd(2)."""
-    port.words[CLOCK] = 1
-    _write(np.int32(event), port.words.ctypes.data + 8 * CLOCK, 8)
-
-
-@jit
-def silence(port: Any, event: int) -> None:
-    """Set a non-blocking eventfd(2) to 0."""
-    _read(np.int32(event), port.words.ctypes.data + 8 * CLOCK, 8)

@@ -43,7 +43,7 @@ PLAINS = 42
 UNSENT = 43
 """Datagrams that the kernel did not take after it had taken others of their batch."""
 LOAD, PROCESSORS, SPARE, LOOK_AT, PAUSE, TEXT = 44, 45, 46, 47, 48, 49
-"""Of `native.may_stay_awake`: the descriptor of `processors.LOAD`; how many processors there are; whether one is to
+"""Of `waiting.may_stay_awake`: the descriptor of `processors.LOAD`; how many processors there are; whether one is to
 spare; when to look again, and after which pause, in ns; what was read."""
 BLOCKED = 60
 """Datagrams for which the kernel had no room, and which a compiled loop gave up."""

@@ -1,4 +1,4 @@
-"""Whether this process may keep a processor that it does not need at once: see `native.may_stay_awake`."""
+"""Whether this process may keep a processor that it does not need at once: see `waiting.may_stay_awake`."""
 
 from __future__ import annotations
 

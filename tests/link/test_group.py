@@ -6,7 +6,6 @@ import errno
 import os
 import select
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from tests.link.loopback import PATIENCE_S, both_ways, collect, needs_offload, numbered, rows
 from tests.link.loops import needs_port, port_of, receive_all
 
-from inagg_link import Address, Batch, Group, GroupLink, UdpLink, native
+from inagg_link import Address, Batch, Group, GroupLink, UdpLink, native, waiting
 from inagg_link import port as ports
 from inagg_link.port import PEER, key_of
 
@@ -27,14 +26,6 @@ def sender(stack: ExitStack) -> UdpLink:
     link = stack.enter_context(UdpLink())
     link.send_to_groups(1)
     return link
-
-
-@pytest.fixture
-def bell() -> Iterator[int]:
-    """A descriptor that never becomes readable."""
-    number = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-    yield number
-    os.close(number)
 
 
 def group_of(sender: UdpLink, host: str = HOST) -> Group:
@@ -149,9 +140,9 @@ def test_receive_waits_for_what_comes_to_a_group(stack: ExitStack, sender: UdpLi
 def test_a_loop_receives_from_the_group_and_from_the_link(stack: ExitStack, sender: UdpLink, bell: int) -> None:
     link, group = listener(stack, group_of(sender)), group_of(sender)
     for to in (group.address, link.address):
-        assert native.wait(port_of(link), bell, 0) == 0
+        assert waiting.wait(port_of(link), bell, 0) == 0
         sender.send(Batch(numbered(5, 1000), 1000, to))
-        assert native.wait(port_of(link), bell, int(PATIENCE_S * 1e9)) == 1
+        assert waiting.wait(port_of(link), bell, int(PATIENCE_S * 1e9)) == 1
         assert receive_all(link) == rows([Batch(numbered(5, 1000), 1000, to)])
         assert port_of(link).words[PEER] == key_of(sender.address)
 
@@ -165,7 +156,7 @@ def test_a_loop_learns_by_waiting_that_something_has_come_to_the_link_itself(
     assert native.receive(port) == native.AGAIN
     sender.send(Batch(numbered(2, 1000), 1000, link.address))
     assert native.receive(port) == native.AGAIN
-    assert native.wait(port, bell, 0) == 1
+    assert waiting.wait(port, bell, 0) == 1
     assert native.receive(port) == 2000
     assert native.receive(port) == native.AGAIN
 
@@ -196,7 +187,7 @@ def test_a_loop_receives_from_several_groups(stack: ExitStack, sender: UdpLink, 
     link = listener(stack, *groups)
     for address in (groups[2].address, link.address, groups[0].address, groups[1].address):
         sender.send(Batch(numbered(5, 1000), 1000, address))
-        assert native.wait(port_of(link), bell, int(PATIENCE_S * 1e9)) == 1
+        assert waiting.wait(port_of(link), bell, int(PATIENCE_S * 1e9)) == 1
         assert receive_all(link) == rows([Batch(numbered(5, 1000), 1000, address)])
 
 

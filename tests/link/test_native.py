@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
-import threading
-import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.link.loopback import PATIENCE_S, collect, numbered, rows
+from tests.link.loopback import collect, numbered, rows
 from tests.link.loops import cut, needs_port, port_of, receive, receive_all, send, send_all
 
 from inagg_link import Batch, UdpLink, gather, native, sockopt
-from inagg_link.port import ERRNO, LOAD, PAUSE, PEER, PROCESSORS, SEGMENT, SIZE, key_of
-from inagg_link.processors import LOAD as LOAD_FILE
+from inagg_link.port import ERRNO, PEER, SEGMENT, SIZE, key_of
 
 pytestmark = needs_port
 
@@ -30,29 +24,6 @@ LARGEST = 65_487
 """Bytes of a datagram that fits into one packet of the loopback interface, also of IPv6."""
 SIZES = [1, 2, 24, 25, 999, 1472, 1473, LARGEST]
 only_ipv4 = pytest.mark.parametrize("host", ["127.0.0.1"])
-
-
-@pytest.fixture(params=["127.0.0.1", "::1"])
-def host(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def sender(stack: ExitStack, host: str) -> UdpLink:
-    return stack.enter_context(UdpLink((host, 0)))
-
-
-@pytest.fixture
-def receiver(stack: ExitStack, host: str) -> UdpLink:
-    return stack.enter_context(UdpLink((host, 0)))
-
-
-@pytest.fixture
-def bell() -> Iterator[int]:
-    """A descriptor that can be made readable."""
-    number = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-    yield number
-    os.close(number)
 
 
 # --- what is sent is what is received ---
@@ -253,115 +224,3 @@ def test_what_both_ways_have_counted_adds_up(sender: UdpLink, receiver: UdpLink)
     sent, received = sender.counters, receiver.counters
     assert (sent.datagrams_out, sent.bytes_out, sent.calls_out) == (10, 1000, 4)
     assert (received.datagrams_in, received.bytes_in, received.calls_in) == (10, 1000, 4)
-
-
-# --- waiting ---
-
-
-def test_waiting_ends_when_something_comes(sender: UdpLink, receiver: UdpLink, bell: int) -> None:
-    sender.send(Batch(numbered(1, 10), 10, receiver.address))
-    assert native.wait(port_of(receiver), bell, -1) == 1
-
-
-def test_waiting_ends_when_the_other_descriptor_is_readable(receiver: UdpLink, bell: int) -> None:
-    os.eventfd_write(bell, 1)
-    assert native.wait(port_of(receiver), bell, -1) == 2
-
-
-def test_waiting_tells_of_both(sender: UdpLink, receiver: UdpLink, bell: int) -> None:
-    sender.send(Batch(numbered(1, 10), 10, receiver.address))
-    os.eventfd_write(bell, 1)
-    assert native.wait(port_of(receiver), bell, 0) == 3
-
-
-def test_waiting_ends_when_its_time_is_over(receiver: UdpLink, bell: int) -> None:
-    start_s = time.monotonic()
-    assert native.wait(port_of(receiver), bell, 20_000_000) == 0
-    assert time.monotonic() - start_s >= 0.02
-
-
-def test_no_time_to_wait_is_no_waiting(receiver: UdpLink, bell: int) -> None:
-    assert native.wait(port_of(receiver), bell, 0) == 0
-
-
-def test_whoever_waits_lets_other_threads_work(receiver: UdpLink, bell: int) -> None:
-    """It has given back Python's lock."""
-    native.wait(port_of(receiver), bell, 0)  # compiled
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(native.wait(port_of(receiver), bell, -1)))
-    thread.start()
-    os.eventfd_write(bell, 1)
-    thread.join(PATIENCE_S)
-    assert found == [2]
-
-
-# --- staying awake ---
-
-
-@pytest.fixture
-def load(receiver: UdpLink, tmp_path: Path) -> Iterator[Path]:
-    """What says how many threads run, of a machine of four processors, for ``receiver``."""
-    path = tmp_path / "loadavg"
-    path.write_text("0.50 11.25 100.00 3/900 31415\n")
-    words, opened = port_of(receiver).words, os.open(path, os.O_RDONLY)
-    words[LOAD], words[PROCESSORS] = opened, 4
-    yield path
-    os.close(opened)
-
-
-def test_how_many_threads_run_is_what_the_kernel_says(receiver: UdpLink, load: Path) -> None:
-    assert native.running(port_of(receiver).words) == 3
-    load.write_text("0.50 11.25 100.00 1234/90000 31415\n")
-    assert native.running(port_of(receiver).words) == 1234
-
-
-def test_a_process_is_among_the_threads_that_run(receiver: UdpLink) -> None:
-    if Path(LOAD_FILE).read_text().split()[3].startswith("0/"):
-        pytest.skip("this kernel does not count threads")
-    assert native.running(port_of(receiver).words) >= 1
-
-
-@pytest.mark.parametrize("says", ["", "0.00 0.00 0.00 0/0 0\n", "0.50 11.25 100.00 4/900 31415\n"])
-def test_none_stays_awake_where_as_many_threads_run_as_there_are_processors_or_nobody_knows(
-    receiver: UdpLink, load: Path, says: str
-) -> None:
-    assert native.may_stay_awake(port_of(receiver), 1.0)
-    load.write_text(says)
-    assert not native.may_stay_awake(port_of(receiver), 2.0)
-
-
-def test_none_stays_awake_where_processors_are_not_its_own(receiver: UdpLink, load: Path) -> None:
-    port_of(receiver).words[PROCESSORS] = 0
-    assert not native.may_stay_awake(port_of(receiver), 1.0)
-
-
-def test_how_many_threads_run_is_looked_up_now_and_then(receiver: UdpLink, load: Path) -> None:
-    port, every_s = port_of(receiver), native.LOAD_EVERY_NS * 1e-9
-    assert native.may_stay_awake(port, 1.0)
-    load.write_text("0.50 11.25 100.00 4/900 31415\n")
-    assert native.may_stay_awake(port, 1.0 + 0.9 * every_s)
-    assert not native.may_stay_awake(port, 1.0 + 1.1 * every_s)
-
-
-def test_pauses_get_longer_while_no_processor_is_to_spare_and_shorter_while_one_is(
-    receiver: UdpLink, load: Path
-) -> None:
-    port, now, looked = port_of(receiver), 1.0, []
-    load.write_text("0.50 11.25 100.00 4/900 31415\n")
-    for _ in range(12):
-        assert not native.may_stay_awake(port, now)
-        looked.append(round(1e-6 * port.words[PAUSE]))
-        now += 1.01e-9 * port.words[PAUSE]
-    assert looked == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]  # ms
-    load.write_text("0.50 11.25 100.00 3/900 31415\n")
-    for _ in range(1000):
-        assert native.may_stay_awake(port, now)
-        now += 1.01e-9 * native.LOAD_EVERY_NS
-    assert port.words[PAUSE] < native.PAUSE_LEAST_NS
-
-
-def test_the_clock_is_pythons(receiver: UdpLink) -> None:
-    native.clock(port_of(receiver))
-    before_s = time.monotonic()
-    now_s = native.clock(port_of(receiver))
-    assert before_s <= now_s <= time.monotonic()

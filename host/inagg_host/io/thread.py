@@ -24,8 +24,8 @@ from inagg_host.core.state import FOREIGN, REPEATED
 from inagg_host.io.phases import Phase, Stopwatch, tracing
 from inagg_host.stats import Counters, Totals
 from inagg_link import Batch, Link
-from inagg_link.native import let_run
 from inagg_link.signals import Deferred
+from inagg_link.waiting import let_run
 
 from .loop import Loop
 

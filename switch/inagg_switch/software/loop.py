@@ -10,19 +10,10 @@ import numpy as np
 
 from inagg_link import Batch, Link
 from inagg_link.jit import inline, jit
-from inagg_link.native import (
-    AGAIN,
-    AWAKE_S,
-    FAILED,
-    NO_FAULT_MASKS,
-    clock,
-    give_way,
-    may_stay_awake,
-    send,
-    wait,
-)
+from inagg_link.native import AGAIN, FAILED, NO_FAULT_MASKS, send
 from inagg_link.native import receive as receive_batch
 from inagg_link.port import ERRNO, PEER, SIZE, Port, address_of
+from inagg_link.waiting import AWAKE_S, clock, give_way, may_stay_awake, wait
 
 from ..aggregation.aggregator import Aggregator
 from ..aggregation.kernels import Array

@@ -22,7 +22,7 @@ from inagg_host.codec.ordered import load, store_word
 from inagg_host.codec.staging import Arriving
 from inagg_host.core import Operation
 from inagg_host.core.state import OPERATIONS
-from inagg_host.io import loop
+from inagg_host.io import serve
 from inagg_link.native import FAILED
 from inagg_link.port import BLOCKED, ERRNO
 from inagg_link.signals import Deferred
@@ -186,7 +186,7 @@ def test_what_the_kernel_has_no_room_for_counts_as_lost_where_python_is_not_to_b
         port.words[ERRNO] = errno.ENOBUFS
         return FAILED
 
-    compiled: Any = loop  # all of it
+    compiled: Any = serve  # all of it
     names = {name: getattr(thing, "py_func", thing) for name, thing in vars(compiled).items()}
     names |= {"send": send, "stays": lambda _: stays}
     send_pieces = FunctionType(compiled.send_pieces.py_func.__code__, names)
@@ -196,7 +196,7 @@ def test_what_the_kernel_has_no_room_for_counts_as_lost_where_python_is_not_to_b
         SimpleNamespace(start=300, count=2, size=100, shard=0),
     ]
     st = SimpleNamespace(pieces=pieces, memory=np.zeros(500, np.uint8))
-    record = np.zeros(1, loop.LOOP).view(np.recarray)
+    record = np.zeros(1, serve.LOOP).view(np.recarray)
     record.pieces = 2
     assert send_pieces(port, st, np.zeros(1, np.int64), record) == stays
     assert tried == ([300, 200] if stays else [300])

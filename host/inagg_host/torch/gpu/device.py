@@ -15,7 +15,7 @@ before the first wait in *down*, and from the network, to which the scales of a 
 before it, whose encoders are before its own in *down*. Values that are copied as they are, for which see `torch.cuda`,
 come in *look*, not *down*, where tensors that are encoded wait for the network. No operation needs one that comes after
 it, on any rank, and all ranks submit them in one order. Nor does the network need the interpreter, whose lock a thread
-may have that waits in the driver: see `io.loop`.
+may have that waits in the driver: see `io.serve`.
 
 All kernels are compiled and run once when the device is made: what is launched later loads nothing.
 """
