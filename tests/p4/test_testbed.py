@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from inagg_switch.p4.builds import builds
 from inagg_switch.p4.network import Host, Network
 from inagg_testbed import bmv2
+from inagg_testbed.bench.allreduce_command import allreduce
 from inagg_testbed.bench.bmv2 import bmv2 as bench_bmv2
-from inagg_testbed.bench.commands import allreduce
 from inagg_testbed.testbed import cli
 from inagg_testbed.testbed.options import Setup
 from inagg_testbed.topology import TopologyError, namespaces, open_topology, start_target, target_entry

@@ -204,6 +204,20 @@ def test_a_testbed_stays_until_down_and_runs_scripts_meanwhile() -> None:
     assert network_of(name) == []
 
 
+def test_what_is_run_on_a_worker_of_a_testbed_finds_the_switch_and_the_format_that_a_script_does() -> None:
+    name, echo = f"test-{os.getpid()}", ("--", "sh", "-c", "echo $INAGG_FORMAT $INAGG_SWITCH")
+    try:
+        made = inagg("up", "--name", name, "--workers", "2", "--racks", "2", "--format", "nat4")
+        assert made.returncode == 0, made.stderr
+        of_scripts = sorted(inagg("run", "--in", name, *echo).stdout.splitlines())
+        found = [inagg("exec", "--name", name, node, *echo).stdout.strip() for node in ("w0", "w1")]
+        assert [f"[w{rank}] {line}" for rank, line in enumerate(found)] == of_scripts
+        assert found[0].split()[0] == "nat4"
+        assert found[0] != found[1]  # each has the switch of its rack first
+    finally:
+        assert inagg("down", "--name", name).returncode == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("after_s", [0.5, 0.6, 0.7, 0.8, 1.0, 1.5, 3.0])

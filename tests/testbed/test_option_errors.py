@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from inagg_switch.cli.commands import switch
 from inagg_switch.cli.switch_options import SHARDS_MAX
-from inagg_testbed.bench.commands import CountList
+from inagg_testbed.bench.options import CountList
 from inagg_testbed.cli import COMMANDS, make_root
 from inagg_testbed.switch_process import SwitchProcess
 

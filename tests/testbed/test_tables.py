@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from inagg_testbed.bench import commands, hosts_command, recovery_command, sharing_command
+from inagg_testbed.bench import allreduce_command, hosts_command, recovery_command, sharing_command
+from inagg_testbed.bench.results import show
 from inagg_testbed.tables import console, print_table
 
 
@@ -72,7 +73,7 @@ LARGE = {
 @pytest.mark.parametrize(
     ("command", "module", "measures"),
     [
-        (commands.allreduce, "inagg_testbed.bench.allreduce", "bench_allreduce"),
+        (allreduce_command.allreduce, "inagg_testbed.bench.allreduce", "bench_allreduce"),
         (hosts_command.hosts, "inagg_testbed.bench.hosts", "bench_hosts"),
         (sharing_command.sharing, "inagg_testbed.bench.sharing", "bench_sharing"),
         (recovery_command.recovery, "inagg_testbed.bench.recovery", "bench_recovery"),
@@ -84,7 +85,7 @@ def test_benchmarks_hide_nothing(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(f"{module}.{measures}", lambda *_, **__: iter([LARGE]))
     monkeypatch.setattr("inagg_testbed.topology.opening.require_root", lambda _: None)
-    ways = ["--way", "contributed"] if command is commands.allreduce else []
+    ways = ["--way", "contributed"] if command is allreduce_command.allreduce else []
     command.main(ways, standalone_mode=False)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
@@ -99,7 +100,7 @@ def test_rows_that_were_measured_are_shown_though_the_next_is_broken_off(capsys:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        commands.show(lines(), [("system", lambda r: r["system"])], False, "a title")
+        show(lines(), [("system", lambda r: r["system"])], False, "a title")
     out = capsys.readouterr().out
     assert "inagg" in out
     assert "a title (broken off)" in " ".join(out.split())

@@ -20,7 +20,8 @@ from ..service.server import ServerError
 from ..software.software_driver import SoftwareDriver
 from .addresses import join_address, split_address
 from .new_files import write_whole
-from .settings import ParentSettings, Settings, TofinoSettings
+from .p4_settings import TofinoSettings
+from .settings import ParentSettings, Settings
 from .words import bytes_text
 
 BUFFER_GOOD_BYTES: Final = 8 << 20

@@ -23,9 +23,10 @@ from ..service.security import is_local
 from ..service.server import STOP_GRACE_S, ControlServer, ServerError
 from ..software.software_driver import SoftwareDriver
 from .addresses import join_address
+from .p4_settings import TofinoSettings
 from .priority import yield_to_shards
 from .ready import Urls, announcement, buffer_hint, facts, join_needs, reachable, say_ready, tell_systemd
-from .settings import Settings, TofinoSettings
+from .settings import Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
 from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
 

@@ -18,8 +18,9 @@ from ..software.shard_process import ShardProcess
 from ..software.software_driver import SoftwareDriver
 from .addresses import SettingsError, split_address
 from .leaf import Leaf
+from .p4_settings import TofinoSettings
 from .root import Listeners, Root, serving
-from .settings import Settings, TofinoSettings
+from .settings import Settings
 from .shard_keeper import SwitchDriver
 from .signals import EXIT_FAILED
 

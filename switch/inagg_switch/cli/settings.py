@@ -16,45 +16,16 @@ from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
 
 from ..control.policy import Policy
 from ..multicast_groups import AUTO, OFF, parse_prefix
-from ..p4 import BFRUNTIME_PORT, P4RUNTIME_PORT
-from ..p4.builds import LEAF, Build, build
-from ..p4.network import Network, read_network
+from ..p4.builds import LEAF
 from ..service.access import Access
 from ..service.http_server import METRICS_PORT, WEB_PORT, check_http_address
 from ..service.security import OPERATOR, Security
 from ..software.config import SoftwareConfig
 from .addresses import SettingsError, check_ports, data_address, is_here, with_port
+from .p4_settings import Bmv2Settings, TofinoSettings, p4_from
 
-THRIFT_PORT: Final = 9090
-"""Of bmv2, unless told otherwise."""
 DRAIN_S: Final = 20.0
 """How long running jobs may go on after the first signal to stop, if nobody says."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bmv2Settings:
-    """A bmv2 switch to drive; addresses are host:port."""
-
-    address: str
-    """Of its P4Runtime server."""
-    thrift: str | None
-    device: int
-    program: Build
-    network: Network
-    access: Access
-
-
-@dataclass(frozen=True, slots=True)
-class TofinoSettings:
-    """A Tofino switch to drive."""
-
-    address: str
-    """host:port of its BF Runtime server."""
-    device: int
-    program: str | None
-    """The name by which it runs our program; None: the usual one."""
-    network: Network
-    access: Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,67 +187,6 @@ POLICY_OPTIONS: Final = {
     "jobs_max": "jobs_max",
 }
 """The fields of `Policy` that have an option, whose default is that of the field."""
-
-
-SOFTWARE_ONLY: Final = {
-    "data": None,
-    "shards": 1,
-    "shard_restarts": 5,
-    "slots": None,
-    "datagram_bytes": None,
-    "offload": True,
-    "multicast": "auto",
-    "capture": None,
-    "capture_limit": 1024.0,
-    "record": None,
-    "fault_seed": None,
-    "loss": 0.0,
-    "duplicate": 0.0,
-    "reorder": 0.0,
-    "corrupt": 0.0,
-}
-"""Options of the software switch alone, and what they are if they are not given."""
-P4_ONLY: Final = {
-    "device_id": 0,
-    "program": None,
-    "network": None,
-    "p4_tls": False,
-    "p4_ca": None,
-    "p4_cert": None,
-    "p4_key": None,
-    "p4_name": None,
-}
-"""Options of all P4 switches."""
-OPTIONS_OF: Final[dict[str, dict[str, Any]]] = {
-    "software": SOFTWARE_ONLY,
-    "bmv2": {"p4runtime": None, "thrift": None, **P4_ONLY},
-    "tofino": {"bfrt": None, **P4_ONLY},
-}
-"""Options that not every target has."""
-
-
-def p4_from(options: Mapping[str, Any]) -> Bmv2Settings | TofinoSettings | None:
-    """The P4 switch that is asked for; None if it is the software switch. Raises ValueError."""
-    target = options["target"]
-    for name, unset in (item for of_one in OPTIONS_OF.values() for item in of_one.items()):
-        if name not in OPTIONS_OF[target] and options[name] != unset:
-            raise SettingsError(f"--{name.replace('_', '-')} says nothing to --target {target}")
-    if target == "software":
-        return None
-    if target == "bmv2" and options["program"] is None:
-        raise SettingsError(f"--target {target} needs --program, to know which program to load")
-    if options["network"] is None:
-        raise SettingsError(f"--target {target} needs --network, to know what is plugged in where")
-    device, network = options["device_id"], read_network(options["network"])
-    names = {"ca": "p4_ca", "certificate": "p4_cert", "key": "p4_key", "server_name": "p4_name"}
-    files = {field: options[name] for field, name in names.items()}
-    access = Access(tls=options["p4_tls"] or any(files.values()), **files)
-    if target == "tofino":
-        address = with_port(options["bfrt"] or "127.0.0.1", BFRUNTIME_PORT)
-        return TofinoSettings(address, device, options["program"], network, access)
-    address = with_port(options["p4runtime"] or "127.0.0.1", P4RUNTIME_PORT)
-    thrift = with_port(options["thrift"], THRIFT_PORT) if options["thrift"] is not None else None
-    return Bmv2Settings(address, thrift, device, build(options["program"]), network, access)
 
 
 def faults_from(options: Mapping[str, Any]) -> Faults | None:

@@ -6,15 +6,17 @@ from inagg_testbed.cli import Entry, LazyGroup
 
 COMMANDS = {
     "sharing": Entry("inagg_testbed.bench.sharing_command:sharing", "How jobs share a link, and with TCP."),
-    "allreduce": Entry("inagg_testbed.bench.commands:allreduce", "The all-reduce, through a switch and through Gloo."),
+    "allreduce": Entry(
+        "inagg_testbed.bench.allreduce_command:allreduce", "The all-reduce, through a switch and through Gloo."
+    ),
     "bmv2": Entry("inagg_testbed.bench.bmv2:bmv2", "A bmv2 switch that runs our P4 programs; needs root."),
     "hosts": Entry("inagg_testbed.bench.hosts_command:hosts", "Hosts of several ranks, with a link each; needs root."),
     "kernels": Entry("inagg_testbed.bench.kernels:kernels", "The host's kernels, against memory copy on one core."),
     "overlap": Entry("inagg_testbed.bench.overlap:overlap", "Trace a training step: gradients that travel meanwhile."),
     "recovery": Entry("inagg_testbed.bench.recovery_command:recovery", "How long training stands still after a kill."),
-    "stages": Entry("inagg_testbed.bench.commands:stages", "What each stage of the software switch costs."),
+    "stages": Entry("inagg_testbed.bench.stages_command:stages", "What each stage of the software switch costs."),
     "step": Entry("inagg_testbed.bench.step_command:step", "A training step with the gradients of real networks."),
-    "switch": Entry("inagg_testbed.bench.commands:switch", "The software switch, against the raw limit of UDP."),
+    "switch": Entry("inagg_testbed.bench.switch_command:switch", "The software switch, against the raw limit of UDP."),
     "training": Entry("inagg_testbed.bench.training_command:training", "Time to a loss, by ways to send fewer bytes."),
 }
 

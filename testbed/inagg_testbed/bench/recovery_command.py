@@ -7,8 +7,9 @@ import json
 import click
 
 from ..progress import said
-from .commands import Column, json_option, show
+from .options import json_option
 from .recovery import CASES
+from .results import Column, show
 
 OURS = "inagg"
 

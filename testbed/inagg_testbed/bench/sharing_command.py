@@ -9,7 +9,8 @@ import click
 from inagg_wire.formats import FORMATS
 
 from ..option_types import LinkRate
-from .commands import Column, SizeList, json_option, number_text, show
+from .options import SizeList, json_option
+from .results import Column, number_text, show
 
 
 @click.command()

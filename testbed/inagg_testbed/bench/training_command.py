@@ -13,7 +13,8 @@ from inagg_wire.formats import CHILDREN_MAX
 from ..option_types import LinkRate
 from ..progress import said
 from ..report.option import report_option
-from .commands import Column, json_option, show
+from .options import json_option
+from .results import Column, show
 
 TINY_STEPS = 50
 

@@ -1,12 +1,11 @@
-"""The commands `inagg testbed ...`: options in, words out. What they do stands beside this and in `topology`."""
+"""The commands `inagg testbed ...`: options in, words out. `run` has a file of its own; what they do stands beside this
+and in `topology`."""
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Final
@@ -15,30 +14,17 @@ import click
 from rich.console import Console
 
 from inagg_link.signals import Deferred
-from inagg_switch.control.text import count_text
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.tables import console, print_table
-from inagg_testbed.topology import (
-    State,
-    Topology,
-    TopologyError,
-    all_states,
-    load,
-    open_topology,
-    reopen,
-    start_target,
-    target_entry,
-    tear_down,
-)
+from inagg_testbed.topology import State, TopologyError, all_states, load, reopen, switch_for, target_entry, tear_down
 from inagg_testbed.topology.launch import enter_namespace, exit_status
 from inagg_testbed.topology.opening import perhaps_in_use, require_root, strays
 from inagg_testbed.topology.processes import processes_of
 from inagg_testbed.topology.state import others_hidden
 
-from .keeping import DEFAULT_NAME, UP, end_owner, keep, log_of, start_keeper
+from .keeping import DEFAULT_NAME, UP, end_owner, keep, log_of, standing, start_keeper
 from .options import Setup, setup_options
-from .running import Ended, run_script
-from .web import live_view
+from .run_command import run
 
 AS_ROOT: Final = 'sudo "$(command -v inagg)" testbed status'
 """A virtual environment is not on the PATH of sudo."""
@@ -82,113 +68,7 @@ def testbed() -> None:
     """
 
 
-@testbed.command(context_settings={"ignore_unknown_options": False})
-@setup_options
-@click.option(
-    "--local-size",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Make each worker a host of N ranks, as of N GPUs: what LOCAL_RANK and INAGG_LOCAL_SIZE say.",
-)
-@click.option("--in", "inside", metavar="NAME", help="Run in the testbed that `up` made, with its switch.")
-@click.option("--json", "as_json", is_flag=True, help="How it ended as JSON on stdout; what ranks say goes to stderr.")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.pass_context
-def run(
-    ctx: click.Context,
-    /,
-    local_size: int | None,
-    inside: str | None,
-    as_json: bool,
-    command: tuple[str, ...],
-    **options: Any,
-) -> int:
-    """Run COMMAND on every worker, around a switch, and remove everything at the end.
-
-    With --local-size each worker is a host of several ranks: they sum inside it first, and its link carries each value
-    once.
-
-    Each rank finds MASTER_ADDR, RANK, WORLD_SIZE and the rest that torchrun sets, and INAGG_SWITCH. The exit status is
-    that of the first rank that failed, else 0.
-    """
-    if inside is not None:
-        given = {k for k in options if ctx.get_parameter_source(k) is not click.core.ParameterSource.DEFAULT}
-        asked = sorted(given - {"format"})
-        if asked:
-            raise click.UsageError(f"--in takes the testbed as it is: leave out --{asked[0].replace('_', '-')}")
-        state = _standing(inside)
-        _tell(f"testbed {inside}: {state.about['setup']}", as_json)
-        more = {"INAGG_FORMAT": options["format"]} if "format" in given else {}
-        environment = {**state.about["environment"], **more, "INAGG_SWITCH": state.about["control"]}
-        return _run_in(reopen(state), command, environment, state.about.get("leaves", ()), local_size, as_json)
-    setup = Setup.of(**options)
-    each = "" if local_size is None else f", {count_text(local_size, 'rank')} on each"
-    _tell(f"testbed: {setup.describe()}{each}", as_json)
-    wiring = target_entry(setup.target).wiring
-    made_by = shlex.join(command)
-    with (
-        live_view(setup.web) as web,
-        open_topology(
-            setup.workers, setup.link, wiring=wiring, racks=setup.racks, trunk=setup.trunk, made_by=made_by
-        ) as topology,
-    ):
-        if web.url is not None:
-            _tell(f"live view: {web.url} in a browser, while this runs", as_json)
-        with start_target(setup.target, topology, [*setup.switch_options(), *web.options]) as switch:
-            environment = {**setup.rank_environment(), "INAGG_SWITCH": switch.control}
-            status = _run_in(topology, command, environment, switch.leaves, local_size, as_json)
-        if setup.record is not None:
-            from inagg_testbed.replay.recording import RecordingError, add_note, why_not_whole
-
-            try:
-                why = why_not_whole(setup.record)
-                add_note(setup.record, {"command": list(command), "setup": setup.describe(), "exit_code": status})
-            except (RecordingError, OSError) as error:
-                why = str(error)
-            what = "recorded" if why is None else f"recorded in part ({why})"
-            _tell(f"{what} in {setup.record}; look at it again: inagg replay {setup.record}", as_json)
-    return status
-
-
-def _run_in(
-    topology: Topology,
-    command: Sequence[str],
-    environment: dict[str, str],
-    leaves: Sequence[str],
-    local_size: int | None,
-    as_json: bool,
-) -> int:
-    """Run a script in a topology with a switch, and ``leaves`` in its racks; its exit status."""
-
-    def say(rank: int, kind: str, line: str) -> None:
-        name = f"w{rank}" if local_size is None else "w{}.{}".format(*divmod(rank, local_size))
-        print(f"[{name}] {line}", file=sys.stderr if as_json or kind == "err" else sys.stdout, flush=True)
-
-    start_s = time.monotonic()
-    ends = run_script(topology, command, environment, say, leaves, local_size)
-    seconds = time.monotonic() - start_s
-    failed = [end for end in ends if end.exit_code and not end.asked]
-    status = failed[0].exit_code if failed else 0
-    if as_json:
-        ranks = [
-            {"rank": end.rank, "exit_code": end.exit_code, "seconds": end.seconds, "told_to_end": end.asked}
-            for end in ends
-        ]
-        click.echo(json.dumps({"testbed": topology.name, "exit_code": status, "seconds": seconds, "ranks": ranks}))
-    elif failed:
-        _tell(failed_words(ends), as_json)
-    else:
-        who = "the rank" if len(ends) == 1 else f"all {len(ends)} ranks"
-        _tell(f"{who} ended well after {seconds:.1f} s", as_json)
-    return status
-
-
-def failed_words(ends: Sequence[Ended]) -> str:
-    """Which of the ranks failed, and whether others were told to end, rather than ended by themselves."""
-    failed = next(end for end in ends if end.exit_code and not end.asked)
-    told = sum(end.asked for end in ends)
-    others = f"; {count_text(told, 'other')} {'was' if told == 1 else 'were'} told to end" if told else ""
-    return f"rank {failed.rank} failed with exit status {failed.exit_code}{others}"
+testbed.add_command(run)
 
 
 @testbed.command()
@@ -333,9 +213,12 @@ def down(name: str | None, everyone: bool, as_json: bool) -> None:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_(name: str, node: str, command: tuple[str, ...]) -> None:
     """Run COMMAND on NODE (w0, w1, ..., switch) of a testbed that is up, in place of this process."""
-    state = _standing(name)
-    place = reopen(state).node(node)
-    os.environ.update(place.environment() | {"INAGG_SWITCH": state.about["control"]})
+    state = standing(name)
+    topology = reopen(state)
+    place, switch = topology.node(node), state.about["control"]
+    if place in topology.workers:  # as a script that `run` starts there has it
+        switch = switch_for(topology, topology.workers.index(place), switch, state.about.get("leaves", ()))
+    os.environ.update({**state.about["environment"], **place.environment(), "INAGG_SWITCH": switch})
     try:
         if place.namespace is not None:
             enter_namespace(place.namespace)
@@ -351,19 +234,3 @@ def _known(name: str) -> State:
         names = ", ".join(state.name for state in all_states())
         raise TopologyError(f"there is no testbed {name!r}" + (f": there is {names}" if names else ""))
     return state
-
-
-def _standing(name: str) -> State:
-    """A testbed that `up` has made and that stands."""
-    state = load(name)
-    if state is None or "control" not in state.about:
-        raise TopologyError(f"there is no testbed {name!r}. Make it: inagg testbed up --name {name}")
-    if state.left_over:
-        raise TopologyError(f"testbed {name!r} was killed. Remove what is left: inagg testbed down --name {name}")
-    return state
-
-
-def _tell(text: str, as_json: bool) -> None:
-    """Progress, for people; not among the output of the ranks."""
-    if not as_json:
-        click.echo(text, err=True)

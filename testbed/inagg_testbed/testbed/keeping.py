@@ -96,6 +96,16 @@ def _end(keeper: subprocess.Popen[bytes]) -> None:
         keeper.wait()
 
 
+def standing(name: str) -> State:
+    """A testbed that `up` has made and that stands. Raises `TopologyError`."""
+    state = load(name)
+    if state is None or "control" not in state.about:
+        raise TopologyError(f"there is no testbed {name!r}. Make it: inagg testbed up --name {name}")
+    if state.left_over:
+        raise TopologyError(f"testbed {name!r} was killed. Remove what is left: inagg testbed down --name {name}")
+    return state
+
+
 def end_owner(state: State) -> None:
     """Have the process that made a testbed end, which removes it; kill it if it does not."""
     state.owner.send(signal.SIGTERM)

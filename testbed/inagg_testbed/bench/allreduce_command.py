@@ -1,166 +1,28 @@
-"""`inagg bench switch` and `inagg bench allreduce`: options in, lines or a table out."""
+"""`inagg bench allreduce`: options in, lines, a table or a report out."""
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from inagg_link import MAX_BATCH_DATAGRAMS
 from inagg_switch.cli.switch_options import SHARDS_MAX
-from inagg_wire.errors import AdmissionError
-from inagg_wire.formats import CHILDREN_MAX, FORMATS, admit, job_format
+from inagg_wire.formats import job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.slots import WINDOW_MAX
 
 from ..bmv2 import program_for
 from ..option_types import POSITIVE, LinkRate, Number
-from ..progress import Steps
 from ..report.option import report_option
-from ..tables import console, print_table
 from ..testbed.options import check_place
 from ..topology import TARGETS, target_entry
 from ..topology.link import UNSHAPED
 from .cuda import device_option, require
-
-UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-Column = tuple[str, Callable[[dict[str, Any]], str]]
-
-
-def number_text(number: float) -> str:
-    """Without places, unless there is too little for that."""
-    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
-
-
-def copies_text(bytes_per_s: dict[str, float]) -> str:
-    """Rates of copies, in GB/s."""
-    return ", ".join(f"{way.replace('_', ' ')} {rate / 1e9:.0f}" for way, rate in bytes_per_s.items())
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-
-
-def parse_size(text: str) -> int:
-    """Bytes, from a number with an optional K, M or G (powers of 1024). Raises ValueError."""
-    text = text.strip().lower().removesuffix("b").removesuffix("i")
-    return int(float(text[:-1]) * UNITS[text[-1]]) if text[-1:] in UNITS else int(text)
-
-
-class SizeList(click.ParamType[list[int]]):
-    """Sizes such as ``1K,64M``."""
-
-    name = "sizes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            sizes = [parse_size(part) for part in value.split(",")]
-        except (ValueError, OverflowError):  # the latter: infK
-            self.fail(f"{value!r}: give sizes such as 1K,64M", param, ctx)
-        if any(size < 4 for size in sizes):
-            self.fail("4 bytes are the least: one float32", param, ctx)
-        return sizes
-
-
-class CountList(click.ParamType[list[int]]):
-    """Numbers of workers or shards, such as ``1,2,4``, that one switch can have."""
-
-    def __init__(self, name: str, most: int) -> None:
-        self.name, self._most = name, most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            counts = [int(part) for part in value.split(",")]
-        except ValueError:
-            self.fail(f"{value!r}: give numbers such as 2,4", param, ctx)
-        if not all(1 <= count <= self._most for count in counts):
-            self.fail(f"{value}: one switch has 1 to {self._most} {self.name}", param, ctx)
-        return counts
-
-
-class LanesList(click.ParamType[list[int]]):
-    """Numbers of lanes such as ``32,256``."""
-
-    name = "lanes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return [int(part) for part in value.split(",")]
-        except ValueError:
-            self.fail(f"{value!r}: give numbers such as 32,256", param, ctx)
-
-
-link_option = click.option(
-    "--link", type=LinkRate(), metavar="RATE",
-    help="Give each worker a link of this rate, such as 1gbit, in a network namespace (root). [default: loopback]",
-)  # fmt: skip
-workers_option = click.option(
-    "--workers", default="4", show_default=True, type=CountList("workers", CHILDREN_MAX), help="How many; a list."
-)
-format_option = click.option(
-    "--format", "names", multiple=True, default=("nat8",), show_default=True, type=click.Choice(list(FORMATS)),
-    help="Format of the numbers (repeatable).",
-)  # fmt: skip
-
-
-@click.command()
-@workers_option
-@format_option
-@click.option("--lanes", type=int, help="Elements per datagram. [default: what a 1500-byte frame takes]")
-@click.option(
-    "--shards", default="1", show_default=True, type=CountList("shards", SHARDS_MAX),
-    help="Data-plane processes; a list.",
-)  # fmt: skip
-@click.option(
-    "--window", default=8, show_default=True, type=click.IntRange(1, WINDOW_MAX // MAX_BATCH_DATAGRAMS),
-    help="Batches that a worker keeps in flight.",
-)  # fmt: skip
-@click.option("--seconds", default=2.0, show_default=True, type=POSITIVE, help="Length of one run.")
-@click.option("--runs", default=5, show_default=True, type=click.IntRange(1), help="Runs; the median counts.")
-@json_option
-def switch(
-    workers: Sequence[int], names: Sequence[str], lanes: int | None, shards: Sequence[int], window: int, seconds: float,
-    runs: int, as_json: bool,
-) -> None:  # fmt: skip
-    """Measure the software switch: contributions replayed at it over loopback.
-
-    Worker processes send contributions that were made once, under new block numbers, and wait for the results. In
-    turns with it, the same processes run around one that echoes datagrams of the same sizes and computes nothing:
-    the limit of this machine's network stack, to which the ratio is.
-    """
-    from .switch import bench_switch
-
-    check_lanes(names, workers, [] if lanes is None else [lanes])
-
-    def lines() -> Iterable[dict[str, Any]]:
-        for k in shards:
-            for name in names:
-                for n in workers:
-                    yield bench_switch(
-                        job_format(name), n, lanes=lanes, seconds=seconds, runs=runs, shards=k, window=window
-                    )
-
-    columns: list[Column] = [
-        ("workers", lambda r: str(r["workers"])),
-        ("format", lambda r: r["format"]),
-        ("shards", lambda r: str(r["shards"])),
-        ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}"),
-        ("M packets/s", lambda r: f"{r['packets_per_s'] / 1e6:.2f}"),
-        ("CPU s/G", lambda r: f"{r['cpu_s_per_gelement']:.3f}"),
-        ("limit M/s", lambda r: f"{r['udp_limit_elements_per_s'] / 1e6:,.0f}"),
-        ("ratio", lambda r: f"{r['ratio_to_udp_limit']:.2f}"),
-    ]
-    show(lines(), columns, as_json, "software switch over loopback: elements that it takes in", keys=3)
+from .options import LanesList, SizeList, check_lanes, format_option, json_option, workers_option
+from .results import Column, number_text, show
 
 
 @click.command()
@@ -199,7 +61,10 @@ def switch(
     "gives each rank its part alone; while a page of the live view asks. The column is the rate, to that of the plain "
     "all-reduce.",
 )
-@link_option
+@click.option(
+    "--link", type=LinkRate(), metavar="RATE",
+    help="Give each worker a link of this rate, such as 1gbit, in a network namespace (root). [default: loopback]",
+)  # fmt: skip
 @click.option(
     "--racks",
     default=0,
@@ -330,66 +195,6 @@ def allreduce(
         click.echo(f"report: {allreduce_report(report, measured, title)}", err=as_json)
 
 
-@click.command()
-@click.option("--workers", default=4, show_default=True, type=click.IntRange(1, CHILDREN_MAX), help="How many.")
-@format_option
-@json_option
-def stages(workers: int, names: Sequence[str], as_json: bool) -> None:
-    """Measure what each stage of the software switch costs, on one core.
-
-    A round is one batch from every worker and one result to each. The last column is the rate that the stages together
-    would allow one core.
-    """
-    from .stages import bench_stages
-
-    def lines() -> Iterable[dict[str, Any]]:
-        for name in names:
-            yield from bench_stages(job_format(name), workers, job_format(name).max_lanes(workers))
-
-    columns: list[Column] = [
-        ("format", lambda r: r["format"]),
-        ("stage", lambda r: r["stage"]),
-        ("us a batch", lambda r: f"{r['us_per_batch']:.1f}"),
-        ("share", lambda r: f"{r['share_of_round']:.0%}"),
-        ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}"),
-    ]
-    show(lines(), columns, as_json, f"stages of the software switch, {workers} workers", keys=2)
-
-
-def check_lanes(names: Sequence[str], workers: Sequence[int], lanes_list: Sequence[int]) -> None:
-    """Raises `click.UsageError` unless frames of 1500 bytes take so many lanes, of each format, of so many workers."""
-    for name, n, lanes in itertools.product(names, workers, lanes_list):
-        try:
-            admit(job_format(name), n, lanes, UDP_PAYLOAD_BYTES_1500)
-        except AdmissionError as error:
-            raise click.UsageError(f"--lanes: {error}") from None
-
-
-def show(
-    lines: Iterable[dict[str, Any]], columns: Sequence[Column], as_json: bool, title: str, keys: int = 1
-) -> list[dict[str, Any]]:
-    """Print results as they come (JSON) or as a table (see `print_table`), with progress meanwhile on standard error;
-    returns them."""
-    shown = []
-    if as_json:
-        for line in lines:
-            shown.append(line)
-            click.echo(json.dumps(line))
-        return shown
-    whole = False
-    try:
-        with Steps() as progress:
-            task = None if isinstance(lines, list) else progress.task("measuring")  # a list has been measured
-            for line in lines:
-                shown.append(line)
-                if task is not None:
-                    task.step(f"{len(shown)} rows")
-            if task is not None:
-                task.end()
-        whole = True
-    finally:
-        if whole or shown:  # what took minutes is not lost where the next row fails, or is waited for no longer
-            rows = [[text(line) for _, text in columns] for line in shown]
-            names = [name for name, _ in columns]
-            print_table(console(), title if whole else f"{title} (broken off)", names, rows, keys)
-    return shown
+def copies_text(bytes_per_s: dict[str, float]) -> str:
+    """Rates of copies, in GB/s."""
+    return ", ".join(f"{way.replace('_', ' ')} {rate / 1e9:.0f}" for way, rate in bytes_per_s.items())

@@ -1,0 +1,89 @@
+"""Options that several benchmarks share, and types of options with lists: `--size 1K,64M`, `--workers 2,4`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from inagg_wire.errors import AdmissionError
+from inagg_wire.formats import CHILDREN_MAX, FORMATS, admit, job_format
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
+
+UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def parse_size(text: str) -> int:
+    """Bytes, from a number with an optional K, M or G (powers of 1024). Raises ValueError."""
+    text = text.strip().lower().removesuffix("b").removesuffix("i")
+    return int(float(text[:-1]) * UNITS[text[-1]]) if text[-1:] in UNITS else int(text)
+
+
+class SizeList(click.ParamType[list[int]]):
+    """Sizes such as ``1K,64M``."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            sizes = [parse_size(part) for part in value.split(",")]
+        except (ValueError, OverflowError):  # the latter: infK
+            self.fail(f"{value!r}: give sizes such as 1K,64M", param, ctx)
+        if any(size < 4 for size in sizes):
+            self.fail("4 bytes are the least: one float32", param, ctx)
+        return sizes
+
+
+class CountList(click.ParamType[list[int]]):
+    """Numbers of workers or shards, such as ``1,2,4``, that one switch can have."""
+
+    def __init__(self, name: str, most: int) -> None:
+        self.name, self._most = name, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            counts = [int(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r}: give numbers such as 2,4", param, ctx)
+        if not all(1 <= count <= self._most for count in counts):
+            self.fail(f"{value}: one switch has 1 to {self._most} {self.name}", param, ctx)
+        return counts
+
+
+class LanesList(click.ParamType[list[int]]):
+    """Numbers of lanes such as ``32,256``."""
+
+    name = "lanes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return [int(part) for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r}: give numbers such as 32,256", param, ctx)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+workers_option = click.option(
+    "--workers", default="4", show_default=True, type=CountList("workers", CHILDREN_MAX), help="How many; a list."
+)
+format_option = click.option(
+    "--format", "names", multiple=True, default=("nat8",), show_default=True, type=click.Choice(list(FORMATS)),
+    help="Format of the numbers (repeatable).",
+)  # fmt: skip
+
+
+def check_lanes(names: Sequence[str], workers: Sequence[int], lanes_list: Sequence[int]) -> None:
+    """Raises `click.UsageError` unless frames of 1500 bytes take so many lanes, of each format, of so many workers."""
+    for name, n, lanes in itertools.product(names, workers, lanes_list):
+        try:
+            admit(job_format(name), n, lanes, UDP_PAYLOAD_BYTES_1500)
+        except AdmissionError as error:
+            raise click.UsageError(f"--lanes: {error}") from None
