@@ -39,4 +39,4 @@ def test_a_trunk_that_many_ranks_overrun_is_used_well(queue: int) -> None:
     """Each rank loses others of its blocks, so that hardly one has all contributions: only timers can tell. They are
     too short at first, as the queue is a hundred round trips long."""
     weather = Weather(delay_s=DELAY_S, datagram_s=60e-6, queue=queue, sharers=8)
-    assert measure(8, weather, one_by_one=True, seeds=1).of_link > 0.4
+    assert measure(8, weather, one_by_one=True, seeds=1, blocks=2000).of_link > 0.4

@@ -31,15 +31,16 @@ class Rate:
 
 
 @lru_cache(maxsize=2)
-def _world(workers: int) -> World:
+def _world(workers: int, blocks: int) -> World:
     # A tiny tensor first, so that the time-out before the first round trip, which a job meets once, does not count.
-    tensors = [(1, FloatType.FLOAT32)] + [(BLOCKS * LANES, FloatType.FLOAT32)] * TENSORS
+    tensors = [(1, FloatType.FLOAT32)] + [(blocks * LANES, FloatType.FLOAT32)] * TENSORS
     return make_world(1, job_format("nat8"), workers, LANES, WINDOW, 1, tensors)
 
 
-def measure(workers: int, weather: Weather, one_by_one: bool, seeds: int) -> Rate:
-    """The rate of ``workers`` ranks, over ``seeds`` runs. ``one_by_one``: a tensor only when the last is done."""
-    world, time_s, resent, sent = _world(workers), 0.0, 0, 0
+def measure(workers: int, weather: Weather, one_by_one: bool, seeds: int, blocks: int = BLOCKS) -> Rate:
+    """The rate of ``workers`` ranks, over ``seeds`` runs of tensors of ``blocks``. ``one_by_one``: a tensor only when
+    the last is done."""
+    world, time_s, resent, sent = _world(workers, blocks), 0.0, 0, 0
     for seed in range(seeds):
         simulation = Simulation(world, weather, seed, Pace(one_by_one=one_by_one))
         outcome = simulation.run()
