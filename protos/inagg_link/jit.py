@@ -12,6 +12,9 @@ from numba.extending import intrinsic
 
 from . import first_start as compiling  # noqa: F401  # finds where compiled code can be kept
 
+if vars(numba.config).get("DISABLE_JIT"):
+    raise ImportError("NUMBA_DISABLE_JIT is set, and what inagg computes must be compiled: unset it")
+
 Function = TypeVar("Function", bound=Callable[..., object])
 
 # Without Numba's run-time a loop counts no references, which costs two atomic instructions each time an array is

@@ -22,6 +22,10 @@ PROTOBUF_FLOOR: Final = (6, 31, 1)
 SERVICE: Final = "inagg.v1.Control"
 """The full name of the service, which is also its name in the gRPC health service."""
 
+PROTOCOL: Final = 1
+"""What all switches and workers of a job must have the same. It is raised by every change after which those from before
+and those from after do not work together: other messages, other bits, blocks numbered otherwise."""
+
 DEFAULT_PORT: Final = 47100
 """TCP port of the control service, unless told otherwise."""
 
@@ -30,6 +34,14 @@ GRPC_PREAMBLE: Final = re.compile(r"failed to connect to all addresses; last err
 
 SECRET_METADATA: Final = "authorization"
 """The metadata key of the shared secret; its value is `bearer` of it."""
+
+
+def why_unlike(protocol: int, who: str, than: str) -> str | None:
+    """Why ``who``, of that `PROTOCOL`, and the caller, ``than``, cannot work together; None if they can."""
+    if protocol == PROTOCOL:
+        return None
+    age = "an older" if protocol < PROTOCOL else "a newer"
+    return f"{who} has {age} inagg than {than} (protocol {protocol}, not {PROTOCOL}): install the same on both"
 
 
 def bearer(secret: str) -> str:

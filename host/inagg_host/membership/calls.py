@@ -11,7 +11,7 @@ from typing import TypeVar
 import grpc
 
 from inagg_host.config import Config
-from inagg_proto import GRPC_PREAMBLE, SECRET_METADATA, bearer
+from inagg_proto import GRPC_PREAMBLE, SECRET_METADATA, bearer, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
@@ -162,7 +162,7 @@ class Calls:
                 error.code(),
             )
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return SessionError(f"the switch at {self.address} has an older inagg than this rank: {text}", error.code())
+            return SessionError(str(why_unlike(0, f"the switch at {self.address}", "this rank")), error.code())
         if text == SILENT:
             return SessionError(
                 f"the switch at {self.address} has not answered in time; `inagg doctor` looks at the way", error.code()

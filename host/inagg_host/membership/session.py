@@ -15,6 +15,7 @@ from inagg_host.config import Config, literal_host
 from inagg_host.core import Epoch, ShardLease
 from inagg_link import Address
 from inagg_link.sockopt import ends_of_way
+from inagg_proto import PROTOCOL, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
@@ -85,7 +86,10 @@ class Session:
             try:
                 control = way.resolve(way.split(self._calls.address)[0])  # more often than gRPC asks for a name
                 question = pb.DataPlanesRequest(host=control, own=given)
-                data = self._calls.ask(self._calls.stub.DataPlanes, question, CALL_S).addresses[0]
+                answer = self._calls.ask(self._calls.stub.DataPlanes, question, CALL_S)
+                if (unlike := why_unlike(answer.protocol, there, "this rank")) is not None:
+                    raise SessionError(unlike, grpc.StatusCode.FAILED_PRECONDITION)
+                data = answer.addresses[0]
                 host = self._unnamed = data.host or control
                 there = f"{host}, where the data of {there} goes"
                 return given or literal_host(ends_of_way(host, data.port)[0])
@@ -110,7 +114,7 @@ class Session:
             heartbeat_limit_s=c.heartbeat_limit_s, rejoin_limit_s=c.rejoin_limit_s,
         )  # fmt: skip
         request = pb.JoinRequest(
-            spec=spec, rank=c.rank, member=self._member, resume=resume, multicast=multicast,
+            spec=spec, rank=c.rank, member=self._member, resume=resume, multicast=multicast, protocol=PROTOCOL,
         )  # fmt: skip
         self._calls.begin()
         while True:

@@ -515,6 +515,7 @@ class JoinRequest(_message.Message):
     ADDRESSES_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     MULTICAST_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Join a job that was created."""
     rank: _builtins.int
@@ -527,6 +528,8 @@ class JoinRequest(_message.Message):
     """Whether it can take results from a multicast group, if the reply names one. If it then cannot, it joins again
     without this.
     """
+    protocol: _builtins.int
+    """`inagg_proto.PROTOCOL` of the caller, which must be that of the switch; 0: older than this field."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """Create the job if there is none of that name, else compare. So a script needs no order among its ranks."""
@@ -549,10 +552,11 @@ class JoinRequest(_message.Message):
         addresses: _abc.Iterable[Global___Address] | None = ...,
         resume: Global___Resume | None = ...,
         multicast: _builtins.bool | None = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_multicast", b"_multicast", "_resume", b"_resume", "job", b"job", "multicast", b"multicast", "name", b"name", "resume", b"resume", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_multicast", b"_multicast", "_resume", b"_resume", "addresses", b"addresses", "job", b"job", "member", b"member", "multicast", b"multicast", "name", b"name", "rank", b"rank", "resume", b"resume", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_multicast", b"_multicast", "_resume", b"_resume", "addresses", b"addresses", "job", b"job", "member", b"member", "multicast", b"multicast", "name", b"name", "protocol", b"protocol", "rank", b"rank", "resume", b"resume", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__multicast: _TypeAlias = _typing.Literal["multicast"]  # noqa: Y015
     _WhichOneofArgType__multicast: _TypeAlias = _typing.Literal["_multicast", b"_multicast"]  # noqa: Y015
@@ -598,6 +602,9 @@ class DataPlanesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ADDRESSES_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    protocol: _builtins.int
+    """`inagg_proto.PROTOCOL` of the switch, which must be that of the caller; 0: older than this field."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Address]:
         """One per shard of the switch that was called, in order. A shard that takes datagrams at any address of its machine
@@ -608,10 +615,11 @@ class DataPlanesResponse(_message.Message):
         self,
         *,
         addresses: _abc.Iterable[Global___Address] | None = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "protocol", b"protocol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1937,6 +1945,7 @@ class AttachedSwitch(_message.Message):
     RECEIVE_BYTES_FIELD_NUMBER: _builtins.int
     SCATTERS_FIELD_NUMBER: _builtins.int
     WINDOW_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name, unique in the tree: as that of a job."""
     lanes: _builtins.int
@@ -1949,6 +1958,8 @@ class AttachedSwitch(_message.Message):
     """Whether a result can go to one worker alone."""
     window: _builtins.int
     """The most blocks of a window that nobody asked for, where that is a matter of this switch."""
+    protocol: _builtins.int
+    """`inagg_proto.PROTOCOL` of the switch, which must be that of its parent; 0: older than this field."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataPlane]:
         """Its data planes, in order."""
@@ -1968,10 +1979,11 @@ class AttachedSwitch(_message.Message):
         receive_bytes: _builtins.int | None = ...,
         scatters: _builtins.bool = ...,
         window: _builtins.int | None = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "_window", b"_window", "receive_bytes", b"receive_bytes", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "_window", b"_window", "datagram_bytes", b"datagram_bytes", "formats", b"formats", "lanes", b"lanes", "name", b"name", "receive_bytes", b"receive_bytes", "scatters", b"scatters", "shards", b"shards", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes", "_window", b"_window", "datagram_bytes", b"datagram_bytes", "formats", b"formats", "lanes", b"lanes", "name", b"name", "protocol", b"protocol", "receive_bytes", b"receive_bytes", "scatters", b"scatters", "shards", b"shards", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__receive_bytes: _TypeAlias = _typing.Literal["receive_bytes"]  # noqa: Y015
     _WhichOneofArgType__receive_bytes: _TypeAlias = _typing.Literal["_receive_bytes", b"_receive_bytes"]  # noqa: Y015

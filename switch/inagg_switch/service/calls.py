@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
@@ -175,7 +176,8 @@ class ControlService(control_pb2_grpc.ControlServicer):
             here = _brought(context, HERE_METADATA)
         else:
             here = own_host(request.host, request.own or peer_host(context.peer()))
-        return pb.DataPlanesResponse(addresses=[shard_address(shard, here) for shard in self._shards_of(switch)])
+        addresses = [shard_address(shard, here) for shard in self._shards_of(switch)]
+        return pb.DataPlanesResponse(addresses=addresses, protocol=PROTOCOL)
 
     async def Attach(  # noqa: N802
         self, requests: AsyncIterator[pb.AttachRequest], context: Context

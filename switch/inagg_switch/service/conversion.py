@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 
+from inagg_proto import why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.errors import AdmissionError
 from inagg_wire.slots import Lease
@@ -44,6 +45,8 @@ def spec_from(message: pb.JobSpec, limits: Limits, *, tree: bool) -> JobSpec:
 def join_request_from(message: pb.JoinRequest, shards: int, peer: str, switch: str) -> JoinRequest:
     """Who wants to join. ``peer`` is gRPC's name of the caller, ``switch`` that of the switch that he called. Raises
     `ControlError`."""
+    if (unlike := why_unlike(message.protocol, f"rank {message.rank}", "this switch")) is not None:
+        raise ControlError(Code.FAILED_PRECONDITION, unlike)
     if message.member == 0:
         raise ControlError(
             Code.INVALID_ARGUMENT, "member is 0: choose a random number once per process and send it with all calls"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from inagg_proto import PROTOCOL, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.errors import Reason
 from inagg_wire.formats import CHILDREN_MAX, job_format
@@ -12,6 +13,7 @@ from inagg_wire.noise import BlockKey
 from inagg_wire.slots import Lease
 
 from ..binding import Address, Binding, Place, Uplink
+from ..control.refusals import Code, ControlError
 from ..control.topology import AttachedSwitch
 from ..driver import BY_RANK, Counters, JobCounters, Limits, Shard, SlotWait
 from .conversion import address_from, address_message, shard_address
@@ -46,11 +48,14 @@ def hello_message(name: str, shards: Sequence[Shard], limits: Limits, host: str)
         receive_bytes=limits.receive_bytes,
         scatters=limits.scatters,
         window=limits.window,
+        protocol=PROTOCOL,
     )
 
 
 def switch_from(message: pb.AttachedSwitch, parent: str, peer: str) -> AttachedSwitch:
     """The switch that has said it. ``peer`` is gRPC's name of who called. Raises `ControlError`."""
+    if (unlike := why_unlike(message.protocol, f"switch {message.name!r}", "its parent")) is not None:
+        raise ControlError(Code.FAILED_PRECONDITION, unlike)
     shards = tuple(
         Shard(
             address_from(shard.address, peer),

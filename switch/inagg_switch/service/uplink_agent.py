@@ -15,6 +15,7 @@ import grpc.aio
 import structlog
 
 from inagg_link.sockopt import ends_of_way
+from inagg_proto import why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_wire.errors import AdmissionError
@@ -41,7 +42,7 @@ KEEPALIVE: Final = (
 """A parent that vanished is noticed in eight seconds, and one that is back in one."""
 SECRET: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 """What is a matter of the secret."""
-FINAL: Final = (*SECRET, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED)
+FINAL: Final = (*SECRET, grpc.StatusCode.FAILED_PRECONDITION)
 """What does not get better by waiting, for a switch that was never attached."""
 
 log = structlog.get_logger("inagg.tree")
@@ -103,8 +104,10 @@ class UplinkAgent:
                     self.attached.clear()
                     continue
                 why = kind = "the stream was cancelled on its way"
-            except (DriverError, OSError) as error:
+            except (DriverError, OSError, UplinkError) as error:
                 why = kind = str(error)
+                if isinstance(error, UplinkError) and not self._ever:
+                    raise
             if self.attached.is_set() or kind != told:  # once for each reason: a parent may be away for long
                 log.warning("parent_lost", parent=self.parent, why=why, then="trying again until it is back")
             told = kind
@@ -113,6 +116,8 @@ class UplinkAgent:
 
     async def _refused(self, error: grpc.aio.AioRpcError) -> None:
         """Raises `UplinkError` if waiting does not help."""
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            raise UplinkError(str(why_unlike(0, f"the switch at {self.parent}", "this switch"))) from None
         if error.code() in FINAL:
             secret = " (INAGG_SECRET of this switch)" if error.code() in SECRET else ""
             raise UplinkError(f"{self.parent} refuses this switch: {error.details()}{secret}") from None
@@ -169,11 +174,14 @@ class UplinkAgent:
             call.cancel()
 
     async def _find_parents(self) -> str:
-        """Ask the parent where its data planes are; from where the own ones send to them, as a literal address."""
+        """Ask the parent where its data planes are; from where the own ones send to them, as a literal address. Raises
+        `UplinkError` if they cannot work together."""
         reached = await asyncio.to_thread(literal_host, self.parent)
         own = next((shard.address[0] for shard in self._driver.shards if not shard.anywhere), "")
         question = pb.DataPlanesRequest(host=reached, own=own)
         reply = await self._stub.DataPlanes(question, timeout=FIND_S, metadata=self._access.metadata)
+        if (unlike := why_unlike(reply.protocol, f"the switch at {self.parent}", "this switch")) is not None:
+            raise UplinkError(unlike)
         self._parents = [(there.host or reached, there.port) for there in reply.addresses]
         return own or ends_of_way(*self._parents[0])[0]
 

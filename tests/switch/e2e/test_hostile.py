@@ -29,7 +29,7 @@ from tests.switch.e2e.running import Run, Switch, gradients, slots_leased, until
 from tests.switch.e2e.test_leaks import descriptors, resident_bytes
 
 from inagg_host.allreduce import AllReduce
-from inagg_proto import SECRET_METADATA, SERVICE, bearer
+from inagg_proto import PROTOCOL, SECRET_METADATA, SERVICE, bearer
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlClient
@@ -96,7 +96,9 @@ def hostile_request(rng: random.Random, method: str) -> bytes:
         resume = pb.Resume(
             epoch=rng.getrandbits(32), seed=rng.getrandbits(32), shards=[pb.Position(base=rng.getrandbits(24))]
         )
-        request = pb.JoinRequest(name="victim", rank=rng.randrange(3), member=rng.getrandbits(64), resume=resume)
+        request = pb.JoinRequest(
+            name="victim", rank=rng.randrange(3), member=rng.getrandbits(64), resume=resume, protocol=PROTOCOL
+        )
         request.addresses.add(host=rng.choice(("", "10.0.0.9", "::1", "nowhere")), port=rng.getrandbits(17))
         return request.SerializeToString()
     if kind == 4:

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar, cast
 from tests.switch.background import LoopThread
 from tests.switch.control.world import RecordingDriver
 
+from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.server import ControlServer
@@ -28,6 +29,7 @@ def job_spec(name: str = "job", workers: int = 2, **rest: object) -> pb.JobSpec:
 def join_request(rank: int, spec: pb.JobSpec | None = None, **rest: object) -> pb.JoinRequest:
     """A Join of rank ``rank`` with its own member number and port."""
     fields: dict[str, object] = {
+        "protocol": PROTOCOL,
         "member": 100 + rank,
         "addresses": [pb.Address(host="127.0.0.1", port=4000 + rank)],
         **({"spec": spec or job_spec()} if "name" not in rest else {}),

@@ -11,6 +11,7 @@ import pytest
 from tests.switch.control.world import RecordingDriver
 from tests.switch.service.serving import Call, Serving, job_spec, join_request, resume
 
+from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 
@@ -97,9 +98,16 @@ def test_a_wrong_join_is_refused_and_changes_nothing(switch: Serving, change: di
     assert not switch.client.list().jobs
 
 
+@pytest.mark.parametrize(("protocol", "age"), [(0, "an older"), (PROTOCOL + 1, "a newer")])
+def test_a_rank_of_another_protocol_is_told_so(switch: Serving, protocol: int, age: str) -> None:
+    with pytest.raises(ControlCallError, match=rf"rank 1 has {age} inagg than this switch \(protocol {protocol}, not"):
+        switch.client.join(join_request(1, protocol=protocol))
+    assert not switch.client.list().jobs
+
+
 def test_a_join_that_names_no_job_is_refused(switch: Serving) -> None:
     with pytest.raises(ControlCallError, match="no job is named"):
-        switch.client.join(pb.JoinRequest(member=1, addresses=[pb.Address(port=1)]))
+        switch.client.join(pb.JoinRequest(protocol=PROTOCOL, member=1, addresses=[pb.Address(port=1)]))
 
 
 def test_a_join_by_name_needs_a_job(switch: Serving) -> None:

@@ -11,6 +11,7 @@ from tests.switch.control.world import RecordingDriver
 from tests.switch.service.certificates import Authority, Pair
 from tests.switch.service.serving import Serving, job_spec, join_request
 
+from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_switch.service.access import Access
@@ -107,7 +108,7 @@ def test_a_certificate_is_for_its_name(serve: Callable[..., Serving], authority:
 
 
 def attach(client: ControlClient) -> pb.AttachOrder:
-    hello = pb.AttachRequest(hello=pb.AttachedSwitch(name="rack3"))
+    hello = pb.AttachRequest(hello=pb.AttachedSwitch(name="rack3", protocol=PROTOCOL))
     try:
         for order in client._stub.Attach(iter([hello]), metadata=client._metadata):
             return order

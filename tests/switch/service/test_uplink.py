@@ -14,6 +14,7 @@ from tests.switch.background import LoopThread
 from tests.switch.control.world import LIMITS, RecordingDriver
 from tests.switch.service.serving import Serving
 
+from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_switch.driver import Counters, Shard
@@ -22,7 +23,7 @@ from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.server import LeafServer
 from inagg_switch.service.tree_messages import hello_message
-from inagg_switch.service.uplink_agent import UplinkAgent
+from inagg_switch.service.uplink_agent import UplinkAgent, UplinkError
 
 NOBODY = "127.0.0.1:1"
 
@@ -46,7 +47,7 @@ class Parent(control_pb2_grpc.ControlServicer):
     """Has one data plane."""
 
     async def DataPlanes(self, request: pb.DataPlanesRequest, context: object) -> pb.DataPlanesResponse:  # noqa: N802
-        return pb.DataPlanesResponse(addresses=[pb.Address(host="127.0.0.1", port=5000)])
+        return pb.DataPlanesResponse(addresses=[pb.Address(host="127.0.0.1", port=5000)], protocol=PROTOCOL)
 
 
 class PatientParent(Parent):
@@ -133,6 +134,43 @@ def test_a_shard_that_is_started_again_ends_the_stream_and_not_the_switch(loop_t
         assert running.cancelled()
 
     loop_thread.run(restart(), 20)
+
+
+class OlderParent(Parent):
+    """Says of itself what one did that knew no protocol."""
+
+    async def DataPlanes(self, request: pb.DataPlanesRequest, context: object) -> pb.DataPlanesResponse:  # noqa: N802
+        return pb.DataPlanesResponse(addresses=[pb.Address(host="127.0.0.1", port=5000)])
+
+
+class OldestParent(control_pb2_grpc.ControlServicer):
+    """Does not say where its data goes."""
+
+
+@pytest.mark.parametrize("kind", [OlderParent, OldestParent])
+def test_a_switch_below_an_older_one_ends_and_says_why(
+    loop_thread: LoopThread, kind: type[control_pb2_grpc.ControlServicer]
+) -> None:
+    async def attach() -> None:
+        server = grpc.aio.server()
+        control_pb2_grpc.add_ControlServicer_to_server(kind(), server)
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        agent = UplinkAgent(SlowDriver(), "rack1", address, Access())
+        with pytest.raises(UplinkError, match=f"the switch at {address} has an older inagg than this switch"):
+            await agent.run()
+        await agent.close()
+        await server.stop(None)
+
+    loop_thread.run(attach(), 10)
+
+
+def test_a_switch_of_another_protocol_is_not_taken_in(switch: Serving) -> None:
+    hello = hello_message("rack1", (Shard(("10.0.0.1", 5000), 1024),), LIMITS, "10.0.0.1")
+    hello.protocol = 0
+    stream: Any = switch.client._stub.Attach(iter([pb.AttachRequest(hello=hello)]), metadata=switch.client._metadata)
+    with pytest.raises(grpc.RpcError, match="switch 'rack1' has an older inagg than its parent"):
+        next(stream)
 
 
 def test_a_switch_below_that_goes_leaves_no_task_behind(switch: Serving) -> None:
