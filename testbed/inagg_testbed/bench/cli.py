@@ -1,4 +1,5 @@
-"""The commands `inagg bench ...`: a table of them; each is a click command in the module that measures."""
+"""The commands `inagg bench ...`: a table of them; each is a click command, in the module that measures or in one of
+its own."""
 
 from __future__ import annotations
 
