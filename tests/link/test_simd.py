@@ -1,4 +1,4 @@
-"""Vectors of words in compiled loops, against numpy."""
+"""Vectors of eight words in compiled loops, against numpy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from inagg_link import simd
-from inagg_link.simd import LANES
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
 
 RNG = np.random.default_rng(0)
-A, B = (RNG.integers(0, 1 << 32, LANES, np.uint32) for _ in range(2))
+A, B = (RNG.integers(0, 1 << 32, 8, np.uint32) for _ in range(2))
 A[0] = B[1] = 0xFFFFFFFF
 A[2] = B[3] = 0
 
@@ -29,7 +28,7 @@ def on_vectors(function: Callable[[Any, Any], Any], a: Words, b: Words) -> Words
     def run(a: Any, b: Any, out: Any) -> None:
         simd.store(out, 0, compiled(simd.load(a, 0), simd.load(b, 0)))
 
-    out = np.zeros(LANES, np.uint32)
+    out = np.zeros(8, np.uint32)
     run(a, b, out)
     return out
 
@@ -43,7 +42,7 @@ def test_operators_are_those_of_uint32(symbol: Callable[[Any, Any], Any]) -> Non
 
 @pytest.mark.parametrize("symbol", [operator.lshift, operator.rshift])
 def test_shifts_are_those_of_uint32(symbol: Callable[[Any, Any], Any]) -> None:
-    by = np.resize(np.array([0, 1, 7, 8, 9, 16, 30, 31], np.uint32), LANES)
+    by = np.array([0, 1, 7, 8, 9, 16, 30, 31], np.uint32)
     assert (on_vectors(lambda a, b: symbol(a, b), A, by) == symbol(A, by)).all()
 
 
@@ -58,11 +57,11 @@ def test_larger_and_smaller_are_without_sign() -> None:
     assert (on_vectors(lambda a, b: smaller(a, b), A, B) == np.minimum(A, B)).all()
 
 
-def test_bytes_are_rearranged() -> None:
-    order = RNG.integers(0, 4 * LANES, 4 * LANES)  # some of them more than once
-    rearranged = simd.rearranged(order.tolist())
-    got = on_vectors(lambda a, _: rearranged(a), A, B)
-    assert got.view(np.uint8).tolist() == A.view(np.uint8)[order].tolist()
+@pytest.mark.parametrize("by", [8, 16, 24])
+def test_rotations(by: int) -> None:
+    rotated = {8: simd.rotated_8, 16: simd.rotated_16, 24: simd.rotated_24}[by]
+    want = [(int(a) << by | int(a) >> (32 - by)) & 0xFFFFFFFF for a in A]
+    assert on_vectors(lambda a, _: rotated(a), A, B).tolist() == want
 
 
 def test_the_largest_lane() -> None:
@@ -75,7 +74,7 @@ def test_the_largest_lane() -> None:
 
 def test_lanes_are_counted_from_zero() -> None:
     counting = simd.counting
-    assert on_vectors(lambda a, b: counting(), A, B).tolist() == list(range(LANES))
+    assert on_vectors(lambda a, b: counting(), A, B).tolist() == list(range(8))
 
 
 def test_halving_keeps_the_sign() -> None:
@@ -92,7 +91,7 @@ def test_halving_keeps_the_sign() -> None:
     ],
 )
 def test_bits_of_floats_are_calculated_with_as_floats(of_bits: Any, of_floats: np.ufunc) -> None:
-    x, y = RNG.standard_normal((2, LANES)).astype(np.float32)
+    x, y = RNG.standard_normal((2, 8)).astype(np.float32)
     x[0] = y[0] = -0.0
     with np.errstate(invalid="ignore"):
         want = of_floats(x, y)
@@ -107,14 +106,14 @@ def test_integers_become_the_nearest_floats() -> None:
     assert got.tolist() == A.view(np.int32).astype(np.float32).tolist()
 
 
-def test_bytes_are_loaded_with_their_signs() -> None:
+def test_eight_bytes_are_loaded_with_their_signs() -> None:
     @numba.njit
     def run(a: Any, out: Any) -> None:
         simd.store(out, 0, simd.load_signed(a, 3))
 
-    signed, out = A.view(np.uint8), np.zeros(LANES, np.uint32)
+    signed, out = A.view(np.uint8), np.zeros(8, np.uint32)
     run(signed, out)
-    assert out.view(np.int32).tolist() == signed[3 : 3 + LANES].view(np.int8).tolist()
+    assert out.view(np.int32).tolist() == signed[3:11].view(np.int8).tolist()
 
 
 def test_halves_are_doubled_each_on_its_own() -> None:
@@ -139,21 +138,21 @@ def test_the_smaller_of_two_in_each_byte_and_the_smallest_of_all() -> None:
     def smallest_byte(a: Any) -> Any:
         return simd.smallest_byte(simd.load(a, 0))
 
-    for byte in range(4 * LANES):
-        some = np.arange(100, 100 + 4 * LANES).astype(np.uint8)
+    for byte in range(32):
+        some = np.arange(40, 72).astype(np.uint8)
         some[byte] = byte
         assert smallest_byte(some.view(np.uint32)) == byte
 
 
-@pytest.mark.parametrize("lane", range(LANES))
+@pytest.mark.parametrize("lane", range(8))
 def test_one_bit_of_any_lane_is_seen(lane: int) -> None:
     @numba.njit
     def any_set(a: Any) -> Any:
         return simd.any_set(simd.load(a, 0))
 
-    x = np.zeros(LANES, np.uint32)
+    x = np.zeros(8, np.uint32)
     assert not any_set(x)
-    x[lane] = 1 << 2 * lane
+    x[lane] = 1 << 4 * lane
     assert any_set(x)
 
 
@@ -168,7 +167,7 @@ def test_upper_parts_of_two_are_put_together() -> None:
 
 
 def test_bytes_come_and_go_four_a_lane() -> None:
-    data = RNG.integers(0, 256, 4 * LANES + 8, np.uint8)
+    data = RNG.integers(0, 256, 40, np.uint8)
 
     @numba.njit
     def run(a: Any, words: Any, out: Any) -> None:
@@ -176,11 +175,11 @@ def test_bytes_come_and_go_four_a_lane() -> None:
         simd.store(words, 0, x)
         simd.store(out, 1, x)
 
-    words, out, end = np.zeros(LANES, np.uint32), np.zeros(4 * LANES + 8, np.uint8), 4 * LANES
+    words, out = np.zeros(8, np.uint32), np.zeros(40, np.uint8)
     run(data, words, out)
-    assert words.tobytes() == data[3 : 3 + end].tobytes() == out[1 : 1 + end].tobytes()
+    assert words.tobytes() == data[3:35].tobytes() == out[1:33].tobytes()
     assert not out[:1].any()
-    assert not out[1 + end :].any(), "nothing around them is written"
+    assert not out[33:].any(), "nothing around them is written"
 
 
 def test_bytes_are_stored_those_of_one_place_together() -> None:
@@ -188,11 +187,11 @@ def test_bytes_are_stored_those_of_one_place_together() -> None:
     def run(a: Any, out: Any) -> None:
         simd.store_bytes(out, 3, simd.load(a, 0))
 
-    out, end = np.zeros(4 * LANES + 8, np.uint8), 3 + 4 * LANES
+    out = np.zeros(40, np.uint8)
     run(A, out)
-    assert out[3:end].tolist() == [int(a) >> 8 * place & 0xFF for place in range(4) for a in A]
+    assert out[3:35].tolist() == [int(a) >> 8 * place & 0xFF for place in range(4) for a in A]
     assert not out[:3].any()
-    assert not out[end:].any(), "nothing around them is written"
+    assert not out[35:].any(), "nothing around them is written"
 
 
 def test_asking_for_memory_beyond_the_end_changes_nothing() -> None:
@@ -216,5 +215,5 @@ def test_what_streams_past_the_caches_is_what_was_stored() -> None:
     out = np.zeros(32, np.uint32)
     at = -out.ctypes.data % simd.STREAM_BYTES // 4 + simd.STREAM_BYTES // 4  # aligned to that, not to twice as much
     run(A, out, at)
-    assert out[at : at + LANES].tolist() == A.tolist()
+    assert out[at : at + 8].tolist() == A.tolist()
     assert np.count_nonzero(out) == np.count_nonzero(A)

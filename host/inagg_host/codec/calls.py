@@ -20,9 +20,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 from numba.np.arrayobj import populate_array
 
-from .bits import padded
+from .bits import groups, padded
 from .decoder import Result, decode_run
-from .drafts import FIRST_UNIT, NOBODYS, NOTES, Drafts, draft_blocks, groups
+from .drafts import FIRST_UNIT, NOBODYS, NOTES, Drafts, draft_blocks
 from .encoder import Natural, encode_run
 from .job import FRACTION_BITS, Job
 from .scales import largest_magnitudes, scale_bytes

@@ -35,7 +35,7 @@ def _of_float32(own: Any, words: Any) -> Any:
 
 @jit
 def write_rounded(own: Array, lane: int, sums: tuple[Any, Any, Any, Any], past: bool) -> None:
-    """What the `STEP` lanes from ``lane`` on are rounded to; ``sums``: their bits with the noise added. ``past`` the
+    """What the 32 lanes from ``lane`` on are rounded to; ``sums``: their bits with the noise added. ``past`` the
     caches: see `past_caches`. Lanes that are not zero and below the unit are to be written again."""
     # A zero has no sign in codes: the sum with zero makes a negative one positive. Of what else there is none changes,
     # in no mode of the processor: without a mantissa there is no NaN and nothing subnormal.

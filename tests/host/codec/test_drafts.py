@@ -13,7 +13,6 @@ from tests.host.codec.reference import SEED, blocks_of, expected_payload, make_j
 
 from inagg_host import codec as kernels
 from inagg_host.codec import Job
-from inagg_host.codec.bits import STEP
 from inagg_host.codec.calls import Room
 from inagg_host.codec.drafts import FIELDS, FIRST_UNIT, LOWEST, NOBODYS, SERIAL, Drafts, draft_blocks
 from inagg_host.codec.encoder import encode_run
@@ -72,7 +71,7 @@ def drafts_of(
     made.drafts.expected[0] = expected
     draft_blocks(
         job.for_encode, values.view(np.uint32), 0, number, count, shards, serial, made.datagrams, made.drafts,
-        np.zeros(STEP, np.uint32), made.magnitudes, made.contributed.view(np.uint32),
+        np.zeros(32, np.uint32), made.magnitudes, made.contributed.view(np.uint32),
     )  # fmt: skip
     return made
 
