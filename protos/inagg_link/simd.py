@@ -1,22 +1,35 @@
-"""Vectors of eight uint32 as values in compiled loops, for what Numba's own vectorization does in twice the
-instructions or not at all: narrowing to bytes, hashes that several vectors share. As `jit`, it needs Numba.
+"""Vectors of uint32 as values in compiled loops, for what Numba's own vectorization does in twice the instructions or
+not at all: narrowing to bytes, hashes that several vectors share. As `jit`, it needs Numba.
 
-They are vectors of LLVM's, which it maps to what the processor has: one AVX2 register, two of SSE or NEON. Vectors have
-the operators + - * & | ^ << >>, modulo 2**32, with each other and with integers; shifts are by less than 32.
+They are vectors of LLVM's, which it maps to what the processor has: one register of AVX-512 or AVX2, two of SSE or
+NEON. Vectors have the operators + - * & | ^ << >>, modulo 2**32, with each other and with integers; shifts are by less
+than 32. What loops compute must not depend on `LANES`: all processors give the same bits.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from numba.core import cgutils, types
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, overload, register_jitable, register_model
 
 from . import first_start as compiling  # noqa: F401  # finds where compiled code can be kept
 
-LANES: Final = 8
+_target: Any = cpu_target  # without types
+
+
+def _processor_has(feature: str) -> bool:
+    """Whether Numba compiles for it, by LLVM's name: what this processor has, or what NUMBA_CPU_FEATURES says."""
+    return f"+{feature}" in _target.target_context.codegen().magic_tuple()[2].split(",")
+
+
+LANES: Final = 16 if _processor_has("avx512vbmi") else 8
+"""Words of a vector. Sixteen fill a register of AVX-512, which takes half the instructions and, where registers are
+calculated with whole, half the time. Of those processors that have it the first ones do not shuffle bytes (VBMI), and
+slow down for a while after each use."""
 STREAM_BYTES: Final = 16
 """What addresses of `stream` are multiples of."""
 
@@ -28,15 +41,15 @@ _BYTE: Any = ir.IntType(8)
 _BYTES: Any = ir.VectorType(_BYTE, 4 * LANES)
 
 
-class _U32x8(types.Type):
+class _Words(types.Type):
     def __init__(self) -> None:
-        super().__init__("u32x8")
+        super().__init__(f"u32x{LANES}")
 
 
-u32x8: Final = _U32x8()
+words: Final = _Words()
 
 
-@register_model(_U32x8)
+@register_model(_Words)
 class _Model(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, _VECTOR)  # type: ignore[no-untyped-call]
@@ -60,12 +73,12 @@ def _splat(_context: Any, x: Any) -> Any:
         first = builder.insert_element(undefined, x, _WORD(0))
         return builder.shuffle_vector(first, undefined, _order([0] * LANES))
 
-    return (u32x8(x), generate) if x in (types.uint32, types.int32, types.uint64, types.int64) else None
+    return (words(x), generate) if x in (types.uint32, types.int32, types.uint64, types.int64) else None
 
 
 def _counting(_context: Any) -> Any:
-    """0 to 7."""
-    return u32x8(), lambda _context, _builder, _signature, _args: _constant(_VECTOR, range(LANES))
+    """0, 1, 2 and so on."""
+    return words(), lambda _context, _builder, _signature, _args: _constant(_VECTOR, range(LANES))
 
 
 splat: Any = intrinsic(_splat)
@@ -80,7 +93,7 @@ def _instruction(name: str) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             return getattr(builder, name)(*args)
 
-        return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+        return (words(words, words), generate) if a == b == words else None
 
     return intrinsic(typed)
 
@@ -89,9 +102,9 @@ def _define(symbol: Callable[[Any, Any], Any], name: str) -> None:
     instruction = _instruction(name)
 
     def of_vectors(a: Any, b: Any) -> Any:
-        if a == u32x8 and b == u32x8:
+        if a == words and b == words:
             return lambda a, b: instruction(a, b)
-        if a == u32x8 and isinstance(b, types.Integer):
+        if a == words and isinstance(b, types.Integer):
             return lambda a, b: instruction(a, splat(b))
         return None
 
@@ -123,22 +136,21 @@ def _of_two(name: str) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             return _call(builder, name, _VECTOR, args)
 
-        return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+        return (words(words, words), generate) if a == b == words else None
 
     return intrinsic(typed)
 
 
-def _rotated(places: int) -> Any:
-    """Each lane rotated to the left by ``places`` bytes."""
+def rearranged(order: Sequence[int]) -> Any:
+    """A function of a vector: its bytes in another order, or some of them more than once. Byte ``order[i]`` goes to i,
+    both counted from the low byte of the first lane."""
 
     def typed(_context: Any, x: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            # As a shuffle, which is one instruction: LLVM makes two or three of a rotation.
-            order = [k // 4 * 4 + (k - places) % 4 for k in range(4 * LANES)]
             x = builder.bitcast(args[0], _BYTES)
             return builder.bitcast(builder.shuffle_vector(x, x, _order(order)), _VECTOR)
 
-        return (u32x8(u32x8), generate) if x == u32x8 else None
+        return (words(words), generate) if x == words else None
 
     return intrinsic(typed)
 
@@ -149,7 +161,7 @@ def _halved(_context: Any, x: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.ashr(args[0], _constant(_VECTOR, [1] * LANES))
 
-    return (u32x8(u32x8), generate) if x == u32x8 else None
+    return (words(words), generate) if x == words else None
 
 
 def _of_floats(name: str) -> Any:
@@ -160,7 +172,7 @@ def _of_floats(name: str) -> Any:
             floats = ir.VectorType(ir.FloatType(), LANES)
             return builder.bitcast(getattr(builder, name)(*(builder.bitcast(x, floats) for x in args)), _VECTOR)
 
-        return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+        return (words(words, words), generate) if a == b == words else None
 
     return intrinsic(typed)
 
@@ -171,7 +183,7 @@ def _float_of(_context: Any, x: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.bitcast(builder.sitofp(args[0], ir.VectorType(ir.FloatType(), LANES)), _VECTOR)
 
-    return (u32x8(u32x8), generate) if x == u32x8 else None
+    return (words(words), generate) if x == words else None
 
 
 larger, smaller = _of_two("umax"), _of_two("umin")
@@ -179,11 +191,9 @@ larger, smaller = _of_two("umax"), _of_two("umin")
 halved: Any = intrinsic(_halved)
 float_of: Any = intrinsic(_float_of)
 float_sum, float_product, float_quotient = _of_floats("fadd"), _of_floats("fmul"), _of_floats("fdiv")
-rotated_8, rotated_16, rotated_24 = _rotated(1), _rotated(2), _rotated(3)
-"""Each lane rotated to the left by so many bits."""
 
 
-# --- the 16 halves, or 32 bytes, of a vector ---
+# --- the halves of lanes, and their bytes ---
 
 _HALVES: Any = ir.VectorType(ir.IntType(16), 2 * LANES)
 
@@ -195,7 +205,7 @@ def _doubled(_context: Any, x: Any) -> Any:
         halves = builder.bitcast(args[0], _HALVES)
         return builder.bitcast(builder.add(halves, halves), _VECTOR)
 
-    return (u32x8(u32x8), generate) if x == u32x8 else None
+    return (words(words), generate) if x == words else None
 
 
 def _of_bytes(name: str) -> Any:
@@ -206,7 +216,7 @@ def _of_bytes(name: str) -> Any:
             result = _call(builder, name, _BYTES, [builder.bitcast(x, _BYTES) for x in args])
             return builder.bitcast(result, _VECTOR)
 
-        return (u32x8(u32x8, u32x8), generate) if a == b == u32x8 else None
+        return (words(words, words), generate) if a == b == words else None
 
     return intrinsic(typed)
 
@@ -238,7 +248,7 @@ def _of_all(name: str, lanes: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             return builder.zext(_call(builder, name, lanes.element, [builder.bitcast(args[0], lanes)]), _WORD)
 
-        return (types.uint32(u32x8), generate) if x == u32x8 else None
+        return (types.uint32(words), generate) if x == words else None
 
     return intrinsic(typed)
 
@@ -250,7 +260,7 @@ def _any_set(_context: Any, x: Any) -> Any:
         whole = ir.IntType(32 * LANES)
         return builder.icmp_unsigned("!=", builder.bitcast(args[0], whole), whole(0))
 
-    return (types.boolean(u32x8), generate) if x == u32x8 else None
+    return (types.boolean(words), generate) if x == words else None
 
 
 any_set: Any = intrinsic(_any_set)
@@ -276,22 +286,49 @@ def _align(signature: Any) -> int:
 
 
 def _load(_context: Any, array: Any, at: Any) -> Any:
-    """Eight elements of ``array`` from ``at`` on, if it is of uint32; 32, four a lane, if it is of uint8."""
+    """`LANES` elements of ``array`` from ``at`` on, if it is of uint32; four times as many, four a lane, of uint8."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(_pointer(context, builder, signature, args, _VECTOR), align=_align(signature))
 
-    return (u32x8(array, types.intp), generate) if _is_row(array, types.uint32, types.uint8) else None
+    return (words(array, types.intp), generate) if _is_row(array, types.uint32, types.uint8) else None
+
+
+def _first(builder: Any, count: Any, lanes: int) -> Any:
+    """A mask of ``lanes``: the first ``count``, or none if it is less than 1."""
+    undefined = ir.Constant(ir.VectorType(count.type, lanes), ir.Undefined)
+    counts = builder.insert_element(undefined, count, _WORD(0))
+    counts = builder.shuffle_vector(counts, undefined, _order([0] * lanes))
+    return builder.icmp_signed("<", _constant(counts.type, range(lanes)), counts)
+
+
+def _store_masked(context: Any, builder: Any, signature: Any, args: Any, x: Any) -> Any:
+    """The first ``args[3]`` elements of ``x`` to where ``args[:2]`` say."""
+    to, mask = _pointer(context, builder, signature, args, x.type), _first(builder, args[3], x.type.count)
+    kind = f"v{x.type.count}i{x.type.element.width}"
+    _llvm(builder, f"masked.store.{kind}.p0{kind}", ir.VoidType(), [x, to, _WORD(_align(signature)), mask])
+    return context.get_dummy_value()
+
+
+def _load_first(_context: Any, array: Any, at: Any, count: Any) -> Any:
+    """The first ``count`` lanes of what `load` takes; the others are zero, and of them nothing is read."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        of, mask = _pointer(context, builder, signature, args, _VECTOR), _first(builder, args[2], LANES)
+        zeros, name = _constant(_VECTOR, [0] * LANES), f"masked.load.v{LANES}i32.p0v{LANES}i32"
+        return _llvm(builder, name, _VECTOR, [of, _WORD(_align(signature)), mask, zeros])
+
+    return (words(array, types.intp, types.intp), generate) if _is_row(array, types.uint32, types.uint8) else None
 
 
 def _load_signed(_context: Any, array: Any, at: Any) -> Any:
-    """Eight elements of ``array``, of uint8, from ``at`` on, as int8 whose sign is in all higher bits."""
+    """`LANES` elements of ``array``, of uint8, from ``at`` on, as int8 whose sign is in all higher bits."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        eight = ir.VectorType(_BYTE, LANES)
-        return builder.sext(builder.load(_pointer(context, builder, signature, args, eight), align=1), _VECTOR)
+        signed = ir.VectorType(_BYTE, LANES)
+        return builder.sext(builder.load(_pointer(context, builder, signature, args, signed), align=1), _VECTOR)
 
-    return (u32x8(array, types.intp), generate) if _is_row(array, types.uint8) else None
+    return (words(array, types.intp), generate) if _is_row(array, types.uint8) else None
 
 
 def _store(_context: Any, array: Any, at: Any, x: Any) -> Any:
@@ -301,8 +338,18 @@ def _store(_context: Any, array: Any, at: Any, x: Any) -> Any:
         builder.store(args[2], _pointer(context, builder, signature, args, _VECTOR), align=_align(signature))
         return context.get_dummy_value()
 
-    usable = _is_row(array, types.uint32, types.uint8) and x == u32x8
+    usable = _is_row(array, types.uint32, types.uint8) and x == words
     return (types.none(array, types.intp, x), generate) if usable else None
+
+
+def _store_first(_context: Any, array: Any, at: Any, x: Any, count: Any) -> Any:
+    """The first ``count`` lanes of ``x`` to where `load_first` takes them from; of the others nothing is written."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _store_masked(context, builder, signature, args, args[2])
+
+    usable = _is_row(array, types.uint32, types.uint8) and x == words
+    return (types.none(array, types.intp, x, types.intp), generate) if usable else None
 
 
 def _stream(_context: Any, array: Any, at: Any, x: Any) -> Any:
@@ -310,17 +357,17 @@ def _stream(_context: Any, array: Any, at: Any, x: Any) -> Any:
     ``array`` is of uint32, and the address a multiple of `STREAM_BYTES`. To be followed by `fence`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        half = ir.VectorType(_WORD, LANES // 2)
+        each = STREAM_BYTES // 4
         undefined = ir.Constant(_VECTOR, ir.Undefined)
-        to = _pointer(context, builder, signature, args, half)
+        to = _pointer(context, builder, signature, args, ir.VectorType(_WORD, each))
         past = builder.module.add_metadata([_WORD(1)])
-        for i in range(2):  # aligned to 32 bytes they would go in one, but numpy's memory is to 16
-            part = builder.shuffle_vector(args[2], undefined, _order(range(i * LANES // 2, (i + 1) * LANES // 2)))
+        for i in range(LANES // each):  # aligned to its size the vector would go in one, but numpy's memory is to 16
+            part = builder.shuffle_vector(args[2], undefined, _order(range(i * each, (i + 1) * each)))
             stored = builder.store(part, builder.gep(to, [_WORD(i)]), align=STREAM_BYTES)
             stored.set_metadata("nontemporal", past)
         return context.get_dummy_value()
 
-    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint32) and x == u32x8 else None
+    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint32) and x == words else None
 
 
 def _fence(_context: Any) -> Any:
@@ -334,18 +381,32 @@ def _fence(_context: Any) -> Any:
 
 
 def _store_bytes(_context: Any, array: Any, at: Any, x: Any) -> Any:
-    """The bytes of ``x`` to elements ``at`` to ``at`` + 31 of ``array``, uint8: first the low byte of each lane, then
-    the second of each, and so on. So four vectors of bytes, shifted and merged, are narrowed in one go."""
+    """The bytes of ``x`` to the elements of ``array``, uint8, from ``at`` on: first the low byte of each lane, then the
+    second of each, and so on. So four vectors of bytes, shifted and merged, are narrowed in one go."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        # On a machine with the high byte first in memory, which Numba does not know, it would be the reverse.
-        order = [4 * (k % LANES) + k // LANES for k in range(4 * LANES)]
-        x = builder.bitcast(args[2], _BYTES)
-        ordered = builder.shuffle_vector(x, x, _order(order))
+        ordered = _bytes_in_order(builder, args[2])
         builder.store(ordered, _pointer(context, builder, signature, args, _BYTES), align=1)
         return context.get_dummy_value()
 
-    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint8) and x == u32x8 else None
+    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint8) and x == words else None
+
+
+def _bytes_in_order(builder: Any, x: Any) -> Any:
+    # On a machine with the high byte first in memory, which Numba does not know, it would be the reverse.
+    order = [4 * (k % LANES) + k // LANES for k in range(4 * LANES)]
+    x = builder.bitcast(x, _BYTES)
+    return builder.shuffle_vector(x, x, _order(order))
+
+
+def _store_first_bytes(_context: Any, array: Any, at: Any, x: Any, count: Any) -> Any:
+    """The first ``count`` of the bytes that `store_bytes` stores."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _store_masked(context, builder, signature, args, _bytes_in_order(builder, args[2]))
+
+    usable = _is_row(array, types.uint8) and x == words
+    return (types.none(array, types.intp, x, types.intp), generate) if usable else None
 
 
 def _prefetch(_context: Any, array: Any, at: Any) -> Any:
@@ -361,9 +422,12 @@ def _prefetch(_context: Any, array: Any, at: Any) -> Any:
 
 
 load: Any = intrinsic(_load)
+load_first: Any = intrinsic(_load_first)
 load_signed: Any = intrinsic(_load_signed)
 store: Any = intrinsic(_store)
+store_first: Any = intrinsic(_store_first)
 stream: Any = intrinsic(_stream)
 fence: Any = intrinsic(_fence)
 store_bytes: Any = intrinsic(_store_bytes)
+store_first_bytes: Any = intrinsic(_store_first_bytes)
 prefetch: Any = intrinsic(_prefetch)

@@ -1,7 +1,9 @@
-"""Vectors of eight words in compiled loops, against numpy."""
+"""Vectors of words in compiled loops, against numpy."""
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +13,15 @@ import numpy as np
 import pytest
 
 from inagg_link import simd
+from inagg_link.simd import LANES
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
 
+LIBC = ctypes.CDLL(None)
+LIBC.mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+
 RNG = np.random.default_rng(0)
-A, B = (RNG.integers(0, 1 << 32, 8, np.uint32) for _ in range(2))
+A, B = (RNG.integers(0, 1 << 32, LANES, np.uint32) for _ in range(2))
 A[0] = B[1] = 0xFFFFFFFF
 A[2] = B[3] = 0
 
@@ -28,7 +34,7 @@ def on_vectors(function: Callable[[Any, Any], Any], a: Words, b: Words) -> Words
     def run(a: Any, b: Any, out: Any) -> None:
         simd.store(out, 0, compiled(simd.load(a, 0), simd.load(b, 0)))
 
-    out = np.zeros(8, np.uint32)
+    out = np.zeros(LANES, np.uint32)
     run(a, b, out)
     return out
 
@@ -42,7 +48,7 @@ def test_operators_are_those_of_uint32(symbol: Callable[[Any, Any], Any]) -> Non
 
 @pytest.mark.parametrize("symbol", [operator.lshift, operator.rshift])
 def test_shifts_are_those_of_uint32(symbol: Callable[[Any, Any], Any]) -> None:
-    by = np.array([0, 1, 7, 8, 9, 16, 30, 31], np.uint32)
+    by = np.resize(np.array([0, 1, 7, 8, 9, 16, 30, 31], np.uint32), LANES)
     assert (on_vectors(lambda a, b: symbol(a, b), A, by) == symbol(A, by)).all()
 
 
@@ -57,11 +63,11 @@ def test_larger_and_smaller_are_without_sign() -> None:
     assert (on_vectors(lambda a, b: smaller(a, b), A, B) == np.minimum(A, B)).all()
 
 
-@pytest.mark.parametrize("by", [8, 16, 24])
-def test_rotations(by: int) -> None:
-    rotated = {8: simd.rotated_8, 16: simd.rotated_16, 24: simd.rotated_24}[by]
-    want = [(int(a) << by | int(a) >> (32 - by)) & 0xFFFFFFFF for a in A]
-    assert on_vectors(lambda a, _: rotated(a), A, B).tolist() == want
+def test_bytes_are_rearranged() -> None:
+    order = RNG.integers(0, 4 * LANES, 4 * LANES)  # some of them more than once
+    rearranged = simd.rearranged(order.tolist())
+    got = on_vectors(lambda a, _: rearranged(a), A, B)
+    assert got.view(np.uint8).tolist() == A.view(np.uint8)[order].tolist()
 
 
 def test_the_largest_lane() -> None:
@@ -74,7 +80,7 @@ def test_the_largest_lane() -> None:
 
 def test_lanes_are_counted_from_zero() -> None:
     counting = simd.counting
-    assert on_vectors(lambda a, b: counting(), A, B).tolist() == list(range(8))
+    assert on_vectors(lambda a, b: counting(), A, B).tolist() == list(range(LANES))
 
 
 def test_halving_keeps_the_sign() -> None:
@@ -91,7 +97,7 @@ def test_halving_keeps_the_sign() -> None:
     ],
 )
 def test_bits_of_floats_are_calculated_with_as_floats(of_bits: Any, of_floats: np.ufunc) -> None:
-    x, y = RNG.standard_normal((2, 8)).astype(np.float32)
+    x, y = RNG.standard_normal((2, LANES)).astype(np.float32)
     x[0] = y[0] = -0.0
     with np.errstate(invalid="ignore"):
         want = of_floats(x, y)
@@ -106,14 +112,14 @@ def test_integers_become_the_nearest_floats() -> None:
     assert got.tolist() == A.view(np.int32).astype(np.float32).tolist()
 
 
-def test_eight_bytes_are_loaded_with_their_signs() -> None:
+def test_bytes_are_loaded_with_their_signs() -> None:
     @numba.njit
     def run(a: Any, out: Any) -> None:
         simd.store(out, 0, simd.load_signed(a, 3))
 
-    signed, out = A.view(np.uint8), np.zeros(8, np.uint32)
+    signed, out = A.view(np.uint8), np.zeros(LANES, np.uint32)
     run(signed, out)
-    assert out.view(np.int32).tolist() == signed[3:11].view(np.int8).tolist()
+    assert out.view(np.int32).tolist() == signed[3 : 3 + LANES].view(np.int8).tolist()
 
 
 def test_halves_are_doubled_each_on_its_own() -> None:
@@ -138,21 +144,21 @@ def test_the_smaller_of_two_in_each_byte_and_the_smallest_of_all() -> None:
     def smallest_byte(a: Any) -> Any:
         return simd.smallest_byte(simd.load(a, 0))
 
-    for byte in range(32):
-        some = np.arange(40, 72).astype(np.uint8)
+    for byte in range(4 * LANES):
+        some = np.arange(100, 100 + 4 * LANES).astype(np.uint8)
         some[byte] = byte
         assert smallest_byte(some.view(np.uint32)) == byte
 
 
-@pytest.mark.parametrize("lane", range(8))
+@pytest.mark.parametrize("lane", range(LANES))
 def test_one_bit_of_any_lane_is_seen(lane: int) -> None:
     @numba.njit
     def any_set(a: Any) -> Any:
         return simd.any_set(simd.load(a, 0))
 
-    x = np.zeros(8, np.uint32)
+    x = np.zeros(LANES, np.uint32)
     assert not any_set(x)
-    x[lane] = 1 << 4 * lane
+    x[lane] = 1 << 2 * lane
     assert any_set(x)
 
 
@@ -167,7 +173,7 @@ def test_upper_parts_of_two_are_put_together() -> None:
 
 
 def test_bytes_come_and_go_four_a_lane() -> None:
-    data = RNG.integers(0, 256, 40, np.uint8)
+    data = RNG.integers(0, 256, 4 * LANES + 8, np.uint8)
 
     @numba.njit
     def run(a: Any, words: Any, out: Any) -> None:
@@ -175,11 +181,11 @@ def test_bytes_come_and_go_four_a_lane() -> None:
         simd.store(words, 0, x)
         simd.store(out, 1, x)
 
-    words, out = np.zeros(8, np.uint32), np.zeros(40, np.uint8)
+    words, out, end = np.zeros(LANES, np.uint32), np.zeros(4 * LANES + 8, np.uint8), 4 * LANES
     run(data, words, out)
-    assert words.tobytes() == data[3:35].tobytes() == out[1:33].tobytes()
+    assert words.tobytes() == data[3 : 3 + end].tobytes() == out[1 : 1 + end].tobytes()
     assert not out[:1].any()
-    assert not out[33:].any(), "nothing around them is written"
+    assert not out[1 + end :].any(), "nothing around them is written"
 
 
 def test_bytes_are_stored_those_of_one_place_together() -> None:
@@ -187,11 +193,62 @@ def test_bytes_are_stored_those_of_one_place_together() -> None:
     def run(a: Any, out: Any) -> None:
         simd.store_bytes(out, 3, simd.load(a, 0))
 
-    out = np.zeros(40, np.uint8)
+    out, end = np.zeros(4 * LANES + 8, np.uint8), 3 + 4 * LANES
     run(A, out)
-    assert out[3:35].tolist() == [int(a) >> 8 * place & 0xFF for place in range(4) for a in A]
+    assert out[3:end].tolist() == [int(a) >> 8 * place & 0xFF for place in range(4) for a in A]
     assert not out[:3].any()
-    assert not out[35:].any(), "nothing around them is written"
+    assert not out[end:].any(), "nothing around them is written"
+
+
+@pytest.mark.parametrize("count", [-3, 0, 1, LANES - 1, LANES, LANES + 5])
+def test_of_a_vector_only_the_first_lanes_are_loaded_and_stored(count: int) -> None:
+    """At the very end of memory that may be read: what is beyond is not touched."""
+
+    @numba.njit
+    def run(a: Any, data: Any, out: Any, out_bytes: Any, count: Any) -> None:
+        simd.store_first(out, 1, simd.load_first(a, len(a) - max(count, 0), count), count)
+        simd.store_first(out_bytes, 3, simd.load_first(data, len(data) - 4 * max(count, 0), count), count)
+
+    page = mmap.PAGESIZE
+    with mmap.mmap(-1, 2 * page) as room:
+        data = np.frombuffer(room, np.uint8)
+        data[:page] = RNG.integers(0, 256, page)
+        nobodys = data[page:].ctypes.data
+        assert LIBC.mprotect(nobodys, page, 0) == 0
+        wanted = min(max(count, 0), LANES)
+        out, out_bytes = np.full(LANES + 2, 9, np.uint32), np.full(4 * LANES + 8, 9, np.uint8)
+        try:
+            run(data[:page].view(np.uint32), data[:page], out, out_bytes, min(count, LANES))
+        finally:
+            assert LIBC.mprotect(nobodys, page, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+        last = data[page - 4 * wanted : page].tobytes()
+        del data
+    assert out[1 : 1 + wanted].tobytes() == last == out_bytes[3 : 3 + 4 * wanted].tobytes()
+    assert (out[[0, *range(1 + wanted, LANES + 2)]] == 9).all(), "nothing around them is written"
+    assert (out_bytes[[0, 1, 2, *range(3 + 4 * wanted, 4 * LANES + 8)]] == 9).all()
+
+
+def test_lanes_that_are_not_loaded_are_zero() -> None:
+    @numba.njit
+    def run(a: Any, out: Any) -> None:
+        simd.store(out, 0, simd.load_first(a, 0, 3))
+
+    out = np.full(LANES, 9, np.uint32)
+    run(A, out)
+    assert out.tolist() == [*A[:3].tolist(), *[0] * (LANES - 3)]
+
+
+@pytest.mark.parametrize("count", [0, 1, LANES, 4 * LANES - 1, 4 * LANES])
+def test_the_first_bytes_are_stored_of_those_that_would_be(count: int) -> None:
+    @numba.njit
+    def run(a: Any, out: Any, first: Any, count: Any) -> None:
+        simd.store_bytes(out, 0, simd.load(a, 0))
+        simd.store_first_bytes(first, 3, simd.load(a, 0), count)
+
+    out, first = np.zeros(4 * LANES, np.uint8), np.full(4 * LANES + 8, 9, np.uint8)
+    run(A, out, first, count)
+    assert first[3 : 3 + count].tolist() == out[:count].tolist()
+    assert (first[[0, 1, 2, *range(3 + count, len(first))]] == 9).all(), "nothing around them is written"
 
 
 def test_asking_for_memory_beyond_the_end_changes_nothing() -> None:
@@ -215,5 +272,5 @@ def test_what_streams_past_the_caches_is_what_was_stored() -> None:
     out = np.zeros(32, np.uint32)
     at = -out.ctypes.data % simd.STREAM_BYTES // 4 + simd.STREAM_BYTES // 4  # aligned to that, not to twice as much
     run(A, out, at)
-    assert out[at : at + 8].tolist() == A.tolist()
+    assert out[at : at + LANES].tolist() == A.tolist()
     assert np.count_nonzero(out) == np.count_nonzero(A)

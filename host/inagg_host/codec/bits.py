@@ -16,7 +16,7 @@ import numpy as np
 from numba.extending import overload, register_jitable
 
 from inagg_link.jit import OPTIONS
-from inagg_link.simd import LANES, counting, rotated_8, rotated_16, rotated_24, store
+from inagg_link.simd import LANES, counting, rearranged, store
 from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
 
 U8, U16, U32, I32, U64, I64 = np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64
@@ -67,13 +67,30 @@ def block_key(seed: int, worker: int, block: int) -> tuple[Any, Any]:
     return U32(z & U64(0xFFFFFFFF)), U32(z >> U64(32))
 
 
+STEP = 4 * LANES
+"""So many lanes share the `LANES` hashes of a vector: once or twice `SHARING`."""
+
+
 @jit
 def hashed(counters: Any, k1: Any) -> Any:
-    """The hashes of eight ``counters``, which have k0 in them."""
+    """The hashes of a vector of ``counters``, which have k0 in them."""
     x = (counters ^ (counters >> U32(16))) * U32(MULTIPLIER_1)
     x = (x ^ (x >> U32(15))) + k1
     x = x * U32(MULTIPLIER_2)
     return x ^ (x >> U32(16))
+
+
+def _words_of(vector: int) -> Any:
+    """Word 0 of those lanes that are in one vector, the first, second, third or fourth of `STEP`: a function of their
+    `hashed`. A shuffle is one instruction: LLVM makes two or three of a rotation."""
+    order: list[int] = []
+    for lane in range(vector * LANES, (vector + 1) * LANES):
+        first, rotated = 4 * (lane // SHARING * VECTOR + lane % VECTOR), lane // VECTOR % 4
+        order += (first + (byte - rotated) % 4 for byte in range(4))
+    return rearranged(order)
+
+
+words_0, words_1, words_2, words_3 = map(_words_of, range(4))
 
 
 @jit
@@ -89,28 +106,22 @@ def word_at(index: int, lane: int, k0: Any, k1: Any) -> Any:
 
 
 @register_jitable
-def groups(lanes: int) -> int:
-    """How many times `SHARING` lanes, the last perhaps fewer."""
-    return -(-lanes // SHARING)
-
-
-@register_jitable
 def padded(lanes: int) -> int:
-    """``lanes`` and those that share hashes with them."""
-    return groups(lanes) * SHARING
+    """``lanes`` and those that share vectors of hashes with them."""
+    return -(-lanes // STEP) * STEP
 
 
 @jit
 def noise_words(out: Array, lanes: int, k0: Any, k1: Any) -> None:
     """Word 0 of all lanes, and of the others up to `padded`."""
     counters = counting() + k0
-    for lane in range(0, lanes, SHARING):
+    for lane in range(0, lanes, STEP):
         x = hashed(counters, k1)
         counters = counters + LANES
-        store(out, lane, x)
-        store(out, lane + VECTOR, rotated_8(x))
-        store(out, lane + 2 * VECTOR, rotated_16(x))
-        store(out, lane + 3 * VECTOR, rotated_24(x))
+        store(out, lane, words_0(x))
+        store(out, lane + LANES, words_1(x))
+        store(out, lane + 2 * LANES, words_2(x))
+        store(out, lane + 3 * LANES, words_3(x))
 
 
 # --- floats as bits ---

@@ -20,9 +20,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 from numba.np.arrayobj import populate_array
 
-from .bits import groups, padded
+from .bits import padded
 from .decoder import Result, decode_run
-from .drafts import FIRST_UNIT, NOBODYS, NOTES, Drafts, draft_blocks
+from .drafts import FIRST_UNIT, NOBODYS, NOTES, Drafts, draft_blocks, groups
 from .encoder import Natural, encode_run
 from .job import FRACTION_BITS, Job
 from .scales import largest_magnitudes, scale_bytes
@@ -223,9 +223,8 @@ def _scale(unsigned: Any, drafts: bool) -> Any:
                 c.up_lanes, c.up_payload_bytes, c.up_encoding, c.up_half != 0, c.up_top, c.up_fraction_bits,
                 c.up_seed, c.up_worker,
             )  # fmt: skip
-            words = _carray(_pointer(c.words), 2 * padded(c.up_lanes), np.uint32)
             draft_blocks(
-                job, values, first, number, count, c.shards, c.serial, _ring(c), _drafts(c), words, magnitudes,
+                job, values, first, number, count, c.shards, c.serial, _ring(c), _drafts(c), magnitudes,
                 _piece(c, c.contributed, piece, unsigned, width),
             )  # fmt: skip
         else:

@@ -161,7 +161,7 @@ def _from_draft(
                 by, lowest, renew = field - int(note[UNIT]), int(note[LOWEST]), int(note[BELOW])
                 tie, done = finish(out, bits, by, lowest, renew, below, field, k0, k1, noise, own)
                 return U32(note[LARGEST]), tie, done
-        largest, lowest, renew = draft(out, bits, field, k0, k1, codes, noise, own, False)
+        largest, lowest, renew = draft(out, bits, field, k0, k1, codes, own, False)
         tie, done = finish(out, bits, 0, lowest, renew, codes, field, k0, k1, noise, own)
         return largest, tie, done
 

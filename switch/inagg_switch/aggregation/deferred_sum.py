@@ -10,8 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from inagg_link.jit import fused, inline, jit, shift_left
-from inagg_link.simd import LANES, doubled, float_sum, halved, load, splat, store, upper_bytes, upper_halves
+from inagg_link.jit import fused, inline, jit
+from inagg_link.simd import (
+    LANES,
+    doubled,
+    float_sum,
+    halved,
+    load,
+    load_first,
+    splat,
+    store,
+    store_first,
+    upper_bytes,
+    upper_halves,
+)
 from inagg_wire.noise import GROUP_LANES
 
 from .kernels import I32, U32, Array, nat8_code, nat8_value
@@ -25,8 +37,6 @@ GROUP = 4 * LANES
 """Lanes that are added at a time."""
 
 ONE = np.uint8(1)
-ZERO = np.float32(0)
-"""What makes a sum of negative zeros, which are valid codes, a positive one."""
 
 
 EXACT_OCTAVES = 23
@@ -79,32 +89,10 @@ def hold_nat4(held: Array, payload: Array, lanes: int) -> None:
         held[i] = payload[i]
 
 
-@inline
-def float_of(code: Any) -> Any:
-    """2^-126 times the integer of a nat8 code: level 1 has the least exponent of a normal float32, level 0 is zero."""
-    return U32(U32(I32(np.int8(code)) << I32(23)) & U32(0xBFFFFFFF)).view(np.float32)
-
-
-@inline
-def code_of_float(value: Any, noise: Any) -> Any:
-    """`nat8_code` of the sum for which `float_of` stands.
-
-    With e the exponent field, the sum's leading one is at e - 1, and what is below it, e - 1 bits, is the fraction's
-    beginning. The noise has as many bits from that place on when it is shifted to the left by 33 - e, then by 9 to the
-    right; the carry out of the fraction goes into the exponent, which is the level. Modulo 32: for e = 1 and e = 0,
-    where the fraction is zero, there is noise in it, but nothing carries.
-    """
-    bits = np.float32(value).view(np.uint32)
-    by = U32(U32(U32(1) - U32(U32(bits << U32(1)) >> U32(24))) & U32(31))
-    rounded = U32(bits + U32(shift_left(noise, by) >> U32(9)))
-    return np.uint8(U32(U32(U32(rounded >> U32(23)) & U32(127)) | U32(U32(rounded >> U32(24)) & U32(128))))
-
-
 @fused
-def vector_codes(a: Array, b: Array, c: Array, last: Array, workers: int, lane: int, noise: Any) -> Any:
-    """The codes of `GROUP` sums from ``lane`` on, four a word, as they come and go. ``noise``: that of each word, whose
-    four lanes share it."""
-    wa, wb, wc, wd = load(a, lane), load(b, lane), load(c, lane), load(last, lane)
+def vector_codes(wa: Any, wb: Any, wc: Any, wd: Any, workers: int, noise: Any) -> Any:
+    """The codes of the sums of `GROUP` lanes, four a word, as they come and go. ``noise``: that of each word, whose
+    four lanes share it. Of two ``workers`` the codes are in ``wa`` and ``wd``."""
     if workers == 2:
         s0, s1 = float_sum(floats_of(wa, 24), floats_of(wd, 24)), float_sum(floats_of(wa, 16), floats_of(wd, 16))
         s2, s3 = float_sum(floats_of(wa, 8), floats_of(wd, 8)), float_sum(floats_of(wa, 0), floats_of(wd, 0))
@@ -124,13 +112,21 @@ def sums_of(a: Any, b: Any, c: Any, d: Any, by: int) -> Any:
 
 @inline
 def floats_of(words: Any, by: int) -> Any:
-    """`float_of` the byte of each word that is the highest when it is shifted to the left by ``by``; as bits."""
+    """Of each word's code, of nat8, that is the highest byte when it is shifted to the left by ``by``, 2^-126 times the
+    integer, as bits: level 1 has the least exponent of a normal float32, level 0 is zero."""
     return halved(words << by) & 0xBF800000
 
 
 @inline
 def rounded_floats(sums: Any, noise: Any) -> Any:
-    """`code_of_float` before it is narrowed to a byte."""
+    """Sums of `floats_of`, rounded as by `nat8_code`: each code's sign is that of the float, and its level the exponent
+    field, which is less than 128.
+
+    With e the exponent field, the sum's leading one is at e - 1, and what is below it, e - 1 bits, is the fraction's
+    beginning. The noise has as many bits from that place on when it is shifted to the left by 33 - e, then by 9 to the
+    right; the carry out of the fraction goes into the exponent, which is the level. Modulo 32: for e = 1 and e = 0,
+    where the fraction is zero, there is noise in it, but nothing carries.
+    """
     bits = float_sum(sums, splat(U32(0)))  # a negative zero becomes a positive one
     by = ((splat(U32(0x00FFFFFF)) - bits) >> 23) & 31  # 1 less the exponent and 256 times the sign; nothing is borrowed
     return bits + ((noise << by) >> 9)
@@ -168,25 +164,24 @@ def emit_held(
         held[(workers - 1) * lanes : (HELD_WORKERS - 1) * lanes] = 0
     # A gradient has levels far apart in many blocks, but seldom in one lane.
     exact = octaves <= EXACT_OCTAVES or exact_in_floats(a, b, c, last, lanes)
-    whole = lanes // GROUP * GROUP if exact else 0
-    for lane in range(0, whole, GROUP):
-        codes = vector_codes(a, b, c, last, workers, lane, load(noise.groups, lane // GROUP_LANES) ^ word)
-        store(out, lane, codes)
-        store(kept, lane, codes)
-    if workers == 2 and exact:
-        for i in range(whole, lanes):
-            code = code_of_float(float_of(a[i]) + float_of(last[i]) + ZERO, U32(noise.lanes[i] ^ word))
-            out[i] = code
-            kept[i] = code
+    if exact:
+        whole = lanes // GROUP * GROUP
+        for lane in range(0, whole, GROUP):
+            wa, wb, wc, wd = load(a, lane), load(b, lane), load(c, lane), load(last, lane)
+            codes = vector_codes(wa, wb, wc, wd, workers, load(noise.groups, lane // GROUP_LANES) ^ word)
+            store(out, lane, codes)
+            store(kept, lane, codes)
+        rest = (lanes - whole) // GROUP_LANES
+        if rest > 0:
+            wa, wb = load_first(a, whole, rest), load_first(b, whole, rest)
+            wc, wd = load_first(c, whole, rest), load_first(last, whole, rest)
+            noises = load_first(noise.groups, whole // GROUP_LANES, rest) ^ word
+            codes = vector_codes(wa, wb, wc, wd, workers, noises)
+            store_first(out, whole, codes, rest)
+            store_first(kept, whole, codes, rest)
     elif workers == 2:
         for i in range(lanes):
             code = nat8_code(I32(nat8_value(a[i]) + nat8_value(last[i])), U32(noise.lanes[i] ^ word))
-            out[i] = code
-            kept[i] = code
-    elif exact:
-        for i in range(whole, lanes):
-            first, second = float_of(a[i]) + float_of(b[i]), float_of(c[i]) + float_of(last[i])
-            code = code_of_float(first + second + ZERO, U32(noise.lanes[i] ^ word))
             out[i] = code
             kept[i] = code
     else:

@@ -71,7 +71,7 @@ def drafts_of(
     made.drafts.expected[0] = expected
     draft_blocks(
         job.for_encode, values.view(np.uint32), 0, number, count, shards, serial, made.datagrams, made.drafts,
-        np.zeros(32, np.uint32), made.magnitudes, made.contributed.view(np.uint32),
+        made.magnitudes, made.contributed.view(np.uint32),
     )  # fmt: skip
     return made
 

@@ -48,16 +48,18 @@ MUTATIONS = [
     Mutation(
         "drafts round up 1 % too often",
         "host/inagg_host/codec/drafts.py",
-        "    s0, s1 = b0 + (noise >> U32(9)), b1 + (rotated_8(noise) >> U32(9))\n",
-        "    s0 = b0 + (noise >> U32(9)) + U32(83886)\n    s1 = b1 + (rotated_8(noise) >> U32(9)) + U32(83886)\n",
+        "    s0, s1 = b0 + (words_0(noise) >> U32(9)), b1 + (words_1(noise) >> U32(9))\n",
+        "    s0 = b0 + (words_0(noise) >> U32(9)) + U32(83886)\n"
+        "    s1 = b1 + (words_1(noise) >> U32(9)) + U32(83886)\n",
         "end-to-end",
         compiled=True,
     ),
     Mutation(
         "drafts round up 1 % too often, in the encoder",
         "host/inagg_host/codec/drafts.py",
-        "    s0, s1 = b0 + (noise >> U32(9)), b1 + (rotated_8(noise) >> U32(9))\n",
-        "    s0 = b0 + (noise >> U32(9)) + U32(83886)\n    s1 = b1 + (rotated_8(noise) >> U32(9)) + U32(83886)\n",
+        "    s0, s1 = b0 + (words_0(noise) >> U32(9)), b1 + (words_1(noise) >> U32(9))\n",
+        "    s0 = b0 + (words_0(noise) >> U32(9)) + U32(83886)\n"
+        "    s1 = b1 + (words_1(noise) >> U32(9)) + U32(83886)\n",
         "second-moment",
         compiled=True,
     ),
