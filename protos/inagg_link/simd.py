@@ -294,17 +294,18 @@ def _load(_context: Any, array: Any, at: Any) -> Any:
     return (words(array, types.intp), generate) if _is_row(array, types.uint32, types.uint8) else None
 
 
-def _first(builder: Any, count: Any, lanes: int) -> Any:
-    """A mask of ``lanes``: the first ``count``, or none if it is less than 1."""
-    undefined = ir.Constant(ir.VectorType(count.type, lanes), ir.Undefined)
-    counts = builder.insert_element(undefined, count, _WORD(0))
-    counts = builder.shuffle_vector(counts, undefined, _order([0] * lanes))
-    return builder.icmp_signed("<", _constant(counts.type, range(lanes)), counts)
+def _first(builder: Any, count: Any, lanes: Any) -> Any:
+    """A mask for ``lanes``, a type of vector: the first ``count``, or none if it is less than 1."""
+    undefined = ir.Constant(lanes, ir.Undefined)
+    # Compared in the lanes' own width, for which there is an instruction. A count fits into each.
+    counts = builder.insert_element(undefined, builder.trunc(count, lanes.element), _WORD(0))
+    counts = builder.shuffle_vector(counts, undefined, _order([0] * lanes.count))
+    return builder.icmp_signed("<", _constant(lanes, range(lanes.count)), counts)
 
 
 def _store_masked(context: Any, builder: Any, signature: Any, args: Any, x: Any) -> Any:
     """The first ``args[3]`` elements of ``x`` to where ``args[:2]`` say."""
-    to, mask = _pointer(context, builder, signature, args, x.type), _first(builder, args[3], x.type.count)
+    to, mask = _pointer(context, builder, signature, args, x.type), _first(builder, args[3], x.type)
     kind = f"v{x.type.count}i{x.type.element.width}"
     _llvm(builder, f"masked.store.{kind}.p0{kind}", ir.VoidType(), [x, to, _WORD(_align(signature)), mask])
     return context.get_dummy_value()
@@ -314,7 +315,7 @@ def _load_first(_context: Any, array: Any, at: Any, count: Any) -> Any:
     """The first ``count`` lanes of what `load` takes; the others are zero, and of them nothing is read."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        of, mask = _pointer(context, builder, signature, args, _VECTOR), _first(builder, args[2], LANES)
+        of, mask = _pointer(context, builder, signature, args, _VECTOR), _first(builder, args[2], _VECTOR)
         zeros, name = _constant(_VECTOR, [0] * LANES), f"masked.load.v{LANES}i32.p0v{LANES}i32"
         return _llvm(builder, name, _VECTOR, [of, _WORD(_align(signature)), mask, zeros])
 

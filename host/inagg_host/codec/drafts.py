@@ -191,14 +191,18 @@ def draft(
         counters, most, lowest = counters + LANES, larger(most, doubles), smaller_bytes(lowest, levels)
     rest = len(bits) - whole
     if rest > 0:
+        for line in range(0, rest, LINE):
+            prefetch(bits, whole + EARLY + line)
         b0, b1 = load_first(bits, whole, rest), load_first(bits, whole + LANES, rest - LANES)
         b2 = load_first(bits, whole + 2 * LANES, rest - 2 * LANES)
         b3 = load_first(bits, whole + 3 * LANES, rest - 3 * LANES)
         values = (b0, b1, b2, b3)
         codes, levels, doubles, sums = codes_of(values, hashed(counters, k1), half)
+        if any_set(smaller_bytes(bytes_less(ones, levels), bytes_less(splat(U32(rest * IN_BYTES)), lanes_of_bytes()))):
+            codes = without_signs_of_zeros(codes)
+            renew += mark_small(below, whole // SHARING, values, unit)
+        store_first_bytes(out, whole, codes, rest)
         most, lowest = larger(most, doubles), smaller_bytes(lowest, zeros_as_128(levels))
-        renew += mark_small(below, whole // SHARING, values, unit)
-        store_first_bytes(out, whole, without_signs_of_zeros(codes), rest)
         if len(own) > 0:
             write_rest(own, whole, sums, rest, past)
     magnitude = U32(largest(most) >> U32(1))
@@ -250,14 +254,16 @@ def shift(codes: Array, by: int) -> None:
 
 @jit
 def mark_below(codes: Array, by: int, below: Array) -> int:
-    """Mark the groups, too, that have a level of 1 to ``by``, less than 127; how many are marked then."""
-    marked, last = 0, U8(by - 1)
-    for group in range(-(-len(codes) // SHARING)):
-        has = U8(0)
-        for lane in range(group * SHARING, min((group + 1) * SHARING, len(codes))):
-            has |= U8(U8(U8(codes[lane] & U8(127)) - U8(1)) <= last)  # less one, level 0 becomes the highest
-        below[group] |= has
-        marked += int(below[group])
+    """Mark the groups, too, that have a level of 1 to ``by``; how many are marked then."""
+    least, marked, whole = splat(U32(U32(by + 1) * IN_BYTES)), 0, len(codes) // SHARING * SHARING
+    for lane in range(0, whole, SHARING):
+        levels = zeros_as_128(load_first(codes, lane, VECTOR) & BYTES_OF_127)
+        below[lane // SHARING] |= U8(any_set(bytes_less(least, levels)))
+        marked += int(below[lane // SHARING])
+    for lane in range(whole, len(codes)):
+        below[whole // SHARING] |= U8(1 <= codes[lane] & U8(127) <= by)
+    if whole < len(codes):
+        marked += int(below[whole // SHARING])
     return marked
 
 
@@ -289,6 +295,12 @@ def without_signs_of_zeros(codes: Any) -> Any:
 def zeros_as_128(levels: Any) -> Any:
     """0 becomes 128 in each byte, and no other level below that changes."""
     return levels | (((levels & BYTES_OF_127) + BYTES_OF_127) & BYTES_OF_128 ^ BYTES_OF_128)
+
+
+@inline
+def lanes_of_bytes() -> Any:
+    """Which lane each byte is for, as `store_bytes` stores them."""
+    return counting() * IN_BYTES + U32(LANES << 8 | 2 * LANES << 16 | 3 * LANES << 24)
 
 
 @jit

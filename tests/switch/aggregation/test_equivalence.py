@@ -184,7 +184,7 @@ class Equivalence(RuleBasedStateMachine):
             fmt = FORMATS[data.draw(st.sampled_from(sorted(FORMATS)))]
             binding = replace(binding, format=fmt, lanes=max(binding.lanes, 8 * binding.parts * fmt.min_lanes))
         elif what == "lanes":
-            binding = replace(binding, lanes=data.draw(st.integers(4, 12)) * 8 * binding.parts)
+            binding = replace(binding, lanes=data.draw(st.integers(4, 12)) * binding.format.min_lanes * binding.parts)
         elif what == "kind":
             op, lanes = Op.SUM, binding.lanes_for(Op.SUM)
             codes = np.zeros(lanes, np.uint32)
