@@ -214,6 +214,18 @@ def test_a_few_values_below_the_unit_are_encoded_anew_and_no_others(groups: list
     assert finished(np.where(mine, values, np.float32(1.5)), scales, made, LARGE) == want
 
 
+def test_one_value_below_the_unit_wherever_it_is_is_encoded_anew() -> None:
+    """One in each block, at each of the last lanes, four times; the last block has fewer lanes."""
+    blocks = 4 * 96
+    values = np.full((blocks, LARGE.lanes), 1.0, np.float32)
+    for i in range(blocks - 1):
+        values[i, -1 - i // 4] = 0.49 * 2.0**-28
+    values[-1, -6] = 0.49 * 2.0**-28
+    floats = values.reshape(-1)[:-5]
+    scales = own_scales(floats, LARGE)
+    assert finished(floats, scales, drafts_of(floats, LARGE), LARGE) == expected(floats, scales, LARGE)
+
+
 @given(st.integers(0, 1448), st.integers(0, 2**32 - 1))
 def test_any_number_of_values_below_the_unit(count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
