@@ -49,6 +49,10 @@ class Made(NamedTuple):
         return [int(lowest) for lowest in notes[notes[:, SERIAL] != NOBODYS, LOWEST]]
 
 
+BEHIND = 64
+"""Elements that are nobody's, after what drafts stand for."""
+
+
 def drafts_in(room: Room) -> Drafts:
     return Drafts(*(room.arrays[name] for name in Drafts._fields))
 
@@ -66,7 +70,7 @@ def drafts_of(
         drafts_in(Room(job, count, rows)),
         serial,
         np.zeros(count, np.uint64),
-        np.full(values.size + skew, 1e9, np.float32)[skew:],
+        np.full(skew + values.size + BEHIND, 1e9, np.float32)[skew : skew + values.size],
     )
     made.drafts.expected[0] = expected
     draft_blocks(
@@ -100,6 +104,8 @@ def finished(
     rows, decoded = np.array([row_of(number + i, made, shards) for i in range(count)]), np.zeros_like(values)
     kernels.decode_own(job, made.datagrams, rows, decoded, np.arange(count), scales, None)
     assert made.contributed.tobytes() == decoded.tobytes()
+    assert made.contributed.base is not None
+    assert (made.contributed.base[-BEHIND:] == 1e9).all(), "nothing behind it is written"
     return payloads
 
 
