@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import zlib
@@ -32,6 +33,7 @@ from .task import Task, make_max_task, make_scatter_task, make_staged_task, make
 
 __all__ = ["AllReduce", "AllReduceError"]
 
+log = logging.getLogger("inagg")
 T = TypeVar("T")
 
 
@@ -223,12 +225,11 @@ class AllReduce:
         if network is not None:
             network.wake()
 
-    def settle(self) -> None:
-        """Return when what was submitted comes to its end without Python, or if that cannot be. To be called before a
-        device is told to wait for it (`io.serve` has the reason). For any thread."""
+    def settle(self) -> bool:
+        """Return when what was submitted comes to its end without Python; False if that cannot be. To be called before
+        a device is told to wait for it (`io.serve` has the reason). For any thread."""
         network = self._network
-        if network is not None:
-            network.settle()
+        return network is not None and network.settle()
 
     def count_invalid(self, codes: int) -> None:
         """A device has found so many codes that name no level. For any thread."""
@@ -268,7 +269,11 @@ class AllReduce:
         if network is not None:
             for task in network.close(reason, end):
                 self._finish(task, self._failure)
-        self._completer.shutdown()
+        if not self._completer.shutdown(self.config.timeout_s):
+            log.warning(
+                "after %g s something that is called when sums are there, or waits for a device, is not over",
+                self.config.timeout_s,
+            )
 
     def __enter__(self) -> Self:
         return self

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg_link import port as ports
-from inagg_link import sockopt
-from inagg_link.base import Address, Batch, Counters, Link, Traffic, canonical, traffic_of
-from inagg_link.udp import UdpLink
+from inagg_link.base import Address, Batch, Counters, Traffic, canonical, traffic_of
+from inagg_link.udp import SocketLink, UdpLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Group:
     """Who sends: nothing else is heard."""
 
 
-class GroupLink(Link):
+class GroupLink(SocketLink):
     """A link around ``link``, which is unconnected, that hears groups of its family besides. What it sends goes by
     ``link``.
 
@@ -124,12 +123,6 @@ class GroupLink(Link):
 
     def fileno(self) -> int:
         return self._poll.fileno()
-
-    def receive(self, timeout_s: float) -> list[Batch]:
-        batches = self._drain()
-        if not batches and timeout_s > 0.0 and sockopt.wait_readable(self.fileno(), timeout_s):
-            batches = self._drain()
-        return batches
 
     def _drain(self) -> list[Batch]:
         batches = []

@@ -11,9 +11,9 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from . import first_start as compiling  # noqa: F401  # finds where compiled code can be kept
+from .jit_off import require_jit
 
-if vars(numba.config).get("DISABLE_JIT"):
-    raise ImportError("NUMBA_DISABLE_JIT is set, and what inagg computes must be compiled: unset it")
+require_jit()
 
 Function = TypeVar("Function", bound=Callable[..., object])
 

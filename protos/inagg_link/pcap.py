@@ -166,7 +166,11 @@ class CaptureLink(LinkAround):
         self._below = self._file
         if is_compressed(path):
             self._file = cast(BinaryIO, gzip.GzipFile(fileobj=self._file, mode="wb", compresslevel=GZIP_LEVEL))
-        self._append(struct.pack("<" + FILE_HEADER, MAGIC_NANOSECONDS, 2, 4, 0, 0, SNAP_BYTES, LINKTYPE_RAW))
+        try:
+            self._append(struct.pack("<" + FILE_HEADER, MAGIC_NANOSECONDS, 2, 4, 0, 0, SNAP_BYTES, LINKTYPE_RAW))
+        except BaseException:
+            self._give_up()
+            raise
 
     def __repr__(self) -> str:
         return f"CaptureLink({self.link!r}, {self.path!r})"
@@ -205,12 +209,15 @@ class CaptureLink(LinkAround):
 
     def _fail(self, error: OSError) -> None:
         self._failed = True
-        for file in (self._file, self._below):
-            with suppress(OSError):  # it tries to write what is left
-                file.close()
+        self._give_up()
         with suppress(OSError):  # a pipe has no length
             os.truncate(self.path, self._whole_bytes)
         log.error("%s: %s; nothing more is recorded there", self.path, error.strerror)
+
+    def _give_up(self) -> None:
+        for file in (self._file, self._below):
+            with suppress(OSError):  # it tries to write what is left
+                file.close()
 
     def receive(self, timeout_s: float) -> list[Batch]:
         batches = self.link.receive(timeout_s)

@@ -23,6 +23,7 @@ import os
 import socket
 import struct
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -62,7 +63,21 @@ _OFFLOAD_REFUSED = frozenset((errno.EIO, errno.EINVAL, errno.EMSGSIZE))
 _LIKE_NATIVE = sys.platform == "linux" and sys.byteorder == "little" and struct.calcsize("P") == 8
 
 
-class UdpLink(Link):
+class SocketLink(Link):
+    """A link whose descriptor is readable while there is something to receive."""
+
+    def receive(self, timeout_s: float) -> list[Batch]:
+        batches = self._drain()
+        if not batches and timeout_s > 0.0 and sockopt.wait_readable(self.fileno(), timeout_s):
+            batches = self._drain()
+        return batches
+
+    @abstractmethod
+    def _drain(self) -> list[Batch]:
+        """What is there now, as `receive` returns it."""
+
+
+class UdpLink(SocketLink):
     """A bound UDP socket, of IPv4 or IPv6 as the literal `address` says. Port 0 takes a free one: see `address`.
 
     `connect`: the one peer. Sends are faster, the kernel discards what others send, and ICMP errors are reported.
@@ -181,12 +196,6 @@ class UdpLink(Link):
             self._counters.kernel_drops = sockopt.receive_drops(self._socket)
         self._words[ports.FD] = self._port.sockets[ports.DESCRIPTOR] = -1  # the number may soon be another's
         self._socket.close()
-
-    def receive(self, timeout_s: float) -> list[Batch]:
-        batches = self._drain()
-        if not batches and timeout_s > 0.0 and sockopt.wait_readable(self._socket.fileno(), timeout_s):
-            batches = self._drain()
-        return batches
 
     def send(self, batch: Batch) -> int:
         return self._transmit(batch.data, batch.size, batch.peer)

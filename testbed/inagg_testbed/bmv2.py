@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from inagg_switch.p4 import P4RUNTIME_PORT
+from inagg_switch.p4 import P4RUNTIME_PORT, THRIFT_PORT
 from inagg_switch.p4.builds import FLAT, builds
 from inagg_switch.p4.network import Host, Network, mac_number, network_toml
 from inagg_wire.layout import DATA_PORT
@@ -24,7 +24,6 @@ from .topology.targets import CONTROL_PORT, Running
 
 SWITCH = "simple_switch_grpc"
 P4RUNTIME = f"127.0.0.1:{P4RUNTIME_PORT}"
-THRIFT_PORT = 9090
 LANES = 128
 PROGRAM = f"nat8-{LANES}"
 

@@ -13,6 +13,7 @@ import difflib
 import errno
 import importlib
 import importlib.metadata
+import itertools
 import os
 import re
 import shlex
@@ -27,29 +28,36 @@ from inagg_wire.variables import misspelt
 from . import streams
 from .extras import EXTRA_OF_MODULE, MissingExtra
 from .signals import terminated_like_ctrl_c
+from .working_folder import require_working_folder
 
 
 class Entry(NamedTuple):
-    """A subcommand: where it is (`module:attribute`) and its line in `inagg --help`."""
+    """A subcommand: where it is (`module:attribute`) and its line in `inagg --help`. ``anywhere``: it, or some of its
+    own subcommands, which then look for themselves, can do without a working directory."""
 
     target: str
     help: str
+    anywhere: bool = False
 
 
 COMMANDS = {
     "switch": Entry("inagg_switch.cli.commands:switch", "Run an aggregating switch."),
-    "jobs": Entry("inagg_switch.cli.commands:jobs", "List the jobs of a switch."),
-    "top": Entry("inagg_switch.cli.commands:top", "Watch the traffic of a switch and its jobs."),
-    "evict": Entry("inagg_switch.cli.commands:evict", "End a job of a switch, whoever runs it."),
-    "drain": Entry("inagg_switch.cli.commands:drain", "Have a switch take no new jobs."),
-    "why": Entry("inagg_switch.cli.commands:why", "Say why a job waits: for which ranks, and for how long."),
+    "jobs": Entry("inagg_switch.cli.commands:jobs", "List the jobs of a switch.", anywhere=True),
+    "top": Entry("inagg_switch.cli.commands:top", "Watch the traffic of a switch and its jobs.", anywhere=True),
+    "evict": Entry("inagg_switch.cli.commands:evict", "End a job of a switch, whoever runs it.", anywhere=True),
+    "drain": Entry("inagg_switch.cli.commands:drain", "Have a switch take no new jobs.", anywhere=True),
+    "why": Entry(
+        "inagg_switch.cli.commands:why", "Say why a job waits: for which ranks, and for how long.", anywhere=True
+    ),
     "doctor": Entry("inagg_testbed.doctor.command:doctor", "Say what is wrong with this machine, and what to do."),
     "advise": Entry("inagg_testbed.advise.command:advise", "Predict whether in-network aggregation helps a training."),
     "bench": Entry("inagg_testbed.bench.cli:bench", "Measure throughput on this machine."),
     "demo": Entry("inagg_testbed.demo:demo", "Train a model with in-network aggregation on this machine."),
     "warmup": Entry("inagg_testbed.warmup:warmup", "Compile for this machine now, so that the first start need not."),
     "testbed": Entry(
-        "inagg_testbed.testbed.cli:testbed", "Run your script around a switch, over links of a given rate."
+        "inagg_testbed.testbed.cli:testbed",
+        "Run your script around a switch, over links of a given rate.",
+        anywhere=True,
     ),
     "replay": Entry(
         "inagg_testbed.replay.cli:replay", "Feed recorded packets to a switch again, and compare bit by bit."
@@ -78,6 +86,14 @@ def typed() -> str | None:
     context = click.get_current_context(silent=True)
     words = None if context is None else context.meta.get(TYPED)
     return None if words is None else shlex.join(["inagg", *words])
+
+
+def need_working_folder(ctx: click.Context) -> None:
+    """For the callback of a group, whose subcommand needs one. Raises `NoWorkingFolder`, but not for who asks for help
+    only."""
+    words = itertools.takewhile(lambda word: word != "--", ctx.meta.get(TYPED, ()))
+    if not set(ctx.help_option_names).intersection(words):
+        require_working_folder()
 
 
 class LazyGroup(click.Group):
@@ -157,6 +173,13 @@ def print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) 
 
 def make_root(entries: dict[str, Entry]) -> LazyGroup:
     """The root command over a table of subcommands."""
+
+    @click.pass_context
+    def before(ctx: click.Context) -> None:
+        """Called by click when it knows the subcommand, before that is run."""
+        if not entries[ctx.invoked_subcommand or ""].anywhere:
+            need_working_folder(ctx)
+
     version = click.Option(
         ["--version"],
         is_flag=True,
@@ -168,6 +191,7 @@ def make_root(entries: dict[str, Entry]) -> LazyGroup:
     return LazyGroup(
         name="inagg",
         entries=entries,
+        callback=before,
         params=[version],
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -216,6 +240,13 @@ def run(root: click.Command, arguments: Sequence[str] | None = None) -> int:
             raise  # not an extra: the installation or the code is broken, and the traceback says where
         MissingExtra([missing]).show()
         return MissingExtra.exit_code
+    except ImportError as error:
+        from inagg_link.jit_off import JitOff  # late: most commands get by without what stands beside it
+
+        if not isinstance(error, JitOff):
+            raise
+        click.echo(f"Error: {error}", err=True)
+        return EXIT_ERROR
     return status if isinstance(status, int) else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import struct
 from contextlib import nullcontext
@@ -185,6 +186,15 @@ def test_a_disk_that_is_full_ends_the_capture_with_a_whole_record_and_not_the_li
     assert (link.captured, link.not_captured) == (len(kept), 20 - len(kept))
     assert 8 <= len(kept) <= 9
     assert [record.message for record in caplog.records] == [f"{path}: File too large; nothing more is recorded there"]
+
+
+@pytest.mark.parametrize("name", ["run.pcap", "run.pcap.gz"])
+def test_a_disk_that_is_full_from_the_first_leaves_no_file_open(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as _kept:  # with the link, or that would be collected
+        CaptureLink(MemoryNetwork().link(ONE), path)
+    assert "/dev/full" not in {os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()}
 
 
 def read_until_cut(path: Path) -> list[bytes]:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 import pytest
 
+from inagg_link.jit_off import JitOff
 from inagg_testbed import cli
 
 
@@ -136,6 +137,55 @@ def test_want_of_memory_is_said_in_one_line(
 
     assert run_command(body) == cli.EXIT_ERROR
     assert capsys.readouterr().err == "Error: there is not enough memory: unable to allocate 977 TiB\n"
+
+
+def test_a_compiler_that_is_off_is_said_in_one_line(
+    run_command: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def body() -> NoReturn:
+        raise JitOff("NUMBA_DISABLE_JIT is set: unset it")
+
+    assert run_command(body) == cli.EXIT_ERROR
+    assert capsys.readouterr().err == "Error: NUMBA_DISABLE_JIT is set: unset it\n"
+
+
+def test_what_else_cannot_be_imported_keeps_its_traceback(run_command: Callable[..., int]) -> None:
+    def body() -> NoReturn:
+        raise ImportError("a fault of ours")
+
+    with pytest.raises(ImportError, match="a fault of ours"):
+        run_command(body)
+
+
+@pytest.fixture
+def no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory that was removed."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+
+@pytest.mark.parametrize("words", ["switch", "doctor", "bench kernels", "warmup", "testbed -- true", "testbed up"])
+def test_a_working_directory_that_was_removed_is_said_in_one_line(
+    words: str, no_folder: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(cli.make_root(cli.COMMANDS), words.split()) == cli.EXIT_ERROR
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("Error: the working directory was removed: change to one that exists")
+
+
+@pytest.mark.parametrize("words", ["jobs --switch 127.0.0.1:1", "testbed down --name nobodys"])
+def test_what_asks_a_switch_or_removes_a_testbed_needs_no_working_directory(
+    words: str, no_folder: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.run(cli.make_root(cli.COMMANDS), words.split())
+    assert "working directory" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["switch --help", "testbed up -h"])
+def test_help_needs_no_working_directory(words: str, no_folder: None) -> None:
+    assert cli.run(cli.make_root(cli.COMMANDS), words.split()) == 0
 
 
 def test_other_errors_keep_their_traceback(run_command: Callable[..., int]) -> None:

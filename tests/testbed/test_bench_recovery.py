@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +13,30 @@ import pytest
 from click.testing import CliRunner
 
 from inagg_testbed.bench import recovery as bench
-from inagg_testbed.bench.recovery import CASES, RANKS, SWITCH_RESTART, TORCHFT_CRASH, TORCHRUN_RESIZE, TORCHRUN_RESTART
-from inagg_testbed.bench.recovery_command import recovery
+from inagg_testbed.bench.recovery import RANKS
+from inagg_testbed.bench.recovery_command import (
+    CASES,
+    SWITCH_RESTART,
+    TORCHFT_CRASH,
+    TORCHRUN_RESIZE,
+    TORCHRUN_RESTART,
+    recovery,
+)
 
 
 def measured(*arguments: str) -> list[dict[str, object]]:
     done = CliRunner().invoke(recovery, [*arguments, "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_help_imports_nothing_that_measures() -> None:
+    script = (
+        "import sys, inagg_testbed.bench.recovery_command;"
+        "print(sorted({'numpy', 'grpc', 'inagg_testbed.bench.recovery'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
 
 
 def test_a_line_is_printed_when_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

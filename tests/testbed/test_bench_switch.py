@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import NoReturn
 
 import pytest
 from click.testing import CliRunner
 
-from inagg_switch.driver import Counters
+from inagg_switch.driver import Counters, DriverError
 from inagg_switch.software.software_driver import SoftwareDriver
+from inagg_testbed.bench import switch
 from inagg_testbed.bench.cli import bench
 
 ARGUMENTS = ["switch", "--workers", "1", "--seconds", "0.1", "--runs", "1", "--json"]
@@ -37,3 +39,12 @@ def test_a_run_that_was_too_short_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     result = CliRunner().invoke(bench, ARGUMENTS)
     assert result.exit_code == 1
     assert "the switch has taken nothing in 0.1 s: measure for longer with --seconds" in result.output
+
+
+def test_why_the_switch_did_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise DriverError("shard 0: there is no room")
+
+    monkeypatch.setattr(switch, "SoftwareDriver", refuse)
+    result = CliRunner().invoke(bench, ARGUMENTS)
+    assert (result.exit_code, result.stderr) == (1, "Error: the switch did not start: shard 0: there is no room\n")

@@ -61,11 +61,11 @@ def strays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namespaces, "existing", lambda prefix: NAMES)
 
 
-def status(monkeypatch: pytest.MonkeyPatch, user: int, *options: str) -> str:
+def status(monkeypatch: pytest.MonkeyPatch, user: int, *options: str, exit_code: int = 0) -> str:
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: user)
-        done = CliRunner().invoke(cli.testbed, ["status", *options])
-    assert done.exit_code == 0
+        done = CliRunner().invoke(cli.testbed, ["status", *options], standalone_mode=False)
+    assert done.return_value == exit_code
     return done.output
 
 
@@ -95,11 +95,27 @@ def test_root_is_told_to_delete_only_what_belongs_to_no_testbed_in_which_process
 ) -> None:
     mine = Process.of(os.getpid())
     monkeypatch.setattr(opening, "processes_of", lambda mark, names: [mine] if NAMES[0] in names else [])
-    said = status(monkeypatch, 0)
+    said = status(monkeypatch, 0, exit_code=1)
     assert "root has no testbed" in said
     assert [line.split()[-1] for line in said.splitlines() if "ip netns delete" in line] == NAMES[2:]
     assert f"a testbed that I do not know may run in {', '.join(NAMES[:2])}: processes live there" in said
-    assert json.loads(status(monkeypatch, 0, "--json"))["perhaps_in_use"] == NAMES[:2]
+    assert json.loads(status(monkeypatch, 0, "--json", exit_code=1))["perhaps_in_use"] == NAMES[:2]
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_the_exit_status_says_that_there_is_a_namespace_of_nobodys_to_remove(
+    options: tuple[str, ...], strays: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "processes_of", lambda mark, names: [])
+    status(monkeypatch, 0, *options, exit_code=1)
+
+
+def test_the_exit_status_says_nothing_of_namespaces_in_which_a_testbed_may_run(
+    strays: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Process.of(os.getpid())
+    monkeypatch.setattr(opening, "processes_of", lambda mark, names: [mine])
+    status(monkeypatch, 0, exit_code=0)
 
 
 def test_a_name_that_is_taken_is_refused_and_the_other_testbed_stays() -> None:

@@ -45,12 +45,13 @@ class Completer:
             self._queue.append(call)
             self._news.notify()
 
-    def shutdown(self) -> None:
-        """Return when all is called that was submitted, but for what calls this."""
+    def shutdown(self, limit_s: float | None = None) -> bool:
+        """Return when all is called that was submitted, but for what calls this; False: that is not so after
+        ``limit_s``, and goes on."""
         with self._news:
             self._closed = True
             self._news.notify_all()
-            self._news.wait_for(lambda: not self._threads - {threading.current_thread()})
+            return self._news.wait_for(lambda: not self._threads - {threading.current_thread()}, limit_s)
 
     def _need_spare(self) -> None:
         if self._spare == 0:

@@ -105,23 +105,24 @@ class Transport:
             else:
                 self._ask()
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
         """Return when what was submitted, if a device will wait for it, comes to its end without Python: see `loop`.
-        Gives up where the network is in trouble, since only Python can mend that, and with a link that lends nothing to
+        False where the network is in trouble, since only Python can mend that, and with a link that lends nothing to
         compiled loops."""
         with self.lock:
             if not self.engine.awaited:
-                return
+                return True
             submitted = self.engine.submitted
         looks = 0
         while self._lent and not (self._paused or self._closing or self.engine.idle):
             if self._loop.serves >= submitted and not self._loop.asked:
-                return
+                return True
             looks += 1
             if looks < LOOKS:
                 let_run()
             else:
                 time.sleep(SETTLES_S)
+        return self.engine.idle
 
     def wake(self) -> None:
         """Have whoever has the turn look again at what can be done. For any thread."""

@@ -134,9 +134,9 @@ class Network:
             return lambda: self._transport.drive(task.work.done, signals)
         return lambda: None
 
-    def settle(self) -> None:
-        """Return when tasks come to their end without Python, or if that cannot be: see `Transport.settle`."""
-        self._transport.settle()
+    def settle(self) -> bool:
+        """Return when tasks come to their end without Python; False if that cannot be: see `Transport.settle`."""
+        return self._transport.settle()
 
     def count_invalid(self, codes: int) -> None:
         """A device has found so many codes that name no level."""

@@ -156,9 +156,12 @@ class InaggGroup(ForwardingGroup):
         self.inner.shutdown()
 
     def abort(self) -> None:
-        """End the job for all ranks, and have fail what the inner group is doing."""
-        self.jobs.abort()
-        self.inner.abort()
+        """End the job for all ranks, and have fail what the inner group is doing: that first, since the device may be
+        stuck in it, and sums that have come wait for the device."""
+        try:
+            self.inner.abort()
+        finally:
+            self.jobs.abort()
 
 
 def come_together(

@@ -15,6 +15,8 @@ that stream waits for the sums before it uses the memory again. A tensor is kept
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -32,9 +34,11 @@ from inagg_wire.scale import FloatType
 from .gpu.arrival import Arrival, refuse_capture, refuse_capture_here
 from .gpu.device import Operand, TensorDevice, is_aligned, is_plain, overlap, view
 from .gpu.floats import DTYPES
-from .gpu.lane import Lane
+from .gpu.lane import Lane, Mark
 from .gpu.platform import Platform
 from .work import TensorWork
+
+log = logging.getLogger("inagg")
 
 FLOAT_TYPES = {dtype: float_type for float_type, dtype in DTYPES.items()}
 """What the switch can sum, and what the engine calls it."""
@@ -52,10 +56,13 @@ class Stage:
         staged.compile_kernels()
         launches.compile_launch()
         self._arrays = arrays
-        self._encodes = arrays.config.policy == "raise" and platform.can_encode()
+        encodes = arrays.config.policy == "raise" and platform.can_encode()
         self._copied_bytes = platform.copied_bytes
-        self._jobs = {float_type: arrays.job(float_type) for float_type in FloatType if self._encodes}
+        self._jobs = {float_type: arrays.job(float_type) for float_type in FloatType if encodes}
+        self._unfinished = set[Future[None]]()
+        self._told_of_host = False
         self.device = TensorDevice(platform, self._jobs)
+        self._encodes = self.device.encodes
 
     def submit(
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
@@ -95,6 +102,8 @@ class Stage:
 
         def launch() -> None:
             self.device.launch(operand, job, board, chunk, own, divisor)
+            if scatter:  # this rank's sums may be there while the pieces of others are still encoded from its memory
+                self.device.up.after(self.device.down.mark())
             if not plain:
                 self.device.up.do(lambda: bring(target, landing))
 
@@ -109,6 +118,8 @@ class Stage:
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
     ) -> TensorWork:
         """Copy the values to the host, sum them there, and copy the sums to the device."""
+        if (failure := self._arrays.failure) is not None:  # before the device, which may be stuck, has to do with it
+            raise failure
         values, up, words = tensor.contiguous().resolve_neg(), self.device.up, self.device.words()
         there = up.host(tensor.numel(), dtype=tensor.dtype)
         landing = up.host(target.numel(), dtype=target.dtype) if scatter else there
@@ -127,7 +138,8 @@ class Stage:
                 arriving.fail(wrong)
             work = submit(given, sums, float_type, divisor=divisor, tag=tag, arriving=arriving)
         except BaseException:  # it is refused, or Ctrl-C: its memory must stay until the device has done with it
-            self.device.look.mark().wait()
+            mark = self.device.look.mark()
+            threading.Thread(target=_keep, args=(mark, values, there, words), name="inagg-keep", daemon=True).start()
             raise
 
         def launch() -> None:
@@ -150,7 +162,8 @@ class Stage:
         to be kept until then: until ``lanes`` have come to where they are then, if that is not before the sums."""
         lane, done = self.device.up, Future[None]()
         done.set_running_or_notify_cancel()
-        arrival = None if lane.stream is None else Arrival(lane, self.device.told)
+        self._unfinished.add(done)
+        done.add_done_callback(self._unfinished.discard)
         # Given away by the two below, since a future keeps its callbacks, and these would keep memory that is dear.
         parts, codecs = [(codec, finish, used)], [codec]
 
@@ -163,12 +176,20 @@ class Stage:
         # Before all is launched: a large operation fills the queues of the device, and then waits for what is in them.
         work.add_done_callback(release)
         wrong: BaseException | None = None
+        alone = True
         try:
-            self._arrays.settle()
+            alone = self._arrays.settle()
             launch()
         except BaseException as error:  # of the device, or Ctrl-C: all ranks must hear of it
             codec.fail(error)
             wrong = error
+        if not alone and not self._told_of_host:
+            self._told_of_host = True
+            log.warning(
+                "whoever waits for sums on %s waits on the host: the switch is out of reach, or sockets have no "
+                "UDP_SEGMENT or UDP_GRO here", self.device.device,
+            )  # fmt: skip
+        arrival = None if lane.stream is None else Arrival(lane, self.device.told, alone)
         marks = [each.mark() for each in lanes]
         marks.append(lane.mark() if arrival is None else arrival.come())
 
@@ -196,9 +217,19 @@ class Stage:
             raise wrong
         return TensorWork(done, [result], arrival=arrival)
 
+    @property
+    def unfinished(self) -> list[Future[None]]:
+        """What was submitted and is not over."""
+        return list(self._unfinished)
+
     def close(self) -> None:
         """Nothing more is submitted; the job has ended."""
         self.device.close()
+
+
+def _keep(mark: Mark, *_used: object) -> None:
+    """Keep what is used until the device has come to a place."""
+    mark.wait()
 
 
 @torch.inference_mode()

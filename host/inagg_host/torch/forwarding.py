@@ -7,15 +7,18 @@ lock whose holder waits for the GIL.
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch._compile import _disable_dynamo
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, distributed_c10d
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import GroupName  # torch 2.9 does not have it
@@ -78,6 +81,7 @@ class ForwardingGroup(ProcessGroup):
     def __init__(self, inner: ProcessGroup, counts: Counter[str], rank: int, workers: int) -> None:
         """``counts`` is where operations are counted, by their names."""
         super().__init__(rank, workers)  # type: ignore[call-arg]  # the stubs know the other constructor only
+        coalesce_batches()
         self.inner, self.counts = inner, counts
         # What torch asks of the C++ part of a group, such as the name under which it records operations, is the default
         # backend's to answer: from torch 2.15 on `init_process_group` fails where there is none.
@@ -144,3 +148,46 @@ for _name in itertools.chain(FORWARDED, PLUMBING):
     if hasattr(ProcessGroup, _name):  # releases of torch differ
         _method = _forward(_name, _name in FORWARDED)
         setattr(ForwardingGroup, _name, eager(_method) if _name in FORWARDED else _method)
+
+
+# --- batches of sends and receives ---
+
+
+def coalesce_batches() -> None:
+    """Have `torch.distributed.batch_isend_irecv` coalesce for a `ForwardingGroup`, too. No error if called twice.
+
+    Torch does so for groups of one class alone, and not of derived ones. NCCL then has each send and receive alone, one
+    after the other: two ranks that both send first wait for each other, as soon as messages are large.
+
+    The function stays the one that it was, with other code: scripts may have imported it before there was a group, and
+    `torch.compile` knows it by its identity.
+    """
+    function: Any = inspect.unwrap(distributed_c10d.batch_isend_irecv)
+    # Later releases ask isinstance. What was replaced does not ask, either.
+    if isinstance(function, FunctionType) and "type" in function.__code__.co_names:
+        copy = FunctionType(function.__code__, function.__globals__, function.__name__)
+        function.inagg_replaced = copy  # type: ignore[attr-defined]
+        function.__code__ = _replacement.__code__
+
+
+def _replacement(p2p_op_list: list[dist.P2POp]) -> list[dist.Work]:
+    # It runs with the globals of torch's module.
+    from inagg_host.torch.forwarding import batch_isend_irecv
+
+    return batch_isend_irecv(p2p_op_list)
+
+
+def batch_isend_irecv(ops: Any) -> list[dist.Work]:
+    """What torch's function does, and for a `ForwardingGroup` what it would do for the inner group."""
+    function: Any = inspect.unwrap(distributed_c10d.batch_isend_irecv)
+    one_by_one: Callable[[Any], list[dist.Work]] = function.inagg_replaced  # for all but its own class
+    if not isinstance(ops, list) or not ops or not isinstance(ops[0], dist.P2POp):
+        return one_by_one(ops)  # which says what is wrong
+    group, device = ops[0].group, ops[0].tensor.device
+    if isinstance(group, ForwardingGroup) and group._get_backend(device).supports_coalescing:
+        distributed_c10d._check_p2p_op_list(ops)  # before it begins: torch does not end what has failed
+        with distributed_c10d._coalescing_manager(group, device, async_ops=True) as manager:
+            one_by_one(ops)
+        works: list[dist.Work] = manager.works
+        return works
+    return one_by_one(ops)

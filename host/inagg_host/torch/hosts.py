@@ -25,7 +25,7 @@ from inagg_host.stats import Counters
 from .gpu.arrival import Arrival, refuse_capture
 from .gpu.lane import Lane
 from .tensors import TensorAllReduce, check
-from .work import TensorWork
+from .work import TensorWork, wait_for_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ class HostAllReduce:
         self._begin = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-sums")
         self._end = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-gather")
         self._lanes: dict[torch.device, tuple[Lane, Lane]] = {}
+        self._unfinished = set[Future[None]]()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -88,6 +89,8 @@ class HostAllReduce:
             one = _Sum(target, whole, parts, scattered, divisor, tag, arrival, scatter)
             launched = self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
         if arrival is not None:
+            self._unfinished.add(done)
+            done.add_done_callback(self._unfinished.discard)
             # As the device's other users may wait for what is launched (see `gpu.device`), all of it must be. With NCCL
             # that is at once; Gloo's gather waits for the sums.
             launched.result()
@@ -166,16 +169,20 @@ class HostAllReduce:
         """What this rank has sent to the switch and had from it, brought up to date."""
         return self._sums.counters
 
+    def drain(self) -> None:
+        """As `TensorAllReduce.drain`."""
+        wait_for_all(list(self._unfinished), self.arrays.config.timeout_s)
+
     def close(self, reason: str = "", end: bool = False) -> None:
         """As `TensorAllReduce.close`."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        self._sums.close(reason, end)
-        for group in self._inside:
-            if end:
+        if end:  # first: what the device has to do in them comes before what the others' end waits for
+            for group in self._inside:
                 group.abort()
+        self._sums.close(reason, end)
         for pool in (self._begin, self._end):
             pool.shutdown()
         for lane in itertools.chain(*self._lanes.values()):

@@ -95,6 +95,8 @@ class GroupJob:
             return str(tensor.dtype).replace("torch.", "dtype-")
         if tensor.device.type not in DEVICES:
             return f"device-{tensor.device.type}"
+        if tensor.device.type == "cuda" and torch.version.hip:  # an AMD GPU: it has no driver of CUDA's
+            return "device-rocm"
         if tensor.dtype is torch.float64 and self.format == EXACT:
             return "exact-float64"
         # An empty tensor is below any threshold.
@@ -212,7 +214,11 @@ class GroupJob:
         atexit.unregister(self._abandon)
         if sums is not None:
             reason = "" if error is None else f"rank {self.rank} has failed: {type(error).__name__}: {error}"
-            sums.close(reason, end=error is not None)
+            try:
+                if error is None:
+                    sums.drain()
+            finally:
+                sums.close(reason, end=error is not None)
         if self._spare is not None:
             self._spare.close()
         if self._settings.summary:

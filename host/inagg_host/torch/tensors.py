@@ -17,7 +17,7 @@ from .cuda import FLOAT_TYPES, Stage, bring
 from .gpu.device import is_plain, overlap, view
 from .gpu.platform import PLATFORMS
 from .tracing import SUBMIT, span
-from .work import TensorWork
+from .work import TensorWork, wait_for_all
 
 DEVICES = ("cpu", "cuda")
 
@@ -61,10 +61,11 @@ class TensorAllReduce:
         """Begin to sum ``tensor`` (float16, bfloat16, float32 or float64, any strides; CPU or CUDA) into ``out`` or in
         place; returns at once.
 
-        Neither may be touched until the work is done. ``divisor``: divide the sums by it, for a mean. ``tag``, ``wait``
-        and ``contributed`` (of the CPU alone): as of `AllReduce.submit`. With ``scatter``, ``tensor`` is an equal piece
-        for each rank, one after the other, and ``out`` gets the sums of this rank's. Raises ValueError for what cannot
-        be summed, `AllReduceError` if all is over.
+        Neither may be touched until the work is done. What is summed may be expanded (`torch.Tensor.expand`), but what
+        is written to may not. ``divisor``: divide the sums by it, for a mean. ``tag``, ``wait`` and ``contributed`` (of
+        the CPU alone): as of `AllReduce.submit`. With ``scatter``, ``tensor`` is an equal piece for each rank, one
+        after the other, and ``out`` gets the sums of this rank's. Raises ValueError for what cannot be summed,
+        `AllReduceError` if all is over.
         """
         result = tensor if out is None else out
         check(tensor, result, self.arrays.config.workers if scatter else 1)
@@ -111,6 +112,12 @@ class TensorAllReduce:
         """What this rank has done, brought up to date."""
         return self.arrays.counters
 
+    def drain(self) -> None:
+        """Wait until the sums of all CUDA tensors are there, but no longer than the job's time limit. Streams wait for
+        them, and no thread need have: to leave the job before would make them NaN."""
+        unfinished = [future for stage in list(self._stages.values()) for future in stage.unfinished]
+        wait_for_all(unfinished, self.arrays.config.timeout_s)
+
     def close(self, reason: str = "", end: bool = False) -> None:
         """Leave the job, or ``end`` it for all ranks. What is unfinished fails. No error if called twice."""
         self._closed = True  # without the lock: who has it may wait for room on the device, until the job is over
@@ -122,8 +129,12 @@ class TensorAllReduce:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.drain()
+        finally:
+            self.close()
 
 
 def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
@@ -144,6 +155,20 @@ def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
             f"out is {target.dtype} {tuple(target.shape)}, the values are {tensor.dtype} {tuple(tensor.shape)}, or "
             "they are on different devices"
         )
+    # Else the copy that brings the sums would raise it, which on a device is when other ranks count on this one.
+    if repeats(target):
+        raise ValueError(
+            f"sums cannot be written to an expanded tensor, here of shape {tuple(target.shape)} and strides "
+            f"{target.stride()}: several of its elements are one place in memory. Give a copy, which .contiguous() "
+            "and .clone() make, or the tensor that was expanded"
+        )
+
+
+def repeats(tensor: torch.Tensor) -> bool:
+    """Whether several elements of a tensor are one place in memory, as `torch.Tensor.expand` has it."""
+    if 0 not in tensor.stride() or tensor.numel() == 0:
+        return False
+    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def sharing(tensors: Mapping[int, torch.Tensor]) -> set[int]:

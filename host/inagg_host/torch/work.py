@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -15,9 +16,12 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from inagg_host.allreduce import AllReduceError
+from inagg_host.io.futures import waiting
 
 from .gpu.arrival import Arrival, refuse_capture
 from .tracing import WAIT, span
+
+log = logging.getLogger("inagg")
 
 BLOCKING_WAIT = "INAGG_BLOCKING_WAIT"
 """If 1, whoever waits for the sums of CUDA tensors waits on the host."""
@@ -62,7 +66,7 @@ class TensorWork(dist.Work):
         self._pending, self._tensors, self._finish, self._arrival = pending, tensors, finish, arrival
         self._lock = threading.Lock()
         self._future: Future[list[torch.Tensor]] | None = None
-        self._blocking = arrival is not None and os.environ.get(BLOCKING_WAIT, "0") == "1"
+        self._blocking = arrival is not None and (not arrival.alone or os.environ.get(BLOCKING_WAIT, "0") == "1")
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait for the sums. Raises what is known to have gone wrong, and RuntimeError after ``timeout`` (then it goes
@@ -150,6 +154,14 @@ class TensorWork(dist.Work):
         return self._tensors
 
 
+def wait_for_all(unfinished: Sequence[concurrent.futures.Future[None]], limit_s: float) -> None:
+    """Wait until all of these, works of CUDA tensors, are over, but no longer than that: what is left is said."""
+    with waiting():
+        left = concurrent.futures.wait(unfinished, limit_s).not_done
+    if left:
+        log.warning("%d sums of CUDA tensors were not there after %g s, and are NaN", len(left), limit_s)
+
+
 def failed(error: Exception) -> TensorWork:
     """A work that has failed. DDP's reducer survives an error in a future, not one that is raised at once."""
     pending: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -180,12 +192,24 @@ class JoinedWork(dist.Work):
         """A future of the list of all tensors."""
         if self._future is None:
             done = torch.futures.collect_all([work.get_future() for work in self._works])
-            self._future = done.then(lambda all_of_them: self._take(all_of_them.value()))
+            if devices := self._devices():
+                # That of all has no device, nor would one that is chained to it: no stream would wait for the parts.
+                raw: Future[Any] = Future(devices=devices)
+                self._future = raw.then(lambda _: self._take(done.value()))
+                done.add_done_callback(lambda _: raw.set_result(None))
+            else:
+                self._future = done.then(lambda _: self._take(done.value()))
         return self._future
 
+    def _devices(self) -> list[int | str | torch.device]:
+        """Those that have streams."""
+        return list(dict.fromkeys(tensor.device for tensor in self._tensors if tensor.device.type == "cuda"))
+
     def _take(self, futures: list[Future[Any]]) -> list[torch.Tensor]:
+        # All are done. Torch calls what is chained to a future with devices on streams of its own, and whoever waits
+        # for that waits for these: so they are to wait for the parts. Without devices this is as `Future.value`.
         for future in futures:
-            future.value()
+            future.wait()
         return self._tensors
 
     def synchronize(self) -> None:

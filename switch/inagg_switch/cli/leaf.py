@@ -10,7 +10,7 @@ from ..p4.p4_driver import P4Driver
 from ..service.server import LeafServer
 from ..service.uplink_agent import UplinkAgent
 from .priority import yield_to_shards
-from .ready import Urls, facts, leaf_announcement, say_ready, tell_systemd
+from .ready import Urls, announce, facts, leaf_announcement, say_ready, tell_systemd
 from .settings import ParentSettings, Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
 from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
@@ -65,7 +65,7 @@ class Leaf:
         known = {**facts(server.address, self._driver, self._settings, Urls()), "name": self._parent.name}
         known["parent"] = self._parent.address
         if self._settings.announce:
-            print(leaf_announcement(server.address, self._driver, self._settings, self._parent), flush=True)
+            announce(leaf_announcement(server.address, self._driver, self._settings, self._parent))
         else:
             log.info("switch_serving", **known)
         say_ready(self._settings, known)

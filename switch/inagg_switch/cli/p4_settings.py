@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..p4 import BFRUNTIME_PORT, P4RUNTIME_PORT
+from ..p4 import BFRUNTIME_PORT, P4RUNTIME_PORT, THRIFT_PORT
 from ..p4.builds import Build, build
 from ..p4.network import Network, read_network
 from ..service.access import Access
 from .addresses import SettingsError, with_port
-
-THRIFT_PORT: Final = 9090
-"""Of bmv2, unless told otherwise."""
+from .switch_options import switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,39 +41,17 @@ class TofinoSettings:
     access: Access
 
 
-SOFTWARE_ONLY: Final = {
-    "data": None,
-    "shards": 1,
-    "shard_restarts": 5,
-    "slots": None,
-    "datagram_bytes": None,
-    "offload": True,
-    "multicast": "auto",
-    "capture": None,
-    "capture_limit": 1024.0,
-    "record": None,
-    "fault_seed": None,
-    "loss": 0.0,
-    "duplicate": 0.0,
-    "reorder": 0.0,
-    "corrupt": 0.0,
-}
-"""Options of the software switch alone, and what they are if they are not given."""
-P4_ONLY: Final = {
-    "device_id": 0,
-    "program": None,
-    "network": None,
-    "p4_tls": False,
-    "p4_ca": None,
-    "p4_cert": None,
-    "p4_key": None,
-    "p4_name": None,
-}
+SOFTWARE_ONLY: Final = (
+    "data", "shards", "shard_restarts", "slots", "datagram_bytes", "offload", "multicast", "capture", "capture_limit",
+    "record", "fault_seed", "loss", "duplicate", "reorder", "corrupt",
+)  # fmt: skip
+"""Options of the software switch alone."""
+P4_ONLY: Final = ("device_id", "program", "network", "p4_tls", "p4_ca", "p4_cert", "p4_key", "p4_name")
 """Options of all P4 switches."""
-OPTIONS_OF: Final[dict[str, dict[str, Any]]] = {
+OPTIONS_OF: Final[dict[str, tuple[str, ...]]] = {
     "software": SOFTWARE_ONLY,
-    "bmv2": {"p4runtime": None, "thrift": None, **P4_ONLY},
-    "tofino": {"bfrt": None, **P4_ONLY},
+    "bmv2": ("p4runtime", "thrift", *P4_ONLY),
+    "tofino": ("bfrt", *P4_ONLY),
 }
 """Options that not every target has."""
 
@@ -82,8 +59,9 @@ OPTIONS_OF: Final[dict[str, dict[str, Any]]] = {
 def p4_from(options: Mapping[str, Any]) -> Bmv2Settings | TofinoSettings | None:
     """The P4 switch that is asked for; None if it is the software switch. Raises ValueError."""
     target = options["target"]
-    for name, unset in (item for of_one in OPTIONS_OF.values() for item in of_one.items()):
-        if name not in OPTIONS_OF[target] and options[name] != unset:
+    unset = switch.make_context("switch", []).params  # what options are if none is given
+    for name in itertools.chain(*OPTIONS_OF.values()):
+        if name not in OPTIONS_OF[target] and options[name] != unset[name]:
             raise SettingsError(f"--{name.replace('_', '-')} says nothing to --target {target}")
     if target == "software":
         return None

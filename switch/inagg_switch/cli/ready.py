@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -178,6 +180,20 @@ def reachable(control: str) -> str:
         return control
     host, port = split_address(control)
     return join_address(socket.gethostname(), port) if host in WILDCARDS else control
+
+
+def announce(text: str) -> None:
+    """Print the lines for a person. What others wait for is the switch, not its lines: where standard output cannot be
+    written (a full disk, a pipe that nobody reads), standard error has them, and the switch serves."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        log.warning("not_announced", what="standard output cannot be written", why=error.strerror, then="it serves")
+        with suppress(OSError):  # on the same full disk, as the log
+            print(text, file=sys.stderr, flush=True)
+        # as if it had been closed: else what is still held back fails once more when this process ends
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def say_ready(settings: Settings, known: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ from ..software.software_driver import SoftwareDriver
 from .addresses import join_address
 from .p4_settings import TofinoSettings
 from .priority import yield_to_shards
-from .ready import Urls, announcement, buffer_hint, facts, join_needs, reachable, say_ready, tell_systemd
+from .ready import Urls, announce, announcement, buffer_hint, facts, join_needs, reachable, say_ready, tell_systemd
 from .settings import Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
 from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
@@ -128,7 +128,7 @@ class Root:
         settings, driver, control = self._settings, self._driver, self._server.address
         known = facts(control, driver, settings, urls)
         if settings.announce:
-            print(announcement(control, driver, settings, urls), flush=True)
+            announce(announcement(control, driver, settings, urls))
         else:
             log.info("switch_serving", **known)
         hint = buffer_hint(driver) if isinstance(driver, SoftwareDriver) else None

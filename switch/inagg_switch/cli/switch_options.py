@@ -52,7 +52,8 @@ Examples:
 Signals: the first Ctrl-C or SIGTERM takes no new jobs and gives those that
 run the time of --drain to end; the second stops at once. The exit status is
 0 then, 1 if it could not start or lost a shard, 2 for wrong usage.
-Standard output has the lines for people, standard error the log.
+Standard output has the lines for people, standard error the log, and those
+lines too where standard output cannot be written.
 """,
 )
 @in_section(

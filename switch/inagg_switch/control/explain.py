@@ -75,8 +75,9 @@ def rank_waits(job: Job, now: float, waits: Sequence[tuple[int, SlotWait]]) -> t
 
 
 def _unanswered(job: Job, unanswered: Mapping[str, int]) -> list[str]:
+    placed = job.roster.placed
     return [
-        f"At switch {name!r}, where {ranks_text(job.placed.get(name, ()))} joined, {count_text(count, 'sum')} went up "
+        f"At switch {name!r}, where {ranks_text(placed.get(name, ()))} joined, {count_text(count, 'sum')} went up "
         "and had no answer yet: if that stays so, look at the way between the switches."
         for name, count in sorted(unanswered.items())
     ]

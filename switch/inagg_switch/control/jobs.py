@@ -90,18 +90,6 @@ class Job:
         """The slots that workers use, by shard, on whichever switch they are."""
         return tuple(Lease(lease.base, self.spec.slots) for lease in self.leased)
 
-    def ranks_at(self, switches: Container[str]) -> tuple[int, ...]:
-        """The ranks that have joined through one of ``switches``."""
-        return tuple(member.rank for member in self.roster if member.request.switch in switches)
-
-    @property
-    def placed(self) -> dict[str, tuple[int, ...]]:
-        """By switch, the ranks that have joined through it."""
-        found: dict[str, list[int]] = {}
-        for member in self.roster:
-            found.setdefault(member.request.switch, []).append(member.rank)
-        return {name: tuple(ranks) for name, ranks in found.items()}
-
     @property
     def ever_bound(self) -> bool:
         """Whether the switch was ever ordered to bind the job, so that it must be told to drop it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from inagg_wire.slots import Lease
@@ -137,6 +137,18 @@ class Roster:
         """Ranks that no living process has."""
         here = {member.rank for member in self if member.alive}
         return tuple(rank for rank in range(self.workers) if rank not in here)
+
+    def ranks_at(self, switches: Container[str]) -> tuple[int, ...]:
+        """The ranks that have joined through one of ``switches``."""
+        return tuple(member.rank for member in self if member.request.switch in switches)
+
+    @property
+    def placed(self) -> dict[str, tuple[int, ...]]:
+        """By switch, the ranks that have joined through it."""
+        found: dict[str, list[int]] = {}
+        for member in self:
+            found.setdefault(member.request.switch, []).append(member.rank)
+        return {name: tuple(ranks) for name, ranks in found.items()}
 
     def out_of_barrier(self, member: Member) -> None:
         """A member no longer waits. It stays a member only if it was one before."""

@@ -221,7 +221,7 @@ class Registry:
         """A switch has gone: jobs that use it, or one below it, need a new epoch. The names of all that have gone."""
         gone = self.topology.detach(name)
         for job in self.jobs():
-            ranks = job.ranks_at(gone)
+            ranks = job.roster.ranks_at(gone)
             whose = f", where {ranks_text(ranks)} joined," if ranks else ""
             text = f"switch {name!r}{whose} has gone: {why}"
             with self._one_job(now, job):

@@ -8,7 +8,7 @@ from typing import Final, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from inagg_proto import GRPC_PREAMBLE, SERVICE
+from inagg_proto import GRPC_PREAMBLE, SERVICE, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
@@ -17,6 +17,9 @@ from .server import DEFAULT_ADDRESS
 
 CALL_TIMEOUT_S: Final = 10.0
 """How long a call that waits for nobody may take."""
+
+LOOK_S: Final = 2.0
+"""How long to look what it is that answered otherwise than a switch."""
 
 T = TypeVar("T")
 CONNECTION_LOST = (
@@ -47,6 +50,19 @@ class ControlCallError(Exception):
         """Whether nobody answered, or what did cannot now."""
         return self.code is grpc.StatusCode.UNAVAILABLE
 
+    @property
+    def refused(self) -> bool:
+        """Whether the caller has shown no secret or certificate, or a wrong one."""
+        return self.code is grpc.StatusCode.UNAUTHENTICATED
+
+
+class NotASwitch(ControlCallError):
+    """What answers is another gRPC service."""
+
+
+class UnlikeSwitch(ControlCallError):
+    """What answers is a switch of another version."""
+
 
 class ControlClient:
     """Calls to one switch. A context manager; `close` otherwise. All calls raise `ControlCallError`."""
@@ -70,9 +86,13 @@ class ControlClient:
         return self._call(lambda: self._stub.Join(request, timeout=timeout_s, metadata=self._metadata))
 
     def data_planes(self, host: str = "", timeout_s: float = CALL_TIMEOUT_S) -> pb.DataPlanesResponse:
-        """Where datagrams go. ``host``: literal, that of `address`."""
+        """Where datagrams go, of a switch with which workers of this version work. ``host``: literal, that of
+        `address`."""
         request = pb.DataPlanesRequest(host=host)
-        return self._call(lambda: self._stub.DataPlanes(request, timeout=timeout_s, metadata=self._metadata))
+        reply = self._call(lambda: self._stub.DataPlanes(request, timeout=timeout_s, metadata=self._metadata))
+        if (unlike := why_unlike(reply.protocol, f"the switch at {self.address}", "this command")) is not None:
+            raise UnlikeSwitch(grpc.StatusCode.FAILED_PRECONDITION, unlike)
+        return reply
 
     def leave(self, request: pb.LeaveRequest, timeout_s: float = CALL_TIMEOUT_S) -> pb.LeaveResponse:
         """Leave a job, or end it."""
@@ -119,9 +139,17 @@ class ControlClient:
 
     def healthy(self, timeout_s: float = CALL_TIMEOUT_S) -> bool:
         """Whether the control service says that it serves."""
-        request = health_pb2.HealthCheckRequest(service=SERVICE)
-        reply = self._call(lambda: self._health.Check(request, timeout=timeout_s, metadata=self._metadata))
+        try:
+            reply = self._call(lambda: self._check(timeout_s))
+        except ControlCallError as error:
+            if error.code is grpc.StatusCode.NOT_FOUND:  # such a service
+                raise self._not_a_switch(error.code) from None
+            raise
         return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def _check(self, timeout_s: float) -> health_pb2.HealthCheckResponse:
+        request = health_pb2.HealthCheckRequest(service=SERVICE)
+        return self._health.Check(request, timeout=timeout_s, metadata=self._metadata)
 
     def _call(self, call: Callable[[], T]) -> T:
         try:
@@ -142,10 +170,26 @@ class ControlClient:
             )
             text = f"cannot reach the switch at {self.address}: {hint} ({GRPC_PREAMBLE.sub('', text)})"
         elif code is grpc.StatusCode.UNIMPLEMENTED:
-            text = f"what listens at {self.address} is no inagg switch, or one of another version"
+            return self._unknown_call()
         elif code is grpc.StatusCode.DEADLINE_EXCEEDED and text == "Deadline Exceeded":
             text = f"the switch at {self.address} did not answer in time: is it overloaded, or stopped?"
         return ControlCallError(code, text)
+
+    def _unknown_call(self) -> ControlCallError:
+        """Why what answers does not know a call: by the health service, where all switches name their own service."""
+        code = grpc.StatusCode.UNIMPLEMENTED
+        try:
+            self._check(LOOK_S)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND):
+                return self._not_a_switch(code)
+            text = f"what listens at {self.address} is no inagg switch, or one of another version"
+            return ControlCallError(code, text)
+        text = f"the switch at {self.address} does not know this call, as it has an older inagg than this command"
+        return UnlikeSwitch(code, f"{text}: install the same on both")
+
+    def _not_a_switch(self, code: grpc.StatusCode) -> NotASwitch:
+        return NotASwitch(code, f"what listens at {self.address} is no inagg switch, but another gRPC service")
 
     def close(self) -> None:
         """Close the connection."""

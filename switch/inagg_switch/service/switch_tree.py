@@ -83,7 +83,7 @@ class SwitchTree:
         snapshot, looks = await asyncio.gather(
             self._own.snapshot([job.number for job in jobs], limit), self._look_below(jobs, limit)
         )
-        placed = {job.number: job.placed for job in jobs if job.spec.parts is not None}
+        placed = {job.number: job.roster.placed for job in jobs if job.spec.parts is not None}
         unanswered: dict[int, dict[str, int]] = {}
         for number, ranks_at in placed.items():
             told: list[tuple[int, list[SlotWait]] | None] = []

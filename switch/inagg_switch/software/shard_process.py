@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
+from inagg_link.jit_off import JitOff
 from inagg_link.progress import Progress
 from inagg_link.signals import Deferred
 from inagg_link.spawning import start_deaf
@@ -36,7 +37,11 @@ def _serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     from . import shard_log
 
     shard_log.configure(config.log_format, config.log_level)
-    from .shard import serve  # the parent does not need what that imports
+    try:
+        from .shard import serve  # the parent does not need what that imports
+    except JitOff as error:
+        pipe.send(error)  # nothing of ours is broken, so a traceback would tell nobody anything
+        return
 
     try:
         serve(config, shard, pipe)

@@ -16,6 +16,7 @@ from inagg_wire.slots import WINDOW_MAX
 from ..tables import console, print_table
 from ..topology import namespaces
 from .allreduce import Ranks
+from .options import json_option
 
 BLOCKS = 2000
 RUNS = 3
@@ -29,7 +30,7 @@ RUNS = 3
     "--window", default=BMV2_WINDOW, show_default=True, type=click.IntRange(1, WINDOW_MAX),
     help="Blocks that a worker may have on their way.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option
 def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_json: bool) -> None:
     """Sum up zeros and ones through `simple_switch_grpc`, with each of our programs for a format. Needs root.
 

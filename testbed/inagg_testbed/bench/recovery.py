@@ -22,6 +22,7 @@ from typing import Any
 
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
+from .recovery_command import SWITCH_RESTART, TORCHFT_CRASH, TORCHFT_JOIN, TORCHRUN_RESIZE, TORCHRUN_RESTART
 
 LIMIT_S = 120.0
 STEPS_BEFORE = 20
@@ -31,9 +32,6 @@ RESTARTS = 9
 """How often torchrun may start the ranks again: Gloo alone sometimes meets nobody, and needs several."""
 END_S = 10.0
 RANKS = "inagg_testbed.bench.recovery_ranks"
-SWITCH_RESTART, TORCHRUN_RESTART, TORCHRUN_RESIZE, TORCHFT_CRASH, TORCHFT_JOIN = CASES = (
-    "switch restart", "torchrun restart", "torchrun resize", "torchft crash", "torchft late join",
-)  # fmt: skip
 LAST_CALL_S = 1
 """How long torchrun waits for more nodes when it has the least; its own default is 30."""
 

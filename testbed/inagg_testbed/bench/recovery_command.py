@@ -8,10 +8,12 @@ import click
 
 from ..progress import said
 from .options import json_option
-from .recovery import CASES
 from .results import Column, show
 
 OURS = "inagg"
+SWITCH_RESTART, TORCHRUN_RESTART, TORCHRUN_RESIZE, TORCHFT_CRASH, TORCHFT_JOIN = CASES = (
+    "switch restart", "torchrun restart", "torchrun resize", "torchft crash", "torchft late join",
+)  # fmt: skip
 
 
 @click.command()

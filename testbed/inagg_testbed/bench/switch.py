@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from inagg_link import Batch, datagrams_per_call
 from inagg_switch.binding import Binding
-from inagg_switch.driver import Counters
+from inagg_switch.driver import Counters, DriverError
 from inagg_switch.software.software_driver import SoftwareConfig, SoftwareDriver
 from inagg_wire.batch import allocate, payloads
 from inagg_wire.errors import Reason
@@ -149,7 +149,10 @@ def measure(
     )
     batch_datagrams = min(datagrams_per_call(size_up), datagrams_per_call(size_down))
     lease = Lease(0, slots_for_window(window * batch_datagrams))
-    driver = SoftwareDriver(SoftwareConfig(shards=shards, slots=lease.slots, offload=offload))
+    try:
+        driver = SoftwareDriver(SoftwareConfig(shards=shards, slots=lease.slots, offload=offload))
+    except DriverError as error:
+        raise click.ClickException(f"the switch did not start: {error}") from None
     with ExitStack() as stack:
         stack.callback(driver.close)
         groups = []

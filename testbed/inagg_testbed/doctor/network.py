@@ -15,12 +15,13 @@ from inagg_host.config import VARIABLES
 from inagg_link.sockopt import interface_index
 from inagg_switch.cli.addresses import SettingsError, split_address
 from inagg_switch.service.access import Access
-from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.control_client import ControlCallError, ControlClient, NotASwitch, UnlikeSwitch
 from inagg_switch.service.security import SecurityError
 
 from .finding import Finding, Verdict
 
 PATIENCE_S: Final = 5.0
+SEE_VARIABLES: Final = "see INAGG_CA, INAGG_CERTIFICATE, INAGG_KEY and INAGG_SECRET"
 MTU_USUAL: Final = 1500
 MTU_OPTION: Final = {
     socket.AF_INET: (socket.IPPROTO_IP, 14),  # IP_MTU, include/uapi/linux/in.h
@@ -82,16 +83,25 @@ def _check_switch(address: str, access: Access) -> Iterator[Finding]:
             driver = client.stats(timeout_s=PATIENCE_S).driver
             planes = client.data_planes(control, PATIENCE_S).addresses
     except SecurityError as error:
-        yield Finding(name, Verdict.WRONG, str(error), "see INAGG_CA, INAGG_CERTIFICATE, INAGG_KEY and INAGG_SECRET")
+        yield Finding(name, Verdict.WRONG, str(error), SEE_VARIABLES)
         return
     except ControlCallError as error:
-        yield Finding(
-            name, Verdict.WRONG, error.text, f"on {host}: inagg switch --listen {address}, and let TCP {port} pass"
-        )
+        yield Finding(name, Verdict.WRONG, error.text, _what_to_do(error, address, host, port))
         return
     ports = ", ".join(str(plane.port) for plane in planes)
     yield Finding(name, Verdict.OK, f"it answers; {driver}, data at UDP {ports}")
     yield from check_way(planes[0].host or control, planes[0].port)
+
+
+def _what_to_do(error: ControlCallError, address: str, host: str, port: int) -> str:
+    """About a switch that did not answer as it should."""
+    if isinstance(error, UnlikeSwitch):
+        return f"inagg --version, here and on {host}: install the same on both, and start the switch anew"
+    if isinstance(error, NotASwitch):
+        return f"export INAGG_SWITCH=HOST:PORT, as `inagg switch` prints it: on {host}, TCP {port} is another's"
+    if error.refused:
+        return SEE_VARIABLES
+    return f"on {host}: inagg switch --listen {address}, and let TCP {port} pass"
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -49,7 +49,10 @@ def check_torch() -> Iterator[Finding]:
         yield Finding("torch", Verdict.WRONG, f"{version}; 2.7 is the oldest that works", "pip install -U torch")
     else:
         yield Finding("torch", Verdict.OK, version)
-    if not torch.version.cuda:
+    if torch.version.hip:
+        found = f"ROCm {torch.version.hip}: the inner group sums tensors on GPUs; the switch, those on the CPU"
+        yield Finding("gpu", Verdict.NOTE, found)
+    elif not torch.version.cuda:
         yield Finding("gpu", Verdict.NOTE, "this PyTorch is built without CUDA: tensors are on the CPU")
     elif not torch.cuda.is_available():
         yield Finding("gpu", Verdict.NOTE, f"CUDA {torch.version.cuda}, and no GPU that can be used", "nvidia-smi")
@@ -57,9 +60,16 @@ def check_torch() -> Iterator[Finding]:
         found = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, but no Triton: the CPU encodes"
         yield Finding("gpu", Verdict.SLOW, found, "pip install triton")
     else:
+        from inagg_host.torch.gpu.platform import lacking
+
         triton = importlib.metadata.version("triton")
-        name = torch.cuda.get_device_name()
-        yield Finding("gpu", Verdict.OK, f"{name}, CUDA {torch.version.cuda}, Triton {triton}")
+        found = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, Triton {triton}"
+        if missing := lacking():
+            found += f", but no {' and no '.join(missing)}, which it needs: the CPU encodes, unless kernels are kept"
+            yield Finding("gpu", Verdict.SLOW, found, f"apt-get install {' '.join(missing.values())}")
+        else:
+            found += ", with the C compiler and Python.h that it needs (no kernel was compiled to see)"
+            yield Finding("gpu", Verdict.OK, found)
 
 
 def check_extras() -> Iterator[Finding]:
@@ -73,8 +83,14 @@ def check_extras() -> Iterator[Finding]:
 def check_compiled() -> Iterator[Finding]:
     """Where compiled code is kept, and how much of it the next start would use."""
     from inagg_link.first_start import is_temporary
+    from inagg_link.jit_off import JitOff, require_jit
     from inagg_link.kept_code import describe, place, usable
 
+    try:
+        require_jit()
+    except JitOff as error:
+        yield Finding("compiled code", Verdict.WRONG, str(error), "unset NUMBA_DISABLE_JIT")
+        return
     kept, found = place(), usable()
     if is_temporary(kept) and not found.keys() - {kept}:
         text = f"only {kept} can be written, which does not last"

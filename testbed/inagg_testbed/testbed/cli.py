@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 
 from inagg_link.signals import Deferred
+from inagg_testbed.cli import need_working_folder
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.tables import console, print_table
 from inagg_testbed.topology import State, TopologyError, all_states, load, reopen, switch_for, target_entry, tear_down
@@ -28,6 +29,10 @@ from .run_command import run
 
 AS_ROOT: Final = 'sudo "$(command -v inagg)" testbed status'
 """A virtual environment is not on the PATH of sudo."""
+
+STARTING: Final = ("run", "up")
+"""The subcommands that start something. The others look, or remove, so they run where a script's trap calls them, too:
+in a working directory that it has just removed."""
 
 name_option = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Of the testbed.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -61,11 +66,14 @@ Examples:
   sudo inagg testbed down
 """,
 )
-def testbed() -> None:
+@click.pass_context
+def testbed(ctx: click.Context) -> None:
     """A switch and its workers on this machine: for your own script, over loopback or over links of a given rate.
 
     Without a subcommand it is `run`.
     """
+    if ctx.invoked_subcommand in STARTING:
+        need_working_folder(ctx)
 
 
 testbed.add_command(run)
@@ -111,16 +119,19 @@ def status(as_json: bool) -> int:
 
     You see those that you have made; with sudo, those of root, so all that have links.
 
-    Exit status: 0, or 1 if something was left behind.
+    Exit status: 0, or 1 if something is there to remove: what a killed testbed has left behind, or a namespace with our
+    prefix that is no testbed's.
     """
     states = list(all_states())
     lost = strays(states)
     used = perhaps_in_use(lost)
     left_over = [state for state in states if state.left_over]
+    nobodys = [namespace for namespace in lost if namespace not in used]
+    exit_code = int(bool(left_over or nobodys))
     if as_json:
         namespaces = {"unknown_namespaces": lost, "perhaps_in_use": used}
         click.echo(json.dumps({"testbeds": [_line(state) for state in states], **namespaces}))
-        return int(bool(left_over))
+        return exit_code
     if not states:
         click.echo("root has no testbed" if os.geteuid() == 0 else "you have no testbed")
     else:
@@ -130,12 +141,11 @@ def status(as_json: bool) -> int:
         print_table(console(), "testbeds", columns, rows, keys=len(columns), left=columns)
     for state in left_over:
         click.echo(f"{state.name} was killed and left this behind. Remove it: inagg testbed down --name {state.name}")
-    for namespace in lost:
-        if namespace not in used:
-            told = f"{namespace} has our prefix but is no testbed's that I know."
-            click.echo(f"{told} If it is: ip netns delete {namespace}")
+    for namespace in nobodys:
+        told = f"{namespace} has our prefix but is no testbed's that I know."
+        click.echo(f"{told} If it is: ip netns delete {namespace}")
     _tell_of_others(used)
-    return int(bool(left_over))
+    return exit_code
 
 
 def _tell_of_others(used: Sequence[str]) -> None:

@@ -53,6 +53,8 @@ class Sums:
     def __init__(self, rank: Rank, elements: int) -> None:
         self.rank, self.values = rank, values(1, elements)
         self.words = np.zeros(2, np.int64)
+        self.alone: bool | None = None
+        """Whether they come without Python, when they are submitted."""
         self.arriving = Arriving(rank.transport.wake, self.words, self.values, np.nan, lambda: None)
         store_word(self.arriving.arrived, 1)
 
@@ -61,7 +63,7 @@ class Sums:
             self.rank.engine.submit(self.values, self.values, FloatType.FLOAT32, 0.0, codec=self.arriving)
 
         self.rank.transport.submit(begin, awaited=True)
-        self.rank.transport.settle()
+        self.alone = self.rank.transport.settle()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,6 +79,7 @@ def test_sums_come_though_nobody_can_run_python(stack: ExitStack, count: int, el
         for one in both:
             one.submit()
     for sums in of_rank:
+        assert all(one.alone for one in sums)
         assert comes(sums[-1].arriving.summed)
     world.wait(count)
     assert all(a.values.tobytes() == b.values.tobytes() for a, b in zip(*of_rank, strict=True))
@@ -227,4 +230,5 @@ def test_who_submits_does_not_wait_where_nothing_is_lent_to_compiled_loops(stack
     both: list[Any] = [Sums(rank, LANES) for rank in world.ranks]
     for one in both:
         one.submit()
+        assert one.alone is False
     world.wait(1)

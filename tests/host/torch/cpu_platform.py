@@ -205,6 +205,13 @@ class CpuPlatform:
         return 0
 
 
+class NoKernels(CpuPlatform):
+    """As where Triton is installed, and what it needs is not."""
+
+    def kernels(self, job: Job, mean: bool) -> Kernels:
+        raise RuntimeError("Failed to find C compiler.")
+
+
 # --- kernels: of blocks, and arguments by name ---
 
 

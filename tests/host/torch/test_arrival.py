@@ -31,10 +31,10 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return []
 
 
-def make_work(noted: list[str]) -> tuple[TensorWork, Future[None], Arrival]:
+def make_work(noted: list[str], alone: bool = True) -> tuple[TensorWork, Future[None], Arrival]:
     mark = SimpleNamespace(done=lambda: True, before=lambda stream: noted.append("waits"))
     up: Any = SimpleNamespace(device=CUDA, stream=SimpleNamespace(), mark=lambda: mark)
-    pending, arrival = Future[None](), Arrival(up, up)
+    pending, arrival = Future[None](), Arrival(up, up, alone)
     return TensorWork(pending, [torch.ones(2)], arrival=arrival), pending, arrival
 
 
@@ -61,6 +61,12 @@ def test_the_host_waits_until_all_that_brings_the_sums_is_launched(noted: list[s
 def test_the_host_waits_for_the_sums_where_it_is_told_to(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INAGG_BLOCKING_WAIT", "1")
     work, pending, arrival = make_work(noted)
+    arrival.come()
+    assert_waits_for(work.wait, noted, lambda: pending.set_result(None))
+
+
+def test_the_host_waits_for_sums_that_need_python(noted: list[str]) -> None:
+    work, pending, arrival = make_work(noted, alone=False)
     arrival.come()
     assert_waits_for(work.wait, noted, lambda: pending.set_result(None))
 

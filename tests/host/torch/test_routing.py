@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed import ReduceOp
 
 from inagg_host.nickname import script_name
@@ -42,6 +43,17 @@ def test_sums_and_means_of_floats_are_carried(dtype: torch.dtype, op: ReduceOp) 
 )
 def test_other_tensors_are_not(tensor: torch.Tensor, reason: str) -> None:
     assert make_job().why_not(tensor, ReduceOp.SUM) == reason
+
+
+@pytest.mark.parametrize(("hip", "reason"), [(None, None), ("7.0.51831", "device-rocm")])
+def test_cuda_tensors_are_carried_but_of_rocm(
+    hip: str | None, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "hip", hip)
+    with FakeTensorMode():
+        tensor = torch.empty(100, device="cuda")
+    assert make_job().why_not(tensor, ReduceOp.SUM) == reason
+    assert make_job().why_not(torch.ones(100), ReduceOp.SUM) is None
 
 
 @pytest.mark.parametrize("op", ["MAX", "MIN", "PRODUCT", "BAND"])

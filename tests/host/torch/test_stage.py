@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 import torch
 import torch.distributed as dist
-from tests.host.torch.cpu_platform import CpuPlatform, either_way
+from tests.host.torch.cpu_platform import CpuPlatform, NoKernels, either_way
 from tests.host.torch.ranks import LARGE, digest, equal
 from tests.host.torch.world import World
 from torch._C._distributed_c10d import PrefixStore
@@ -69,11 +69,12 @@ def test_memory_of_what_is_over_is_free_at_once(two: World) -> None:
 
 
 def sum_both_ways(
-    name: str, fmt: str, policy: str, device: str = "cpu", copied_bytes: int = 0
+    name: str, fmt: str, policy: str, device: str = "cpu", copied_bytes: int = 0, lacking: int = 0
 ) -> tuple[list[str], list[str]]:
     """Digests of sums of CPU tensors, and of the same on ``device`` through the stage: same seed, slots and noise.
-    ``copied_bytes``: of the CPU as a device."""
+    ``copied_bytes``: of the CPU as a device; so many ranks are ``lacking`` what their kernels need."""
     rank, workers = dist.get_rank(), dist.get_world_size()
+    platform = NoKernels if rank < lacking else CpuPlatform
     store = PrefixStore(f"{name}/", dist.distributed_c10d._get_default_store())
 
     def sums(staged: bool, attempt: int) -> tuple[int, list[str]]:
@@ -95,7 +96,7 @@ def sum_both_ways(
             assert network is not None
             base = network.engine.epoch.shards[0].lease.base
             if staged and device == "cpu":
-                all_reduce._platforms = {"cpu": partial(CpuPlatform, copied_bytes=copied_bytes)}
+                all_reduce._platforms = {"cpu": partial(platform, copied_bytes=copied_bytes)}
             here = torch.device(device if staged else "cpu")
             generator = torch.Generator().manual_seed(rank)
             found = []
@@ -134,6 +135,13 @@ def test_a_tensor_that_is_encoded_where_it_is_has_the_same_sums(two: World, fmt:
 
 def test_small_tensors_that_are_copied_among_large_ones_have_the_same_sums(two: World) -> None:
     usual, staged = equal(two.run(sum_both_ways, f"ways-mixed-{os.getpid()}", "nat8", "raise", "cpu", 100_000))
+    assert staged == usual
+
+
+@pytest.mark.parametrize("lacking", [1, 2], ids=["one rank", "all ranks"])
+def test_what_is_copied_since_kernels_cannot_be_loaded_has_the_same_sums(two: World, lacking: int) -> None:
+    name = f"ways-lacking-{lacking}-{os.getpid()}"
+    usual, staged = equal(two.run(sum_both_ways, name, "nat8", "raise", "cpu", 0, lacking))
     assert staged == usual
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from tests.host.torch.cpu_platform import CpuPlatform
 from tests.host.torch.ranks import LARGE, digest, equal
 from tests.host.torch.world import World
 
 from inagg_host.torch import TensorAllReduce
 from inagg_host.torch.gpu.device import is_plain, view
+from inagg_host.torch.tensors import check
 
 
 def sum_plainly(name: str) -> tuple[list[float], str]:
@@ -56,8 +62,9 @@ def refuse(name: str) -> list[str]:
             (torch.ones(3).to_sparse(), None),
             (torch.ones(3), torch.ones(4)),
             (torch.ones(3), torch.ones(3, dtype=torch.float64)),
+            (torch.ones(1).expand(LARGE), None),
         ):
-            with pytest.raises(ValueError, match=r"cannot be summed|out is") as caught:
+            with pytest.raises(ValueError, match=r"cannot be summed|out is|expanded") as caught:
                 all_reduce.submit(tensor, out)
             texts.append(str(caught.value))
     with pytest.raises(RuntimeError, match="this job was closed"):
@@ -69,6 +76,55 @@ def test_what_cannot_be_summed_is_refused_at_once(two: World) -> None:
     texts = equal(two.run(refuse, f"refuse-{os.getpid()}"))
     assert "torch.int32" in texts[0]
     assert "sparse" in texts[1]
+    assert ".contiguous()" in texts[4]
+
+
+def sum_expanded(name: str, copied_bytes: int | None) -> tuple[list[float], int]:
+    """Sums of expanded tensors, on the CPU, or on the CPU as a device; how many operations there were, though some
+    were refused."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
+        if copied_bytes is not None:
+            all_reduce._platforms = {"cpu": partial(CpuPlatform, copied_bytes=copied_bytes)}
+        expanded, out = torch.ones(1).expand(LARGE), torch.zeros(LARGE)
+        part, parts = torch.zeros(LARGE), torch.ones(1, LARGE).expand(workers, LARGE)
+        for target in (None, torch.zeros(100, 1).expand(100, LARGE // 100)):
+            with pytest.raises(ValueError, match="expanded"):
+                all_reduce.submit(torch.ones(100, LARGE // 100) if target is not None else expanded, target)
+        with pytest.raises(ValueError, match="expanded"):
+            all_reduce.submit(parts, torch.zeros(1).expand(LARGE), scatter=True)
+        all_reduce(expanded, out)
+        all_reduce.submit(parts, part, scatter=True).wait()
+        one = all_reduce(torch.ones(1).expand(1))  # a stride of 0, and nothing that is there twice
+        none = all_reduce(torch.ones(1, 1).expand(3, 0))
+        assert none.numel() == 0
+        return [float(out.min()), float(part.min()), float(one)], all_reduce.counters.operations
+
+
+@pytest.mark.parametrize("copied_bytes", [None, 0, 1 << 30], ids=["cpu", "encoded", "copied"])
+def test_expanded_tensors_are_read_and_not_written(two: World, copied_bytes: int | None) -> None:
+    name = f"expanded-{copied_bytes}-{os.getpid()}"
+    values, operations = equal(two.run(sum_expanded, name, copied_bytes))
+    assert values == [2.0, 2.0, 2.0]
+    assert operations == 3  # what is empty is none
+
+
+def test_a_tensor_of_a_device_is_refused_before_anything_is_launched() -> None:
+    """Whatever the device: this one has no memory."""
+    expanded, target = _on_cuda((LARGE,), (0,)), _on_cuda((LARGE,), (1,))
+    check(expanded, target)
+    with pytest.raises(ValueError, match="expanded"):
+        check(target, expanded)
+
+
+def _on_cuda(shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    """What is asked of a CUDA tensor of float32."""
+    fake: Any = SimpleNamespace(
+        shape=torch.Size(shape), dtype=torch.float32, device=torch.device("cuda", 0), layout=torch.strided,
+        stride=lambda: stride, numel=lambda: math.prod(shape),
+    )  # fmt: skip
+    tensor: torch.Tensor = fake
+    return tensor
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from inagg_host.allreduce import AllReduceError
 from inagg_host.torch.work import JoinedWork, TensorWork, failed
 
 SOON = timedelta(milliseconds=20)
+COLLECT_ALL = torch.futures.collect_all
 
 
 def make_work() -> tuple[TensorWork, Future[None], list[str]]:
@@ -136,6 +141,91 @@ def test_joined_works_fail_when_one_does() -> None:
         joined.get_future().wait()
     assert isinstance(joined.exception(), AllReduceError)
     assert not joined.is_success()
+
+
+class _DeviceFuture(Future[Any]):
+    """What torch says of its future of devices, of which a build for the CPU has none: what is chained to it is called
+    on streams of its own, and whoever waits for it when it is done has his stream wait."""
+
+    noted: ClassVar[list[str]] = []
+
+    def __init__(self, devices: list[torch.device] | None = None) -> None:
+        super().__init__()
+        self.devices = devices or []
+
+    def then(self, call: Callable[[Any], Any]) -> _DeviceFuture:
+        chained = _DeviceFuture(self.devices)
+
+        def run(done: Any) -> None:
+            self.noted.append(f"on streams of {[str(device) for device in self.devices]}")
+            try:
+                chained.set_result(call(done))
+            except Exception as error:
+                chained.set_exception(error)
+
+        self.add_done_callback(run)
+        return chained
+
+
+class _Part(dist.Work):
+    """One whose future notes that it is waited for."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.raw = name, torch.futures.Future[Any]()
+
+    def get_future(self) -> Any:
+        return _NotedFuture(self.name, self.raw)
+
+
+def _collect_all(futures: list[_NotedFuture]) -> torch.futures.Future[Any]:
+    """As that of torch, which takes futures of its own alone."""
+    return COLLECT_ALL([future.raw for future in futures]).then(
+        lambda done: [futures, done.value()][0]  # raises what a part has failed with
+    )
+
+
+class _NotedFuture:
+    def __init__(self, name: str, raw: torch.futures.Future[Any]) -> None:
+        self.name, self.raw = name, raw
+
+    def wait(self) -> None:
+        _DeviceFuture.noted.append(f"wait for {self.name}")
+        self.raw.wait()
+
+    def value(self) -> None:
+        _DeviceFuture.noted.append(f"see {self.name}")
+        self.raw.value()
+
+
+def join_on_devices(monkeypatch: pytest.MonkeyPatch) -> tuple[JoinedWork, _Part, _Part, list[Any]]:
+    """Works of CUDA tensors, which note what torch does, and the tensors."""
+    monkeypatch.setattr("inagg_host.torch.work.Future", _DeviceFuture)
+    monkeypatch.setattr(torch.futures, "collect_all", _collect_all)
+    monkeypatch.setattr(_DeviceFuture, "noted", [])
+    tensors: list[Any] = [SimpleNamespace(device=torch.device(name)) for name in ("cuda:0", "cpu", "cuda:1", "cuda:0")]
+    first, second = _Part("first"), _Part("second")
+    return JoinedWork([first, second], tensors), first, second, tensors
+
+
+def test_streams_wait_for_all_of_joined_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined, first, second, tensors = join_on_devices(monkeypatch)
+    future: Any = joined.get_future()
+    assert [str(device) for device in future.devices] == ["cuda:0", "cuda:1"]
+    second.raw.set_result(None)
+    assert not future.done()
+    first.raw.set_result(None)
+    assert future.result(timeout=5.0) == tensors
+    assert _DeviceFuture.noted == ["on streams of ['cuda:0', 'cuda:1']", "wait for first", "wait for second"]
+
+
+def test_joined_works_of_devices_fail_when_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined, first, second, _ = join_on_devices(monkeypatch)
+    future: Any = joined.get_future()
+    first.raw.set_exception(AllReduceError("gone"))
+    second.raw.set_result(None)
+    with pytest.raises(Exception, match="gone"):
+        future.result(timeout=5.0)
 
 
 def test_whoever_asks_is_told_how_it_ended() -> None:

@@ -6,16 +6,18 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.utils import rdpcap
-from tests.switch.e2e.running import Run, Switch, gradients, inagg, until
+from tests.switch.e2e.running import INAGG, Run, Switch, environment, gradients, inagg, until
 
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlClient
@@ -83,6 +85,41 @@ def test_the_first_lines_say_what_runs_and_how_to_join(start: Callable[..., Swit
     warning = next(line for line in switch.log_file.read_text().splitlines() if "faults_injected" in line)
     assert "--fault-seed 9" in warning
     assert "ON PURPOSE" in warning
+
+
+@pytest.mark.parametrize("out", ["full", "pipe that nobody reads"])
+def test_a_switch_serves_whose_standard_output_cannot_be_written_and_says_so_on_standard_error(
+    out: str, tmp_path: Path
+) -> None:
+    ready, log = tmp_path / "ready.json", tmp_path / "log"
+    with ExitStack() as stack:
+        if out == "full":
+            written = os.open("/dev/full", os.O_WRONLY)
+        else:
+            read, written = os.pipe()
+            os.close(read)
+        stack.callback(os.close, written)
+        errors = stack.enter_context(open(log, "wb"))
+        command = [*INAGG, "switch", *FREE, "--ready-file", str(ready)]
+        switch = stack.enter_context(
+            subprocess.Popen(command, stdout=written, stderr=errors, env=environment(), start_new_session=True)
+        )
+        stack.callback(switch.kill)
+        until(lambda: ready.exists() or switch.poll() is not None)
+        with ControlClient(json.loads(ready.read_text())["control"]) as client:
+            assert client.healthy()
+        switch.terminate()
+        assert switch.wait(10) == 0
+    said = log.read_text()
+    assert "standard output cannot be written" in said
+    assert "join:  INAGG_SWITCH=" in said
+
+
+def test_a_compiler_that_is_off_is_said_in_one_line() -> None:
+    ended = inagg("switch", *FREE, NUMBA_DISABLE_JIT="1")
+    assert ended.returncode == 1
+    (said,) = ended.stderr.splitlines()
+    assert said.startswith("Error: shard 0: NUMBA_DISABLE_JIT is set")
 
 
 def test_a_web_address_that_cannot_be_is_told_before_anything_starts() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tests.switch.background import BackgroundServer, LoopThread
 from tests.switch.control.world import RecordingDriver
@@ -24,7 +25,7 @@ from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_switch.control import events as ev
 from inagg_switch.control.policy import Policy
-from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.control_client import ControlCallError, ControlClient, NotASwitch, UnlikeSwitch
 from inagg_switch.service.security import Security
 from inagg_switch.service.server import ControlServer, ServerError
 from inagg_switch.service.subscribers import Subscriber
@@ -168,17 +169,57 @@ def test_a_client_that_finds_no_switch_says_where_and_what_to_look_at() -> None:
     )
 
 
-def test_a_client_that_meets_another_grpc_server_says_so(loop_thread: LoopThread) -> None:
-    async def start() -> tuple[grpc.aio.Server, int]:
-        server = grpc.aio.server()
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        return server, port
+@pytest.fixture
+def other(loop_thread: LoopThread) -> Iterator[Callable[[str | None], ControlClient]]:
+    """Start a gRPC server that knows no call of ours, and give a client of it. Its health service says that the service
+    of this name is served; None: it has none."""
+    with ExitStack() as stack:
 
-    server, port = loop_thread.run(start())
-    with ControlClient(f"127.0.0.1:{port}") as client, pytest.raises(ControlCallError, match="is no inagg switch"):
+        async def start(service: str | None) -> tuple[grpc.aio.Server, int]:
+            server = grpc.aio.server()
+            if service is not None:
+                well = health.aio.HealthServicer()  # type: ignore[attr-defined]  # its stubs lack it
+                await well.set(service, health_pb2.HealthCheckResponse.SERVING)
+                health_pb2_grpc.add_HealthServicer_to_server(well, server)
+            port = server.add_insecure_port("127.0.0.1:0")
+            await server.start()
+            return server, port
+
+        def client(service: str | None) -> ControlClient:
+            server, port = loop_thread.run(start(service))
+            stack.callback(lambda: loop_thread.run(server.stop(0)))
+            made: ControlClient = stack.enter_context(ControlClient(f"127.0.0.1:{port}"))
+            return made
+
+        yield client
+
+
+@pytest.mark.parametrize("service", [None, "another.Service"])
+def test_a_client_that_meets_another_grpc_server_says_so(
+    service: str | None, other: Callable[[str | None], ControlClient]
+) -> None:
+    with pytest.raises(NotASwitch, match="is no inagg switch, but another gRPC service"):
+        other(service).list()
+
+
+@pytest.mark.parametrize("service", [None, "another.Service"])
+def test_another_grpc_server_is_told_by_its_health_already(
+    service: str | None, other: Callable[[str | None], ControlClient]
+) -> None:
+    with pytest.raises(NotASwitch, match="is no inagg switch, but another gRPC service"):
+        other(service).healthy()
+
+
+def test_a_client_that_meets_a_switch_without_the_call_says_that_it_is_older(
+    other: Callable[[str | None], ControlClient],
+) -> None:
+    client = other(SERVICE)
+    with pytest.raises(UnlikeSwitch) as caught:
         client.list()
-    loop_thread.run(server.stop(0))
+    assert caught.value.text == (
+        f"the switch at {client.address} does not know this call, as it has an older inagg than this command: install "
+        "the same on both"
+    )
 
 
 def test_a_proxy_of_the_environment_is_not_asked(switch: Serving, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
+import grpc
 import numba
 import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from numba.core import caching
 
 from inagg_link import UdpLink, first_start, kept_code
+from inagg_proto import PROTOCOL, SERVICE
+from inagg_proto.v1 import control_pb2 as pb
+from inagg_proto.v1 import control_pb2_grpc
+from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_testbed.cli import COMMANDS, make_root, run
 from inagg_testbed.doctor import command, kernel, network, software
 from inagg_testbed.doctor.finding import Finding, Verdict
@@ -111,6 +121,76 @@ def test_a_switch_that_serves_is_reached() -> None:
     assert "by lo with address 127.0.0.1" in way.found
 
 
+@contextmanager
+def answering(control: control_pb2_grpc.ControlServicer | None) -> Iterator[str]:
+    """The address of a gRPC service: of a switch with these calls, or of another. Both say that they are well."""
+    server = grpc.server(ThreadPoolExecutor(2))
+    well = health.HealthServicer()
+    well.set("another.Service" if control is None else SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(well, server)
+    if control is not None:
+        control_pb2_grpc.add_ControlServicer_to_server(control, server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        yield address
+    finally:
+        server.stop(None)
+
+
+class Oldest(control_pb2_grpc.ControlServicer):
+    """Knows no call."""
+
+
+class Older(control_pb2_grpc.ControlServicer):
+    """Says that it has the protocol before this one."""
+
+    protocol = PROTOCOL - 1
+
+    def Stats(self, request: pb.StatsRequest, context: object) -> pb.StatsResponse:  # noqa: N802
+        return pb.StatsResponse(driver="software")
+
+    def DataPlanes(self, request: pb.DataPlanesRequest, context: object) -> pb.DataPlanesResponse:  # noqa: N802
+        return pb.DataPlanesResponse(protocol=self.protocol)
+
+
+class Newer(Older):
+    """Says that it has the next protocol."""
+
+    protocol = PROTOCOL + 1
+
+
+@pytest.mark.parametrize(("kind", "age"), [(Oldest, "an older"), (Older, "an older"), (Newer, "a newer")])
+def test_a_switch_of_another_version_is_to_be_replaced_and_not_to_be_started(
+    kind: type[control_pb2_grpc.ControlServicer], age: str
+) -> None:
+    with answering(kind()) as address:
+        found = only(network.check_switches({"INAGG_SWITCH": address}))
+    assert found.verdict is Verdict.WRONG
+    assert found.found.startswith(f"the switch at {address} ")
+    assert f"has {age} inagg than this" in found.found
+    assert "install the same on both" in found.do
+    assert "inagg switch" not in found.do
+
+
+def test_another_service_at_the_address_is_not_to_be_taken_for_a_switch() -> None:
+    with answering(None) as address:
+        found = only(network.check_switches({"INAGG_SWITCH": address}))
+    assert found.verdict is Verdict.WRONG
+    assert found.found == f"what listens at {address} is no inagg switch, but another gRPC service"
+    assert found.do.startswith("export INAGG_SWITCH=HOST:PORT")
+
+
+def test_who_does_not_know_the_secret_is_told_where_it_is_taken_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ControlClient, "healthy", refuse)
+    found = only(network.check_switches({"INAGG_SWITCH": "127.0.0.1:1"}))
+    assert (found.found, found.do) == ("no such secret", network.SEE_VARIABLES)
+
+
+def refuse(*_: object) -> NoReturn:
+    raise ControlCallError(grpc.StatusCode.UNAUTHENTICATED, "no such secret")
+
+
 @pytest.mark.parametrize(
     ("address", "words"),
     [("no.such.host.invalid:1", "has no address here"), ("host:port", "is no port"), ("host", "give host:port")],
@@ -160,6 +240,38 @@ def test_an_old_torch_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next(iter(software.check_torch())).verdict is Verdict.WRONG
 
 
+@pytest.mark.parametrize(
+    ("missing", "verdict", "said", "do"),
+    [
+        ({}, Verdict.OK, "with the C compiler and Python.h that it needs (no kernel was compiled to see)", ""),
+        ({"C compiler": "gcc"}, Verdict.SLOW, "but no C compiler, which it needs", "apt-get install gcc"),
+    ],
+)
+def test_what_triton_needs_is_looked_for(
+    missing: dict[str, str], verdict: Verdict, said: str, do: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from inagg_host.torch.gpu import platform
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A GPU")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "3.6.0")
+    monkeypatch.setattr(platform, "lacking", lambda: missing)
+    found = list(software.check_torch())[-1]
+    assert (found.check, found.verdict, found.do) == ("gpu", verdict, do)
+    assert said in found.found
+
+
+def test_of_rocm_it_is_said_where_tensors_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    monkeypatch.setattr(torch.version, "hip", "7.0.51831")
+    found = list(software.check_torch())[-1]
+    assert (found.check, found.verdict) == ("gpu", Verdict.NOTE)
+    assert "the inner group sums tensors on GPUs" in found.found
+
+
 def test_a_cache_that_does_not_last_is_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Unless all comes from the installed package."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -181,6 +293,12 @@ def test_compiled_code_that_nobody_would_load_does_not_count(monkeypatch: pytest
     found = only(software.check_compiled())
     assert (found.verdict, found.do) == (Verdict.NOTE, "inagg warmup")
     assert str(tmp_path) in found.found
+
+
+def test_a_compiler_that_is_off_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    found = only(software.check_compiled())
+    assert (found.verdict, found.do) == (Verdict.WRONG, "unset NUMBA_DISABLE_JIT")
 
 
 def test_a_home_that_cannot_be_written_is_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

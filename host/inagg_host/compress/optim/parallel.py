@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from inagg_link.spawning import start_deaf
 
 from ..sparse import largest
 from .rates import Rate
@@ -69,7 +72,7 @@ def parallel_mem_sgd(
             ours, theirs = context.Pipe()
             arguments = (theirs, memory.name, x0.size, make_gradient, worker, workers, steps, k, rate)
             process = context.Process(target=_work, args=arguments, daemon=True)
-            process.start()
+            start_deaf(process, [signal.SIGINT])
             theirs.close()
             pipes.append(ours)
             processes.append(process)
@@ -84,6 +87,10 @@ def parallel_mem_sgd(
         del shared  # or the memory could not be closed
         memories = np.stack([end.memory for end in ends])
         return ParallelRun(x, memories, seconds, cpu_s, tuple(end.steps for end in ends))
+    except KeyboardInterrupt:  # which the processes do not hear
+        for process in processes:
+            process.kill()
+        raise
     finally:
         for pipe in pipes:
             pipe.close()

@@ -13,9 +13,10 @@ from .lane import Lane, Mark
 class Arrival:
     """Of the sums of one CUDA tensor."""
 
-    def __init__(self, lane: Lane, told: Lane) -> None:
-        """``lane``: what brings them. ``told``: one where nothing is but waits for sums that have come."""
-        self.device, self.lane, self._told = lane.device, lane, told
+    def __init__(self, lane: Lane, told: Lane, alone: bool = True) -> None:
+        """``lane``: what brings them. ``told``: one where nothing is but waits for sums that have come. ``alone``: they
+        come though no thread of the process can run Python, so that a stream may wait for them, and the host go on."""
+        self.device, self.lane, self.alone, self._told = lane.device, lane, alone, told
         self._mark: Mark | None = None
 
     def come(self) -> Mark:

@@ -40,7 +40,7 @@ from inagg_wire.scale import FloatType
 
 from .floats import DTYPES
 from .lane import Computed
-from .platform import Kernels, Platform
+from .platform import Kernels, Platform, warn_of_copies
 
 ALIGNMENT = 16
 """Bytes. Of tensors that kernels read and write, which are compiled for it."""
@@ -98,7 +98,8 @@ class TensorDevice:
     """One device, for one job. Kernels are compiled when it is made, which takes seconds."""
 
     def __init__(self, platform: Platform, jobs: Mapping[FloatType, Job]) -> None:
-        """``jobs``: the job, for all types of values; none, if nothing is to be encoded here."""
+        """``jobs``: the job, for all types of values; none, if nothing is to be encoded here. Nothing is, either, if
+        the kernels cannot be loaded, of which it warns."""
         self.device, self._platform = platform.device, platform
         self.look, self.down, self.up, self.told = (platform.lane() for _ in range(4))
         with self.here():
@@ -111,10 +112,22 @@ class TensorDevice:
         with self.here():
             for dtype in DTYPES.values():
                 self._copy_once(dtype)
+            self.encodes = self._load(jobs)
+            """Whether it encodes: there are jobs, and kernels for them."""
+            for job in jobs.values() if self.encodes else ():
+                self._run_once(job)
+
+    def _load(self, jobs: Mapping[FloatType, Job]) -> bool:
+        """Load the kernels of all jobs; whether there are any. Triton may be here and lack what it needs, as the images
+        do that run what others compile. That ends no training: copied tensors have the same sums."""
+        try:
             for job in jobs.values():
                 for mean in (False, True):
                     self._jobs[job.float_type, mean] = self._describe(job, mean)
-                self._run_once(job)
+        except Exception as error:  # a compiler's, a loader's, the driver's
+            warn_of_copies(f"kernels cannot be loaded: {error}")
+            self._jobs.clear()
+        return bool(self._jobs)
 
     def _describe(self, job: Job, mean: bool) -> _Described:
         kernels, described = self._platform.kernels(job, mean), np.zeros(3, KERNEL)

@@ -33,18 +33,34 @@ class DriverError(RuntimeError):
 
 @cache
 def _driver() -> Any:
-    return ctypes.CDLL(LIBRARY)
+    try:
+        return ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise RuntimeError(
+            f"CUDA's driver is not here ({error}), which CUDA tensors need: install NVIDIA's driver on the host, and "
+            "start a container with --gpus all; on AMD's GPUs (ROCm) give inagg tensors on the CPU"
+        ) from error
+
+
+def _function(name: str) -> Any:
+    try:
+        return getattr(_driver(), name)
+    except AttributeError as error:
+        raise RuntimeError(
+            f"CUDA's driver is too old: {LIBRARY} has no {name}, which CUDA tensors need. Install NVIDIA's driver 515 "
+            "(CUDA 11.7) or later"
+        ) from error
 
 
 def _call(name: str, *arguments: Any) -> None:
-    code = int(getattr(_driver(), name)(*arguments))
+    code = int(_function(name)(*arguments))
     if code != 0:
         raise DriverError(name, code)
 
 
 def address(name: str) -> int:
-    """Of a function, for compiled code."""
-    return ctypes.cast(getattr(_driver(), name), ctypes.c_void_p).value or 0
+    """Of a function, for compiled code. Raises RuntimeError if there is none."""
+    return ctypes.cast(_function(name), ctypes.c_void_p).value or 0
 
 
 @cache

@@ -5,8 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import os
+import shutil
+import sysconfig
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import torch
@@ -18,6 +23,27 @@ from . import driver
 from .lane import Lane, on_device
 
 log = logging.getLogger("inagg")
+
+
+@cache
+def warn_of_copies(why: str) -> None:
+    """Say once for each reason that a device does not encode. Each process group has a job, which would repeat it."""
+    log.warning("CUDA tensors are copied to the host, and encoded there, with the same bits: %s", why)
+
+
+def lacking() -> Mapping[str, str]:
+    """What Triton needs to launch a kernel and does not find here, each with the package of Debian and Ubuntu that has
+    it. It needs them once: it keeps what it compiles."""
+    compiler = os.environ.get("CC")
+    # As Triton itself looks for them: a CC that is set is used as it is, and Debian's own scheme has no headers.
+    compilers = ("gcc", "clang") if compiler is None else (compiler,)
+    scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
+    missing = {}
+    if not any(map(shutil.which, compilers)):
+        missing["C compiler" if compiler is None else f"C compiler {compiler} (CC)"] = "gcc"
+    if not (Path(sysconfig.get_path("include", scheme)) / "Python.h").exists():
+        missing["Python.h"] = "python3-dev"
+    return missing
 
 
 class Kernel(NamedTuple):
@@ -57,7 +83,7 @@ class Platform(Protocol):
         """A stream of our own."""
 
     def kernels(self, job: Job, mean: bool) -> Kernels:
-        """Compiled, and run once. ``mean``: sums are divided. Raises RuntimeError if they cannot be launched here."""
+        """Compiled, and run once. ``mean``: sums are divided. Raises what says why they cannot be launched here."""
 
     def check(self, failed: int) -> None:
         """Raise what `inagg_host.codec.launches.launch` says has gone wrong."""
@@ -78,7 +104,7 @@ class Cuda:
         """As `Platform.can_encode`."""
         if importlib.util.find_spec("triton") is not None:
             return True
-        log.warning("no Triton here: CUDA tensors are copied to the host, and encoded there")
+        warn_of_copies("there is no Triton here (pip install triton)")
         return False
 
     def here(self) -> AbstractContextManager[None]:
@@ -91,8 +117,18 @@ class Cuda:
 
     def kernels(self, job: Job, mean: bool) -> Kernels:
         """As `Platform.kernels`."""
-        # Triton takes a second to import.
-        loaded: Kernels = importlib.import_module("inagg_host.torch.gpu.triton_kernels").load(job, self.device, mean)
+        try:
+            # Triton takes a second to import.
+            kernels = importlib.import_module("inagg_host.torch.gpu.triton_kernels")
+            loaded: Kernels = kernels.load(job, self.device, mean)
+        except Exception as error:
+            if not (missing := lacking()):
+                raise
+            # Of a header that is missing Triton says only that a command has failed.
+            raise RuntimeError(
+                f"{error} (no {' and no '.join(missing)} here, which Triton needs: apt-get install "
+                f"{' '.join(missing.values())}, or what has them elsewhere)"
+            ) from error
         return loaded
 
     def check(self, failed: int) -> None:

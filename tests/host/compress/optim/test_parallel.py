@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from dataclasses import dataclass
+from types import FrameType
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +32,21 @@ class Broken:
         raise ArithmeticError("on purpose")
 
 
+@dataclass(frozen=True)
+class Interrupted:
+    """At work when Ctrl-C comes, which a terminal sends to all; and it would be for long."""
+
+    def __call__(self, worker: int) -> Gradient:
+        def gradient(x: Array, t: int) -> Array:
+            os.kill(os.getpid(), signal.SIGINT)  # first, or the parent may be quicker than a traceback
+            if t == 0:
+                os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(0.1)
+            return np.ones(D)
+
+        return gradient
+
+
 def rate(t: int) -> float:
     return 2.0**-4
 
@@ -51,3 +70,20 @@ def test_two_processes_share_the_steps_and_the_iterate() -> None:
 def test_an_error_in_a_process_is_raised() -> None:
     with pytest.raises(RuntimeError, match="a worker of Parallel-Mem-SGD has failed"):
         parallel_mem_sgd(Broken(), np.zeros(D), workers=1, steps=1, k=1, rate=rate)
+
+
+def test_ctrl_c_ends_the_processes_at_once_and_without_a_word_of_theirs(capfd: pytest.CaptureFixture[str]) -> None:
+    came_s = []
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        came_s.append(time.monotonic())
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            parallel_mem_sgd(Interrupted(), np.zeros(D), workers=2, steps=10_000, k=1, rate=rate)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - came_s[0] < 5
+    assert capfd.readouterr().err == ""
