@@ -30,7 +30,7 @@ from .job import GroupJob
 from .options import asked
 from .sight import Sample, Sight, Writer
 from .tracing import ALL_REDUCE, span, traced
-from .work import failed
+from .work import failed, finished
 
 HOOK = "inagg::hook"
 
@@ -188,6 +188,8 @@ class InaggState:
         job.inner[why_not] += 1
         # Not in place where it is sparse: its values may be another gradient's, too, as of two embeddings of one index.
         share = tensor.div_(job.workers) if tensor.layout is torch.strided else tensor / job.workers
+        if job.workers == 1:  # else Gloo's thread calls what is chained, and a script that ends at once may be aborted
+            return finished([share])
         return self.group().allreduce([share])
 
     def _sample(self, tensor: torch.Tensor) -> Sample | None:
