@@ -39,6 +39,9 @@ _WORD: Any = ir.IntType(32)
 _VECTOR: Any = ir.VectorType(_WORD, LANES)
 _BYTE: Any = ir.IntType(8)
 _BYTES: Any = ir.VectorType(_BYTE, 4 * LANES)
+_HALVES: Any = ir.VectorType(ir.IntType(16), 2 * LANES)
+_FLOATS: Any = ir.VectorType(ir.FloatType(), LANES)
+_WHOLE: Any = ir.IntType(32 * LANES)
 
 
 class _Words(types.Type):
@@ -85,21 +88,67 @@ splat: Any = intrinsic(_splat)
 counting: Any = intrinsic(_counting)
 
 
-# --- operators ---
+# --- of vectors alone ---
 
 
-def _instruction(name: str) -> Any:
+def _of_one(build: Callable[..., Any], result: Any = words) -> Any:
+    """A function of a vector, which gives a ``result``: ``build`` adds its instructions to LLVM's builder."""
+
+    def typed(_context: Any, x: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return build(builder, *args)
+
+        return (result(words), generate) if x == words else None
+
+    return intrinsic(typed)
+
+
+def _of_two(build: Callable[..., Any]) -> Any:
+    """The same of two vectors, which gives a third."""
+
     def typed(_context: Any, a: Any, b: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            return getattr(builder, name)(*args)
+            return build(builder, *args)
 
         return (words(words, words), generate) if a == b == words else None
 
     return intrinsic(typed)
 
 
+def _as(kind: Any, build: Callable[..., Any]) -> Callable[..., Any]:
+    """``build`` of vectors' bits as those of ``kind``, another type of vector; its result as bits."""
+
+    def of_bits(builder: Any, *vectors: Any) -> Any:
+        return builder.bitcast(build(builder, *(builder.bitcast(x, kind) for x in vectors)), _VECTOR)
+
+    return of_bits
+
+
+def _instruction(name: str) -> Callable[..., Any]:
+    """One of the builder's methods."""
+    return lambda builder, *values: getattr(builder, name)(*values)
+
+
+def _llvm(builder: Any, name: str, result: Any, args: Any) -> Any:
+    """Call one of LLVM's functions."""
+    declared: Any = vars(cgutils)["get_or_insert_function"]
+    function = ir.FunctionType(result, [a.type for a in args])
+    return builder.call(declared(builder.module, function, f"llvm.{name}"), args)
+
+
+def _call(builder: Any, name: str, result: Any, args: Any) -> Any:
+    """Call one of those for vectors of integers."""
+    kind = args[0].type
+    return _llvm(builder, f"{name}.v{kind.count}i{kind.element.width}", result, args)
+
+
+def _called(name: str) -> Callable[..., Any]:
+    """One of these that gives a vector as it takes."""
+    return lambda builder, *values: _call(builder, name, values[0].type, values)
+
+
 def _define(symbol: Callable[[Any, Any], Any], name: str) -> None:
-    instruction = _instruction(name)
+    instruction = _of_two(_instruction(name))
 
     def of_vectors(a: Any, b: Any) -> Any:
         if a == words and b == words:
@@ -118,111 +167,27 @@ for _symbol, _name in (
     _define(_symbol, _name)
 
 
-def _llvm(builder: Any, name: str, result: Any, args: Any) -> Any:
-    """Call one of LLVM's functions."""
-    declared: Any = vars(cgutils)["get_or_insert_function"]
-    function = ir.FunctionType(result, [a.type for a in args])
-    return builder.call(declared(builder.module, function, f"llvm.{name}"), args)
-
-
-def _call(builder: Any, name: str, result: Any, args: Any) -> Any:
-    """Call one of those for vectors of integers."""
-    kind = args[0].type
-    return _llvm(builder, f"{name}.v{kind.count}i{kind.element.width}", result, args)
-
-
-def _of_two(name: str) -> Any:
-    def typed(_context: Any, a: Any, b: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            return _call(builder, name, _VECTOR, args)
-
-        return (words(words, words), generate) if a == b == words else None
-
-    return intrinsic(typed)
+def _shuffled(builder: Any, x: Any, order: Sequence[int]) -> Any:
+    return builder.shuffle_vector(x, x, _order(order))
 
 
 def rearranged(order: Sequence[int]) -> Any:
     """A function of a vector: its bytes in another order, or some of them more than once. Byte ``order[i]`` goes to i,
     both counted from the low byte of the first lane."""
-
-    def typed(_context: Any, x: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            x = builder.bitcast(args[0], _BYTES)
-            return builder.bitcast(builder.shuffle_vector(x, x, _order(order)), _VECTOR)
-
-        return (words(words), generate) if x == words else None
-
-    return intrinsic(typed)
+    return _of_one(_as(_BYTES, lambda builder, x: _shuffled(builder, x, order)))
 
 
-def _halved(_context: Any, x: Any) -> Any:
-    """``x`` shifted to the right by one bit, with its sign."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.ashr(args[0], _constant(_VECTOR, [1] * LANES))
-
-    return (words(words), generate) if x == words else None
-
-
-def _of_floats(name: str) -> Any:
-    """An instruction of two vectors that are bits of float32; its result as bits."""
-
-    def typed(_context: Any, a: Any, b: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            floats = ir.VectorType(ir.FloatType(), LANES)
-            return builder.bitcast(getattr(builder, name)(*(builder.bitcast(x, floats) for x in args)), _VECTOR)
-
-        return (words(words, words), generate) if a == b == words else None
-
-    return intrinsic(typed)
-
-
-def _float_of(_context: Any, x: Any) -> Any:
-    """Each lane, an int32, as the bits of the nearest float32."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.bitcast(builder.sitofp(args[0], ir.VectorType(ir.FloatType(), LANES)), _VECTOR)
-
-    return (words(words), generate) if x == words else None
-
-
-larger, smaller = _of_two("umax"), _of_two("umin")
+larger, smaller = _of_two(_called("umax")), _of_two(_called("umin"))
 """Of two vectors, the larger or the smaller one in each lane."""
-halved: Any = intrinsic(_halved)
-float_of: Any = intrinsic(_float_of)
-float_sum, float_product, float_quotient = _of_floats("fadd"), _of_floats("fmul"), _of_floats("fdiv")
-
-
-# --- the halves of lanes, and their bytes ---
-
-_HALVES: Any = ir.VectorType(ir.IntType(16), 2 * LANES)
-
-
-def _doubled(_context: Any, x: Any) -> Any:
-    """Each half shifted to the left by one bit."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        halves = builder.bitcast(args[0], _HALVES)
-        return builder.bitcast(builder.add(halves, halves), _VECTOR)
-
-    return (words(words), generate) if x == words else None
-
-
-def _of_bytes(name: str) -> Any:
-    """One of LLVM's functions of two vectors, of their bytes."""
-
-    def typed(_context: Any, a: Any, b: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            result = _call(builder, name, _BYTES, [builder.bitcast(x, _BYTES) for x in args])
-            return builder.bitcast(result, _VECTOR)
-
-        return (words(words, words), generate) if a == b == words else None
-
-    return intrinsic(typed)
-
-
-doubled: Any = intrinsic(_doubled)
-bytes_less, smaller_bytes = _of_bytes("usub.sat"), _of_bytes("umin")
+halved = _of_one(lambda builder, x: builder.ashr(x, _constant(_VECTOR, [1] * LANES)))
+"""Shifted to the right by one bit, with its sign."""
+float_of = _of_one(lambda builder, x: builder.bitcast(builder.sitofp(x, _FLOATS), _VECTOR))
+"""Each lane, an int32, as the bits of the nearest float32."""
+float_sum, float_product, float_quotient = (_of_two(_as(_FLOATS, _instruction(n))) for n in ("fadd", "fmul", "fdiv"))
+"""Of two vectors that are bits of float32, the bits of what is calculated of them."""
+doubled = _of_one(_as(_HALVES, lambda builder, x: builder.add(x, x)))
+"""Each half of a lane shifted to the left by one bit."""
+bytes_less, smaller_bytes = (_of_two(_as(_BYTES, _called(name))) for name in ("usub.sat", "umin"))
 """Each byte of one less that of the other, or zero; the smaller of the two."""
 
 
@@ -244,26 +209,14 @@ def upper_bytes(low: Any, high: Any) -> Any:
 def _of_all(name: str, lanes: Any) -> Any:
     """What LLVM makes of all ``lanes``, a type of vector."""
 
-    def typed(_context: Any, x: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            return builder.zext(_call(builder, name, lanes.element, [builder.bitcast(args[0], lanes)]), _WORD)
+    def build(builder: Any, x: Any) -> Any:
+        return builder.zext(_call(builder, name, lanes.element, [builder.bitcast(x, lanes)]), _WORD)
 
-        return (types.uint32(words), generate) if x == words else None
-
-    return intrinsic(typed)
+    return _of_one(build, types.uint32)
 
 
-def _any_set(_context: Any, x: Any) -> Any:
-    """Whether a bit of ``x`` is set."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        whole = ir.IntType(32 * LANES)
-        return builder.icmp_unsigned("!=", builder.bitcast(args[0], whole), whole(0))
-
-    return (types.boolean(words), generate) if x == words else None
-
-
-any_set: Any = intrinsic(_any_set)
+any_set = _of_one(lambda builder, x: builder.icmp_unsigned("!=", builder.bitcast(x, _WHOLE), _WHOLE(0)), types.boolean)
+"""Whether a bit is set."""
 largest, smallest_byte = _of_all("vector.reduce.umax", _VECTOR), _of_all("vector.reduce.umin", _BYTES)
 """The largest lane, or the smallest byte, uint32."""
 
@@ -396,8 +349,7 @@ def _store_bytes(_context: Any, array: Any, at: Any, x: Any) -> Any:
 def _bytes_in_order(builder: Any, x: Any) -> Any:
     # On a machine with the high byte first in memory, which Numba does not know, it would be the reverse.
     order = [4 * (k % LANES) + k // LANES for k in range(4 * LANES)]
-    x = builder.bitcast(x, _BYTES)
-    return builder.shuffle_vector(x, x, _order(order))
+    return _shuffled(builder, builder.bitcast(x, _BYTES), order)
 
 
 def _store_first_bytes(_context: Any, array: Any, at: Any, x: Any, count: Any) -> Any:

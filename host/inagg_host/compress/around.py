@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
 
-import numpy.typing as npt
+from .base import Compressor
 
-from .base import Aggregation, Bound, Compressor, Floats, Indices, Mask
-from .key import Key
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def left_to(part: str, method: Callable[P, T]) -> Callable[P, T]:
+    """``method`` of `Compressor`, as it is of the compressor that is this one's ``part``."""
+
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        return getattr(getattr(self, part), method.__name__)(*args, **options)
+
+    call.__name__, call.__doc__ = method.__name__, f"The {part}'s."
+    return call  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,56 +28,16 @@ class Around(Compressor):
 
     inner: Compressor
 
-    @property
-    def aggregation(self) -> Aggregation:
-        """The inner's."""
-        return self.inner.aggregation
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """The inner's."""
-        return self.inner.formats
-
-    def bound(self, d: int) -> Bound:
-        """The inner's."""
-        return self.inner.bound(d)
-
-    def remark(self, d: int) -> str | None:
-        """The inner's."""
-        return self.inner.remark(d)
-
-    def compress(self, x: Floats, key: Key) -> bytes:
-        """The inner's. It is the caller who has called `enter`."""
-        return self.inner.compress(x, key)
-
-    def decompress(self, data: bytes, d: int, dtype: npt.DTypeLike) -> Floats:
-        """The inner's."""
-        return self.inner.decompress(data, d, dtype)
-
-    def blocks(self, x: Floats) -> Mask | None:
-        """The inner's."""
-        return self.inner.blocks(x)
-
-    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
-        """The inner's."""
-        return self.inner.where(d, key, union)
-
-    def kept(self, x: Floats, where: Indices) -> Floats:
-        """The inner's."""
-        return self.inner.kept(x, where)
-
-    def spread(self, values: Floats, where: Indices | None, d: int) -> Floats:
-        """The inner's."""
-        return self.inner.spread(values, where, d)
-
-    def scale(self, x: Floats) -> float | None:
-        """The inner's."""
-        return self.inner.scale(x)
-
-    def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
-        """The inner's."""
-        return self.inner.to_sum(x, key, scale)
-
-    def from_sum(self, sums: Floats, scale: float | None = None) -> Floats:
-        """The inner's."""
-        return self.inner.from_sum(sums, scale)
+    aggregation = property(lambda self: self.inner.aggregation)
+    formats = property(lambda self: self.inner.formats)
+    bound = left_to("inner", Compressor.bound)
+    remark = left_to("inner", Compressor.remark)
+    compress = left_to("inner", Compressor.compress)  # it is the caller who has called `enter`
+    decompress = left_to("inner", Compressor.decompress)
+    blocks = left_to("inner", Compressor.blocks)
+    where = left_to("inner", Compressor.where)
+    kept = left_to("inner", Compressor.kept)
+    spread = left_to("inner", Compressor.spread)
+    scale = left_to("inner", Compressor.scale)
+    to_sum = left_to("inner", Compressor.to_sum)
+    from_sum = left_to("inner", Compressor.from_sum)

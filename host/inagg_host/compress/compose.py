@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from .around import left_to
 from .base import (
     Aggregation,
     Bound,
@@ -24,7 +25,7 @@ from .base import (
     scatter,
 )
 from .key import Key
-from .sparse import SWITCH_FORMATS, Sparsifier
+from .sparse import SWITCH_FORMATS, SharedSparsifier, Sparsifier
 
 COUNT_BYTES = 4
 
@@ -63,18 +64,26 @@ class Composed(Compressor):
 
         A sparsifier P that does not scale is a projection, so |x - Q P x|^2 = |x - P x|^2 + |P x - Q P x|^2. With
         E|x - P x|^2 <= (1 - a)|x|^2 and Q in B(w), w < 1, that is at most (1 - a (1 - w)) |x|^2; with a contraction Q
-        by b, at most (1 - a b) |x|^2. For others only the triangle inequality is left, in the root mean square.
+        by b, at most (1 - a b) |x|^2.
+
+        If it is Q that does not scale, and has each coordinate with the same probability b whatever P x is, then
+        E|x - Q P x|^2 = E|x - Q x|^2 + E|Q (x - P x)|^2 = (1 - b)|x|^2 + b E|x - P x|^2. For P in B(w), w < 1, that is
+        at most (1 - b (1 - w)) |x|^2; with a contraction P by a, at most (1 - a b) |x|^2.
+
+        For others only the triangle inequality is left, in the root mean square.
         """
-        inner = self.inner.bound(d)
-        outer = self.outer.bound(self._kept_of(d))
+        inner, outer = self.inner.bound(d), self.outer.bound(self._kept_of(d))
+        projects, uniform = isinstance(self.inner, Sparsifier), isinstance(self.outer, SharedSparsifier)
         match outer, inner:
             case (NoBound() as none, _) | (_, NoBound() as none):
                 return none
             case Unbiased(w1), Unbiased(w2):
                 return Unbiased(w1 * w2 + w1 + w2)
-            case Unbiased(w), Contraction(a) if isinstance(self.inner, Sparsifier):
+            case Unbiased(w), Contraction(a) if projects:
                 return Contraction(a * (1 - w)) if w < 1 else NoBound(f"{self.outer} adds more noise than it keeps")
-            case Contraction(b), Contraction(a) if isinstance(self.inner, Sparsifier):
+            case Contraction(b), Unbiased(w) if uniform:
+                return Contraction(b * (1 - w)) if w < 1 else NoBound(f"{self.inner} adds more noise than it keeps")
+            case Contraction(b), Contraction(a) if projects or uniform:
                 return Contraction(a * b)
         first, size = _error_and_size(inner)
         error = first + _error_and_size(outer)[0] * size
@@ -82,17 +91,15 @@ class Composed(Compressor):
 
     def _kept_of(self, d: int) -> int:
         """How many elements the outer sees: the most that the inner keeps."""
-        if not isinstance(self.inner, Sparsifier):
-            return d
-        return _kept_of(self.inner, d)
+        return _kept_of(self.inner, d) if isinstance(self.inner, Sparsifier) else d
 
     def remark(self, d: int) -> str | None:
-        """The inner's."""
-        return self.inner.remark(d)
+        """The inner's, or else the outer's."""
+        return self.inner.remark(d) or self.outer.remark(self._kept_of(d))
 
     def contractive(self) -> Compressor:
-        """The inner's, with the same outer."""
-        return Composed(self.outer, self.inner.contractive())
+        """That of both."""
+        return Composed(self.outer.contractive(), self.inner.contractive())
 
     def compress(self, x: Floats, key: Key) -> bytes:
         """The parts have noise of their own."""
@@ -112,30 +119,19 @@ class Composed(Compressor):
         indices = self.inner.read_indices(data[COUNT_BYTES:values_at], d)
         return scatter(self.outer.decompress(data[values_at:], indices.size, dtype), indices, d)
 
-    def blocks(self, x: Floats) -> Mask | None:
-        """The inner's."""
-        return self.inner.blocks(x)
+    blocks = left_to("inner", Compressor.blocks)
+    kept = left_to("inner", Compressor.kept)
+    scale = left_to("outer", Compressor.scale)
+    from_sum = left_to("outer", Compressor.from_sum)
 
     def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
         """The inner's."""
         return self.inner.where(d, key.child(1), union)
 
-    def kept(self, x: Floats, where: Indices) -> Floats:
-        """The inner's."""
-        return self.inner.kept(x, where)
-
-    def scale(self, x: Floats) -> float | None:
-        """The outer's."""
-        return self.outer.scale(x)
-
     def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
         """The outer's, after an inner that is no sparsifier."""
         x = x if isinstance(self.inner, Sparsifier) else self.inner(x, key.child(1))
         return self.outer.to_sum(x, key.child(0), scale)
-
-    def from_sum(self, sums: Floats, scale: float | None = None) -> Floats:
-        """The outer's."""
-        return self.outer.from_sum(sums, scale)
 
 
 def _error_and_size(bound: Bound) -> tuple[float, float]:

@@ -23,12 +23,16 @@ Levels = npt.NDArray[np.int64]
 
 
 def norm(x: Floats, p: float) -> float:
-    """|x|_p, rounded up to a number of the type of ``x``, so that no |x_i| exceeds it; the maximum for p = inf."""
+    """|x|_p, rounded up to a number of the type of ``x``, so that no |x_i| exceeds it; the maximum for p = inf.
+
+    If the type has no number so large, it is the largest that there is: no |x_i| exceeds that either, and the bounds
+    hold, as a smaller one means less noise.
+    """
     wide = np.abs(x.astype(np.float64))
     largest = float(wide.max(initial=0.0))
     if largest == 0.0 or p == math.inf or not math.isfinite(largest):
         return largest
-    exact = largest * float(((wide / largest) ** p).sum()) ** (1 / p)
+    exact = min(largest * float(((wide / largest) ** p).sum()) ** (1 / p), float(np.finfo(x.dtype).max))
     rounded = x.dtype.type(max(exact, largest))
     return float(rounded if rounded >= exact else np.nextafter(rounded, x.dtype.type(np.inf)))
 

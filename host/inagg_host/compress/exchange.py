@@ -85,8 +85,7 @@ class Exchange:
         self._sums, self._rank, self._workers, self._seed, self._gather = sums, rank, workers, seed, gather
         self.counts: Counter[str] = Counter()
         """Gathers, the bytes of this rank that went through them, and MAX rounds."""
-        self._said: set[str] = set()  # not of compressors: one's own dataclass may have no hash
-        self._remarked: set[str] = set()
+        self._said: set[tuple[str, str]] = set()  # not of compressors: one's own dataclass may have no hash
 
     def reduce(self, compressor: Compressor, vectors: Mapping[int, Floats], memories: Memories) -> dict[int, Floats]:
         """The sums over all ranks of ``vectors``, by number; waits for them. See `begin`."""
@@ -104,22 +103,19 @@ class Exchange:
         types = sorted({str(x.dtype) for x in vectors.values()})
         if len(types) != 1:
             raise ValueError(f"vectors of types {types}: give at least one, and all of one type")
-        self._remark(compressor, max(x.size for x in vectors.values()))
+        # All ranks ask, as all must raise what a compressor raises: none is to wait for another that has raised.
+        self._say_once("remark", compressor, compressor.remark(max(x.size for x in vectors.values())))
         prepared = [self._enter(compressor, number, check(x), memories) for number, x in vectors.items()]
         if compressor.aggregation is Aggregation.GATHER:
             return self._begin_gather(compressor, prepared)
         return self._begin_sum(compressor, prepared)
 
-    def _remark(self, compressor: Compressor, d: int) -> None:
-        """Say once, on the first rank, what is to be known of ``compressor`` for vectors of ``d`` elements.
-
-        All ranks ask, as all must raise what a compressor raises: none is to wait for another that has raised."""
-        if str(compressor) in self._remarked:
-            return
-        remark = compressor.remark(d)
-        self._remarked.add(str(compressor))
-        if remark is not None and self._rank == 0:
-            log.warning("%s %s", compressor, remark)
+    def _say_once(self, kind: str, compressor: Compressor, text: str | None) -> None:
+        """On the first rank: it is the same everywhere."""
+        key = kind, str(compressor)
+        if text is not None and self._rank == 0 and key not in self._said:
+            self._said.add(key)
+            log.warning("%s %s", compressor, text)
 
     def _enter(self, compressor: Compressor, number: int, x: Floats, memories: Memories) -> _Vector:
         memory = memory_of(memories, number, x.size, x.dtype)
@@ -207,10 +203,8 @@ class Exchange:
     def _begin_gather(self, compressor: Compressor, vectors: Sequence[_Vector]) -> Callable[[], dict[int, Floats]]:
         if self._gather is None:
             raise ValueError(f"{compressor} cannot be summed in the switch, and there is no group to gather in")
-        if str(compressor) not in self._said:
-            self._said.add(str(compressor))
-            if self._rank == 0:  # it is the same everywhere
-                log.warning("%s cannot be summed in the switch: vectors are gathered by the inner group", compressor)
+        gathered = "cannot be summed in the switch: vectors are gathered by the inner group"
+        self._say_once("gather", compressor, gathered)
         message = b"".join(self._frame(compressor, vector) for vector in vectors)
         self.counts["gathers"] += 1
         self.counts["gathered-bytes"] += len(message)

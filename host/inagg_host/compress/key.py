@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,3 @@ class Key:
         if not 0 <= number < 15:
             raise ValueError(f"part {number}: parts are numbered from 0 to 14")
         return replace(self, use=self.use << 4 | number + 1)
-
-    def at(self, **fields: Any) -> Key:
-        """The same with other ``fields``."""
-        return replace(self, **fields)

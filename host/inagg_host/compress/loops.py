@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from inagg_link.simd import LANES, counting, store
-from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2
+from inagg_link.jit import jit
+from inagg_link.simd import LANES, counting, store, store_first
 
-from ..codec.bits import U8, U32, U64, Array, hashed, jit
+from ..codec.bits import U8, U32, U64, Array, hashed
 
 UNIT_53 = 2.0**-53
 
@@ -20,12 +20,7 @@ def hash_words(out: Array, k0: int, k1: int, first: int) -> None:
     for i in range(0, whole, LANES):
         store(out, i, hashed(counters, U32(k1)))
         counters = counters + LANES
-    for i in range(whole, out.size):
-        x = U32(U32(first) + U32(i) + U32(k0))
-        x = U32(U32(x ^ (x >> U32(16))) * U32(MULTIPLIER_1))
-        x = U32(U32(x ^ (x >> U32(15))) + U32(k1))
-        x = U32(x * U32(MULTIPLIER_2))
-        out[i] = U32(x ^ (x >> U32(16)))
+    store_first(out, whole, hashed(counters, U32(k1)), out.size - whole)
 
 
 @jit

@@ -28,16 +28,8 @@ class Natural(Compressor):
     """
 
     name: ClassVar[str] = "natural"
-
-    @property
-    def aggregation(self) -> Aggregation:
-        """The switch sums integers, and rounds the sum to a power of two."""
-        return Aggregation.SUM
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """nat8, which has the exponents of 31 octaves. (nat4 has 7: natural dithering, and another bound.)"""
-        return ("nat8",)
+    aggregation = Aggregation.SUM  # the switch sums integers, and rounds the sum to a power of two
+    formats = ("nat8",)  # which has the exponents of 31 octaves; nat4 has 7: natural dithering, and another bound
 
     def bound(self, d: int) -> Bound:
         """B(1/8)."""

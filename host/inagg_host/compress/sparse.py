@@ -148,21 +148,13 @@ class BlockTopK(Sparsifier):
     k: float = 1.0
     block: int = 256
     name: ClassVar[str] = "blocktopk"
+    aggregation = Aggregation.SPARSE_BLOCKS
+    formats = SWITCH_FORMATS
 
     def __post_init__(self) -> None:
         check_count(self.k)
         if not is_whole(self.block) or self.block < 1:
             raise ValueError(f"blocks of {self.block} elements: give a whole number from 1")
-
-    @property
-    def aggregation(self) -> Aggregation:
-        """Blocks, after agreeing which."""
-        return Aggregation.SPARSE_BLOCKS
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """Any."""
-        return SWITCH_FORMATS
 
     def count(self, d: int) -> int:
         """How many blocks there are in ``d`` elements."""
@@ -208,19 +200,12 @@ class BlockTopK(Sparsifier):
 
 
 class SharedSparsifier(Sparsifier):
-    """Coordinates from the shared noise: the same on all workers, without a byte. The switch sums the values."""
+    """Coordinates from the shared noise, all of them equally likely: the same on all workers, without a byte. The
+    switch sums the values."""
 
     __slots__ = ()
-
-    @property
-    def aggregation(self) -> Aggregation:
-        """A dense block of the kept lanes."""
-        return Aggregation.DENSE_BLOCK
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """Any."""
-        return SWITCH_FORMATS
+    aggregation = Aggregation.DENSE_BLOCK
+    formats = SWITCH_FORMATS
 
     @abstractmethod
     def choose(self, d: int, key: Key) -> Indices:

@@ -65,12 +65,12 @@ class TernGrad(Compressor):
         One value has no deviation, nor have values that are all alike. They stay, as one does with the paper's authors:
         clipped to 0, a parameter of one element would never learn.
         """
-        if not self.clip or not x.size:
+        if not self.clip or not x.size or (x == x[0]).all():
             return x
-        deviation = float(np.std(x, dtype=np.float64))
-        if deviation == 0:
-            return x
-        limit = x.dtype.type(self.clip * deviation)
+        largest = float(np.abs(x).max())
+        unit = 1.0 if 2.0**-400 < largest < 2.0**400 else largest  # or squares would not be numbers of float64
+        deviation = unit * float(np.std(x / x.dtype.type(unit), dtype=np.float64))
+        limit = x.dtype.type(min(self.clip * deviation, largest))
         return np.clip(x, -limit, limit)
 
     def ternary(self, x: Floats, scale: float, key: Key) -> npt.NDArray[np.int64]:

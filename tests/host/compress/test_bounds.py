@@ -46,10 +46,15 @@ EVERY = [
     "topk:k=0.5+topk:k=0.3",
     "topk:k=0.9+natural",
     "qsgd:s=64+blocktopk:k=0.5,block=7",
+    "randk:k=0.3,scaled=false+natural",
+    "randk:k=0.3,scaled=false+randk:k=0.6",
+    "ultrasparse:k=0.7+natural+topk:k=0.4",
     "ef+natural",
     "ef+qsgd:s=1",
     "ef+randk:k=0.3",
     "ef+natural+randk:k=0.3",
+    "ef+randk:k=0.3+natural",
+    "ef+randk:k=0.3+topk:k=0.2",
     "ef:damping=0.5+topk:k=0.2",
 ]
 
@@ -93,6 +98,9 @@ WORST: list[tuple[str, int, Callable[[int], Floats], float]] = [
     ("blocktopk:k=0.1,block=5", 500, np.ones, 1e-12),
     ("ultrasparse:k=0.9", 4, np.ones, 0.1),
     ("natural+randk:k=0.5,scaled=false", 500, lambda d: np.full(d, 4 / 3), 0.02),
+    ("randk:k=0.5,scaled=false+natural", 500, lambda d: np.full(d, 4 / 3), 0.02),
+    ("randk:k=0.5,scaled=false+randk:k=0.6", 500, np.ones, 0.02),
+    ("randk:k=0.5,scaled=false+natural+topk:k=0.4", 500, lambda d: np.full(d, 4 / 3), 0.02),
     (
         "terngrad:clip=0,scaler=own",
         100,
@@ -134,6 +142,8 @@ STATED: list[tuple[str, int, Bound]] = [
     ("ef+topk:k=3", 10, Contraction(0.3)),
     ("ef+randk:k=2", 10, Contraction(0.2)),
     ("ef+natural", 10, Contraction(7 / 8)),
+    ("ef+randk:k=2+natural", 10, Contraction(0.2 * 7 / 8)),
+    ("ef+randk:k=2+topk:k=5", 10, Contraction(0.2)),
     ("ef+qsgd:s=4", 64, Contraction(2 / 4 - 3 / 16)),
     ("ef:damping=0.25+qsgd:s=4", 64, Contraction(2 / 4 - 3 / 16)),
 ]
@@ -155,7 +165,8 @@ def vars_of(bound: Bound) -> float:
     [
         ("terngrad", "clipping moves the mean"),
         ("natural+terngrad", "clipping moves the mean"),
-        ("qsgd:s=1+topk:k=0.9", "adds more noise than it keeps"),
+        ("qsgd:s=1+topk:k=0.9", "Dithering(p=2, s=1, shared=False) adds more noise than it keeps"),
+        ("ef+randk:k=0.9+qsgd:s=1", "Dithering(p=2, s=1, shared=False) adds more noise than it keeps"),
         ("topk:k=0.1+natural", "the errors of both"),
         ("ef:damping=1+qsgd:s=1", "give at most 0.0613"),
     ],
@@ -182,9 +193,12 @@ def test_after_a_sparsifier_the_bound_is_that_of_the_values_it_keeps() -> None:
     [
         ("randk:k=0.05", "multiplies what it keeps by 20"),
         ("natural+randk:k=0.01", "multiplies what it keeps by 100"),
+        ("randk:k=0.01+natural", "multiplies what it keeps by 100"),
+        ("randk:k=50+topk:k=1000", "multiplies what it keeps by 20"),
         ("ef+qsgd:s=1", "is damped to 0.00781"),
         ("randk:k=0.5", None),
         ("ef+randk:k=0.01", None),
+        ("ef+randk:k=0.01+natural", None),
         ("ef:damping=0.01+qsgd:s=1", None),
         ("terngrad", None),
         ("natural", None),

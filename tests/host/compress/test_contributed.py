@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.host.codec.reference import agree, blocks_of, encode_all, make_job, random_values
+from tests.host.codec.reference import agree, blocks_of, make_job, random_values
 from tests.host.core.cluster import Cluster
 
-from inagg_host import codec
 from inagg_host.core import RanksDisagree
 from inagg_host.task import make_max_task, make_task
+from inagg_testbed.kernel_calls import Call
 from inagg_wire import payload, scale
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import HEADER_BYTES
@@ -33,9 +33,8 @@ def test_contributions_are_decoded_exactly(name: str, float_type: FloatType) -> 
     values = random_values(rng, 5 * job.lanes - 7, float_type, 3)
     values[job.lanes : 2 * job.lanes] = 0
     scales, refinements = agree(job, values)
-    _, datagrams = encode_all(job, values, scales, refinements)
-    got, every = np.full_like(values, np.nan), np.arange(len(datagrams))
-    codec.decode_own(job, datagrams, every, got, every, scales, refinements)
+    got, datagrams = np.full_like(values, np.nan), np.zeros((5, job.datagram_bytes), np.uint8)
+    Call(job, values, scales, refinements, ring=datagrams, contributed=got).encode(0, 0, 5, 0)
     for i, block in enumerate(blocks_of(job, got)):
         codes = payload.unpack(job.format.up, datagrams[i, HEADER_BYTES:].tobytes())[: block.size]
         top = job.format.levels(3)
@@ -48,11 +47,9 @@ def test_contributions_are_decoded_exactly(name: str, float_type: FloatType) -> 
 
 def test_contributions_to_a_block_that_is_nan_elsewhere_are_nan() -> None:
     job = make_job("tern", FloatType.FLOAT32, 3, lanes=64)
-    values, every = np.ones(64, np.float32), np.arange(1)
-    scales = np.array([scale.SCALE_NONFINITE], np.uint8)
-    _, datagrams = encode_all(job, values, scales, np.zeros_like(scales))
-    codec.decode_own(job, datagrams, every, values, every, scales, np.zeros_like(scales))
-    assert np.isnan(values).all()
+    values, got = np.ones(64, np.float32), np.zeros(64, np.float32)
+    Call(job, values, np.array([scale.SCALE_NONFINITE], np.uint8), contributed=got).encode(0, 0, 1, 0)
+    assert np.isnan(got).all()
 
 
 def sum_all(name: str, lose: float, seed: int = 3) -> tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]]]:

@@ -88,6 +88,17 @@ def test_natural_dithering_is_unbiased_between_its_levels(s: int) -> None:
             assert set(compressed.tolist()) <= {low, high}
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("p", [1, 2, math.inf])
+@pytest.mark.parametrize("kind", [Dithering, NaturalDithering])
+def test_a_norm_beyond_the_largest_number_leaves_finite_values_finite(
+    kind: type[Dithering | NaturalDithering], p: float, dtype: type[np.float32 | np.float64]
+) -> None:
+    half = float(np.finfo(dtype).max) / 2
+    compressed = kind(p, 7)(np.full(ALL, -half, dtype), EVERY)
+    assert (compressed / -half).mean() == pytest.approx(1.0, rel=1e-6)
+
+
 def test_terngrad_is_unbiased() -> None:
     for step in range(0, ALL + 1, 41):
         value = 3.0 * step / ALL
@@ -104,8 +115,23 @@ def test_terngrad_clips_to_so_many_standard_deviations_of_the_layer() -> None:
     assert np.abs(TernGrad(2.5, "own")(x, Key(1))).max() == pytest.approx(2.5 * x.std())
 
 
+@pytest.mark.parametrize("unit", [2.0**-1000, 2.0**1000])
+def test_terngrad_clips_values_whose_squares_are_no_numbers(unit: float) -> None:
+    x = np.random.default_rng(1).standard_normal(10_000)
+    limit = TernGrad(2.5).scale(unit * x)
+    assert limit is not None
+    assert limit / unit == pytest.approx(2.5 * x.std())
+
+
+def test_terngrad_clips_nothing_where_the_limit_is_beyond_the_largest_number() -> None:
+    x = np.array([3e38, -3e38], np.float32)
+    assert TernGrad(2.5).clipped(x).tolist() == x.tolist()
+
+
 @pytest.mark.parametrize("clip", [2.5, math.inf])
 def test_terngrad_clips_no_values_that_have_no_deviation(clip: float) -> None:
     for alike in ([3.0], [-0.5, -0.5], [0.0], []):
         x = np.array(alike, np.float32)
         assert TernGrad(clip, "own")(x, Key(1)).tolist() == TernGrad(clip).clipped(x).tolist() == alike
+    tenths = np.full(3, 0.1)  # of which the mean in float64 is another number
+    assert TernGrad(clip).clipped(tenths).tolist() == tenths.tolist()

@@ -221,6 +221,13 @@ def test_what_is_gathered_is_counted_and_warned_of_once(switch: str, caplog: pyt
     assert said == ["WARNING"], "once, on the first rank"
 
 
+def test_what_is_for_theory_is_warned_of_once(switch: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "inagg"), ranks_on(switch, 2, "nat8") as ranks:
+        ranks.run(reduce_for(parse("randk:k=0.01"), 3, ELEMENTS))
+    said = [record.levelname for record in caplog.records if "multiplies what it keeps" in record.message]
+    assert said == ["WARNING"], "once, on the first rank"
+
+
 def test_without_a_group_to_gather_in_it_says_what_cannot_be(switch: str) -> None:
     with ranks_on(switch, 1, "nat8") as ranks:
         exchange = Exchange(ranks[0].all_reduce, 0, 1, SEED)
