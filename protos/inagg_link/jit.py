@@ -4,11 +4,12 @@ not."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from . import first_start as compiling  # noqa: F401  # finds where compiled code can be kept
 from .jit_off import require_jit
@@ -19,23 +20,26 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 # Without Numba's run-time a loop counts no references, which costs two atomic instructions each time an array is
 # named (numba issue 2350; measured: 0.3 us per datagram), and cannot allocate: what would need to does not compile.
-OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "_nrt": False}
+# Divisions follow IEEE 754 instead of raising.
+_OPTIONS: dict[str, Any] = {
+    "nogil": True, "cache": True, "boundscheck": False, "_nrt": False, "error_model": "numpy",
+}  # fmt: skip
 
 
 def jit(function: Function) -> Function:
     """Compile ``function`` when it is first called, or take it from Numba's cache."""
-    return cast(Function, _once(numba.njit(**OPTIONS)(function)))
+    return cast(Function, _once(numba.njit(**_OPTIONS)(function)))
 
 
 def inline(function: Function) -> Function:
     """The same, for what is to become part of its callers."""
-    return cast(Function, _once(numba.njit(**OPTIONS, inline="always")(function)))
+    return cast(Function, _once(numba.njit(**_OPTIONS, inline="always")(function)))
 
 
 def fused(function: Function) -> Function:
     """The same, for what is called for each block, and is compiled as `jit` first: to pass a dozen arrays takes longer
     than to work on the codes of a small block."""
-    return cast(Function, _once(numba.njit(**OPTIONS, forceinline=True)(function)))
+    return cast(Function, _once(numba.njit(**_OPTIONS, forceinline=True)(function)))
 
 
 _unliteral: Any = types.unliteral  # without types
@@ -51,6 +55,17 @@ def _once(dispatcher: Any) -> Any:
 
     dispatcher.get_call_template = for_types
     return dispatcher
+
+
+def by_types(choose: Function, **options: Any) -> Function:
+    """For compiled code alone: what ``choose`` returns for the types of the arguments, a function of the same ones."""
+
+    @wraps(choose)
+    def stub(*_arguments: object) -> object:
+        raise NotImplementedError("for use in compiled code")
+
+    overload(stub, jit_options=cast(Any, options), strict=False)(choose)
+    return cast(Function, stub)
 
 
 def _shift_right(_context: Any, value: Any, by: Any) -> Any:

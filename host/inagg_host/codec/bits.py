@@ -8,38 +8,17 @@ Numba widens each integer operation to 64 bits, which would halve the lanes of a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
-from numba.extending import overload, register_jitable
+from numba.extending import register_jitable
 
-from inagg_link.jit import OPTIONS
+from inagg_link.jit import by_types, jit
 from inagg_link.simd import LANES, counting, rearranged, store
-from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
+from inagg_wire.noise import GAMMA, MIX_1, MIX_2, MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
 
 U8, U16, U32, I32, U64, I64 = np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64
 Array = Any  # a numpy array, inside a kernel
-Function = TypeVar("Function", bound=Callable[..., object])
-
-_OPTIONS: dict[str, Any] = {**OPTIONS, "error_model": "numpy"}
-"""Divisions follow IEEE 754 instead of raising."""
-
-
-def jit(function: Function) -> Function:
-    """Compile ``function`` when it is first called, or take it from Numba's cache."""
-    return cast(Function, numba.njit(**_OPTIONS)(function))
-
-
-def fused(function: Function) -> Function:
-    """The same, as `inagg_link.jit.fused`."""
-    return cast(Function, numba.njit(**_OPTIONS, forceinline=True)(function))
-
-
-def inline(function: Function) -> Function:
-    """The same, as `inagg_link.jit.inline`."""
-    return cast(Function, numba.njit(**_OPTIONS, inline="always")(function))
 
 
 @jit
@@ -54,15 +33,15 @@ def swapped(w: Any) -> Any:
 @jit
 def mix64(z: Any) -> Any:
     """splitmix64's finalizer."""
-    z = U64((z ^ (z >> U64(30))) * U64(0xBF58476D1CE4E5B9))
-    z = U64((z ^ (z >> U64(27))) * U64(0x94D049BB133111EB))
+    z = U64((z ^ (z >> U64(30))) * U64(MIX_1))
+    z = U64((z ^ (z >> U64(27))) * U64(MIX_2))
     return U64(z ^ (z >> U64(31)))
 
 
 @jit
 def block_key(seed: int, worker: int, block: int) -> tuple[Any, Any]:
     """`inagg_wire.noise.block_key`: two uint32."""
-    z = mix64(U64(((U64(seed) << U64(32)) | U64(worker)) + U64(0x9E3779B97F4A7C15)))
+    z = mix64(U64(((U64(seed) << U64(32)) | U64(worker)) + U64(GAMMA)))
     z = mix64(U64(z ^ U64(block)))
     return U32(z & U64(0xFFFFFFFF)), U32(z >> U64(32))
 
@@ -127,13 +106,9 @@ def noise_words(out: Array, lanes: int, k0: Any, k1: Any) -> None:
 # --- floats as bits ---
 
 
+@by_types
 def as_float(bits: Any) -> Any:
     """The float32 or float64 of ``bits``, uint32 or uint64."""
-    raise NotImplementedError("for use in kernels")
-
-
-@overload(as_float, strict=False)
-def _as_float(bits: Any) -> Any:
     if bits.bitwidth == 32:
         return lambda bits: U32(bits).view(np.float32)
     return lambda bits: U64(bits).view(np.float64)
@@ -145,13 +120,9 @@ def bits_of(x: Any) -> Any:
     return np.float32(x).view(np.uint32)
 
 
+@by_types
 def magnitude_of(bits: Any) -> Any:
     """``bits``, uint16, uint32 or uint64, without the sign, in the same type."""
-    raise NotImplementedError("for use in kernels")
-
-
-@overload(magnitude_of, strict=False)
-def _magnitude_of(bits: Any) -> Any:
     return {
         16: lambda bits: U16(bits & U16(0x7FFF)),
         32: lambda bits: U32(bits & U32(0x7FFFFFFF)),

@@ -21,9 +21,10 @@ from numba.extending import intrinsic, register_jitable
 from numba.np.arrayobj import populate_array
 
 from .bits import padded
-from .decoder import Result, decode_run
+from .coding import Coding, Natural
+from .decoder import decode
 from .drafts import FIRST_UNIT, NOBODYS, NOTES, Drafts, draft_blocks, groups
-from .encoder import Natural, encode_run
+from .encoder import encode
 from .job import FRACTION_BITS, Job
 from .scales import largest_magnitudes, scale_bytes
 
@@ -48,8 +49,8 @@ CODEC: Final = np.dtype(
             # Results: the address of so many bytes, and of int64 arrays of so many elements: where results stand there,
             # and of which blocks (the shard's numbers) they are.
             "data", "data_bytes", "places", "numbers", "results",
-            # Room for use inside, see `Room`: addresses, and how many blocks a run may have.
-            "indices", "run", "words", "codes",
+            # Room for use inside, see `Room`: addresses.
+            "words", "codes",
             # The fields of `drafts.Drafts`, addresses, and how many rows they have.
             "notes", "below", "expected", "drafts",
             # Of the job and the type of the values.
@@ -58,30 +59,36 @@ CODEC: Final = np.dtype(
             "staged",
         )
     ]
-    + [(f"{part}_{name}", np.int64) for part, kind in (("up", Natural), ("down", Result), ("own", Result))
-       for name in kind._fields]
+    + [(f"{part}_{name}", np.int64) for part in ("up", "down") for name in Coding._fields]
 )
 # fmt: on
-"""What the kernels read of an operation. ``up_...``, ``down_...`` and ``own_...`` are the fields of `Job.for_encode`,
-`Job.for_decode` and `Job.for_own`."""
+"""What the kernels read of an operation. ``up_...`` and ``down_...`` are the fields of `Job.for_encode` and
+`Job.for_decode`."""
 
 NOT_YET, RAISED = -3, -4
 """What an encoder or `_scale` returns if what it was asked for is still on its way: ask again; or will never come."""
 
-_Function: Any = vars(cgutils)["ir"].FunctionType
+_ir: Any = vars(cgutils)["ir"]
+INT: Final = _ir.IntType(32)
+WORD: Final = _ir.IntType(64)
+_Arguments: Any = types.StarArgUniTuple
 _carray: Any = vars(numba)["carray"]  # which numba does not export to type checkers
 SIGNATURE: Final = types.int64(*[types.int64] * 5)
 
 
-def _call(_context: Any, _address: Any, _of: Any, _a: Any, _b: Any, _c: Any, _d: Any) -> Any:
-    """Call the function at an address with the address of an operation and four numbers."""
+def function_at(result: Any, *kinds: Any) -> Any:
+    """What calls, in compiled code, the C function at an address with arguments of these kinds, `INT` or `WORD`."""
+    function = _ir.FunctionType(result, kinds).as_pointer()
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word = args[0].type
-        function = _Function(word, [word] * (len(args) - 1)).as_pointer()
-        return builder.call(builder.inttoptr(args[0], function), args[1:])
+    def make(_context: Any, _address: Any, *arguments: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            given = [builder.trunc(builder.extract_value(args[1], i), kind) for i, kind in enumerate(kinds)]
+            return builder.zext(builder.call(builder.inttoptr(args[0], function), given), WORD)
 
-    return types.int64(*[types.int64] * 6), generate
+        signature = types.int64(types.int64, _Arguments(types.int64, len(kinds)))
+        return (signature, generate) if len(arguments) == len(kinds) else None
+
+    return intrinsic(make)
 
 
 def _to_pointer(_context: Any, _address: Any) -> Any:
@@ -91,7 +98,8 @@ def _to_pointer(_context: Any, _address: Any) -> Any:
     return types.voidptr(types.int64), generate
 
 
-call: Any = intrinsic(_call)
+call: Any = function_at(WORD, *[WORD] * 5)
+"""``call(address, operation, a, b, c, d)``."""
 _pointer: Any = intrinsic(_to_pointer)
 
 
@@ -127,8 +135,19 @@ def _ring(c: Any) -> Any:
 
 
 @register_jitable
-def _indices(c: Any) -> Any:
-    return _carray(_pointer(c.indices), (3, c.run), np.int64)
+def _up(c: Any, kind: Any) -> Any:
+    return kind(
+        c.up_lanes, c.up_payload_bytes, c.up_encoding, c.up_half != 0, c.up_top, c.up_refined != 0, c.up_fraction_bits,
+        c.up_seed, c.up_worker,
+    )  # fmt: skip
+
+
+@register_jitable
+def _down(c: Any, kind: Any) -> Any:
+    return kind(
+        c.down_lanes, c.down_payload_bytes, c.down_encoding, c.down_half != 0, c.down_top, c.down_refined != 0,
+        c.down_fraction_bits, c.down_seed, c.down_worker,
+    )  # fmt: skip
 
 
 @register_jitable
@@ -153,32 +172,23 @@ def _bytes(c: Any, address: int, piece: int) -> Any:
 
 
 @cache
-def _encode(kind: Any, own: Any, unsigned: Any) -> Any:
+def _encode(kind: Any, unsigned: Any) -> Any:
     """The payloads of ``count`` blocks, ``first`` and every ``shards``-th after it, into the rows from ``row`` on; and
     what they stand for, if it is wanted. ``number``: of the first in the job. Returns as `encoder.encode`."""
 
     width = np.dtype(unsigned).itemsize
 
-    def encode(operation: int, first: int, number: int, count: int, row: int) -> int:
+    def encode_blocks(operation: int, first: int, number: int, count: int, row: int) -> int:
         c = _carray(_pointer(operation), 1, CODEC)[0]
-        piece = first // c.piece_blocks
-        job = kind(
-            c.up_lanes, c.up_payload_bytes, c.up_encoding, c.up_half != 0, c.up_top, c.up_fraction_bits, c.up_seed,
-            c.up_worker,
-        )  # fmt: skip
-        of_own = own(
-            c.own_lanes, c.own_payload_bytes, c.own_encoding, c.own_half != 0, c.own_top, c.own_refined != 0,
-            c.own_fraction_bits,
-        )  # fmt: skip
-        lanes = padded(c.up_lanes)
-        return encode_run(
-            job, _piece(c, c.values, piece, unsigned, width), first - piece * c.piece_blocks, number, c.shards, count,
-            _bytes(c, c.agreed, piece), _bytes(c, c.refinement, piece), _ring(c), row, _indices(c),
+        piece, lanes = first // c.piece_blocks, padded(c.up_lanes)
+        return encode(
+            _up(c, kind), _piece(c, c.values, piece, unsigned, width), first - piece * c.piece_blocks, number, c.shards,
+            count, _bytes(c, c.agreed, piece), _bytes(c, c.refinement, piece), _ring(c), row,
             _carray(_pointer(c.words), 2 * lanes, np.uint32), bytes_at(c.codes, lanes), _drafts(c), c.serial,
-            of_own, _piece(c, c.contributed, piece, unsigned, width),
+            _piece(c, c.contributed, piece, unsigned, width),
         )  # fmt: skip
 
-    return _compiled(encode)
+    return _compiled(encode_blocks)
 
 
 @cache
@@ -187,22 +197,18 @@ def _decode(kind: Any, unsigned: Any) -> Any:
     has their blocks; ``offset``: what to add to a block's number times ``shards``. Results of other pieces are not for
     this. Returns how many codes name no level."""
 
-    def decode(operation: int, size: int, begin: int, end: int, offset: int) -> int:
+    def decode_blocks(operation: int, size: int, begin: int, end: int, offset: int) -> int:
         c = _carray(_pointer(operation), 1, CODEC)[0]
-        job = kind(
-            c.down_lanes, c.down_payload_bytes, c.down_encoding, c.down_half != 0, c.down_top, c.down_refined != 0,
-            c.down_fraction_bits,
-        )  # fmt: skip
-        return decode_run(
-            job, bytes_at(c.data, c.data_bytes // size * size), size,
+        return decode(
+            _down(c, kind), bytes_at(c.data, c.data_bytes // size * size), size,
             words_at(c.places, c.results)[begin:end],
             words_at(c.numbers, c.results)[begin:end], c.shards, offset - c.own_piece * c.piece_blocks,
             _carray(_pointer(c.out), c.piece, unsigned), _bytes(c, c.agreed, c.own_piece),
-            _bytes(c, c.refinement, c.own_piece), c.divisor, _indices(c),
+            _bytes(c, c.refinement, c.own_piece), c.divisor,
             _carray(_pointer(c.words), c.down_lanes, np.uint32), bytes_at(c.codes, c.down_lanes), c.past != 0,
         )  # fmt: skip
 
-    return _compiled(decode)
+    return _compiled(decode_blocks)
 
 
 @cache
@@ -219,12 +225,8 @@ def _scale(unsigned: Any, drafts: bool) -> Any:
         values, first = _piece(c, c.values, piece, unsigned, width), first - before
         magnitudes = magnitudes_at(c.magnitudes + 8 * before, c.piece_blocks)
         if drafts:
-            job = Natural(
-                c.up_lanes, c.up_payload_bytes, c.up_encoding, c.up_half != 0, c.up_top, c.up_fraction_bits,
-                c.up_seed, c.up_worker,
-            )  # fmt: skip
             draft_blocks(
-                job, values, first, number, count, c.shards, c.serial, _ring(c), _drafts(c), magnitudes,
+                _up(c, Natural), values, first, number, count, c.shards, c.serial, _ring(c), _drafts(c), magnitudes,
                 _piece(c, c.contributed, piece, unsigned, width),
             )  # fmt: skip
         else:
@@ -255,10 +257,8 @@ class Addresses(NamedTuple):
 def addresses(job: Job) -> Addresses:
     """Compiled, or loaded, when first asked for."""
     unsigned = _WIDTHS[job.unsigned]
-    sending: Any = type(job.for_encode)
-    receiving: Any = type(job.for_decode)
-    own: Any = type(job.for_own)
-    functions = _encode(sending, own, unsigned), _decode(receiving, unsigned), _scale(unsigned, job.drafts)
+    kind: Any = type(job.for_encode)
+    functions = _encode(kind, unsigned), _decode(kind, unsigned), _scale(unsigned, job.drafts)
     encode, decode, scale = (int(function.address) for function in functions)
     return Addresses(encode, decode, scale, tell=0)
 
@@ -266,22 +266,23 @@ def addresses(job: Job) -> Addresses:
 class Room:
     """What the kernels need for use inside, for the operations of one job and one type of values, one at a time."""
 
-    def __init__(self, job: Job, run: int, rows: int) -> None:
-        """``run``: the most blocks of a call; ``rows``: of all rings together, for drafts."""
-        self.job = job
-        self.arrays: dict[str, npt.NDArray[Any]] = {"indices": np.empty((3, run), np.int64)}
-        self.arrays["words"], self.arrays["codes"] = job.room()
-        drafted = rows if job.drafts else 0
-        self.arrays["notes"] = np.full((drafted, NOTES), NOBODYS, np.int64)
-        self.arrays["below"] = np.empty((drafted, groups(job.lanes)), np.uint8)
-        self.arrays["expected"] = np.full(1, FIRST_UNIT, np.int64)
+    def __init__(self, job: Job, rows: int) -> None:
+        """``rows``: of all rings together, for drafts."""
+        self.job, lanes, drafted = job, padded(job.lanes), rows if job.drafts else 0
+        self.arrays: dict[str, npt.NDArray[Any]] = {
+            "words": np.empty(2 * lanes, np.uint32),
+            "codes": np.empty(lanes, np.uint8),
+            "notes": np.full((drafted, NOTES), NOBODYS, np.int64),
+            "below": np.empty((drafted, groups(job.lanes)), np.uint8),
+            "expected": np.full(1, FIRST_UNIT, np.int64),
+        }
         self._fields = {
-            "run": run, "drafts": drafted, "fraction_bits": FRACTION_BITS[job.float_type],
+            "drafts": drafted, "fraction_bits": FRACTION_BITS[job.float_type],
             "lowest_scale": job.lowest_scale, "dith8": job.dith8,
             **{name: array.ctypes.data for name, array in self.arrays.items()},
             **{f"{part}_{name}": value
-               for part, kind in (("up", job.for_encode), ("down", job.for_decode), ("own", job.for_own))
-               for name, value in kind._asdict().items()},
+               for part, coding in (("up", job.for_encode), ("down", job.for_decode))
+               for name, value in coding._asdict().items()},
         }  # fmt: skip
 
     @cached_property

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
+from inagg_link.jit import by_types, fused, inline
 from inagg_link.simd import fence
 from inagg_wire.layout import HEADER_BYTES, Encoding
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
-from .bits import I32, U16, U32, U64, Array, bits_of, fused, inline, jit
+from .bits import I32, U16, U32, U64, Array, bits_of
+from .coding import Fixed, Linear, Natural
 from .decoder_loops import from_integers, from_natural, load8, load16, load32, narrow, unpack, unpack_tern
 from .decoder_streams import stream_integers, stream_natural
 from .past_caches import goes_past_caches
@@ -21,44 +22,16 @@ NAT4, TERN, FIX32, INT4, INT16 = (
 )
 
 
-class Result(NamedTuple):
-    """What is the same for all results of a job, or for all contributions, as the kernels take it."""
-
-    lanes: int
-    payload_bytes: int
-    encoding: int
-    half: bool
-    """Values of 16 bits are float16; else bfloat16."""
-    top: int
-    """The highest level (natural) or largest magnitude (linear) that a code may name."""
-    refined: bool
-    fraction_bits: int
-    """The exponent of a result's unit is that of S less this."""
-
-
-class NaturalResult(Result):
-    """Of nat8 and nat4. The kernel is compiled by the class."""
-
-
-class LinearResult(Result):
-    """Of all others."""
-
-
 # --- by family of the format ---
 
 
-def decode_block(
-    job: Any, out: Array, codes: Array, unit: tuple[int, int], divisor: int, room: Array, past: bool
-) -> int:
+@by_types
+def decode_block(job: Any, out: Any, codes: Any, unit: Any, divisor: Any, room: Any, past: Any) -> Any:
     """``unit``: its mantissa and exponent; ``past``: as `decode_payload`. Returns how many codes name no level."""
-    raise NotImplementedError("for use in kernels")
 
-
-@overload(decode_block, strict=False)
-def _decode_block(job: Any, out: Any, codes: Any, unit: Any, divisor: Any, room: Any, past: Any) -> Any:
     def of_natural(
         job: Any, out: Array, codes: Array, unit: tuple[int, int], divisor: int, room: Array, past: bool
-    ) -> int:
+    ) -> Any:
         if past and stream_natural(out, codes, unit[1], job.top, divisor):
             return 0
         invalid = from_natural(out, codes, unit[1], job.top, job.half)
@@ -68,7 +41,7 @@ def _decode_block(job: Any, out: Any, codes: Any, unit: Any, divisor: Any, room:
 
     def of_natural16(
         job: Any, out: Array, codes: Array, unit: tuple[int, int], divisor: int, room: Array, past: bool
-    ) -> int:
+    ) -> Any:
         if divisor == 1:
             return from_natural(out, codes, unit[1], job.top, job.half)
         sums = room[: len(out)]
@@ -101,11 +74,8 @@ def _decode_block(job: Any, out: Any, codes: Any, unit: Any, divisor: Any, room:
             divide(out, sums, divisor, job.half)
         return invalid
 
-    is_narrow = out.dtype.bitwidth == 16
-    return {
-        NaturalResult: of_natural16 if is_narrow else of_natural,
-        LinearResult: of_linear16 if is_narrow else of_linear,
-    }[job.instance_class]
+    natural, linear = (of_natural16, of_linear16) if out.dtype.bitwidth == 16 else (of_natural, of_linear)
+    return {Natural: natural, Linear: linear, Fixed: linear}[job.instance_class]
 
 
 @inline
@@ -118,13 +88,10 @@ def load_integers(job: Any, integers: Array, codes: Array) -> int:
     return load8(integers, codes, job.top)
 
 
-def divide(out: Array, sums: Array, divisor: int, half: bool) -> None:
+@by_types
+def divide(out: Any, sums: Any, divisor: Any, half: Any) -> Any:
     """Write the bits of means. ``sums``: bits of floats, ``out`` itself or, if that is narrower, of float32."""
-    raise NotImplementedError("for use in kernels")
 
-
-@overload(divide, strict=False)
-def _divide(out: Any, sums: Any, divisor: Any, half: Any) -> Any:
     def in16(out: Array, sums: Array, divisor: int, half: bool) -> None:
         floats, by = sums.view(np.float32), np.float32(divisor)
         for i in range(len(out)):
@@ -149,29 +116,14 @@ def _divide(out: Any, sums: Any, divisor: Any, half: Any) -> Any:
     return {16: in16, 32: in32, 64: in64}[out.dtype.bitwidth]
 
 
-def nan_bits(out: Array, half: bool) -> Any:
+@by_types
+def nan_bits(out: Any, half: Any) -> Any:
     """The bits of NaN in the type of ``out``."""
-    raise NotImplementedError("for use in kernels")
-
-
-@overload(nan_bits, strict=False)
-def _nan_bits(out: Any, half: Any) -> Any:
     return {
         16: lambda out, half: U16(0x7E00) if half else U16(0x7FC0),
         32: lambda out, half: U32(0x7FC00000),
         64: lambda out, half: U64(0x7FF8000000000000),
     }[out.dtype.bitwidth]
-
-
-@jit
-def out_of_range(length: int, lanes: int, blocks: Array, datagrams: Array, rows: Array) -> bool:
-    """Whether some block lies outside the values, or some row outside the buffer."""
-    if len(blocks) != len(rows):
-        return True
-    last, outside = (length - 1) // lanes, False
-    for i in range(len(rows)):
-        outside |= blocks[i] < 0 or blocks[i] > last or rows[i] < 0 or rows[i] >= len(datagrams)
-    return outside
 
 
 @fused
@@ -207,40 +159,6 @@ def decode_payload(
 @inline
 def decode(
     job: Any,
-    datagrams: Array,
-    rows: Array,
-    values: Array,
-    blocks: Array,
-    scales: Array,
-    refinements: Array,
-    divisor: int,
-    room: Array,
-    codes: Array,
-    past: bool,
-) -> int:
-    """See `inagg_host.codec.decode`; ``job`` is a `Result`, ``values`` are bits, which may go ``past`` the caches.
-    Returns -1 if out of range.
-
-    ``room`` (uint32) and ``codes`` (uint8), of one block: for use inside.
-    """
-    lanes = job.lanes
-    if out_of_range(len(values), lanes, blocks, datagrams, rows):
-        return -1
-    invalid = 0
-    for i in range(len(rows)):
-        at = blocks[i]
-        out = values[at * lanes : min((at + 1) * lanes, len(values))]
-        payload, scale = datagrams[rows[i], HEADER_BYTES : HEADER_BYTES + job.payload_bytes], int(scales[at])
-        streams = past and goes_past_caches(len(values), out)
-        invalid += decode_payload(job, out, payload, scale, int(refinements[at]), divisor, room, codes, streams)
-    if past:
-        fence()
-    return invalid
-
-
-@inline
-def decode_run(
-    job: Any,
     data: Array,
     size: int,
     places: Array,
@@ -251,16 +169,30 @@ def decode_run(
     scales: Array,
     refinements: Array,
     divisor: int,
-    indices: Array,
     room: Array,
     codes: Array,
     past: bool,
 ) -> int:
-    """`decode` of the datagrams of ``size`` bytes at ``places`` in ``data``, which are of the blocks ``numbers`` *
-    ``step`` + ``offset``. ``indices``: int64, of (3, as many or more), for use inside.
+    """Write the sums that results hold over blocks of ``values`` (bits), which may go ``past`` the caches. ``data``: so
+    many datagrams of ``size`` bytes, of which those at ``places`` are of the blocks ``numbers`` * ``step`` +
+    ``offset``. ``job``: a `Coding`.
+
+    ``scales``, ``refinements``: the agreed bytes of all blocks. A block whose scale is 250 or above becomes NaN, one
+    with scale 0 zeros, whatever its codes. ``room`` (uint32) and ``codes`` (uint8), of one block: for use inside.
+
+    ``divisor``: the number of workers, for their mean. The sum is rounded to the float type, or to float32 if that is
+    narrower, divided in that, and rounded to the float type: so a mean that is in its range comes even of a sum that is
+    not.
+
+    Returns how many codes name no level; they count as zero.
     """
-    blocks = indices[0, : len(numbers)]
-    for i in range(len(numbers)):
-        blocks[i] = numbers[i] * step + offset
-    datagrams = data.reshape((len(data) // size, size))
-    return decode(job, datagrams, places, values, blocks, scales, refinements, divisor, room, codes, past)
+    lanes, datagrams, invalid = job.lanes, data.reshape((len(data) // size, size)), 0
+    for i in range(len(places)):
+        at = numbers[i] * step + offset
+        out = values[at * lanes : min((at + 1) * lanes, len(values))]
+        payload, scale = datagrams[places[i], HEADER_BYTES : HEADER_BYTES + job.payload_bytes], int(scales[at])
+        streams = past and goes_past_caches(len(values), out)
+        invalid += decode_payload(job, out, payload, scale, int(refinements[at]), divisor, room, codes, streams)
+    if past:
+        fence()
+    return invalid

@@ -9,24 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
-from inagg_link.jit import shift_left, shift_right
+from inagg_link.jit import by_types, jit, shift_left, shift_right
 
-from .bits import (
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    Array,
-    as_float,
-    bits_of,
-    jit,
-    power_of_two,
-    swapped,
-)
+from .bits import I32, I64, U8, U16, U32, U64, Array, as_float, bits_of, power_of_two, swapped
 
 # --- codes to integers; how many name no level is returned ---
 
@@ -217,13 +203,10 @@ def natural_narrow(
 # --- by type of the values ---
 
 
-def from_integers(out: Array, integers: Array, mantissa: int, exponent: int, half: bool) -> None:
+@by_types
+def from_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, half: Any) -> Any:
     """``integers`` (int32) times ``mantissa`` * 2**``exponent``, as bits."""
-    raise NotImplementedError("for use in kernels")
 
-
-@overload(from_integers, strict=False)
-def _from_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, half: Any) -> Any:
     def to16(out: Array, integers: Array, mantissa: int, exponent: int, half: bool) -> None:
         if half:
             integers_narrow(out, integers, I32(mantissa), I32(exponent + 15 - 127), U32(10), U32(0x7C00), U32(0x8000))
@@ -244,13 +227,10 @@ def _from_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, half: 
     return {16: to16, 32: to32, 64: to64}[out.dtype.bitwidth]
 
 
-def from_natural(out: Array, codes: Array, exponent: int, top: int, half: bool) -> int:
+@by_types
+def from_natural(out: Any, codes: Any, exponent: Any, top: Any, half: Any) -> Any:
     """Codes of nat8 with a unit of 2**``exponent``, as bits. Returns how many name no level."""
-    raise NotImplementedError("for use in kernels")
 
-
-@overload(from_natural, strict=False)
-def _from_natural(out: Any, codes: Any, exponent: Any, top: Any, half: Any) -> Any:
     def to16(out: Array, codes: Array, exponent: int, top: int, half: bool) -> int:
         if half:
             return natural_narrow(out, codes, exponent + 15, top, U32(10), U32(0x7C00), U32(0x8000))

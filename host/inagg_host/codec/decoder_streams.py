@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
+from inagg_link.jit import by_types, jit
 from inagg_link.simd import (
     LANES,
     float_of,
@@ -25,18 +25,15 @@ from inagg_link.simd import (
     stream,
 )
 
-from .bits import U32, Array, as_float, bits_of, jit, power_of_two
+from .bits import U32, Array, as_float, bits_of, power_of_two
 from .decoder_loops import are_normal, are_normal_integers, highest_level, integers_floats, natural_floats
 
 
-def stream_natural(out: Array, codes: Array, exponent: int, top: int, divisor: int) -> bool:
+@by_types
+def stream_natural(out: Any, codes: Any, exponent: Any, top: Any, divisor: Any) -> Any:
     """Codes of nat8 with a unit of 2**``exponent``, divided, as bits. False where `decoder_loops.from_natural` must do
     it: it writes over what was written."""
-    raise NotImplementedError("for use in kernels")
 
-
-@overload(stream_natural, strict=False)
-def _stream_natural(out: Any, codes: Any, exponent: Any, top: Any, divisor: Any) -> Any:
     def to32(out: Array, codes: Array, exponent: int, top: int, divisor: int) -> bool:
         if not are_normal(exponent, top):
             return False
@@ -50,14 +47,11 @@ def _stream_natural(out: Any, codes: Any, exponent: Any, top: Any, divisor: Any)
     return to32 if out.dtype.bitwidth == 32 else lambda out, codes, exponent, top, divisor: False
 
 
-def stream_integers(out: Array, integers: Array, mantissa: int, exponent: int, divisor: int) -> bool:
+@by_types
+def stream_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, divisor: Any) -> Any:
     """``integers`` (int32) times ``mantissa`` * 2**``exponent``, divided, as bits. False, and nothing is written, where
     `decoder_loops.from_integers` must do it."""
-    raise NotImplementedError("for use in kernels")
 
-
-@overload(stream_integers, strict=False)
-def _stream_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, divisor: Any) -> Any:
     def to32(out: Array, integers: Array, mantissa: int, exponent: int, divisor: int) -> bool:
         if not are_normal_integers(exponent):
             return False
@@ -90,14 +84,11 @@ def stream_vectors(out: Array, numbers: Array, unit: Any, divisor: int) -> tuple
     return whole, int(largest(most))
 
 
-def vector_of(numbers: Array, at: int, units: Any) -> tuple[Any, Any]:
+@by_types
+def vector_of(numbers: Any, at: Any, units: Any) -> Any:
     """Eight of ``numbers`` from ``at`` on, codes of nat8 or integers as uint32, as `natural_floats` and
     `integers_floats` make them. And the levels of codes, times 2^23; of integers, which have none, zero."""
-    raise NotImplementedError("for use in kernels")
 
-
-@overload(vector_of, strict=False)
-def _vector_of(numbers: Any, at: Any, units: Any) -> Any:
     def of_codes(numbers: Array, at: int, units: Any) -> tuple[Any, Any]:
         shifted = load_signed(numbers, at) << U32(23)
         values = float_product(shifted & U32(0xBFFFFFFF), units)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
+from inagg_link.jit import fused, inline, jit
 from inagg_link.simd import (
     LANES,
     any_set,
@@ -47,10 +48,7 @@ from .bits import (
     U64,
     Array,
     block_key,
-    fused,
     hashed,
-    inline,
-    jit,
     noise_words,
     padded,
     words_0,
@@ -136,7 +134,7 @@ def draft_blocks(
 
     Their largest ``magnitudes`` are as from `scales.largest_magnitudes`, that of block b at b.
 
-    ``job``: an `encoder.Natural`. ``contributed``: bits of what the codes will stand for, of all blocks; empty if
+    ``job``: a `coding.Natural`. ``contributed``: bits of what the codes will stand for, of all blocks; empty if
     nobody wants to know.
     """
     rows = len(datagrams) // shards

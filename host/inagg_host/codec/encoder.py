@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
+from inagg_link.jit import by_types, fused, inline, jit
 from inagg_wire.layout import HEADER_BYTES, Encoding
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
@@ -18,9 +19,6 @@ from .bits import (
     Array,
     as_float,
     block_key,
-    fused,
-    inline,
-    jit,
     largest_magnitude,
     lift,
     magnitude_of,
@@ -30,57 +28,30 @@ from .bits import (
     widen_bfloat,
     widen_half,
 )
-from .decoder import decode_payload, out_of_range
-from .drafts import BELOW, LARGEST, LOWEST, NOBODYS, NOTES, NUMBER, SERIAL, UNIT, Drafts, draft, finish
+from .coding import Fixed, Linear, Natural
+from .decoder import decode_payload
+from .drafts import BELOW, LARGEST, LOWEST, NOBODYS, NUMBER, SERIAL, UNIT, Drafts, draft, finish
 from .encoder_loops import inverse_of, linear8, linear32, natural, pack
-from .exact import FIX32, NAT4, exact_code
+from .exact import FIX32, NAT4, NAT8, exact_code
 from .own import of_float32
 
-TERN, DITH8 = int(Encoding.TERN), int(Encoding.DITH8)
+TERN = int(Encoding.TERN)
 
 ALL_GOOD = -1
-OUT_OF_RANGE = -2
-"""What the kernels return if no block is bad: all is done; or nothing is, since an index or a row is out of range."""
+"""What the kernels return if no block is bad."""
 
 LIFT_BELOW = SCALE_BIAS - 64
 """Blocks of 32 bits or less with a smaller scale byte are scaled by 2**LIFT first. In the others no subnormal float32
 matters: units are 2**(-64 - 30) or more, so |x| / unit < 2**(-126 + 94) = 2**-32, and p's top 32 bits are zero."""
 
 
-class Natural(NamedTuple):
-    """What is the same for all blocks of a nat8 or nat4 job. The kernels are compiled by the class of this."""
-
-    lanes: int
-    payload_bytes: int
-    encoding: int
-    half: bool
-    """Values of 16 bits are float16; else bfloat16."""
-    top: int
-    """`JobFormat.top`."""
-    fraction_bits: int
-    """The unit's exponent is that of S less this."""
-    seed: int
-    worker: int
-
-
-class Linear(Natural):
-    """The same for tern and dith8."""
-
-
-class Fixed(Natural):
-    """The same for fix32."""
-
-
 # --- by type of the values: bits of float64 as they are, all others as float32 ---
 
 
-def stage(room: Array, block: Array, half: bool, lifted: bool) -> tuple[Array, int]:
+@by_types
+def stage(room: Any, block: Any, half: Any, lifted: Any) -> Any:
     """The bits of ``block`` for the loops, and log2 of what they are scaled by. Uses ``room`` if need be."""
-    raise NotImplementedError("for use in kernels")
 
-
-@overload(stage, strict=False)
-def _stage(room: Any, block: Any, half: Any, lifted: Any) -> Any:
     def from16(room: Array, block: Array, half: bool, lifted: bool) -> tuple[Array, int]:
         bits = room[: len(block)]
         if half:
@@ -107,16 +78,12 @@ def _stage(room: Any, block: Any, half: Any, lifted: Any) -> Any:
 # --- by family of the format ---
 
 
-def round_block(job: Any, out: Array, bits: Array, noise: Array, unit: tuple[int, int]) -> tuple[Any, Any]:
+@by_types
+def round_block(job: Any, out: Any, bits: Any, noise: Any, unit: Any) -> Any:
     """Codes to ``out``, one or (fix32) four bytes a lane. ``unit``: its mantissa and exponent. Returns as the loops."""
-    raise NotImplementedError("for use in kernels")
-
-
-@overload(round_block, strict=False)
-def _round_block(job: Any, out: Any, bits: Any, noise: Any, unit: Any) -> Any:
     bias = {32: 127, 64: 1023}[bits.dtype.bitwidth]
 
-    def to_natural(job: Any, out: Array, bits: Array, noise: Array, unit: tuple[int, int]) -> tuple[Any, Any]:
+    def to_natural(job: Any, out: Array, bits: Array, noise: Array, unit: tuple[int, int]) -> Any:
         return natural(out, bits, noise, unit[1] + bias, 8 if job.encoding == NAT4 else 128)
 
     def to_linear(job: Any, out: Array, bits: Array, noise: Array, unit: tuple[int, int]) -> tuple[Any, Any]:
@@ -128,24 +95,15 @@ def _round_block(job: Any, out: Any, bits: Any, noise: Any, unit: Any) -> Any:
     return {Natural: to_natural, Linear: to_linear, Fixed: to_fixed}[job.instance_class]
 
 
-NO_DRAFTS: Final = Drafts(np.zeros((0, NOTES), np.int64), np.zeros((0, 0), np.uint8), np.zeros(1, np.int64))
-
-
+@partial(by_types, forceinline=True)
 def from_draft(
-    job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, row: int, drafts: Drafts,
-    serial: int, noise: Array, codes: Array, own: Array,
-) -> tuple[Any, Any, bool]:  # fmt: skip
-    """Finish the draft that is in ``out``, which is of ``row``, or make one and finish it; what the codes stand for
-    goes to ``own``, unless that is empty. Returns as the loops, and whether all is done; if not, the former may be
-    anything."""
-    raise NotImplementedError("for use in kernels")
-
-
-@overload(from_draft, strict=False, jit_options={"forceinline": True})
-def _from_draft(
     job: Any, out: Any, bits: Any, exponent: Any, k0: Any, k1: Any, number: Any, row: Any, drafts: Any, serial: Any,
     noise: Any, codes: Any, own: Any,
 ) -> Any:  # fmt: skip
+    """Finish the draft that is in ``out``, which is of ``row``, or make one and finish it; what the codes stand for
+    goes to ``own``, unless that is empty. Returns as the loops, and whether all is done; if not, the former may be
+    anything."""
+
     def as_float32(
         job: Any, out: Array, bits: Array, exponent: int, k0: Any, k1: Any, number: int, row: int, drafts: Any,
         serial: int, noise: Array, codes: Array, own: Array,
@@ -197,11 +155,10 @@ def encode_payload(
         payload[:] = 0
         return scale != SCALE_ZERO or largest_magnitude(block) == 0, False
     packed = job.encoding == NAT4 or job.encoding == TERN
-    refined = job.encoding == TERN or job.encoding == DITH8
     lane_bytes = 4 if job.encoding == FIX32 else 1
     bits, lifted_by = stage(room, block, job.half, scale < LIFT_BELOW)
     exponent = scale - SCALE_BIAS - job.fraction_bits + lifted_by
-    unit = (257 + refinement if refined else 1, exponent)
+    unit = (257 + refinement if job.refined else 1, exponent)
     out = codes if packed else payload
     used = len(bits) * lane_bytes
     k0, k1 = block_key(job.seed, job.worker, number)
@@ -214,8 +171,9 @@ def encode_payload(
     if not done:
         noise_words(noise, len(bits), k0, k1)
         largest, tie = round_block(job, out[:used], bits, noise, unit)
+    top = 1 << (job.top - 1) if job.encoding == NAT8 or job.encoding == NAT4 else job.top
     # Not "greater": that would let NaN pass.
-    if not np.float64(as_float(largest)) <= float(job.top * unit[0]) * power_of_two(exponent):
+    if not np.float64(as_float(largest)) <= float(top * unit[0]) * power_of_two(exponent):
         return False, False
     if tie != 0:
         round_exactly(job, out[:used], bits, unit, k0, k1)
@@ -229,49 +187,6 @@ def encode_payload(
 def encode(
     job: Any,
     values: Array,
-    blocks: Array,
-    numbers: Array,
-    scales: Array,
-    refinements: Array,
-    datagrams: Array,
-    rows: Array,
-    room: Array,
-    codes: Array,
-    drafts: Drafts,
-    serial: int,
-    of_own: Any,
-    contributed: Array,
-) -> int:
-    """See `inagg_host.codec.encode`; ``job`` is a `Natural`, `Linear` or `Fixed`, ``values`` are bits.
-
-    ``room`` (uint32, twice `padded` lanes) and ``codes`` (uint8, `padded` lanes): for use inside. ``drafts``: of the
-    rows of ``datagrams``; those of other operations than ``serial`` do not count. ``contributed``: bits of what the
-    codes stand for, of all blocks, or empty; ``of_own``: the `decoder.Result` that tells.
-    """
-    lanes = job.lanes
-    if len(numbers) != len(rows) or out_of_range(len(values), lanes, blocks, datagrams, rows):
-        return OUT_OF_RANGE
-    room, noise = room[: len(codes)], room[len(codes) :]
-    for i in range(len(rows)):
-        at = blocks[i]
-        begin, end = at * lanes, min((at + 1) * lanes, len(values))
-        own, payload = contributed[begin:end], datagrams[rows[i], HEADER_BYTES : HEADER_BYTES + job.payload_bytes]
-        scale, refinement = int(scales[at]), int(refinements[at])
-        good, written = encode_payload(
-            job, payload, values[begin:end], scale, refinement, numbers[i], rows[i], drafts, serial, room, noise,
-            codes, own,
-        )  # fmt: skip
-        if not good:
-            return i
-        if len(own) > 0 and not written:
-            decode_payload(of_own, own, payload, scale, refinement, 1, room, codes, False)
-    return ALL_GOOD
-
-
-@inline
-def encode_run(
-    job: Any,
-    values: Array,
     first: int,
     number: int,
     step: int,
@@ -280,21 +195,38 @@ def encode_run(
     refinements: Array,
     datagrams: Array,
     row: int,
-    indices: Array,
     room: Array,
     codes: Array,
     drafts: Drafts,
     serial: int,
-    of_own: Any,
     contributed: Array,
 ) -> int:
-    """`encode` of ``count`` blocks, ``first`` and every ``step``-th after it, with numbers that go up likewise from
-    ``number``, into rows one after the other from ``row`` on. ``indices``: int64, (3, count or more), for use inside.
+    """Write the payloads of ``count`` blocks of ``values`` (bits), ``first`` and every ``step``-th after it, with
+    numbers that go up likewise from ``number``, into the rows of ``datagrams`` from ``row`` on; headers stay as they
+    are. ``job``: a `Coding`.
+
+    ``scales``, ``refinements``: the agreed bytes of all blocks. A block without a unit (agreed scale 0, or 250 and
+    above) becomes zero codes. ``drafts``: of the rows of ``datagrams``, those of other operations than ``serial`` not
+    for use. ``contributed``: bits of what the codes stand for, of all blocks, or empty. ``room`` (uint32, twice
+    `padded` lanes) and ``codes`` (uint8, `padded` lanes): for use inside.
+
+    Returns `ALL_GOOD`; or the first i for whose block the agreed bytes do not reach the values (or these are not
+    finite): then rows from i on are not written, or hold nothing of use. Bytes that are the maximum of all workers'
+    reach them. So the switch is at fault, or somebody changed the values since their scales were found.
     """
+    lanes = job.lanes
+    room, noise = room[: len(codes)], room[len(codes) :]
     for i in range(count):
-        indices[0, i], indices[1, i], indices[2, i] = first + i * step, number + i * step, row + i
-    blocks, numbers, rows = indices[0, :count], indices[1, :count], indices[2, :count]
-    return encode(
-        job, values, blocks, numbers, scales, refinements, datagrams, rows, room, codes, drafts, serial, of_own,
-        contributed,
-    )  # fmt: skip
+        at = first + i * step
+        begin, end = at * lanes, min((at + 1) * lanes, len(values))
+        own, payload = contributed[begin:end], datagrams[row + i, HEADER_BYTES : HEADER_BYTES + job.payload_bytes]
+        scale, refinement = int(scales[at]), int(refinements[at])
+        good, written = encode_payload(
+            job, payload, values[begin:end], scale, refinement, number + i * step, row + i, drafts, serial, room, noise,
+            codes, own,
+        )  # fmt: skip
+        if not good:
+            return i
+        if len(own) > 0 and not written:
+            decode_payload(job, own, payload, scale, refinement, 1, room, codes, False)
+    return ALL_GOOD

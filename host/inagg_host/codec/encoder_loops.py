@@ -13,11 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
-from inagg_link.jit import shift_right
+from inagg_link.jit import by_types, jit, shift_right
 
-from .bits import I32, I64, U8, U32, U64, Array, as_float, jit, magnitude_of, swapped
+from .bits import I32, I64, U8, U32, U64, Array, as_float, magnitude_of, swapped
 
 
 @jit
@@ -68,16 +67,12 @@ def natural64(out: Array, bits: Array, noise: Array, unit_field: int, sign: int)
     return largest, tie
 
 
-def natural(out: Array, bits: Array, noise: Array, unit_field: int, sign: int) -> tuple[Any, Any]:
+@by_types
+def natural(out: Any, bits: Any, noise: Any, unit_field: Any, sign: Any) -> Any:
     """Levels that are powers of two, with ``sign`` the code's sign bit.
 
     ``unit_field``: the exponent field that the unit has in the type of ``bits``, at least 1.
     """
-    raise NotImplementedError("for use in kernels")
-
-
-@overload(natural, strict=False)
-def _natural(out: Any, bits: Any, noise: Any, unit_field: Any, sign: Any) -> Any:
     loops: dict[int, Any] = {32: natural32, 64: natural64}
     return loops[bits.dtype.bitwidth].py_func
 

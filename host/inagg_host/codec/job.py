@@ -12,8 +12,7 @@ from inagg_wire.formats import Family, JobFormat, admit
 from inagg_wire.layout import HEADER_BYTES, LANE_BITS, LANE_COUNT_MAX, Encoding, datagram_bytes, payload_bytes
 from inagg_wire.scale import SCALE_BIAS, FloatType, unit
 
-from . import decoder, encoder
-from .bits import padded
+from .coding import Coding, Fixed, Linear, Natural
 
 Bits = npt.NDArray[Any]  # uint16, uint32 or uint64
 
@@ -42,10 +41,10 @@ class Job:
     lanes: int
     seed: int
     float_type: FloatType
-    for_encode: encoder.Natural = field(init=False, repr=False, compare=False)
-    for_decode: decoder.Result = field(init=False, repr=False, compare=False)
-    for_own: decoder.Result = field(init=False, repr=False, compare=False)
-    """To read contributions as `for_decode` reads results."""
+    for_encode: Coding = field(init=False, repr=False, compare=False)
+    """Of contributions, which this worker's kernels write, and read to know what they stand for."""
+    for_decode: Coding = field(init=False, repr=False, compare=False)
+    """Of results, of the same class."""
     lowest_scale: int = field(init=False, repr=False, compare=False)
     """The least exponent of S."""
     datagram_bytes: int = field(init=False, repr=False, compare=False)
@@ -67,44 +66,19 @@ class Job:
         of_one = unit(fmt, workers, SCALE_BIAS)
         assert of_one is not None
         fraction_bits = -of_one.exponent
-        half = self.float_type is FloatType.FLOAT16
         down = fmt.down(workers)
-        natural = fmt.family is Family.NATURAL
-        sending = encoder.Natural if natural else encoder.Fixed if fmt.up is Encoding.FIX32 else encoder.Linear
-        receiving = decoder.NaturalResult if natural else decoder.LinearResult
+        fixed = fmt.up is Encoding.FIX32
+        kind = Natural if fmt.family is Family.NATURAL else Fixed if fixed else Linear
+
+        def coding(encoding: Encoding, top: int, fraction_bits: int) -> Coding:
+            half, size = self.float_type is FloatType.FLOAT16, payload_bytes(encoding, lanes)
+            return kind(lanes, size, int(encoding), half, top, fmt.refined, fraction_bits, self.seed, self.rank)
+
         values: dict[str, object] = {
-            "for_encode": sending(
-                lanes=lanes,
-                payload_bytes=payload_bytes(fmt.up, lanes),
-                encoding=int(fmt.up),
-                half=half,
-                top=fmt.top(workers),
-                fraction_bits=fraction_bits,
-                seed=self.seed,
-                worker=self.rank,
-            ),
-            "for_decode": receiving(
-                lanes=lanes,
-                payload_bytes=payload_bytes(down, lanes),
-                encoding=int(down),
-                half=half,
-                top=fmt.result_levels(workers),
-                refined=fmt.refined,
-                fraction_bits=fraction_bits - fmt.result_shift(workers),
-            ),
-            "for_own": receiving(
-                lanes=lanes,
-                payload_bytes=payload_bytes(fmt.up, lanes),
-                encoding=int(fmt.up),
-                half=half,
-                top=fmt.levels(workers),
-                refined=fmt.refined,
-                fraction_bits=fraction_bits,
-            ),
+            "for_encode": coding(fmt.up, fmt.levels(workers), fraction_bits),
+            "for_decode": coding(down, fmt.result_levels(workers), fraction_bits - fmt.result_shift(workers)),
             # As `inagg_wire.scale.scale_byte` has it: no level below the type's subnormals, unless it is refined.
             "lowest_scale": max(1 - SCALE_BIAS, -2000 if fmt.refined else self.float_type.value + fraction_bits),
-        }
-        values |= {
             "datagram_bytes": datagram_bytes(fmt.up, lanes),
             "result_bytes": datagram_bytes(down, lanes),
             "dtype": self.float_type.dtype,
@@ -131,11 +105,6 @@ class Job:
     def blocks(self, elements: int) -> int:
         """Blocks of a tensor of ``elements`` elements; the last may be partial."""
         return -(-elements // self.lanes)
-
-    def room(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
-        """What the kernels need for use inside: ``room`` and ``codes``."""
-        lanes = padded(self.lanes)
-        return np.empty(2 * lanes, np.uint32), np.empty(lanes, np.uint8)
 
     def bits(self, values: npt.NDArray[Any]) -> Bits:
         """``values`` as unsigned integers, a view. Raises ValueError if they are not what the job and the kernels

@@ -12,12 +12,11 @@ from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic, register_jitable
+from numba.extending import register_jitable
 
 from inagg_link.jit import jit
 
-from .calls import array_at
+from .calls import INT, WORD, array_at, function_at
 from .table import COLUMNS
 
 BASE_BLOCKS = 16
@@ -78,58 +77,16 @@ LAUNCH: Final = _words(
 """What is to be launched for an operation."""
 
 _ROW: Final = COLUMNS * 4
-_ir: Any = vars(cgutils)["ir"]
-_INT, _WORD = _ir.IntType(32), _ir.IntType(64)
 _launch_at, _kernel_at, _largest_at, _encode_at, _decode_at = (
     array_at(dtype) for dtype in (LAUNCH, KERNEL, LARGEST, ENCODE, DECODE)
 )
 
 
-def _call(builder: Any, address: Any, kinds: list[Any], arguments: list[Any]) -> Any:
-    """Call the function at an address; the CUresult."""
-    function = _ir.FunctionType(_INT, kinds).as_pointer()
-    given = [builder.trunc(a, kind) if kind is _INT else a for a, kind in zip(arguments, kinds, strict=True)]
-    return builder.zext(builder.call(builder.inttoptr(address, function), given), _WORD)
-
-
-def _of_word(_context: Any, _function: Any, _stream: Any, _address: Any, _value: Any) -> Any:
-    """Wait for a word, or write it: ``CUresult f(stream, address, value, flags)``."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return _call(builder, args[0], [_WORD, _WORD, _INT, _INT], [*args[1:], _ir.Constant(_WORD, 0)])
-
-    return types.int64(*[types.int64] * 4), generate
-
-
-def _of_kernel(
-    _context: Any, _address: Any, _function: Any, _x: Any, _y: Any, _threads: Any, _shared: Any, _stream: Any,
-    _pointers: Any,
-) -> Any:  # fmt: skip
-    """Launch a kernel: ``CUresult f(function, x, y, z, threads, 1, 1, shared, stream, pointers, extra)``."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        address, function, x, y, threads, shared, stream, pointers = args
-        one, none = _ir.Constant(_WORD, 1), _ir.Constant(_WORD, 0)
-        return _call(
-            builder, address, [_WORD, *[_INT] * 7, *[_WORD] * 3],
-            [function, x, y, one, threads, one, one, shared, stream, pointers, none],
-        )  # fmt: skip
-
-    return types.int64(*[types.int64] * 8), generate
-
-
-def _of_copy(_context: Any, _function: Any, _to: Any, _source: Any, _size: Any, _stream: Any) -> Any:
-    """Copy memory: ``CUresult f(to, source, size, stream)``."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return _call(builder, args[0], [_WORD] * 4, [*args[1:]])
-
-    return types.int64(*[types.int64] * 5), generate
-
-
-_word_call: Any = intrinsic(_of_word)
-_kernel_call: Any = intrinsic(_of_kernel)
-_copy_call: Any = intrinsic(_of_copy)
+# CUresult f(stream, address, value, flags), f(function, x, y, z, threads, 1, 1, shared, stream, pointers, extra) and
+# f(to, source, size, stream).
+_word_call = function_at(INT, WORD, WORD, INT, INT)
+_kernel_call = function_at(INT, WORD, *[INT] * 7, *[WORD] * 3)
+_copy_call = function_at(INT, *[WORD] * 4)
 
 
 @register_jitable
@@ -141,20 +98,23 @@ def _failed(name: int, code: int) -> int:
 @register_jitable
 def _wait(o: Any, k: Any, address: int) -> int:
     """What comes next in the kernel's stream waits for a word."""
-    return _failed(0, _word_call(o.wait_value, k.stream, address, 1))
+    return _failed(0, _word_call(o.wait_value, k.stream, address, 1, 0))
 
 
 @register_jitable
 def _write(o: Any, k: Any, address: int, value: int) -> int:
     """Its stream writes a word, when all that is there is done."""
-    return _failed(1, _word_call(o.write_value, k.stream, address, value))
+    return _failed(1, _word_call(o.write_value, k.stream, address, value, 0))
 
 
 @register_jitable
 def _start(o: Any, k: Any, blocks: int) -> int:
     """Launch the kernel, with the arguments that are there, for so many blocks."""
     return _failed(
-        2, _kernel_call(o.launch_kernel, k.function, blocks, k.programs, k.threads, k.shared, k.stream, k.pointers)
+        2,
+        _kernel_call(
+            o.launch_kernel, k.function, blocks, k.programs, 1, k.threads, 1, 1, k.shared, k.stream, k.pointers, 0
+        ),
     )
 
 
@@ -234,14 +194,14 @@ def copy_and_tell(calls: Calls, stream: int, to: int, source: int, size: int, wo
     """Copy ``size`` bytes, and then write a word, in a stream; addresses. ``calls``: `Calls`. Returns as `launch`."""
     _, write, _, copy = calls
     failed = _failed(3, _copy_call(copy, to, source, size, stream))
-    return failed if failed != 0 else _failed(1, _word_call(write, stream, word, 1))
+    return failed if failed != 0 else _failed(1, _word_call(write, stream, word, 1, 0))
 
 
 @jit
 def await_and_copy(calls: Calls, stream: int, to: int, source: int, size: int, word: int) -> int:
     """As `copy_and_tell`, but first wait for the word."""
     wait, _, _, copy = calls
-    failed = _failed(0, _word_call(wait, stream, word, 1))
+    failed = _failed(0, _word_call(wait, stream, word, 1, 0))
     return failed if failed != 0 else _failed(3, _copy_call(copy, to, source, size, stream))
 
 

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.extending import overload
-
+from inagg_link.jit import by_types, inline, jit
 from inagg_link.simd import LANES, float_sum, splat, store, store_first, stream
 
-from .bits import U32, Array, inline, jit
+from .bits import U32, Array
 from .decoder_loops import natural_normal
 
 SIGN_AND_EXPONENT = U32(0xFF800000)
 
 
-def of_float32(own: Array, words: Array) -> tuple[Array, bool]:
+@by_types
+def of_float32(own: Any, words: Any) -> Any:
     """``own``, if it has bits of float32; else none of ``words``, which are uint32: other types are written by decoding
     alone, though drafts are made of the narrower ones, too. And whether that is all of ``own``."""
-    raise NotImplementedError("for use in kernels")
-
-
-@overload(of_float32, strict=False)
-def _of_float32(own: Any, words: Any) -> Any:
     return (
         (lambda own, words: (own, True)) if own.dtype.bitwidth == 32
         else (lambda own, words: (words[:0], len(own) == 0))

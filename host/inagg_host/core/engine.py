@@ -190,7 +190,7 @@ class Engine:
         if float_type not in self._rooms:
             e, st, job = self.epoch, self.state, self._job
             rows = len(st.shards) * int(job["rows"])
-            room = Room(Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type), RESULTS_MOST, rows)
+            room = Room(Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type), rows)
             template = np.zeros(1, OPERATION)
             record: Any = template[0]
             room.describe(record)

@@ -48,7 +48,7 @@ class Operation:
     first_block: int
     submitted_s: float
     magnitudes: npt.NDArray[np.uint64]
-    """The largest of each value block, as `inagg_host.codec.largest`."""
+    """The largest of each value block, as `inagg_host.codec.scales.largest_magnitudes`."""
     lacking: Integers
     """int64, (phases, chunks): how many blocks of scales and of refinements are not there."""
     bytes_of: Bytes

@@ -4,8 +4,9 @@ A kernel and `numpy.copyto` of its float array to another run in turns, and thei
 times of the thread that runs them, which are the times on the clock where nobody else wants the core.
 
 The floats are one large array; encode writes datagrams into a ring of buffers that stays in the cache, as the engine's
-does, and decode reads from one. A call has some microseconds of its own, which ``--batch 44`` shows: so many datagrams
-the engine encodes at a time.
+does, and decode reads from one. A call has a microsecond of its own, which ``--batch 44`` shows: so many datagrams the
+engine encodes at a time. Of float32 and nat8, absmax makes drafts of the codes, too, which are then finished; encode is
+of blocks that have none, and does both.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_host import codec as host
-from inagg_host.codec import Job
+from inagg_host.codec import ALL_GOOD, Job
 from inagg_wire.formats import FORMATS, JobFormat, job_format
 from inagg_wire.layout import HEADER_BYTES, Op
 from inagg_wire.payload import pack
 from inagg_wire.reencode import result_codes
 from inagg_wire.scale import FloatType
+
+from ..kernel_calls import Call
 
 RING_DATAGRAMS = 256
 SEED = 1
@@ -41,7 +43,7 @@ class KernelRate:
     """One kernel's rate; a line of `inagg bench kernels --json`."""
 
     kernel: str
-    """absmax (to scale bytes, both rounds' if there are two), encode, decode, or copy itself."""
+    """absmax (to scale bytes, both rounds' if there are two, and to drafts), encode, decode, or copy itself."""
     format: str
     float_type: str
     elements: int
@@ -60,7 +62,7 @@ class Subject:
     kernel: str
     job: Job
     values: NDArray[Any]
-    run: Callable[[], None]
+    run: Callable[[], object]
 
 
 def make_values(elements: int, float_type: FloatType) -> NDArray[Any]:
@@ -74,36 +76,31 @@ def make_values(elements: int, float_type: FloatType) -> NDArray[Any]:
 
 def subjects(job: Job, values: NDArray[Any], batch_datagrams: int) -> Iterator[Subject]:
     """The three kernels of a job over ``values``, compiled."""
-    magnitudes = host.largest(job, values)
-    scales = host.scale_bytes(job, magnitudes)
-    refinements = np.zeros_like(scales)
+    blocks = job.blocks(values.size)
+    batch = min(batch_datagrams, blocks)
+    rows = -(-RING_DATAGRAMS // batch) * batch  # so that no batch goes around
+    batches = [(at, min(at + batch, blocks)) for at in range(0, blocks, batch)]
+    ring = np.zeros((rows, job.datagram_bytes), np.uint8)
+    agreeing = Call(job, values, ring=ring)
+    scales, refinements = agreeing.agree()
+    yield Subject("absmax", job, values, agreeing.agree)
 
-    def absmax() -> None:
-        found = host.largest(job, values)
-        host.scale_bytes(job, found)
-        if job.refined:
-            host.refine_bytes(job, found, scales, refinements)
-
-    yield Subject("absmax", job, values, absmax)
-
-    numbers = np.arange(job.blocks(values.size))
-    batches = [(part, part % RING_DATAGRAMS) for part in np.split(numbers, numbers[batch_datagrams::batch_datagrams])]
-    contributions = np.zeros((RING_DATAGRAMS, job.datagram_bytes), np.uint8)
+    sending = Call(job, values, scales, refinements, ring=ring)
 
     def encode() -> None:
-        for blocks, rows in batches:
-            if host.encode(job, values, blocks, blocks, scales, refinements, contributions, rows) != host.ALL_GOOD:
+        for begin, end in batches:
+            if sending.encode(begin, begin, end - begin, begin % rows) != ALL_GOOD:
                 raise RuntimeError("values beyond their own scale")
 
     yield Subject("encode", job, values, encode)
 
-    results = np.zeros((RING_DATAGRAMS, job.result_bytes), np.uint8)
+    results, numbers, out = np.zeros((rows, job.result_bytes), np.uint8), np.arange(blocks), np.empty_like(values)
     results[:, HEADER_BYTES:] = make_result(job)
-    out = np.empty_like(values)
+    receiving = Call(job, out, scales, refinements, data=results, places=numbers % rows, numbers=numbers)
 
     def decode() -> None:
-        for blocks, rows in batches:
-            if host.decode(job, results, rows, out, blocks, scales, refinements) != 0:
+        for begin, end in batches:
+            if receiving.decode(begin, end) != 0:
                 raise RuntimeError("codes that name no level")
 
     yield Subject("decode", job, out, decode)
@@ -118,7 +115,7 @@ def make_result(job: Job) -> NDArray[np.uint8]:
     return np.frombuffer(pack(job.format.down(job.workers), codes), np.uint8)
 
 
-def timed(run: Callable[[], None]) -> float:
+def timed(run: Callable[[], object]) -> float:
     started_s = time.thread_time()
     run()
     return time.thread_time() - started_s
@@ -211,7 +208,11 @@ def show(rates: Iterable[KernelRate]) -> None:
     help="Floats of the array. The default does not fit a cache; 262144 fit one.",
 )
 @click.option(
-    "--batch", default=1024, show_default=True, type=click.IntRange(min=1), help="Datagrams that one call takes."
+    "--batch",
+    default=RING_DATAGRAMS,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Datagrams that one call takes.",
 )
 @click.option("--runs", default=7, show_default=True, type=click.IntRange(min=1), help="Runs; the median counts.")
 @click.option(
@@ -224,7 +225,8 @@ def kernels(
 ) -> None:  # fmt: skip
     """Measure the host's kernels against memory copy: on one core, and on the GPU if there is one.
 
-    Absmax finds the scale bytes, encode makes contributions of floats, and decode makes floats of results.
+    Absmax finds the scale bytes (on the CPU, of nat8 and float32, it also drafts the codes), encode makes contributions
+    of floats, and decode makes floats of results.
     """
     from . import cuda, kernels_gpu
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inagg_host import codec as host
 from inagg_host.codec import Job
 from inagg_wire.formats import JobFormat
 from inagg_wire.scale import FloatType
 
+from ..kernel_calls import Call
 from .kernels import SEED, KernelRate, make_result, make_values
 
 if TYPE_CHECKING:
@@ -80,11 +80,7 @@ def subjects(
     found = torch.empty(blocks, dtype=FLOATS[values.itemsize], device=device)
     yield "absmax", tensor, lambda: kernels.largest(tensor, job.lanes, found)
 
-    magnitudes = host.largest(job, values)
-    scales = host.scale_bytes(job, magnitudes)
-    refinements = np.zeros_like(scales)
-    if job.refined:
-        host.refine_bytes(job, magnitudes, scales, refinements)
+    scales, refinements = Call(job, values).agree()
 
     def table(fraction_bits: int) -> torch.Tensor:
         made = make_table(job, scales, refinements, fraction_bits, np.arange(blocks))

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inagg_host import codec
+from inagg_host.codec import ALL_GOOD, Job
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType
 
+from ..kernel_calls import Call
 from .cluster import Worker, open_cluster
 from .model import Outcome, Source
 
@@ -78,17 +79,15 @@ def natural(rounded: Array, x: Array, unit: int) -> Rounding:
 
 
 def encoded(fmt_name: str, blocks: Floats, seed: int) -> Array:
-    """What the compiled encoder's codes for ``blocks`` (blocks, lanes) are worth, of a job with one worker."""
+    """What the compiled encoder's codes for ``blocks`` (blocks, lanes) are worth, of a job with one worker. Results of
+    the format, of one worker, must be coded as contributions are: those of nat8, nat4, dith8 and fix32 are."""
     fmt, (count, lanes), values = job_format(fmt_name), blocks.shape, np.ascontiguousarray(blocks.reshape(-1))
-    job = codec.Job(fmt, 1, 0, lanes, seed & 0xFFFFFFFF, FloatType.FLOAT32)
-    largest, numbers, out = codec.largest(job, values), np.arange(count), np.empty_like(values)
-    scales, refinements = codec.scale_bytes(job, largest), None
-    if job.refined:
-        refinements = np.empty_like(scales)
-        codec.refine_bytes(job, largest, scales, refinements)
+    job, out = Job(fmt, 1, 0, lanes, seed & 0xFFFFFFFF, FloatType.FLOAT32), np.empty_like(values)
+    assert job.for_decode == job.for_encode
+    agreed, numbers = Call(job, values).agree(), np.arange(count)
     datagrams = np.zeros((count, job.datagram_bytes), np.uint8)
-    assert codec.encode(job, values, numbers, numbers, scales, refinements, datagrams, numbers) == codec.ALL_GOOD
-    codec.decode_own(job, datagrams, numbers, out, numbers, scales, refinements)
+    assert Call(job, values, *agreed, ring=datagrams).encode(0, 0, count, 0) == ALL_GOOD
+    Call(job, out, *agreed, data=datagrams, places=numbers, numbers=numbers).decode(0, count)
     return out.astype(np.float64)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inagg_host import codec as kernels
-from inagg_host.codec import Job
+from inagg_host.codec import ALL_GOOD, Job
+from inagg_host.codec.decoder import decode_payload
+from inagg_testbed.kernel_calls import Call
 from inagg_wire import codec, noise, payload, scale
 from inagg_wire.formats import job_format
 from inagg_wire.layout import HEADER_BYTES, Encoding
@@ -66,6 +67,11 @@ def agree(job: Job, values: Floats) -> tuple[Bytes, Bytes]:
     return np.array(own, np.uint8), np.array(refined, np.uint8)
 
 
+def largest_magnitudes(job: Job, values: Floats) -> list[int]:
+    """The largest magnitude of each block, as the bits of a float64."""
+    return [int(magnitude) for magnitude in Call(job, values).scale(0, job.blocks(values.size))[0]]
+
+
 def blocks_of(job: Job, values: Floats) -> list[Floats]:
     return [values[start : start + job.lanes] for start in range(0, values.size, job.lanes)]
 
@@ -88,16 +94,14 @@ def encode_all(job: Job, values: Floats, scales: Bytes, refinements: Bytes, firs
     """All blocks, in order, in a buffer of their own; the result of the call and the datagrams."""
     count = job.blocks(values.size)
     datagrams = np.full((count, job.datagram_bytes), UNTOUCHED, np.uint8)
-    blocks = np.arange(count)
-    bad = kernels.encode(job, values, blocks, blocks + first_number, scales, refinements, datagrams, blocks)
-    return bad, datagrams
+    return Call(job, values, scales, refinements, ring=datagrams).encode(0, first_number, count, 0), datagrams
 
 
 def assert_encodes_as_reference(
     job: Job, values: Floats, scales: Bytes, refinements: Bytes, first_number: int = 0
 ) -> None:
     bad, datagrams = encode_all(job, values, scales, refinements, first_number)
-    assert bad == kernels.ALL_GOOD
+    assert bad == ALL_GOOD
     assert (datagrams[:, :HEADER_BYTES] == UNTOUCHED).all()
     for i, block in enumerate(blocks_of(job, values)):
         want = expected_payload(job, block, first_number + i, int(scales[i]), int(refinements[i]))
@@ -115,8 +119,17 @@ def decode_all(
     datagrams[:, HEADER_BYTES:] = payloads
     values = np.full(elements * job.float_type.dtype.itemsize, UNTOUCHED, np.uint8).view(job.float_type.dtype)
     blocks = np.arange(job.blocks(elements))
-    invalid = kernels.decode(job, datagrams, blocks, values, blocks, scales, refinements, divisor)
-    return invalid, values
+    call = Call(job, values, scales, refinements, data=datagrams, places=blocks, numbers=blocks, divisor=divisor)
+    return call.decode(0, blocks.size), values
+
+
+def decode_own(job: Job, payloads: Bytes, elements: int, scales: Bytes, refinements: Bytes) -> Floats:
+    """What contributions stand for; ``payloads``: one row a block."""
+    values, room = np.zeros(elements, job.dtype), Call(job, np.zeros(0, job.dtype)).room.arrays
+    for row, block, scale_byte, refinement in zip(payloads, blocks_of(job, values), scales, refinements, strict=True):
+        scalars = int(scale_byte), int(refinement), 1
+        decode_payload(job.for_encode, bits(block), row, *scalars, room["words"], room["codes"], False)
+    return values
 
 
 def expected_values(job: Job, row: Bytes, count: int, scale_byte: int, refinement: int) -> Floats:

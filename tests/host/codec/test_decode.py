@@ -17,9 +17,8 @@ from tests.host.codec.reference import (
 )
 from tests.vectors.load import Vector, label, vectors
 
-from inagg_host import codec as kernels
-from inagg_host.codec.decoder import decode
 from inagg_host.codec.past_caches import STREAM_FROM
+from inagg_testbed.kernel_calls import Call
 from inagg_wire import payload, scale
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import HEADER_BYTES
@@ -92,7 +91,7 @@ def test_any_rows_go_to_any_blocks(float_type: FloatType) -> None:
     values = narrowed(np.full(6 * job.lanes - 7, 42.0), float_type)
     before = values.copy()
     rows, blocks = np.array([4, 0, 2]), np.array([5, 3, 1])
-    kernels.decode(job, datagrams, rows, values, blocks, scales, None)
+    Call(job, values, scales, data=datagrams, places=rows, numbers=blocks).decode(0, rows.size)
     parts, old = blocks_of(job, values), blocks_of(job, before)
     for row, block in zip(rows, blocks, strict=True):
         want = expected_values(job, payloads[row], parts[block].size, int(scales[block]), 0)
@@ -110,8 +109,7 @@ def test_sums_past_the_caches_are_those_in_them(name: str, float_type: FloatType
     rng = np.random.default_rng(divisor)
     scales = np.resize(ALL_SCALES, STREAM_FROM // job.lanes + 1)
     scales[-1] = 120
-    at, (room, spare) = np.arange(len(scales)), job.room()
-    datagrams = np.zeros((len(scales), job.result_bytes), np.uint8)
+    at, datagrams = np.arange(len(scales)), np.zeros((len(scales), job.result_bytes), np.uint8)
     codes = np.resize(np.arange(256), (len(scales), job.result_bytes - HEADER_BYTES)).astype(np.uint8)
     if name.startswith("nat8"):
         usual = rng.random(len(scales)) < 0.8  # the others have codes that name no level
@@ -120,10 +118,11 @@ def test_sums_past_the_caches_are_those_in_them(name: str, float_type: FloatType
     datagrams[:, HEADER_BYTES:] = codes
 
     def decoded(begin: int, past: bool) -> tuple[int, bytes]:
-        memory = np.zeros(begin + len(scales) * job.lanes - 3, job.unsigned)
-        values = memory[begin:]
-        invalid = decode(job.for_decode, datagrams, at, values, at, scales, scales, divisor, room, spare, past)
-        return int(invalid), memory.tobytes()
+        memory = np.zeros(begin + len(scales) * job.lanes - 3, job.dtype)
+        call = Call(
+            job, memory[begin:], scales, scales, data=datagrams, places=at, numbers=at, divisor=divisor, past=past
+        )
+        return call.decode(0, at.size), memory.tobytes()
 
     assert decoded(0, True) == decoded(0, False)
     assert decoded(1, True) == decoded(1, False)

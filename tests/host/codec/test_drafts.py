@@ -9,14 +9,14 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.host.codec.reference import SEED, blocks_of, expected_payload, make_job, random_values
+from tests.host.codec.reference import SEED, agree, blocks_of, decode_own, expected_payload, make_job, random_values
 
-from inagg_host import codec as kernels
-from inagg_host.codec import Job
+from inagg_host.codec import ALL_GOOD, Job
 from inagg_host.codec.calls import Room
 from inagg_host.codec.drafts import FIELDS, FIRST_UNIT, LOWEST, NOBODYS, SERIAL, Drafts, draft_blocks
-from inagg_host.codec.encoder import encode_run
+from inagg_host.codec.encoder import encode
 from inagg_host.codec.past_caches import STREAM_FROM
+from inagg_host.codec.scales import largest_magnitudes
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.scale import SCALE_BIAS, FloatType
 
@@ -67,7 +67,7 @@ def drafts_of(
     rows = shards << (count - 1).bit_length()
     made = Made(
         np.full((rows, job.datagram_bytes), 0x99, np.uint8),
-        drafts_in(Room(job, count, rows)),
+        drafts_in(Room(job, rows)),
         serial,
         np.zeros(count, np.uint64),
         np.full(skew + values.size + BEHIND, 1e9, np.float32)[skew : skew + values.size],
@@ -90,20 +90,18 @@ def finished(
 ) -> list[bytes]:
     """The payloads of all blocks, from their drafts. What they stand for was written down as it is decoded."""
     count, payloads = job.blocks(values.size), []
-    room = Room(job, count, 0).arrays
+    room = Room(job, 0).arrays
     for i in range(count):
         row = row_of(number + i, made, shards)
-        bad = encode_run(
+        bad = encode(
             job.for_encode, values.view(np.uint32), i, number + i, 1, 1, scales, scales, made.datagrams, row,
-            room["indices"], room["words"], room["codes"], made.drafts, made.serial,
-            job.for_own, made.contributed.view(np.uint32),
+            room["words"], room["codes"], made.drafts, made.serial, made.contributed.view(np.uint32),
         )  # fmt: skip
-        assert bad == kernels.ALL_GOOD
+        assert bad == ALL_GOOD
         payloads.append(bytes(made.datagrams[row, HEADER_BYTES:]))
     assert (made.datagrams[:, :HEADER_BYTES] == 0x99).all()
-    rows, decoded = np.array([row_of(number + i, made, shards) for i in range(count)]), np.zeros_like(values)
-    kernels.decode_own(job, made.datagrams, rows, decoded, np.arange(count), scales, None)
-    assert made.contributed.tobytes() == decoded.tobytes()
+    rows = made.datagrams[[row_of(number + i, made, shards) for i in range(count)], HEADER_BYTES:]
+    assert made.contributed.tobytes() == decode_own(job, rows, values.size, scales, scales).tobytes()
     assert made.contributed.base is not None
     assert (made.contributed.base[-BEHIND:] == 1e9).all(), "nothing behind it is written"
     return payloads
@@ -115,7 +113,14 @@ def expected(values: Floats, scales: Bytes, job: Job = JOB) -> list[bytes]:
 
 
 def own_scales(values: Floats, job: Job = JOB) -> Bytes:
-    return kernels.scale_bytes(job, kernels.largest(job, values))
+    return agree(job, values)[0]
+
+
+def magnitudes_of(values: Floats) -> list[int]:
+    """Largest magnitudes, as they are found without drafts."""
+    found = np.zeros(JOB.blocks(values.size), np.uint64)
+    largest_magnitudes(values.view(np.uint32), JOB.lanes, 23, found)
+    return [int(magnitude) for magnitude in found]
 
 
 @pytest.mark.parametrize("expected_", [FIRST_UNIT, EXPECTED, 120])
@@ -130,7 +135,7 @@ def test_a_finished_draft_is_what_the_reference_gives(largest: float, larger: in
     scales = np.minimum(own_scales(values) + larger, 249).astype(np.uint8)
     scales[3] = scales[4]  # so that zeros are encoded, too
     made = drafts_of(values, expected=expected_)
-    assert made.magnitudes.tolist() == kernels.largest(JOB, values).tolist()
+    assert made.magnitudes.tolist() == magnitudes_of(values)
     assert finished(values, scales, made) == expected(values, scales)
 
 
@@ -277,7 +282,7 @@ def test_a_draft_of_values_too_far_above_the_unit_is_of_no_use(value: float) -> 
     values[3] = value
     made = drafts_of(values)
     assert made.lowest == [0]
-    assert made.magnitudes.tolist() == kernels.largest(JOB, values).tolist()
+    assert made.magnitudes.tolist() == magnitudes_of(values)
 
 
 @pytest.mark.parametrize("lanes", [8, 32, 104, 1448])
@@ -292,4 +297,4 @@ def test_blocks_of_any_size(lanes: int) -> None:
 def test_no_room_where_there_are_no_drafts(name: str, float_type: FloatType) -> None:
     job = make_job(name, float_type)
     assert not job.drafts
-    assert len(Room(job, 1, 8).arrays["notes"]) == 0
+    assert len(Room(job, 8).arrays["notes"]) == 0

@@ -20,7 +20,8 @@ from tests.host.codec.reference import (
     random_values,
 )
 
-from inagg_host import codec as kernels
+from inagg_host.codec import ALL_GOOD
+from inagg_testbed.kernel_calls import Call
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.scale import SCALE_BYTE_MAX, FloatType, widen
 
@@ -107,7 +108,7 @@ def test_no_unit_no_codes(name: str, float_type: FloatType) -> None:
     job = make_job(name, float_type)
     values = random_bits(np.random.default_rng(3), 5 * job.lanes, float_type)
     bad, datagrams = encode_all(job, values, np.array([250, 251, 252, 254, 255], np.uint8), np.zeros(5, np.uint8))
-    assert bad == kernels.ALL_GOOD
+    assert bad == ALL_GOOD
     assert not datagrams[:, HEADER_BYTES:].any()
 
 
@@ -135,7 +136,7 @@ def test_one_step_of_the_agreed_bytes_less_is_found(name: str, float_type: Float
     values = random_values(np.random.default_rng(4), job.lanes, float_type, 0.0)
     values[7] = narrowed(np.array([2.0**largest]), float_type)[0]
     scales, refinements = agree(job, values)
-    assert encode_all(job, values, scales, refinements)[0] == kernels.ALL_GOOD
+    assert encode_all(job, values, scales, refinements)[0] == ALL_GOOD
     if job.refined and refinements[0]:
         refinements -= 1
     else:
@@ -151,7 +152,7 @@ def test_a_zero_scale_wants_zeros(name: str, float_type: FloatType) -> None:
     values.view(np.uint8)[float_type.dtype.itemsize - 1] = 0x80  # -0.0
     zero = np.zeros(3, np.uint8)
     bad, datagrams = encode_all(job, values, zero, zero)
-    assert bad == kernels.ALL_GOOD
+    assert bad == ALL_GOOD
     assert not datagrams[:, HEADER_BYTES:].any()
     values.view(f"u{values.itemsize}")[2 * job.lanes + 7] = 1  # the least of all floats
     assert encode_all(job, values, zero, zero)[0] == 2
@@ -167,8 +168,9 @@ def test_any_blocks_go_to_any_rows_of_an_unaligned_buffer(name: str) -> None:
     memory = np.full(6 * job.datagram_bytes + 1, UNTOUCHED, np.uint8)
     datagrams = memory[1:].reshape(6, -1)
     blocks, rows = np.array([9, 0, 4, 5]), np.array([5, 0, 3, 1])
-    bad = kernels.encode(job, values, blocks, blocks + 100, scales, refinements, datagrams, rows)
-    assert bad == kernels.ALL_GOOD
+    call = Call(job, values, scales, refinements, ring=datagrams)
+    for block, row in zip(blocks.tolist(), rows.tolist(), strict=True):
+        assert call.encode(block, block + 100, 1, row) == ALL_GOOD
     assert (datagrams[rows] == want[blocks]).all()
     assert (datagrams[[2, 4]] == UNTOUCHED).all()
     assert memory[0] == UNTOUCHED

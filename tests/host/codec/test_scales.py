@@ -17,8 +17,9 @@ from tests.host.codec.reference import (
 )
 from tests.vectors.load import Vector, label, vectors
 
-from inagg_host import codec as kernels
-from inagg_host.codec import Job
+from inagg_host.codec import ALL_GOOD, Job
+from inagg_host.codec.scales import refine_bytes
+from inagg_testbed.kernel_calls import Call
 from inagg_wire import scale
 from inagg_wire.scale import SCALE_NONFINITE, SCALE_ZERO, Floats, FloatType
 
@@ -28,12 +29,11 @@ every_type = pytest.mark.parametrize("float_type", list(FloatType), ids=lambda t
 
 def both_rounds(job: Job, values: Floats, others: Bytes | int = 0) -> tuple[Bytes, Bytes]:
     """One's own bytes, with ``others`` the largest byte of all other workers."""
-    magnitudes = kernels.largest(job, values)
-    own = kernels.scale_bytes(job, magnitudes)
+    magnitudes, own = Call(job, values).scale(0, job.blocks(values.size))
     refinements = np.zeros_like(own)
     agreed = np.maximum(own, np.asarray(others, np.uint8))
     if job.refined:
-        assert kernels.refine_bytes(job, magnitudes, agreed, refinements) == kernels.ALL_GOOD
+        assert refine_bytes(magnitudes, agreed, job.dith8, job.lowest_scale, refinements) == ALL_GOOD
     return own, refinements
 
 
@@ -94,7 +94,7 @@ def test_one_nan_or_infinity_makes_the_block_non_finite(float_type: FloatType) -
         for lane in (0, 77, 199):
             values = random_values(np.random.default_rng(8), 3 * job.lanes, float_type, 0.0)
             values[job.lanes + lane] = narrowed(np.array([value]), float_type)[0]
-            own = kernels.scale_bytes(job, kernels.largest(job, values))
+            own, _ = both_rounds(job, values)
             assert own[1] == SCALE_NONFINITE
             assert SCALE_ZERO < own[0] < SCALE_NONFINITE
             assert SCALE_ZERO < own[2] < SCALE_NONFINITE
@@ -104,22 +104,10 @@ def test_one_nan_or_infinity_makes_the_block_non_finite(float_type: FloatType) -
 def test_an_agreed_byte_below_ones_own_is_found(name: str) -> None:
     job = make_job(name, FloatType.FLOAT32)
     values = narrowed(np.full(5 * job.lanes, 0.75), FloatType.FLOAT32)
-    magnitudes = kernels.largest(job, values)
-    agreed = kernels.scale_bytes(job, magnitudes)
+    magnitudes, own = Call(job, values).scale(0, 5)
+    agreed = own.copy()
     agreed[3] -= 1
-    assert kernels.refine_bytes(job, magnitudes, agreed, np.zeros(5, np.uint8)) == 3
-
-
-def test_a_format_without_a_second_round_has_no_refinements() -> None:
-    job = make_job("nat8", FloatType.FLOAT32)
-    one = np.ones(1, np.uint8)
-    with pytest.raises(ValueError, match="nat8 has no second round"):
-        kernels.refine_bytes(job, np.zeros(1, np.uint64), one, one)
-
-
-def test_no_values_no_blocks() -> None:
-    job = make_job("nat8", FloatType.FLOAT32)
-    assert kernels.largest(job, np.zeros(0, np.float32)).size == 0
+    assert refine_bytes(magnitudes, agreed, job.dith8, job.lowest_scale, np.zeros(5, np.uint8)) == 3
 
 
 @pytest.mark.parametrize("vector", vectors("scales", "rounds"), ids=label)
