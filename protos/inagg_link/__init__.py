@@ -1,4 +1,4 @@
-"""Links: batches of equal datagrams over UDP sockets, in memory, with seeded faults, captured for Wireshark.
+"""Links: batches of equal datagrams over UDP sockets, with seeded faults, captured for Wireshark.
 
 Shared by switch and host. See `base` for the contract that all of them keep.
 """
@@ -20,7 +20,6 @@ from inagg_link.base import (
 from inagg_link.fault_link import FaultLink
 from inagg_link.faults import Arrival, FaultCounters, FaultModel, Faults
 from inagg_link.groups import Group, GroupLink
-from inagg_link.memory import ManualClock, MemoryLink, MemoryNetwork
 from inagg_link.pcap import NOTE, CapturedDatagram, CaptureError, CaptureLink, append_note, read_capture
 from inagg_link.udp import UdpLink
 
@@ -44,9 +43,6 @@ __all__ = [
     "GroupLink",
     "Link",
     "LinkAround",
-    "ManualClock",
-    "MemoryLink",
-    "MemoryNetwork",
     "UdpLink",
     "append_note",
     "canonical",

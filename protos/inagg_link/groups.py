@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg_link import port as ports
+from inagg_link.around import LinkAround
 from inagg_link.base import Address, Batch, Counters, Traffic, canonical, traffic_of
 from inagg_link.udp import SocketLink, UdpLink
 
@@ -32,15 +33,17 @@ class Group:
     """Who sends: nothing else is heard."""
 
 
-class GroupLink(SocketLink):
+class GroupLink(SocketLink, LinkAround):
     """A link around ``link``, which is unconnected, that hears groups of its family besides. What it sends goes by
     ``link``.
 
     Batches that came to a group have the group's source as their peer.
     """
 
+    link: UdpLink
+
     def __init__(self, link: UdpLink) -> None:
-        self._link = link
+        super().__init__(link)
         self._listeners: list[UdpLink] = []
         self._past: list[Counters] = []  # the sum of those that are closed, if any are
         self._lent = False  # the port has all sockets
@@ -52,7 +55,7 @@ class GroupLink(SocketLink):
             raise
 
     def __repr__(self) -> str:
-        return f"GroupLink({self._link}, {self._listeners})"
+        return f"GroupLink({self.link}, {self._listeners})"
 
     def listen(self, groups: Sequence[Group]) -> None:
         """Listen to these groups, and no more to the ones before. OSError or ValueError: it cannot; then it listens to
@@ -63,7 +66,7 @@ class GroupLink(SocketLink):
                 listener = UdpLink(
                     group.address,
                     connect=group.source,
-                    offload=None if self._link.gro else False,
+                    offload=None if self.link.gro else False,
                     interface=self._interface(canonical(group.source)[0]),
                 )
                 self._listeners.append(listener)
@@ -74,7 +77,7 @@ class GroupLink(SocketLink):
 
     def _interface(self, source: str) -> str:
         """The address whose interface a group from ``source`` comes in by."""
-        own = self._link.address[0]
+        own = self.link.address[0]
         if ipaddress.ip_address(source).is_loopback:
             return source  # whatever this link's own address is: only this machine's loopback has it
         if ipaddress.ip_address(own).is_loopback:
@@ -89,37 +92,26 @@ class GroupLink(SocketLink):
         self._lent = False
 
     @property
-    def address(self) -> Address:
-        return self._link.address
-
-    @property
     def counters(self) -> Counters:
         """Of all its sockets, also those of groups that it no longer hears: a copy."""
-        return reduce(total, (*self._past, *(listener.counters for listener in self._listeners)), self._link.counters)
+        return reduce(total, (*self._past, *(listener.counters for listener in self._listeners)), self.link.counters)
 
     @property
     def traffic(self) -> Traffic:
-        out, in_, bytes_out, bytes_in = self._link.traffic
+        out, in_, bytes_out, bytes_in = self.link.traffic
         for more in (*map(traffic_of, self._past), *(listener.traffic for listener in self._listeners)):
             out, in_, bytes_out, bytes_in = out + more[0], in_ + more[1], bytes_out + more[2], bytes_in + more[3]
         return out, in_, bytes_out, bytes_in
 
-    @property
-    def batch_datagrams(self) -> int:
-        return self._link.batch_datagrams
-
     def port(self) -> ports.Port | None:
         """None where ``link`` has none, and with more groups than one has room for."""
-        port = self._link.port()
+        port = self.link.port()
         if port is None or len(self._listeners) >= ports.SOCKETS_MOST:
             return None
         if not self._lent:
-            ports.hear(port, [socket.fileno() for socket in (*self._listeners, self._link)])
+            ports.hear(port, [socket.fileno() for socket in (*self._listeners, self.link)])
             self._lent = True
         return port
-
-    def receive_failed(self, number: int) -> None:
-        self._link.receive_failed(number)
 
     def fileno(self) -> int:
         return self._poll.fileno()
@@ -128,18 +120,15 @@ class GroupLink(SocketLink):
         batches = []
         for listener in self._listeners:
             batches += listener.receive(0.0)
-        return batches + self._link.receive(0.0)
-
-    def send(self, batch: Batch) -> int:
-        return self._link.send(batch)
+        return batches + self.link.receive(0.0)
 
     def send_many(self, data: NDArray[np.uint8], size: int, peers: Sequence[Address]) -> int:
-        return self._link.send_many(data, size, peers)
+        return self.link.send_many(data, size, peers)
 
     def close(self) -> None:
         self._silence()
         self._poll.close()
-        self._link.close()
+        self.link.close()
 
 
 _numbers = attrgetter(*(field.name for field in dataclasses.fields(Counters)[:-2]))  # all but kernel_drops and errors

@@ -26,9 +26,6 @@ PROTOCOL: Final = 1
 """What all switches and workers of a job must have the same. It is raised by every change after which those from before
 and those from after do not work together: other messages, other bits, blocks numbered otherwise."""
 
-DEFAULT_PORT: Final = 47100
-"""TCP port of the control service, unless told otherwise."""
-
 GRPC_PREAMBLE: Final = re.compile(r"failed to connect to all addresses; last error: [A-Z]+: \S+: (?=\S)")
 """What gRPC says before the cause why a connection failed: it names the address again."""
 

@@ -195,22 +195,21 @@ class JobFormat:
         return min(lanes // LANE_MULTIPLE * LANE_MULTIPLE, LANE_COUNT_MAX)
 
 
-def _formats(*formats: JobFormat) -> dict[str, JobFormat]:
-    return {f.name: f for f in formats}
-
-
 _NAT, _LIN, _E = Family.NATURAL, Family.LINEAR, Encoding
-FORMATS: Final = _formats(
-    JobFormat("nat8", _NAT, _E.NAT8, _E.NAT8, False, True, "sign and exponent, 1 byte up and down"),
-    JobFormat("nat4", _NAT, _E.NAT4, _E.NAT4, False, True, "sign and 7 levels, 4 bits up and down"),
-    JobFormat("nat4-nat8", _NAT, _E.NAT4, _E.NAT8, False, True, "4 bits up, 1 byte down"),
-    JobFormat("tern", _LIN, _E.TERN, _E.INT4, True, False, "-1, 0, 1: 2 bits up, the exact sum down"),
-    JobFormat("dith8", _LIN, _E.DITH8, _E.DITH8, True, True, "255 even steps, 1 byte up and down"),
-    JobFormat("dith8-exact", _LIN, _E.DITH8, _E.INT16, True, False, "1 byte up, the exact sum down"),
-    JobFormat("fix32", _LIN, _E.FIX32, _E.FIX32, False, False, "SwitchML's fixed point, 4 bytes, exact sum"),
-    JobFormat("nat8-reencode", _NAT, _E.NAT8, _E.NAT8, False, True, "nat8, and 1 byte between switches too", 2),
-    JobFormat("nat4-reencode", _NAT, _E.NAT4, _E.NAT4, False, True, "nat4, and 4 bits between switches too", 1),
-)
+FORMATS: Final = {
+    f.name: f
+    for f in (
+        JobFormat("nat8", _NAT, _E.NAT8, _E.NAT8, False, True, "sign and exponent, 1 byte up and down"),
+        JobFormat("nat4", _NAT, _E.NAT4, _E.NAT4, False, True, "sign and 7 levels, 4 bits up and down"),
+        JobFormat("nat4-nat8", _NAT, _E.NAT4, _E.NAT8, False, True, "4 bits up, 1 byte down"),
+        JobFormat("tern", _LIN, _E.TERN, _E.INT4, True, False, "-1, 0, 1: 2 bits up, the exact sum down"),
+        JobFormat("dith8", _LIN, _E.DITH8, _E.DITH8, True, True, "255 even steps, 1 byte up and down"),
+        JobFormat("dith8-exact", _LIN, _E.DITH8, _E.INT16, True, False, "1 byte up, the exact sum down"),
+        JobFormat("fix32", _LIN, _E.FIX32, _E.FIX32, False, False, "SwitchML's fixed point, 4 bytes, exact sum"),
+        JobFormat("nat8-reencode", _NAT, _E.NAT8, _E.NAT8, False, True, "nat8, and 1 byte between switches too", 2),
+        JobFormat("nat4-reencode", _NAT, _E.NAT4, _E.NAT4, False, True, "nat4, and 4 bits between switches too", 1),
+    )
+}
 """Every format a job can have, by name."""
 
 # ``n * top`` is greatest where n is a power of two (nat8, fix32), or where it is largest (the others).

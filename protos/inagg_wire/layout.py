@@ -161,9 +161,12 @@ for an all-reduce of 64 MiB of float32 between four workers: a fifth less proces
 1500 bytes need. Larger ones save little more, and every block that is lost, or not full, costs more."""
 
 
+CONTROL_PORT: Final = 47100
+"""The TCP port of a switch's control service unless told otherwise."""
+
 DATA_PORT: Final = 47101
 """The UDP port of a switch's first shard unless told otherwise; the others take the next ones. Workers learn the real
-ports from the control service (which listens on TCP port 47100); dissectors take this one where they must guess."""
+ports from the control service; dissectors take this one where they must guess."""
 
 
 def payload_bytes(encoding: Encoding, lanes: int) -> int:

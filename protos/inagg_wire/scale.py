@@ -102,6 +102,14 @@ def _fraction_bits(fmt: JobFormat, workers: int) -> int:
     return 9 if fmt.refined else fmt.top(workers).bit_length() - 1
 
 
+def _reach(fmt: JobFormat, largest: float) -> tuple[int, int]:
+    """What V must be at least, for a block with that ``largest`` magnitude: numerator and denominator."""
+    numerator, denominator = largest.as_integer_ratio()
+    if fmt.up is Encoding.DITH8:  # level 127 must reach it, level 128 is V
+        return numerator * (DITH8_TOP + 1), denominator * DITH8_TOP
+    return numerator, denominator
+
+
 def scale_byte(fmt: JobFormat, workers: int, values: Floats, float_type: FloatType) -> int:
     """The scale byte of one block of ``values`` (1-D): the smallest S whose levels reach all of them.
 
@@ -114,9 +122,7 @@ def scale_byte(fmt: JobFormat, workers: int, values: Floats, float_type: FloatTy
         return SCALE_ZERO
     if not np.isfinite(largest):
         return SCALE_NONFINITE
-    numerator, denominator = largest.as_integer_ratio()
-    if fmt.up is Encoding.DITH8:  # level 127 must reach it, level 128 is V
-        numerator, denominator = numerator * (DITH8_TOP + 1), denominator * DITH8_TOP
+    numerator, denominator = _reach(fmt, largest)
     s = numerator.bit_length() - denominator.bit_length()  # 2^(s-1) < the ratio < 2^(s+1)
     s += (numerator > denominator << s) if s >= 0 else (numerator << -s > denominator)
     if not fmt.refined:
@@ -135,9 +141,7 @@ def refine_byte(fmt: JobFormat, values: Floats, float_type: FloatType, own: int,
     if own < agreed or not SCALE_ZERO < agreed <= SCALE_BYTE_MAX:
         return 0
     largest = float(np.max(np.abs(widen(values, float_type)), initial=0.0))
-    numerator, denominator = largest.as_integer_ratio()
-    if fmt.up is Encoding.DITH8:
-        numerator, denominator = numerator * (DITH8_TOP + 1), denominator * DITH8_TOP
+    numerator, denominator = _reach(fmt, largest)
     shift = 9 - (agreed - SCALE_BIAS)  # in units of 2^(s - 9), V is 257 + q
     numerator, denominator = numerator << max(shift, 0), denominator << max(-shift, 0)
     return max(0, -(-numerator // denominator) - 257)

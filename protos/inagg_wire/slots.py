@@ -74,13 +74,18 @@ class Lease:
         """How often the generations have wrapped before ``block``.
 
         Tags must be cleared, by a new epoch, between blocks of different rounds: in round r + 1 the slots
-        start at generation 1 again, which their tags would call stale.
+        start at generation 1 again, which their tags would call stale. At 10^6 blocks a second and 256 slots, a round
+        lasts six days.
         """
         return block // self.slots // GENERATION_MAX
 
     def contains(self, slot: int) -> bool:
         """Whether ``slot`` is one of the lease."""
         return self.base <= slot < self.base + self.slots
+
+    def overlaps(self, other: Lease) -> bool:
+        """Whether they share slots."""
+        return self.base < other.base + other.slots and other.base < self.base + self.slots
 
     def block_at(self, slot: int, generation: int, near: int) -> int:
         """The block nearest ``near`` that uses ``slot`` in ``generation``.
@@ -91,12 +96,6 @@ class Lease:
         cycle = self.slots * GENERATION_MAX
         place = (generation - 1) * self.slots + (slot - self.base)
         return place + cycle * max(0, (near - place + cycle // 2) // cycle)
-
-
-def blocks_per_epoch(slots: int) -> int:
-    """Blocks after which a job with ``slots`` slots needs a new epoch. At 10^6 blocks a second and 256 slots
-    this is six days."""
-    return slots * GENERATION_MAX
 
 
 def slots_for_window(window: int) -> int:

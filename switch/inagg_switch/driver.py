@@ -84,6 +84,8 @@ class JobCounters:
 
 BY_RANK: Final = ("contributions", "duplicates", "resends", "stale", "bytes_in")
 """The fields of `JobCounters` that are lists."""
+TOTALS: Final = ("results", "invalid_codes", "partials", "partials_again")
+"""The others."""
 
 
 @dataclass(slots=True)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 import structlog
-
-FORMATS: Final = ("human", "json")
-LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def configure(format_name: str = "human", level: str = "info", stream: TextIO | None = None) -> None:

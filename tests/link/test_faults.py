@@ -9,18 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.link.memory import ManualClock, MemoryLink, MemoryNetwork
 
-from inagg_link import (
-    MAX_BATCH_DATAGRAMS,
-    Arrival,
-    Batch,
-    FaultLink,
-    FaultModel,
-    Faults,
-    ManualClock,
-    MemoryLink,
-    MemoryNetwork,
-)
+from inagg_link import MAX_BATCH_DATAGRAMS, Arrival, Batch, FaultLink, FaultModel, Faults
 
 PEER = ("10.0.0.9", 9)
 SIZE = 16

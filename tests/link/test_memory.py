@@ -6,9 +6,9 @@ import io
 
 import numpy as np
 import pytest
+from tests.link.memory import BURST_BATCHES, ManualClock, MemoryNetwork
 
-from inagg_link import Batch, ManualClock, MemoryNetwork
-from inagg_link.memory import BURST_BATCHES
+from inagg_link import Batch
 
 
 def data(count: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.utils import RawPcapReader, rdpcap
+from tests.link.memory import MemoryNetwork
 
-from inagg_link import Address, Batch, CaptureError, CaptureLink, MemoryNetwork, append_note, read_capture
+from inagg_link import Address, Batch, CaptureError, CaptureLink, append_note, read_capture
 from inagg_link.pcap import FILE_HEADER_BYTES, LINKTYPE_RAW, internet_checksum, records
 
 TIME_NS = 1_700_000_000_123_456_789

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.link.loopback import collect, numbered, rows
 from tests.link.loops import needs_port, port_of
+from tests.link.memory import MemoryNetwork
 
-from inagg_link import Address, Batch, FaultLink, Faults, MemoryNetwork, UdpLink, native
+from inagg_link import Address, Batch, FaultLink, Faults, UdpLink, native
 from inagg_link.port import AF_INET6, address_of, key_of, register, register_only
 
 addresses = st.tuples(st.ip_addresses(v=4).map(str), st.integers(0, 65_535))

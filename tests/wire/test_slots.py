@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inagg_wire import slots
 from inagg_wire.errors import AdmissionError
 from inagg_wire.layout import GENERATION_MAX, SLOT_COUNT_MAX
-from inagg_wire.slots import WINDOW_MAX, Lease, blocks_per_epoch, slots_for_window
+from inagg_wire.slots import WINDOW_MAX, Lease, slots_for_window
 
 
 @st.composite
@@ -23,6 +23,11 @@ def leases(draw: st.DrawFn) -> Lease:
 
 
 blocks = st.integers(0, 1 << 60) | st.integers(0, 1000)
+
+
+def blocks_per_round(count: int) -> int:
+    """Blocks after which a job with ``count`` slots needs a new epoch."""
+    return count * slots.GENERATION_MAX  # type: ignore[attr-defined]  # which tests make smaller
 
 
 # --- blocks, slots, generations -------------------------------------------------------------------------
@@ -47,7 +52,7 @@ def test_round_generation_and_slot_spell_the_block(lease: Lease, block: int) -> 
 @settings(max_examples=300)
 def test_block_is_found_from_slot_and_generation(lease: Lease, block: int, side: int, distance: int) -> None:
     """As long as one knows where one is to within half a round."""
-    half = (blocks_per_epoch(lease.slots) - 1) // 2
+    half = (blocks_per_round(lease.slots) - 1) // 2
     near = max(0, block + side * min(distance, half))
     assert lease.block_at(lease.slot(block), lease.generation(block), near) == block
 
@@ -55,7 +60,7 @@ def test_block_is_found_from_slot_and_generation(lease: Lease, block: int, side:
 def test_block_is_found_at_every_distance_within_half_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "GENERATION_MAX", 3)
     lease = Lease(8, 4)
-    cycle = blocks_per_epoch(4)
+    cycle = blocks_per_round(4)
     assert cycle == 12
     for block, near in product(range(5 * cycle), range(5 * cycle)):
         if abs(block - near) < cycle / 2:
@@ -80,8 +85,8 @@ def test_consecutive_blocks_take_consecutive_slots_and_then_the_next_generation(
 def test_no_two_blocks_of_a_round_share_slot_and_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "GENERATION_MAX", 5)
     lease = Lease(0, 8)
-    seen = {(lease.round(b), lease.slot(b), lease.generation(b)) for b in range(4 * blocks_per_epoch(8))}
-    assert len(seen) == 4 * blocks_per_epoch(8) == 160
+    seen = {(lease.round(b), lease.slot(b), lease.generation(b)) for b in range(4 * blocks_per_round(8))}
+    assert len(seen) == 4 * blocks_per_round(8) == 160
 
 
 # --- the window rule, by search -------------------------------------------------------------------------
@@ -236,7 +241,7 @@ def stale_blocks(lease: Lease, order: list[int], cleared_before: set[int]) -> li
 def test_epoch_at_each_new_round_keeps_every_block_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "GENERATION_MAX", 3)
     lease = Lease(4, 4)
-    order = list(range(4 * blocks_per_epoch(4)))
+    order = list(range(4 * blocks_per_round(4)))
     begins = {b for b in order[1:] if lease.round(b) != lease.round(b - 1)}
     assert begins == {12, 24, 36}
     assert stale_blocks(lease, order, begins) == []
@@ -259,12 +264,12 @@ def test_epoch_that_begins_before_the_round_is_complete_is_not_enough(monkeypatc
 
 
 def test_epoch_of_a_large_job_lasts_for_days() -> None:
-    assert blocks_per_epoch(256) / 1e6 / 86400 > 6
+    assert blocks_per_round(256) / 1e6 / 86400 > 6
 
 
 @pytest.mark.parametrize("count", [2, 256, 2 * WINDOW_MAX])
 def test_generation_wraps_after_the_blocks_of_an_epoch(count: int) -> None:
     lease = Lease(0, count)
-    last = blocks_per_epoch(count) - 1
+    last = blocks_per_round(count) - 1
     assert (lease.slot(last), lease.generation(last), lease.round(last)) == (count - 1, GENERATION_MAX, 0)
     assert (lease.slot(last + 1), lease.generation(last + 1), lease.round(last + 1)) == (0, 1, 1)

@@ -9,7 +9,6 @@ Needs scapy (`pip install inagg[capture]`). Never on a hot path.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any, Final
 
 from scapy.fields import ByteEnumField, ByteField, Field, IntField, ShortField, XIntField, XShortField
@@ -21,9 +20,7 @@ from ..errors import Reason, WireError
 from ..layout import DATA_PORT, FIELDS, MAGIC, VERSION, Encoding, Kind, Op
 from ..layout import Field as LayoutField
 from ..payload import unpack
-
-ENUMERATIONS: Final[dict[str, type[IntEnum]]] = {"kind": Kind, "op": Op, "format": Encoding}
-"""Fields whose values have names."""
+from . import ENUMERATIONS, IN_HEX
 
 _DEFAULTS: Final = {
     "magic": MAGIC,
@@ -33,7 +30,6 @@ _DEFAULTS: Final = {
     "format": Encoding.NAT8,
     "generation": 1,
 }
-_IN_HEX: Final = ("magic", "token")
 
 
 def _field(field: LayoutField) -> Field[Any, Any]:
@@ -42,7 +38,7 @@ def _field(field: LayoutField) -> Field[Any, Any]:
     if field.name in ENUMERATIONS:
         names = {int(member): member.name.lower() for member in ENUMERATIONS[field.name]}
         return ByteEnumField(field.name, default, names)
-    if field.name in _IN_HEX:
+    if field.name in IN_HEX:
         return {2: XShortField, 4: XIntField}[field.size](field.name, default)
     return {1: ByteField, 2: ShortField, 4: IntField}[field.size](field.name, default)
 

@@ -14,10 +14,9 @@ from inagg_link.port import Port, key_of
 from inagg_wire.errors import Reason
 from inagg_wire.formats import CHILDREN_MAX
 from inagg_wire.layout import HEADER_BYTES, LANE_COUNT_MAX, LANE_MULTIPLE, Encoding, Op, payload_bytes
-from inagg_wire.slots import Lease
 
 from ..binding import Address, Binding
-from ..driver import Counters, DriverError, JobCounters, SlotWait
+from ..driver import BY_RANK, TOTALS, Counters, DriverError, JobCounters, SlotWait
 from .deferred_sum import HELD_WORKERS
 from .kernels import absorb
 from .peers import Sources, row_of
@@ -169,7 +168,7 @@ class Aggregator:
         if len(set(sources)) != len(sources):
             raise DriverError("two peers of a job have the same address; each needs a socket of its own")
         for other in self._bindings.values():
-            if other.job != binding.job and _overlap(other.lease, lease):
+            if other.job != binding.job and lease.overlaps(other.lease):
                 raise DriverError(f"job {binding.job} would share slots with job {other.job}")
         if not self._free_rows and binding.job not in self._bindings:
             raise DriverError(f"this switch serves {len(self._by_row)} jobs at a time, and has as many")
@@ -223,17 +222,9 @@ class Aggregator:
     def _job_counters(self, binding: Binding) -> JobCounters:
         row = int(self._jobs.row[binding.job])
         counts, n = self._counts.jobs[row], self._most_workers[row]
-        return JobCounters(
-            contributions=counts["contributions"][:n].tolist(),
-            duplicates=counts["duplicates"][:n].tolist(),
-            resends=counts["resends"][:n].tolist(),
-            stale=counts["stale"][:n].tolist(),
-            bytes_in=counts["bytes_in"][:n].tolist(),
-            results=int(counts["results"]),
-            invalid_codes=int(counts["invalid_codes"]),
-            partials=int(counts["partials"]),
-            partials_again=int(counts["partials_again"]),
-        )
+        lists: dict[str, Any] = {name: counts[name][:n].tolist() for name in BY_RANK}
+        totals: dict[str, Any] = {name: int(counts[name]) for name in TOTALS}
+        return JobCounters(**lists, **totals)
 
     def contents(self, job: int, slot: int) -> npt.NDArray[np.int32] | Bytes:
         """A copy of what ``slot``, which is ``job``'s and has seen a contribution, holds: the sums so far, int32,
@@ -288,7 +279,3 @@ def held(binding: Binding, op: Op) -> Encoding | int:
     natural = up in HELD and down in HELD and (up is Encoding.NAT4 or down is Encoding.NAT8)
     alone = binding.uplink is None and binding.parts == 1
     return up if natural and len(binding.children) <= HELD_WORKERS and alone else 0
-
-
-def _overlap(a: Lease, b: Lease) -> bool:
-    return a.base < b.base + b.slots and b.base < a.base + a.slots

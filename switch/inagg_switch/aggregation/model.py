@@ -22,7 +22,7 @@ from inagg_wire.payload import pack, unpack
 from inagg_wire.reencode import Integers, combine, integers, partial_codes, result_codes
 
 from ..binding import Address, Binding, Uplink
-from ..driver import Counters, JobCounters
+from ..driver import BY_RANK, Counters, JobCounters
 
 
 @dataclass(slots=True)
@@ -66,7 +66,8 @@ class Model:
         for slot in range(lease.base, lease.base + lease.slots):
             self.slots[slot] = Slot(lease.first_generation(slot, binding.first_place))
         counts = self.counters.jobs.setdefault(binding.job, JobCounters([], [], [], [], []))
-        for by_rank in (counts.contributions, counts.duplicates, counts.resends, counts.stale, counts.bytes_in):
+        for name in BY_RANK:
+            by_rank = getattr(counts, name)
             by_rank.extend([0] * (len(binding.children) - len(by_rank)))  # an epoch may have more than the last
 
     def unbind(self, job: int) -> None:

@@ -11,6 +11,7 @@ from inagg_wire.formats import CHILDREN_MAX
 from inagg_wire.layout import OWNER_MAX, Op
 from inagg_wire.noise import GROUP_LANES, group_table
 
+from ..driver import BY_RANK, TOTALS
 from .peers import Peers
 
 OPS = max(Op) + 1
@@ -80,10 +81,7 @@ log2 of `Binding.parts`. ``up_base``, ``up_mask``: the lease at the parent, as a
 `inagg_switch.aggregation.deferred_sum`. ``up_encoding``, ``up_lanes``, ``up_bytes``, ``up_shift``
 (`JobFormat.partial_shift`): of a partial sum; ``part_bytes``: of the payload of one part of a result."""
 
-COUNT = np.dtype(
-    [(name, np.int64, CHILDREN_MAX) for name in ("contributions", "duplicates", "resends", "stale", "bytes_in")]
-    + [(name, np.int64) for name in ("results", "invalid_codes", "partials", "partials_again")]
-)
+COUNT = np.dtype([(name, np.int64, CHILDREN_MAX) for name in BY_RANK] + [(name, np.int64) for name in TOTALS])
 """Counters of a job; those of children by number."""
 
 RUN = np.dtype([(name, np.int64) for name in ("row", "to", "but", "alone", "size", "count", "copies")])

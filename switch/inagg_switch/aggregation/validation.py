@@ -13,6 +13,7 @@ from inagg_link.jit import inline
 from inagg_wire.errors import NOTICED, Reason
 from inagg_wire.layout import (
     CARRIED,
+    FIELDS,
     GENERATION_MAX,
     HEADER_BYTES,
     LANE_BITS,
@@ -29,8 +30,9 @@ from inagg_wire.layout import (
 from .kernels import Array
 from .peers import PARENT
 
-# Offsets as the kernel reads them; `layout.FIELDS` is where they are declared.
-KIND_AT, OP_AT, FORMAT_AT, LANES_AT, JOB_AT, OWNER_AT, TOKEN_AT, SLOT_AT, GENERATION_AT = 3, 4, 5, 6, 8, 10, 12, 16, 20
+(
+    MAGIC_AT, VERSION_AT, KIND_AT, OP_AT, FORMAT_AT, LANES_AT, JOB_AT, OWNER_AT, TOKEN_AT, SLOT_AT, GENERATION_AT,
+) = (field.offset for field in FIELDS)  # fmt: skip
 
 CONTRIBUTION, RESULT, NOTICE, ACK = int(Kind.CONTRIBUTION), int(Kind.RESULT), int(Kind.NOTICE), int(Kind.ACK)
 SUM, MAX = int(Op.SUM), int(Op.MAX)
@@ -77,9 +79,9 @@ def malformed(d: Array) -> int:
     size = len(d)
     if size < HEADER_BYTES:
         return TOO_SHORT
-    if u16(d, 0) != MAGIC:
+    if u16(d, MAGIC_AT) != MAGIC:
         return BAD_MAGIC
-    if d[2] != VERSION:
+    if d[VERSION_AT] != VERSION:
         return BAD_VERSION
     kind, op, encoding, lanes, owner = d[KIND_AT], d[OP_AT], d[FORMAT_AT], u16(d, LANES_AT), u16(d, OWNER_AT)
     if kind not in (CONTRIBUTION, RESULT, NOTICE, ACK):

@@ -10,13 +10,13 @@ reachable, refused, no such job); `why` has 3 and 4 besides. Of all: 2 for wrong
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
-from .sections import FILE, LOOPBACK, Number, SectionedCommand, in_section
+from ..defaults import ADDRESS
+from .sections import Number, SectionedCommand, all_of, file, in_section
 from .switch_options import switch
 
 # gRPC's core prints its own account of a failure, unless it finds this when it is imported: after this module.
@@ -24,69 +24,49 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 __all__ = ["drain", "evict", "jobs", "switch", "top", "why"]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def client_options(command: Command) -> Command:
-    """The options that all commands have which ask a switch."""
-    section = "Which switch"
-    for option in reversed(
-        (
-            in_section(
-                section,
-                "--switch",
-                envvar="INAGG_SWITCH",
-                default=LOOPBACK,
-                show_default=True,
-                show_envvar=True,
-                metavar="HOST:PORT",
-                help="Control address of the switch, as `inagg switch` prints it; of several, with commas, the first "
-                "that answers.",
-            ),
-            in_section(
-                section,
-                "--secret-file",
-                type=FILE,
-                metavar="FILE",
-                help="File with the shared secret. Without it: the variable INAGG_SECRET.",
-            ),
-            in_section(
-                section,
-                "--tls",
-                is_flag=True,
-                help="Encrypt, and trust the authorities that the system trusts. Implied by the options below.",
-            ),
-            in_section(
-                section,
-                "--tls-ca",
-                type=FILE,
-                envvar="INAGG_CA",
-                show_envvar=True,
-                metavar="FILE",
-                help="Certificate of the authority that signed the switch's.",
-            ),
-            in_section(
-                section,
-                "--tls-cert",
-                type=FILE,
-                envvar="INAGG_CERTIFICATE",
-                show_envvar=True,
-                metavar="FILE",
-                help="Certificate to show, where the switch demands one.",
-            ),
-            in_section(
-                section, "--tls-key", type=FILE, envvar="INAGG_KEY", show_envvar=True, metavar="FILE", help="Its key."
-            ),
-            in_section(
-                section,
-                "--tls-name",
-                metavar="NAME",
-                help="Name in the switch's certificate, if it is not the host of --switch.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+WHICH: Final = "Which switch"
+client_options = all_of(
+    in_section(
+        WHICH,
+        "--switch",
+        envvar="INAGG_SWITCH",
+        default=ADDRESS,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="Control address of the switch, as `inagg switch` prints it; of several, with commas, the first that "
+        "answers.",
+    ),
+    file(WHICH, "--secret-file", "File with the shared secret. Without it: the variable INAGG_SECRET."),
+    in_section(
+        WHICH,
+        "--tls",
+        is_flag=True,
+        help="Encrypt, and trust the authorities that the system trusts. Implied by the options below.",
+    ),
+    file(
+        WHICH,
+        "--tls-ca",
+        "Certificate of the authority that signed the switch's.",
+        envvar="INAGG_CA",
+        show_envvar=True,
+    ),
+    file(
+        WHICH,
+        "--tls-cert",
+        "Certificate to show, where the switch demands one.",
+        envvar="INAGG_CERTIFICATE",
+        show_envvar=True,
+    ),
+    file(WHICH, "--tls-key", "Its key.", envvar="INAGG_KEY", show_envvar=True),
+    in_section(
+        WHICH,
+        "--tls-name",
+        metavar="NAME",
+        help="Name in the switch's certificate, if it is not the host of --switch.",
+    ),
+)
+"""The options that all commands have which ask a switch."""
 
 
 def complete_job(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -156,7 +136,9 @@ STALE      contributions for a block that the job has left behind
     metavar="SECONDS",
     help="Time between looks.",
 )
-@click.option("--count", type=click.IntRange(0), default=0, metavar="N", help="End after N looks.  [default: never]")
+@click.option(
+    "--count", type=click.IntRange(0), default=0, metavar="N", show_default=True, help="End after N looks; 0: never."
+)
 @client_options
 def top(job: str | None, once: bool, as_json: bool, interval: float, count: int, **reach: Any) -> None:
     """Watch the traffic of a switch and of its jobs, or of JOB alone (as much of its name as is unique): throughput,

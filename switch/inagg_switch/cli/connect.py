@@ -11,10 +11,10 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from ..addresses import SettingsError, split_address
 from ..service.access import Access
 from ..service.control_client import ControlCallError, ControlClient
 from ..service.security import SecurityError, read_secrets
-from .addresses import SettingsError, split_address
 
 TRY_S: Final = 3.0
 """How long to wait for the answer of a switch where there is another to ask."""

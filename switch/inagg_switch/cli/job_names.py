@@ -8,9 +8,9 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from ..defaults import ADDRESS
 from ..service.control_client import ControlClient
 from .connect import connected
-from .sections import LOOPBACK
 
 NAMES_SHOWN: Final = 8
 COMPLETION_S: Final = 2.0
@@ -48,7 +48,7 @@ def complete_job(ctx: click.Context, _parameter: click.Parameter, incomplete: st
     """Called by click for a shell: the jobs of the switch that the line so far names. None if it cannot be asked."""
     names = ("secret_file", "tls_ca", "tls_cert", "tls_key", "tls_name")
     reach: dict[str, Any] = {name: ctx.params.get(name) for name in names}
-    reach |= {"switch": ctx.params.get("switch") or LOOPBACK, "tls": bool(ctx.params.get("tls"))}
+    reach |= {"switch": ctx.params.get("switch") or ADDRESS, "tls": bool(ctx.params.get("tls"))}
     try:
         with connected(**reach) as client:
             jobs = client.list(timeout_s=COMPLETION_S).jobs

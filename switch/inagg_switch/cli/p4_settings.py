@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..addresses import SettingsError, with_port
 from ..p4 import BFRUNTIME_PORT, P4RUNTIME_PORT, THRIFT_PORT
 from ..p4.builds import Build, build
 from ..p4.network import Network, read_network
 from ..service.access import Access
-from .addresses import SettingsError, with_port
 from .switch_options import switch
 
 

@@ -15,12 +15,12 @@ import structlog
 from inagg_link.sockopt import WILDCARDS
 from inagg_wire.formats import job_format
 
+from ..addresses import join_address, split_address
 from ..control.text import count_text
 from ..p4.p4_driver import P4Driver
 from ..service.security import Security
 from ..service.server import ServerError
 from ..software.software_driver import SoftwareDriver
-from .addresses import join_address, split_address
 from .new_files import write_whole
 from .p4_settings import TofinoSettings
 from .settings import ParentSettings, Settings

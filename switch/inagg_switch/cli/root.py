@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import structlog
 
+from ..addresses import join_address
 from ..control.text import count_text, seconds_text
 from ..driver import DriverError
 from ..service.controller import Controller
@@ -22,7 +23,6 @@ from ..service.metrics_server import MetricsServer
 from ..service.security import is_local
 from ..service.server import STOP_GRACE_S, ControlServer, ServerError
 from ..software.software_driver import SoftwareDriver
-from .addresses import join_address
 from .p4_settings import TofinoSettings
 from .priority import yield_to_shards
 from .ready import Urls, announce, announcement, buffer_hint, facts, join_needs, reachable, say_ready, tell_systemd

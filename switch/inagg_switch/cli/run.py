@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import socket
 from contextlib import ExitStack
 
 import click
 
+from ..addresses import SettingsError, split_address, why_not_bound
 from ..driver import DriverError
 from ..service.http_server import Listener
 from ..service.security import SecurityError
@@ -16,7 +16,6 @@ from ..service.server import ServerError
 from ..service.uplink_agent import UplinkError
 from ..software.shard_process import ShardProcess
 from ..software.software_driver import SoftwareDriver
-from .addresses import SettingsError, split_address
 from .leaf import Leaf
 from .p4_settings import TofinoSettings
 from .root import Listeners, Root, serving
@@ -63,16 +62,10 @@ def _other_addresses(settings: Settings) -> str:
 def _taken(address: str) -> bool:
     """Whether another process listens on host:port."""
     try:
-        host, port = split_address(address)
-        family, *_, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(name)
-    except OSError as error:
-        return error.errno == errno.EADDRINUSE
+        why = why_not_bound(*split_address(address))
     except SettingsError:  # unix:PATH
         return False
-    return False
+    return why is not None and why.errno == errno.EADDRINUSE
 
 
 def listen_http(settings: Settings, stack: ExitStack) -> Listeners:

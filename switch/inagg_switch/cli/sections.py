@@ -10,9 +10,6 @@ from typing import Any, TypeVar
 import click
 
 FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
-LOOPBACK = "127.0.0.1:47100"
-"""The control address of a switch unless told otherwise (`inagg_proto.DEFAULT_PORT`, which a test compares)."""
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -53,6 +50,22 @@ class SectionedOption(click.Option):
 def in_section(section: str, *names: str, **kwargs: Any) -> Callable[[F], F]:
     """`click.option`, in a section."""
     return click.option(*names, cls=SectionedOption, section=section, **kwargs)
+
+
+def file(section: str, name: str, help: str, **more: Any) -> Callable[[F], F]:
+    """The option of a file that is there."""
+    return in_section(section, name, type=FILE, metavar="FILE", help=help, **more)
+
+
+def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """These, in this order in the help."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 class SectionedCommand(click.Command):

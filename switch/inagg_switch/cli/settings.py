@@ -6,26 +6,23 @@ import ipaddress
 import secrets
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from inagg_link import Faults
-from inagg_proto import DEFAULT_PORT
-from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
+from inagg_wire.layout import CONTROL_PORT, UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
 
+from ..addresses import SettingsError, check_ports, data_address, is_here, with_port
 from ..control.policy import Policy
+from ..defaults import DRAIN_S, METRICS_PORT, WEB_PORT
 from ..multicast_groups import AUTO, OFF, parse_prefix
 from ..p4.builds import LEAF
 from ..service.access import Access
-from ..service.http_server import METRICS_PORT, WEB_PORT, check_http_address
+from ..service.http_server import check_http_address
 from ..service.security import OPERATOR, Security
 from ..software.config import SoftwareConfig
-from .addresses import SettingsError, check_ports, data_address, is_here, with_port
 from .p4_settings import Bmv2Settings, TofinoSettings, p4_from
-
-DRAIN_S: Final = 20.0
-"""How long running jobs may go on after the first signal to stop, if nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +64,11 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
 
     Raises `SettingsError`.
     """
+    # Some are read again, or written, when the working directory may have been removed.
+    options = {name: value.absolute() if isinstance(value, Path) else value for name, value in options.items()}
     listen = str(options["listen"])
     if not listen.startswith("unix"):
-        listen = with_port(listen, DEFAULT_PORT)
+        listen = with_port(listen, CONTROL_PORT)
     host, port = data_address(listen, options["data"])
     check_ports(port, options["shards"])
     metrics, web = (
@@ -98,7 +97,8 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
             if address is not None:
                 check_http_address(address, security, what)
         p4 = p4_from(options)
-        policy = Policy(**{field: options[name] for field, name in POLICY_OPTIONS.items() if options[name] is not None})
+        said = {field: options[name] for field, name in policy_options(options).items() if options[name] is not None}
+        policy = Policy(**said)
     except ValueError as error:  # SecurityError is one
         raise SettingsError(str(error)) from None
     parent = parent_from(options, secret)
@@ -159,34 +159,24 @@ def parent_from(options: Mapping[str, Any], secret: str | None) -> ParentSetting
         if options["name"] is not None or options["parent_ca"] is not None:
             raise SettingsError("--name and --parent-ca say nothing without --parent")
         return None
-    for name in ("metrics", "web", "drain", "operator", *POLICY_OPTIONS.values()):
+    for name in ("metrics", "web", "drain", "operator", *policy_options(options).values()):
         if options[name] not in (None, ()):
             raise SettingsError(f"--{name.replace('_', '-')} is for the root of the tree, which has the registry")
     if options["target"] == "tofino":
         raise SettingsError("--parent is for the software switch and bmv2: the Tofino program has no trees")
     if options["secret_file"] is not None and secret is None:
         raise SettingsError("--parent needs the secret of this switch alone in the variable INAGG_SECRET, too")
-    address = with_port(options["parent"], DEFAULT_PORT)
+    address = with_port(options["parent"], CONTROL_PORT)
     tls = options["parent_ca"] is not None
     shown = {"certificate": options["tls_cert"], "key": options["tls_key"]} if tls else {}
     access = Access(tls=tls, ca=options["parent_ca"], secret=secret, **shown)
     return ParentSettings(address, options["name"] or socket.gethostname(), access)
 
 
-POLICY_OPTIONS: Final = {
-    "heartbeat_limit_s": "heartbeat_limit",
-    "rejoin_limit_s": "rejoin_limit",
-    "join_timeout_s": "join_timeout",
-    "stall_after_s": "stall_after",
-    "poll_interval_s": "poll_interval",
-    "heartbeat_limit_max_s": "heartbeat_limit_max",
-    "rejoin_limit_max_s": "rejoin_limit_max",
-    "quota_jobs": "quota_jobs",
-    "quota_slots": "quota_slots",
-    "quota_watches": "quota_watches",
-    "jobs_max": "jobs_max",
-}
-"""The fields of `Policy` that have an option, whose default is that of the field."""
+def policy_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of `Policy` that have an option, and its name; the default is that of the field."""
+    names = ((field.name, field.name.removesuffix("_s")) for field in fields(Policy))
+    return {field: name for field, name in names if name in options}
 
 
 def faults_from(options: Mapping[str, Any]) -> Faults | None:

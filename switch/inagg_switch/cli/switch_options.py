@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
-from inagg_wire.layout import UDP_PAYLOAD_BYTES_MAX
+from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_MAX
 
+from ..control.policy import Policy
+from ..defaults import ADDRESS, DRAIN_S, LOG_FORMATS, LOG_LEVELS, METRICS_ADDRESS, WEB_ADDRESS
 from ..p4 import TARGETS
 from .new_files import NewFile
-from .sections import FILE, LOOPBACK, PROBABILITY, SECONDS, Number, SectionedCommand, in_section
+from .sections import PROBABILITY, SECONDS, F, Number, SectionedCommand, file, in_section
 
 P4 = "P4 switches (--target bmv2 or tofino), which run elsewhere"
 TREE = "A tree of switches: workers of several racks, more than 32 workers"
 FAULTS = "Faults, for experiments: probabilities per datagram and direction"
 SHARDS_MAX: Final = 1024
+POLICY: Final = Policy()
 
 
 def power_of_two(_context: click.Context, _parameter: click.Parameter, value: int | None) -> int | None:
@@ -24,6 +28,15 @@ def power_of_two(_context: click.Context, _parameter: click.Parameter, value: in
     if value is not None and value & (value - 1):
         raise click.BadParameter(f"{value} is no power of two; choose {1 << value.bit_length()}, for example")
     return value
+
+
+def limit(name: str, kind: click.ParamType[Any], help: str, usual: object = None, **more: Any) -> Callable[[F], F]:
+    """The option of a limit. ``usual``: the default, to tell; None: it is that of a field of `Policy`."""
+    timed = isinstance(kind, Number)
+    if usual is None:
+        usual = f"{getattr(POLICY, name[2:].replace('-', '_') + '_s' * timed):g}"
+    help = f"{help}  [default: {usual}]"
+    return in_section("Limits", name, type=kind, metavar="SECONDS" if timed else "N", help=help, **more)
 
 
 @click.command(
@@ -68,7 +81,7 @@ lines too where standard output cannot be written.
 @in_section(
     "Addresses",
     "--listen",
-    default=LOOPBACK,
+    default=ADDRESS,
     show_default=True,
     metavar="HOST:PORT",
     help="TCP address of the control service, which workers and commands are told. Port 0: any free one.",
@@ -78,23 +91,23 @@ lines too where standard output cannot be written.
     "--data",
     metavar="HOST[:PORT]",
     help="UDP address of the first shard; the others take the next ports. Default: the host of --listen and port "
-    "47101 (any free ones if --listen has port 0). 0.0.0.0 and [::] take data at all addresses of this machine.",
+    f"{DATA_PORT} (any free ones if --listen has port 0). 0.0.0.0 and [::] take data at all addresses of this machine.",
 )
 @in_section(
     "Addresses",
     "--metrics",
     is_flag=False,
-    flag_value="127.0.0.1:47099",
+    flag_value=METRICS_ADDRESS,
     metavar="[HOST:PORT]",
-    help="Serve metrics for Prometheus; without a value on 127.0.0.1:47099. Default: no metrics.",
+    help=f"Serve metrics for Prometheus; without a value on {METRICS_ADDRESS}. Default: no metrics.",
 )
 @in_section(
     "Addresses",
     "--web",
     is_flag=False,
-    flag_value="127.0.0.1:47098",
+    flag_value=WEB_ADDRESS,
     metavar="[HOST:PORT]",
-    help="Serve the live view, a page for a browser; without a value on 127.0.0.1:47098. It asks for the switch's "
+    help=f"Serve the live view, a page for a browser; without a value on {WEB_ADDRESS}. It asks for the switch's "
     "secret, if there is one.  [default: no live view]",
 )
 @in_section(
@@ -113,13 +126,7 @@ lines too where standard output cannot be written.
     "levels. The root alone takes jobs; this switch passes on what its workers and commands ask.",
 )
 @in_section(TREE, "--name", metavar="NAME", help="Of this switch in the tree, such as rack3.  [default: the host's]")
-@in_section(
-    TREE,
-    "--parent-ca",
-    type=FILE,
-    metavar="FILE",
-    help="Authority that signed the parent's certificate; with TLS. This switch shows it --tls-cert.",
-)
+@file(TREE, "--parent-ca", "Authority that signed the parent's certificate; with TLS. This switch shows it --tls-cert.")
 @in_section(
     "Size",
     "--shards",
@@ -180,12 +187,8 @@ lines too where standard output cannot be written.
     help="bmv2: the program to load, named for format and most lanes of its jobs: nat8-128 (all: "
     "p4/build/builds.json). tofino: the name by which bf_switchd runs p4/tofino/inagg.p4.  [default: inagg]",
 )
-@in_section(
-    P4,
-    "--network",
-    type=FILE,
-    metavar="FILE",
-    help="TOML file: the switch's own address, and the address, MAC and port of each host (p4/README.md).",
+@file(
+    P4, "--network", "TOML file: the switch's own address, and the address, MAC and port of each host (p4/README.md)."
 )
 @in_section(P4, "--device-id", type=click.IntRange(0), default=0, metavar="N", help="Of the switch.  [default: 0]")
 @in_section(
@@ -197,25 +200,21 @@ lines too where standard output cannot be written.
 @in_section(
     P4, "--p4-tls", is_flag=True, help="Reach the switch with TLS, and trust the authorities that the system trusts."
 )
-@in_section(P4, "--p4-ca", type=FILE, metavar="FILE", help="Authority that signed the switch's certificate; with TLS.")
-@in_section(P4, "--p4-cert", type=FILE, metavar="FILE", help="Certificate to show to the switch.")
-@in_section(P4, "--p4-key", type=FILE, metavar="FILE", help="Its key.")
+@file(P4, "--p4-ca", "Authority that signed the switch's certificate; with TLS.")
+@file(P4, "--p4-cert", "Certificate to show to the switch.")
+@file(P4, "--p4-key", "Its key.")
 @in_section(P4, "--p4-name", metavar="NAME", help="Name in the switch's certificate, if it is not that of its address.")
-@in_section("Security", "--tls-cert", type=FILE, metavar="FILE", help="Certificate of the switch, in PEM.")
-@in_section("Security", "--tls-key", type=FILE, metavar="FILE", help="Its key.")
-@in_section(
+@file("Security", "--tls-cert", "Certificate of the switch, in PEM.")
+@file("Security", "--tls-key", "Its key.")
+@file(
     "Security",
     "--client-ca",
-    type=FILE,
-    metavar="FILE",
-    help="Serve only those who show a certificate that one of these authorities signed (mutual TLS).",
+    "Serve only those who show a certificate that one of these authorities signed (mutual TLS).",
 )
-@in_section(
+@file(
     "Security",
     "--secret-file",
-    type=FILE,
-    metavar="FILE",
-    help="File with a secret that all callers must know, or with a line `name: secret` for each of several. SIGHUP has "
+    "File with a secret that all callers must know, or with a line `name: secret` for each of several. SIGHUP has "
     "it read again, and the certificates. Without it: the variable INAGG_SECRET.",
 )
 @in_section(
@@ -229,98 +228,38 @@ lines too where standard output cannot be written.
 @in_section(
     "Security", "--insecure", is_flag=True, help="Serve without TLS on an address that other machines can reach."
 )
-@in_section(
-    "Limits",
-    "--heartbeat-limit",
-    type=SECONDS,
-    metavar="SECONDS",
-    help="Silence after which a rank counts as failed, for jobs that do not say.  [default: 10]",
-)
-@in_section(
-    "Limits",
+@limit("--heartbeat-limit", SECONDS, "Silence after which a rank counts as failed, for jobs that do not say.")
+@limit(
     "--rejoin-limit",
-    type=Number(0.0),
-    metavar="SECONDS",
-    help="How long a job waits for ranks that failed, before it ends, for jobs that do not say.  [default: 60]",
+    Number(0.0),
+    "How long a job waits for ranks that failed, before it ends, for jobs that do not say.",
 )
-@in_section(
-    "Limits",
-    "--join-timeout",
-    type=SECONDS,
-    metavar="SECONDS",
-    help="Longest wait for the other ranks to join.  [default: 300]",
-)
-@in_section(
-    "Limits",
-    "--stall-after",
-    type=SECONDS,
-    metavar="SECONDS",
-    help="How long a slot may wait before that is told to the ranks and the log.  [default: 5]",
-)
-@in_section(
-    "Limits",
-    "--poll-interval",
-    type=SECONDS,
-    metavar="SECONDS",
-    help="How often the shards' counters are read: the age of metrics.  [default: 1]",
-)
-@in_section(
-    "Limits", "--jobs-max", type=click.IntRange(1, 65534), metavar="N", help="Most jobs at a time.  [default: 1024]"
-)
-@in_section(
-    "Limits",
+@limit("--join-timeout", SECONDS, "Longest wait for the other ranks to join.")
+@limit("--stall-after", SECONDS, "How long a slot may wait before that is told to the ranks and the log.")
+@limit("--poll-interval", SECONDS, "How often the shards' counters are read: the age of metrics.")
+@limit("--jobs-max", click.IntRange(1, 65534), "Most jobs at a time.")
+@limit(
     "--quota-jobs",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Most jobs at a time of each caller, by the name of his secret or in his certificate.  [default: all]",
+    click.IntRange(1),
+    "Most jobs at a time of each caller, by the name of his secret or in his certificate.",
+    "all",
 )
-@in_section(
-    "Limits",
-    "--quota-slots",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Most slots on each shard of each caller.  [default: all]",
-)
-@in_section(
-    "Limits",
-    "--quota-watches",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Most open watches of each caller; a rank has one.  [default: any number]",
-)
-@in_section(
-    "Limits",
-    "--heartbeat-limit-max",
-    type=SECONDS,
-    metavar="SECONDS",
-    help="The longest heartbeat limit that a job may ask for.  [default: 86400]",
-)
-@in_section(
-    "Limits",
-    "--rejoin-limit-max",
-    type=SECONDS,
-    metavar="SECONDS",
-    help="The longest rejoin limit that a job may ask for.  [default: 86400]",
-)
-@in_section(
-    "Limits",
+@limit("--quota-slots", click.IntRange(1), "Most slots on each shard of each caller.", "all")
+@limit("--quota-watches", click.IntRange(1), "Most open watches of each caller; a rank has one.", "any number")
+@limit("--heartbeat-limit-max", SECONDS, "The longest heartbeat limit that a job may ask for.")
+@limit("--rejoin-limit-max", SECONDS, "The longest rejoin limit that a job may ask for.")
+@limit(
     "--shard-restarts",
-    type=click.IntRange(0),
+    click.IntRange(0),
+    "How often in a minute shards that died are started again, before the switch ends.",
+    5,
     default=5,
-    metavar="N",
-    help="How often in a minute shards that died are started again, before the switch ends.  [default: 5]",
 )
-@in_section(
-    "Limits",
-    "--drain",
-    type=Number(0.0),
-    metavar="SECONDS",
-    help="How long running jobs may go on after the first signal to stop.  [default: 20]",
-)
+@limit("--drain", Number(0.0), "How long running jobs may go on after the first signal to stop.", f"{DRAIN_S:g}")
 @in_section(
     "Log",
     "--log-format",
-    type=click.Choice(("human", "json")),
+    type=click.Choice(LOG_FORMATS),
     default="human",
     show_default=True,
     help="Lines for people, or one JSON object a line (then nothing is printed on standard output).",
@@ -328,7 +267,7 @@ lines too where standard output cannot be written.
 @in_section(
     "Log",
     "--log-level",
-    type=click.Choice(("debug", "info", "warning", "error")),
+    type=click.Choice(LOG_LEVELS),
     default="info",
     show_default=True,
     help="The least that is logged.",
@@ -389,7 +328,7 @@ def switch(**options: Any) -> int:
     top`, `inagg why JOB`, and the page of --web.
     """
     from .. import logs
-    from .addresses import SettingsError
+    from ..addresses import SettingsError
     from .serve import serve
     from .settings import settings_from
 

@@ -4,7 +4,6 @@ the room that there is now."""
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 from inagg_wire.errors import AdmissionError
 from inagg_wire.formats import JobFormat, admit, job_format
 from inagg_wire.layout import LANE_MULTIPLE, UDP_PAYLOAD_BYTES_1500, Op, datagram_bytes
+from inagg_wire.names import NAME, NAME_CHARS_MAX
 from inagg_wire.slots import slots_for_window
 
 from ..driver import Limits
@@ -19,9 +19,6 @@ from .leases import LeasePool
 from .policy import HEARTBEAT_LIMIT_MIN_S, LIMIT_MAX_S, Policy
 from .refusals import Code, ControlError
 from .text import count_text
-
-NAME_CHARS_MAX: Final = 64
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 
 WINDOW_FRAMES: Final = 512
 """The window that nobody asked for, in blocks of full frames. They go 44 to a system call, so this is a dozen calls:

@@ -281,13 +281,13 @@ class Job:
             self._settle(now)
 
     def observe(self, now: float, seen: Observation) -> None:
-        """Take note of what the switch shows of the job. A contribution is a sign of life as good as a heartbeat: a
-        worker that sends is not given up because the control connection is slow."""
-        before = [progress.grew_at for progress in self.watching.progress]
+        """Take note of what the switch shows of the job. A datagram is a sign of life as good as a heartbeat: a worker
+        that sends is not given up because the control connection is slow, nor one that waits for another, and so
+        repeats what it sent, while a thread of it keeps the interpreter's lock."""
         stall = self.watching.observe(now, seen)
-        for rank, (progress, grew_at) in enumerate(zip(self.watching.progress, before, strict=True)):
+        for rank, progress in enumerate(self.watching.progress):
             member = self.roster.by_rank.get(rank)
-            if progress.grew_at != grew_at and member is not None and member.state is MemberState.ACTIVE:
+            if progress.heard_at == now and member is not None and member.state is MemberState.ACTIVE:
                 member.heard_at = now
         if stall is not None and self.state is JobState.RUNNING:
             self._emit(now, stall)

@@ -52,8 +52,8 @@ def check_served(
     if request.switch:
         raise ControlError(
             Code.FAILED_PRECONDITION,
-            f"rank {request.rank} cannot join job {spec.name!r} through switch {request.switch!r}: the job is at "
-            "the switch above alone; join there, or give the job another name",
+            f"rank {request.rank} cannot join job {spec.name!r} through switch {request.switch!r}: a rank of it has "
+            "joined at the root. All ranks of a job join at leaves of a tree, or all at its root",
         )
     others = [member.request.addresses for member in roster.waiting() if member.rank != request.rank]
     why = admit([*others, request.addresses])

@@ -14,9 +14,11 @@ WAITS_POLLED: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at a job. ``contributions`` is by rank, summed over the shards; ``waits`` are (shard, slot)."""
+    """One look at a job. ``contributions`` is by rank, summed over the shards, and so is ``bytes_in``, of all datagrams
+    that were known as a rank's; ``waits`` are (shard, slot)."""
 
     contributions: tuple[int, ...]
+    bytes_in: tuple[int, ...]
     slots_waiting: int = 0
     waits: tuple[tuple[int, SlotWait], ...] = ()
 
@@ -28,6 +30,9 @@ class Progress:
     contributions: int = 0
     grew_at: float | None = None
     """When the number was last seen to grow."""
+    bytes_in: int = 0
+    heard_at: float | None = None
+    """When these were."""
 
     def since(self, now: float) -> float | None:
         """Seconds since the number last grew; None if it never did."""
@@ -58,10 +63,12 @@ class StallDetector:
         A stall is told when it is `stall_after_s` old and then whenever it is twice as old as at the last time, so a
         stall of a day is told some 15 times.
         """
-        for progress, contributions in zip(self.progress, seen.contributions, strict=True):
+        for progress, contributions, bytes_in in zip(self.progress, seen.contributions, seen.bytes_in, strict=True):
             if contributions > progress.contributions:
                 progress.grew_at = now
-            progress.contributions = contributions
+            if bytes_in > progress.bytes_in:
+                progress.heard_at = now
+            progress.contributions, progress.bytes_in = contributions, bytes_in
         self.last = seen
         longest_s = max((wait.waiting_s for _, wait in seen.waits), default=0.0)
         if longest_s >= self._report_at_s:

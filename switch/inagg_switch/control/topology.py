@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from inagg_wire.formats import CHILDREN_MAX
+from inagg_wire.names import NAME, NAME_CHARS_MAX
 from inagg_wire.slots import Lease
 
 from ..binding import Address, Binding
 from ..driver import Limits, Shard
 from ..multicast_groups import group_of
-from .admission import NAME, NAME_CHARS_MAX, JobSpec
+from .admission import JobSpec
 from .events import ROOT
 from .refusals import Code, ControlError
 from .text import count_text, ranks_text
@@ -141,7 +142,7 @@ class Topology:
         wait to join through theirs."""
         if name == ROOT:
             those = ", ".join(sorted(self.switches)) or "none is there now"
-            why = f"its ranks join through the switches below this one ({those})"
+            why = f"its ranks join through the switches below this one ({those}), and all of a job's do, or none"
         elif name not in self.switches:
             raise ControlError(Code.UNAVAILABLE, f"switch {name!r} is not part of the tree now: try again")
         elif sum(other == name for other in others.values()) >= CHILDREN_MAX:

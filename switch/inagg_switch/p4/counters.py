@@ -13,7 +13,7 @@ from inagg_wire.errors import Reason
 from inagg_wire.layout import HEADER_BYTES, Op
 
 from ..binding import Binding
-from ..driver import Counters, JobCounters
+from ..driver import BY_RANK, TOTALS, Counters, JobCounters
 from .entries import ROW_WORKERS
 from .plane import Cell, Count
 
@@ -135,11 +135,5 @@ def add(total: JobCounters, more: JobCounters) -> JobCounters:
         n = max(len(a), len(b))
         return [x + y for x, y in zip(a + [0] * (n - len(a)), b + [0] * (n - len(b)), strict=True)]
 
-    lists: dict[str, Any] = {field: by_rank(getattr(total, field), getattr(more, field)) for field in ARRAYS}
-    return JobCounters(
-        **lists,
-        results=total.results + more.results,
-        invalid_codes=total.invalid_codes + more.invalid_codes,
-        partials=total.partials + more.partials,
-        partials_again=total.partials_again + more.partials_again,
-    )
+    lists: dict[str, Any] = {field: by_rank(getattr(total, field), getattr(more, field)) for field in BY_RANK}
+    return JobCounters(**lists, **{field: getattr(total, field) + getattr(more, field) for field in TOTALS})

@@ -175,7 +175,7 @@ class P4Driver:
         if len(set(binding.children)) != len(binding.children):
             raise DriverError("two ranks have the same address; each needs a socket of its own")
         for number, other in self._jobs.items():
-            if number != binding.job and _overlap(other.binding, binding):
+            if number != binding.job and binding.lease.overlaps(other.binding.lease):
                 raise DriverError(f"job {binding.job} would share slots with job {number}")
         if binding.job not in self._jobs and not self._rows:
             raise DriverError(f"this switch serves {build.jobs} jobs at a time, and has as many")
@@ -306,10 +306,6 @@ def _role(binding: Binding) -> str | None:
     if binding.place.from_switches:
         return ROOT if binding.uplink is None else None
     return LEAF if binding.uplink is not None else None
-
-
-def _overlap(a: Binding, b: Binding) -> bool:
-    return a.lease.base < b.lease.base + b.lease.slots and b.lease.base < a.lease.base + a.lease.slots
 
 
 def _waits(state: SlotState, epoch: int, full: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -37,17 +37,19 @@ class Access:
 
     def channel(self, address: str, options: Sequence[tuple[str, int]] = ()) -> grpc.Channel:
         """A channel to ``address``, with further ``options``. Raises `SecurityError` for files that cannot be used."""
-        credentials, own = self._credentials()
-        if credentials is None:
-            return grpc.insecure_channel(address, (*OPTIONS, *options))
-        return grpc.secure_channel(address, credentials, (*OPTIONS, *options, *own))
+        channel: grpc.Channel = self._channel(grpc, address, options)
+        return channel
 
     def aio_channel(self, address: str, options: Sequence[tuple[str, int]] = ()) -> grpc.aio.Channel:
         """The same for asyncio."""
+        channel: grpc.aio.Channel = self._channel(grpc.aio, address, options)
+        return channel
+
+    def _channel(self, library: Any, address: str, options: Sequence[tuple[str, int]]) -> Any:
         credentials, own = self._credentials()
         if credentials is None:
-            return grpc.aio.insecure_channel(address, (*OPTIONS, *options))
-        return grpc.aio.secure_channel(address, credentials, (*OPTIONS, *options, *own))
+            return library.insecure_channel(address, (*OPTIONS, *options))
+        return library.secure_channel(address, credentials, (*OPTIONS, *options, *own))
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:

@@ -13,7 +13,7 @@ from inagg_proto.v1 import control_pb2 as pb
 from ..control.drops import drop_sentences
 from ..control.explain import explain
 from ..control.jobs import Job
-from ..driver import BY_RANK, JobCounters
+from ..driver import BY_RANK, TOTALS, JobCounters
 from .controller import Controller
 from .conversion import ended_message, job_message
 from .driver_threads import SwitchSnapshot
@@ -77,10 +77,7 @@ def _job_stats(controller: Controller, snapshot: SwitchSnapshot, job: Job) -> pb
     return pb.JobStats(
         job=job_now(controller, job),
         workers=_workers(counts, job),
-        results=counts.results,
-        invalid_codes=counts.invalid_codes,
-        partials=counts.partials,
-        partials_again=counts.partials_again,
+        **{name: getattr(counts, name) for name in TOTALS},
         trunks=[
             pb.TrunkStats(switch=trunk.switch, partials=trunk.partials, partials_again=trunk.partials_again)
             for trunk in snapshot.trunks(job.number)

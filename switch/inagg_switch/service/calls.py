@@ -202,7 +202,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
             while True:
                 await asyncio.wait((order, answers, gone), return_when=asyncio.FIRST_COMPLETED)
                 if gone.done():
-                    why = "it does not answer, or its parent has gone"
+                    why = "it does not answer, its parent has gone, or this switch stops"
                 if not order.done():
                     return
                 yield order.result()

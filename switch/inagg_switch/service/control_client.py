@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Self, TypeVar
 
 import grpc
@@ -12,8 +12,8 @@ from inagg_proto import GRPC_PREAMBLE, SERVICE, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
+from ..defaults import ADDRESS
 from .access import Access
-from .server import DEFAULT_ADDRESS
 
 CALL_TIMEOUT_S: Final = 10.0
 """How long a call that waits for nobody may take."""
@@ -67,7 +67,7 @@ class UnlikeSwitch(ControlCallError):
 class ControlClient:
     """Calls to one switch. A context manager; `close` otherwise. All calls raise `ControlCallError`."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS, access: Access | None = None) -> None:
+    def __init__(self, address: str = ADDRESS, access: Access | None = None) -> None:
         self.address = address
         self._access = access or Access()
         self._channel = self._access.channel(address)
@@ -75,85 +75,57 @@ class ControlClient:
         self._health = health_pb2_grpc.HealthStub(self._channel)
         self._metadata = self._access.metadata
 
-    def create(self, spec: pb.JobSpec, timeout_s: float = CALL_TIMEOUT_S) -> pb.CreateResponse:
-        """Create a job, or find it created."""
-        return self._call(
-            lambda: self._stub.Create(pb.CreateRequest(spec=spec), timeout=timeout_s, metadata=self._metadata)
-        )
-
-    def join(self, request: pb.JoinRequest, timeout_s: float | None = None) -> pb.JoinResponse:
-        """Join a job, and wait for the other ranks; None: as long as the switch waits."""
-        return self._call(lambda: self._stub.Join(request, timeout=timeout_s, metadata=self._metadata))
-
     def data_planes(self, host: str = "", timeout_s: float = CALL_TIMEOUT_S) -> pb.DataPlanesResponse:
         """Where datagrams go, of a switch with which workers of this version work. ``host``: literal, that of
         `address`."""
         request = pb.DataPlanesRequest(host=host)
-        reply = self._call(lambda: self._stub.DataPlanes(request, timeout=timeout_s, metadata=self._metadata))
+        reply = self._call(self._stub.DataPlanes, request, timeout_s)
         if (unlike := why_unlike(reply.protocol, f"the switch at {self.address}", "this command")) is not None:
             raise UnlikeSwitch(grpc.StatusCode.FAILED_PRECONDITION, unlike)
         return reply
 
-    def leave(self, request: pb.LeaveRequest, timeout_s: float = CALL_TIMEOUT_S) -> pb.LeaveResponse:
-        """Leave a job, or end it."""
-        return self._call(lambda: self._stub.Leave(request, timeout=timeout_s, metadata=self._metadata))
-
-    def heartbeat(self, request: pb.HeartbeatRequest, timeout_s: float = CALL_TIMEOUT_S) -> pb.HeartbeatResponse:
-        """Say that a member is alive."""
-        return self._call(lambda: self._stub.Heartbeat(request, timeout=timeout_s, metadata=self._metadata))
-
-    def watch(self, name: str) -> Iterator[pb.Event]:
-        """What happens to a job, from its present state on. Close the iterator to stop watching."""
-        stream = self._stub.Watch(pb.WatchRequest(name=name), metadata=self._metadata)
-        try:
-            yield from stream
-        except grpc.RpcError as error:
-            raise self._friendly(error) from None
-        finally:
-            stream.cancel()  # type: ignore[no-untyped-call]
-
     def list(self, timeout_s: float = CALL_TIMEOUT_S) -> pb.ListResponse:
         """The jobs, and those that ended lately."""
-        return self._call(lambda: self._stub.List(pb.ListRequest(), timeout=timeout_s, metadata=self._metadata))
+        return self._call(self._stub.List, pb.ListRequest(), timeout_s)
 
     def stats(self, name: str = "", timeout_s: float = CALL_TIMEOUT_S) -> pb.StatsResponse:
         """Counters of the switch and of one job or all."""
         request = pb.StatsRequest(name=name)
-        return self._call(lambda: self._stub.Stats(request, timeout=timeout_s, metadata=self._metadata))
+        return self._call(self._stub.Stats, request, timeout_s)
 
     def why(self, name: str, slots: int = 0, timeout_s: float = CALL_TIMEOUT_S) -> pb.WhyResponse:
         """What a job waits for; ``slots``: how many slots to list, 0 for the switch's choice."""
         request = pb.WhyRequest(name=name, slots=slots)
-        return self._call(lambda: self._stub.Why(request, timeout=timeout_s, metadata=self._metadata))
+        return self._call(self._stub.Why, request, timeout_s)
 
     def evict(self, name: str, reason: str = "", timeout_s: float = CALL_TIMEOUT_S) -> None:
         """End a job that others run."""
         request = pb.EvictRequest(name=name, reason=reason)
-        self._call(lambda: self._stub.Evict(request, timeout=timeout_s, metadata=self._metadata))
+        self._call(self._stub.Evict, request, timeout_s)
 
     def drain(self, *, off: bool = False, timeout_s: float = CALL_TIMEOUT_S) -> int:
         """Have the switch take no new jobs, or take them again; how many there are."""
         request = pb.DrainRequest(off=off)
-        reply = self._call(lambda: self._stub.Drain(request, timeout=timeout_s, metadata=self._metadata))
+        reply = self._call(self._stub.Drain, request, timeout_s)
         return int(reply.jobs)
 
     def healthy(self, timeout_s: float = CALL_TIMEOUT_S) -> bool:
         """Whether the control service says that it serves."""
         try:
-            reply = self._call(lambda: self._check(timeout_s))
-        except ControlCallError as error:
-            if error.code is grpc.StatusCode.NOT_FOUND:  # such a service
-                raise self._not_a_switch(error.code) from None
-            raise
+            reply = self._check(timeout_s)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:  # such a service
+                raise self._not_a_switch(error.code()) from None
+            raise self._friendly(error) from None
         return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
     def _check(self, timeout_s: float) -> health_pb2.HealthCheckResponse:
         request = health_pb2.HealthCheckRequest(service=SERVICE)
         return self._health.Check(request, timeout=timeout_s, metadata=self._metadata)
 
-    def _call(self, call: Callable[[], T]) -> T:
+    def _call(self, method: Callable[..., T], request: object, timeout_s: float | None) -> T:
         try:
-            return call()
+            return method(request, timeout=timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
             raise self._friendly(error) from None
 

@@ -107,6 +107,7 @@ class Controller:
             if not waiting.done():
                 waiting.set_exception(error)
         self.subscribers.end_all(error)
+        self.tree.close()
         self._freed.set()  # who waits for room learns that the switch is stopping
         tasks = [*self._tasks, *self._carrying]
         for task in tasks:

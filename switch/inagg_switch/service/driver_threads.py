@@ -109,8 +109,8 @@ class SwitchSnapshot:
 
     def observation(self, number: int, workers: int) -> Observation:
         """What there is to see of a job."""
-        waits = self.waits.get(number, Waits(0, ()))
-        return Observation(tuple(self.job(number, workers).contributions), waits.count, waits.longest)
+        waits, counts = self.waits.get(number, Waits(0, ())), self.job(number, workers)
+        return Observation(tuple(counts.contributions), tuple(counts.bytes_in), waits.count, waits.longest)
 
 
 class DriverThreads:

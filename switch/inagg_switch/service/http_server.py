@@ -20,13 +20,8 @@ import structlog
 
 from inagg_link.sockopt import WILDCARDS
 
+from ..addresses import join_address, split_address
 from .security import Secrets, Security, SecurityError, is_local
-
-METRICS_PORT: Final = 47099
-WEB_PORT: Final = 47098
-"""The usual ports: of metrics, and of the live view."""
-DEFAULT_METRICS_ADDRESS: Final = f"127.0.0.1:{METRICS_PORT}"
-DEFAULT_WEB_ADDRESS: Final = f"127.0.0.1:{WEB_PORT}"
 
 THREADS: Final = 4
 CONNECTIONS_MAX: Final = 64
@@ -86,22 +81,20 @@ class Listener:
     def __init__(self, address: str) -> None:
         """``address``: host:port, port 0 for any free one; or fd:N, the descriptor of a socket that is bound already.
         Raises OSError."""
-        host, _, port = address.rpartition(":")
-        host = host.strip("[]")
         if address.startswith(OPENED):
-            self.socket = socket.socket(fileno=int(port))
+            self.socket = socket.socket(fileno=int(address.removeprefix(OPENED)))
             host = self.socket.getsockname()[0]
         else:
+            host, port = split_address(address)
             self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
             try:
                 self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                self.socket.bind((host, int(port)))
+                self.socket.bind((host, port))
             except BaseException:
                 self.close()
                 raise
         host = socket.gethostname() if host in WILDCARDS else host
-        self.place = f"[{host}]" if ":" in host else host
-        self.place += f":{self.socket.getsockname()[1]}"
+        self.place = join_address(host, self.socket.getsockname()[1])
         """Where others find it, host:port."""
 
     def close(self) -> None:

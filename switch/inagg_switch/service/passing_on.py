@@ -15,12 +15,12 @@ from google.protobuf.message import DecodeError
 from inagg_proto import SERVICE
 from inagg_proto.v1 import control_pb2
 
+from .messages import Handler
 from .peers import own_host, peer_host
 from .tree_messages import HERE_METADATA, PEER_METADATA, SWITCH_METADATA
 
 PASSED_ON: Final = frozenset(("authorization", SWITCH_METADATA, PEER_METADATA, HERE_METADATA))
 DATA_PLANES: Final = f"/{SERVICE}/DataPlanes"
-Handler = Any  # grpc.RpcMethodHandler is generic in its type stubs only
 Context = Any
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -34,32 +34,25 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
         service = control_pb2.DESCRIPTOR.services_by_name["Control"]
         self._streams = {f"/{SERVICE}/{method.name}": method for method in service.methods}
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         """Called by gRPC for every call."""
         path = handler_call_details.method
         method = self._streams.get(path)
         if method is None:
             return None
-        if method.client_streaming:
-
-            async def both(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-                call = self._channel.stream_stream(path, None, None)(
-                    requests, metadata=self._metadata(context), timeout=context.time_remaining()
-                )
-                async for reply in self._through(call, context):
-                    yield reply
-
-            return grpc.stream_stream_rpc_method_handler(both)
         if method.server_streaming:
+            both = method.client_streaming
 
-            async def stream(request: bytes, context: Context) -> AsyncIterator[bytes]:
-                call = self._channel.unary_stream(path, None, None)(
+            async def stream(request: Any, context: Context) -> AsyncIterator[bytes]:
+                to_parent: Any = self._channel.stream_stream if both else self._channel.unary_stream
+                call = to_parent(path, None, None)(
                     request, metadata=self._metadata(context), timeout=context.time_remaining()
                 )
                 async for reply in self._through(call, context):
                     yield reply
 
-            return grpc.unary_stream_rpc_method_handler(stream)
+            made = grpc.stream_stream_rpc_method_handler if both else grpc.unary_stream_rpc_method_handler
+            return made(stream)
 
         async def once(request: bytes, context: Context) -> bytes:
             metadata = self._metadata(context)

@@ -141,12 +141,9 @@ def _shard(before: pb.ShardStats | None, now: pb.ShardStats, interval_s: float) 
     rate = _per_s(before, now, interval_s)
     return ShardRates(
         now=now,
-        datagrams_in=rate("datagrams_in"),
-        datagrams_out=rate("datagrams_out"),
+        **{name: rate(name) for name in ("datagrams_in", "datagrams_out", "kernel_drops", "send_refused")},
         bits_in=8 * rate("bytes_in"),
         bits_out=8 * rate("bytes_out"),
-        kernel_drops=rate("kernel_drops"),
-        send_refused=rate("send_refused"),
         cpu=rate("cpu_s"),
         drops=_by_name(before.drops if before is not None else None, now.drops, interval_s),
         faults=_by_name(before.faults if before is not None else None, now.faults, interval_s),
@@ -167,10 +164,10 @@ def _job(before: pb.JobStats | None, now: pb.JobStats, interval_s: float) -> Job
         now=now,
         results=results,
         elements=results * now.job.spec.lanes,
-        bits_in=sum(worker.bits_in for worker in workers),
-        duplicates=sum(worker.duplicates for worker in workers),
-        resends=sum(worker.resends for worker in workers),
-        stale=sum(worker.stale for worker in workers),
+        **{
+            name: sum(getattr(worker, name) for worker in workers)
+            for name in ("bits_in", "duplicates", "resends", "stale")
+        },
         workers=workers,
         trunks=tuple(
             _trunk(trunks_before.get(trunk.switch, pb.TrunkStats()), trunk, interval_s) for trunk in now.trunks
@@ -188,10 +185,7 @@ def _worker(before: pb.WorkerStats, now: pb.WorkerStats, member: pb.Member, inte
     return WorkerRates(
         now=now,
         member=member,
-        contributions=rate("contributions"),
-        duplicates=rate("duplicates"),
-        resends=rate("resends"),
-        stale=rate("stale"),
+        **{name: rate(name) for name in ("contributions", "duplicates", "resends", "stale")},
         bits_in=8 * rate("bytes_in"),
     )
 

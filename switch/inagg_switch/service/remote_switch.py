@@ -27,7 +27,7 @@ class RemoteSwitch:
         self.orders: asyncio.Queue[pb.AttachOrder] = asyncio.Queue()
         """What is to be written to the stream."""
         self.gone = asyncio.Event()
-        """Set when the switch has not answered in time."""
+        """Set when its stream is to end: it has not answered in time, its parent has gone, or this switch stops."""
         self._number = 0
         self._answers: dict[int, asyncio.Future[pb.Answer]] = {}
 

@@ -8,16 +8,19 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 
 from inagg_proto import SECRET_METADATA, bearer
 
+from ..addresses import split_address
+from .messages import Handler
 from .peers import peer_host
 from .refusal_throttle import RefusalThrottle
 
+HOW: Final = " (INAGG_SECRET, or --secret-file of the commands that ask a switch)"
 OPEN_SERVICES: Final = ("grpc.health.v1.", "grpc.reflection.")
 """Services that want no secret: they tell nothing of jobs. Mutual TLS closes them too."""
 
@@ -202,16 +205,13 @@ def is_local(address: str) -> bool:
     """Whether only this machine can reach ``address`` (``host:port``, ``[v6]:port`` or ``unix:...``)."""
     if address.startswith(("unix:", "unix-abstract:")):
         return True
-    host = address.rpartition(":")[0].strip("[]")
+    host, _ = split_address(address)
     if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # generic in its type stubs only
 
 
 class SecretInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not generic at run time
@@ -231,9 +231,9 @@ class SecretInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         metadata = handler_call_details.invocation_metadata or ()
         given = [value for key, value in metadata if key == SECRET_METADATA]
         if not given:
-            return self._refusal("this switch wants a shared secret: give the one that it was started with")
+            return self._refusal(f"this switch wants a shared secret: give the one that it was started with{HOW}")
         if not all([self._secrets.who(_bytes(value)) is not None for value in given]):
-            return self._refusal("the shared secret is wrong: give the one that this switch was started with")
+            return self._refusal(f"the shared secret is wrong: give the one that this switch was started with{HOW}")
         return await continuation(handler_call_details)
 
     def _refusal(self, text: str) -> Handler:

@@ -13,10 +13,12 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from inagg_proto import DEFAULT_PORT, SERVICE
+from inagg_proto import SERVICE
 from inagg_proto.v1 import control_pb2_grpc
 
+from ..addresses import split_address, why_not_bound
 from ..control.policy import Policy
+from ..defaults import ADDRESS
 from ..driver import Driver
 from .calls import ControlService
 from .controller import Controller
@@ -26,8 +28,6 @@ from .passing_on import PassingOn
 from .refusal_throttle import RefusalThrottle
 from .security import SecretInterceptor, Secrets, Security
 from .uplink_agent import UplinkAgent
-
-DEFAULT_ADDRESS: Final = f"127.0.0.1:{DEFAULT_PORT}"
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
 """Largest request. A Join for 1024 shards, each with address and position, is some 64 KiB; what a switch below says of
@@ -80,23 +80,23 @@ def _is_served(address: str) -> bool:
             return False
 
 
+def _why_no_socket(path: str) -> OSError | None:
+    """`why_not_bound` of a Unix socket."""
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.bind(path)
+        os.unlink(path)
+    except OSError as error:
+        return error
+    return None
+
+
 def _why_not(address: str) -> str:
     """Why gRPC cannot listen on ``address``: it does not say."""
     kind, _, path = address.partition(":")
-    try:
-        if kind == "unix":
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.bind(path.removeprefix("//"))
-            os.unlink(path.removeprefix("//"))
-        else:
-            host, _, port = address.rpartition(":")
-            family, *_, name = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
-            with socket.socket(family) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(name)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            return f"{error.strerror}; choose another address with --listen"
+    why = _why_no_socket(path.removeprefix("//")) if kind == "unix" else why_not_bound(*split_address(address))
+    if why is not None and why.errno != errno.EADDRINUSE:
+        return f"{why.strerror}; choose another address with --listen"
     return "is another switch running there? If so, choose another address with --listen"
 
 
@@ -181,7 +181,7 @@ class ControlServer(GrpcServer):
     def __init__(
         self,
         driver: Driver,
-        address: str = DEFAULT_ADDRESS,
+        address: str = ADDRESS,
         *,
         security: Security | None = None,
         policy: Policy | None = None,

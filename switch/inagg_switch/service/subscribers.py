@@ -89,10 +89,6 @@ class Subscribers:
         if not subscribers:
             self._by_job.pop(job, None)
 
-    def count(self, job: int) -> int:
-        """How many watch the job."""
-        return len(self._by_job.get(job, ()))
-
     def put(self, job: int, event: pb.Event) -> None:
         """Tell all subscribers of a job; after `job_ended` their streams end."""
         for subscriber in self._by_job.get(job, ()):

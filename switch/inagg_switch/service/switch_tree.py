@@ -49,6 +49,11 @@ class SwitchTree:
             gone.close()
             log.warning("switch_lost", name=name, why=why)
 
+    def close(self) -> None:
+        """End the streams of all switches below."""
+        for remote in self._below.values():
+            remote.gone.set()
+
     async def bind(self, order: ev.Bind) -> None:
         """On all switches at once: nobody sends before all are ready."""
         calls: list[Awaitable[None]] = []

@@ -6,6 +6,7 @@ import socket
 import ssl
 from typing import Final
 
+from ..addresses import split_address
 from .access import Access
 
 LIMIT_S: Final = 3.0
@@ -18,10 +19,9 @@ def tls_trouble(address: str, access: Access) -> str | None:
 
     Connects once more, for the time of a handshake. The text names options of a switch that has a parent.
     """
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
+    host, port = split_address(address)
     try:
-        with socket.create_connection((host, int(port)), LIMIT_S) as plain:
+        with socket.create_connection((host, port), LIMIT_S) as plain:
             if not access.tls:
                 return "it serves with TLS: give --parent-ca" if _speaks_tls(plain) else None
             context = ssl.create_default_context(cafile=access.ca)

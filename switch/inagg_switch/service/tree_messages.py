@@ -15,7 +15,7 @@ from inagg_wire.slots import Lease
 from ..binding import Address, Binding, Place, Uplink
 from ..control.refusals import Code, ControlError
 from ..control.topology import AttachedSwitch
-from ..driver import BY_RANK, Counters, JobCounters, Limits, Shard, SlotWait
+from ..driver import BY_RANK, TOTALS, Counters, JobCounters, Limits, Shard, SlotWait
 from .conversion import address_from, address_message, shard_address
 
 SWITCH_METADATA = "inagg-switch"
@@ -160,11 +160,7 @@ def look_message(shard: Shard, counts: Counters, waits: dict[int, tuple[int, lis
         jobs.append(
             pb.JobLook(
                 job=number,
-                **{name: getattr(job, name) for name in BY_RANK},
-                results=job.results,
-                invalid_codes=job.invalid_codes,
-                partials=job.partials,
-                partials_again=job.partials_again,
+                **{name: getattr(job, name) for name in (*BY_RANK, *TOTALS)},
                 slots_waiting=count,
                 slots=[
                     pb.SlotWait(slot=w.slot, generation=w.generation, missing=w.missing, waiting_s=w.waiting_s)
@@ -188,13 +184,7 @@ def look_from(message: pb.ShardLook) -> tuple[Counters, dict[int, tuple[int, lis
     waits = {}
     for job in message.jobs:
         lists: dict[str, Any] = {name: list(getattr(job, name)) for name in BY_RANK}
-        counts.jobs[job.job] = JobCounters(
-            **lists,
-            results=job.results,
-            invalid_codes=job.invalid_codes,
-            partials=job.partials,
-            partials_again=job.partials_again,
-        )
+        counts.jobs[job.job] = JobCounters(**lists, **{name: getattr(job, name) for name in TOTALS})
         slots = [SlotWait(w.slot, w.generation, tuple(w.missing), w.waiting_s) for w in job.slots]
         waits[job.job] = (job.slots_waiting, slots)
     return counts, waits

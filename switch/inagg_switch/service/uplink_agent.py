@@ -6,7 +6,6 @@ Whenever the stream begins, its data planes know no job: what they knew is of ep
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import suppress
 from typing import Final
 
@@ -20,6 +19,7 @@ from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_wire.errors import AdmissionError
 
+from ..addresses import resolved, split_address
 from ..binding import Address
 from ..driver import Driver, DriverError
 from .access import Access
@@ -40,9 +40,9 @@ KEEPALIVE: Final = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 """A parent that vanished is noticed in eight seconds, and one that is back in one."""
-SECRET: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-"""What is a matter of the secret."""
-FINAL: Final = (*SECRET, grpc.StatusCode.FAILED_PRECONDITION)
+FINAL: Final = (
+    grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.FAILED_PRECONDITION,
+)  # fmt: skip
 """What does not get better by waiting, for a switch that was never attached."""
 
 log = structlog.get_logger("inagg.tree")
@@ -50,12 +50,6 @@ log = structlog.get_logger("inagg.tree")
 
 class UplinkError(RuntimeError):
     """The parent does not want this switch; the text says why and what to do."""
-
-
-def literal_host(address: str) -> str:
-    """The literal address of the host in ``host:port``, where data for the parent goes if it names no other."""
-    host = address.rpartition(":")[0].strip("[]")
-    return str(socket.getaddrinfo(host.partition("%")[0], None, type=socket.SOCK_DGRAM)[0][4][0])
 
 
 class UplinkAgent:
@@ -119,7 +113,7 @@ class UplinkAgent:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             raise UplinkError(str(why_unlike(0, f"the switch at {self.parent}", "this switch"))) from None
         if error.code() in FINAL:
-            secret = " (INAGG_SECRET of this switch)" if error.code() in SECRET else ""
+            secret = " (INAGG_SECRET of this switch)" if error.code() is grpc.StatusCode.PERMISSION_DENIED else ""
             raise UplinkError(f"{self.parent} refuses this switch: {error.details()}{secret}") from None
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             trouble = await asyncio.to_thread(tls_trouble, self.parent, self._access)
@@ -176,7 +170,7 @@ class UplinkAgent:
     async def _find_parents(self) -> str:
         """Ask the parent where its data planes are; from where the own ones send to them, as a literal address. Raises
         `UplinkError` if they cannot work together."""
-        reached = await asyncio.to_thread(literal_host, self.parent)
+        reached = await asyncio.to_thread(resolved, split_address(self.parent)[0])
         own = next((shard.address[0] for shard in self._driver.shards if not shard.anywhere), "")
         question = pb.DataPlanesRequest(host=reached, own=own)
         reply = await self._stub.DataPlanes(question, timeout=FIND_S, metadata=self._access.metadata)

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from inagg_link import CaptureLink
 from inagg_wire.formats import job_format
-from inagg_wire.noise import BlockKey
-from inagg_wire.slots import Lease
 
-from ..binding import Binding, Place, Uplink
+from ..binding import Binding
 from ..driver import Counters
 
-VERSION = 2
+VERSION = 3
 
 
 def encode_note(note: Mapping[str, Any]) -> bytes:
@@ -38,59 +37,17 @@ def decode_note(payload: bytes) -> dict[str, Any]:
 
 def binding_fields(binding: Binding) -> dict[str, Any]:
     """A binding as JSON has it."""
-    group = {} if binding.group is None else {"group": list(binding.group)}
-    place: dict[str, Any] = {}
-    if binding.place is not None:
-        up = binding.place.uplink
-        place = {
-            "world": binding.place.world,
-            "child_of": list(binding.place.child_of),
-            "from_switches": binding.place.from_switches,
-            "parts": binding.place.parts,
-            "uplink": None
-            if up is None
-            else {"parent": list(up.parent), "base": up.base, "parts": up.parts, "key": list(up.key)},
-        }
-    return {
-        "job": binding.job,
-        "token": binding.token,
-        "format": binding.format.name,
-        "lanes": binding.lanes,
-        "base": binding.lease.base,
-        "slots": binding.lease.slots,
-        "seed": binding.seed,
-        "workers": [list(address) for address in binding.children],
-        "resume_block": binding.resume_block,
-        "scatters": binding.scatters,
-        **group,
-        **({"place": place} if place else {}),
-    }
+    return {**asdict(binding), "format": binding.format.name}
 
 
 def binding_from(fields: Mapping[str, Any]) -> Binding:
-    """The other way. Raises KeyError, ValueError or TypeError if something is missing or wrong."""
-    return Binding(
-        job=fields["job"],
-        token=fields["token"],
-        format=job_format(fields["format"]),
-        lanes=fields["lanes"],
-        lease=Lease(fields["base"], fields["slots"]),
-        seed=fields["seed"],
-        children=tuple((str(host), int(port)) for host, port in fields["workers"]),
-        resume_block=fields["resume_block"],
-        scatters=fields.get("scatters", False),
-        group=(str(fields["group"][0]), int(fields["group"][1])) if "group" in fields else None,
-        place=_place_from(fields["place"]) if "place" in fields else None,
-    )
+    """The other way. Raises KeyError or ValueError if something is missing or wrong."""
+    import msgspec  # a shard only writes
 
-
-def _place_from(fields: Mapping[str, Any]) -> Place:
-    up, uplink = fields["uplink"], None
-    if up is not None:
-        parent = str(up["parent"][0]), int(up["parent"][1])
-        uplink = Uplink(parent, up["base"], up["parts"], BlockKey(*up["key"]))
-    below = tuple(fields.get("child_of", ()))
-    return Place(fields["world"], fields["from_switches"], fields["parts"], uplink, below)
+    try:
+        return msgspec.convert({**fields, "format": job_format(fields["format"])}, Binding, from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 class Recorder:

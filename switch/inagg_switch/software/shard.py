@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -108,6 +109,16 @@ class LinkStack:
         return counters
 
 
+def _why(error: OSError) -> str:
+    """Why there is no socket, and what to do."""
+    advice = {
+        errno.EADDRNOTAVAIL: "; no interface of this machine has that address (`ip address` lists them): give another "
+        "one with --data, or --listen",
+        errno.EADDRINUSE: "; choose another port with --data",
+    }.get(error.errno or 0, "")
+    return f"{error.strerror or error}{advice}"
+
+
 def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     """The child process: a data plane until the pipe closes, also when the parent dies.
 
@@ -129,9 +140,9 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
         pipe.send(DriverError(f"{what}: choose fewer with --slots, or a smaller --datagram-bytes"))
         return
     except (OSError, ValueError) as error:
-        pipe.send(
-            DriverError(f"cannot serve on {config.host} port {config.port + shard if config.port else 0}: {error}")
-        )
+        place = f"{config.host} port {config.port + shard if config.port else 0}"
+        why = _why(error) if isinstance(error, OSError) else error
+        pipe.send(DriverError(f"cannot serve on {place}: {why}"))
         return
 
     def bind(binding: Binding) -> None:

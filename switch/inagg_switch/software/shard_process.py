@@ -53,6 +53,15 @@ def _serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     os._exit(0)
 
 
+def leave_removed_folder() -> None:
+    """`multiprocessing` has a process begin in the working directory of this one, and starts none where that was
+    removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        os.chdir("/")  # nothing that is named from where it was can be there any more
+
+
 class ShardProcess:
     """One shard. It begins to start when this is made; `started` waits until it serves."""
 
@@ -68,6 +77,7 @@ class ShardProcess:
         self._process: BaseProcess = context.Process(
             target=_serve, args=(config, index, theirs), name=f"inagg-shard-{index}", daemon=True
         )
+        leave_removed_folder()
         start_deaf(self._process, PARENTS_SIGNALS)
         theirs.close()
 
@@ -148,10 +158,11 @@ class ShardProcess:
 
     def stop(self) -> None:
         """Wait for the process to end, and make it if it does not."""
-        self._process.join(STOP_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        self._reap()
+        with self._reaping:
+            if self._process.is_alive():
+                self._process.kill()
+                self._process.join()
 
     def close(self) -> None:
         """Give back its descriptors, when another is in its place; what still names it keeps none."""

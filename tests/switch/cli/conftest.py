@@ -9,11 +9,11 @@ import pytest
 import structlog
 from tests.switch.background import LoopThread
 from tests.switch.control.world import RecordingDriver
+from tests.switch.service.member_client import MemberClient
 from tests.switch.service.serving import Serving
 
 from inagg_switch.control.policy import Policy
 from inagg_switch.service.access import Access
-from inagg_switch.service.control_client import ControlClient
 from inagg_switch.service.security import Security
 from inagg_switch.service.server import ControlServer
 
@@ -42,7 +42,7 @@ def serve(loop_thread: LoopThread) -> Iterator[Callable[..., Serving]]:
             policy = Policy(tick_interval_s=0.02, poll_interval_s=0.02, stall_after_s=0.1)
             server = ControlServer(driver, "127.0.0.1:0", security=security, policy=policy)
             loop_thread.run(server.start(), 10)
-            serving = Serving(driver, server, ControlClient(server.address, access), loop_thread)
+            serving = Serving(driver, server, MemberClient(server.address, access), loop_thread)
             stack.callback(serving.close)
             return serving
 

@@ -15,13 +15,10 @@ import pytest
 from tests.switch.service.certificates import Authority
 from tests.switch.service.serving import Serving, job_spec
 
-from inagg_proto import DEFAULT_PORT
 from inagg_switch.cli.commands import jobs as jobs_command
-from inagg_switch.cli.sections import LOOPBACK
 from inagg_switch.driver import JobCounters, SlotWait
 from inagg_switch.service.access import Access
 from inagg_switch.service.security import Security
-from inagg_switch.service.server import DEFAULT_ADDRESS
 from inagg_testbed.cli import COMMANDS, make_root, run
 
 
@@ -290,10 +287,6 @@ def completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         run(make_root(COMMANDS), [])
     return [item.partition(",")[2] for item in capsys.readouterr().out.splitlines() if item]
-
-
-def test_without_a_word_it_is_the_one_on_this_machine() -> None:
-    assert LOOPBACK == DEFAULT_ADDRESS == f"127.0.0.1:{DEFAULT_PORT}"
 
 
 def test_tls_is_implied_by_its_options(

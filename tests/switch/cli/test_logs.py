@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from inagg_switch import logs
+from inagg_switch.defaults import LOG_FORMATS
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +54,7 @@ def test_people_get_a_line_without_colours_where_there_is_no_terminal() -> None:
     assert line.endswith("[warning  ] stalled job=train longest_s=0.333\n")
 
 
-@pytest.mark.parametrize("format_name", logs.FORMATS)
+@pytest.mark.parametrize("format_name", LOG_FORMATS)
 def test_what_is_below_the_level_is_not_logged(format_name: str) -> None:
     stream, log = logged(format_name, "warning")
     log.info("quiet")

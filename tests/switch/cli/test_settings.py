@@ -10,18 +10,27 @@ import click
 import pytest
 
 from inagg_link import Faults
-from inagg_switch.cli.addresses import SettingsError, check_ports, data_address, join_address, split_address
+from inagg_switch.addresses import SettingsError, check_ports, data_address, join_address, split_address
 from inagg_switch.cli.commands import switch
 from inagg_switch.cli.ready import join_needs
 from inagg_switch.cli.settings import Settings, settings_from
 from inagg_switch.control.policy import Policy
-from inagg_switch.service.http_server import DEFAULT_WEB_ADDRESS
+from inagg_switch.defaults import WEB_ADDRESS
 
 
 def settings(*arguments: str, secret: str | None = None) -> Settings:
     """The settings of a command line."""
     context = switch.make_context("switch", list(arguments))
     return settings_from(context.params, secret)
+
+
+def test_files_are_known_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some are read again, or written, when the working directory may have been removed."""
+    monkeypatch.chdir(tmp_path)
+    Path("secret").write_text("abc")
+    asked = settings("--secret-file", "secret", "--record", "run.pcap")
+    assert asked.security.secret_file == tmp_path / "secret"
+    assert asked.software.record == tmp_path / "run.pcap"
 
 
 @pytest.mark.parametrize(
@@ -39,7 +48,7 @@ def test_addresses_are_split(text: str, found: tuple[str, int]) -> None:
     assert split_address(text, 7) == found
 
 
-@pytest.mark.parametrize("text", ["", ":5", "host:", "host:x", "host:70000", "host:-1", "host:٣"])
+@pytest.mark.parametrize("text", ["", ":5", "host:", "host:x", "host:70000", "host:-1", "host:٣", "::1:47100"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="give"):
         split_address(text)
@@ -156,7 +165,7 @@ def test_metrics_without_a_value_are_on_loopback() -> None:
 
 def test_the_live_view_without_a_value_is_on_loopback() -> None:
     assert settings().web is None
-    assert settings("--web").web == DEFAULT_WEB_ADDRESS
+    assert settings("--web").web == WEB_ADDRESS
     assert settings("--web", "localhost").web == "localhost:47098"
     assert settings("--web", "fd:7").web == "fd:7"
 

@@ -39,14 +39,14 @@ def test_where_nothing_waits_ranks_of_which_nothing_has_come_are_named() -> None
     world = World()
     world.join_all()
     assert "nothing of ranks 0-1 has come yet (`inagg doctor`" in why(world)[0]
-    world.registry.observe(world.now, 1, Observation((5, 5)))
+    world.registry.observe(world.now, 1, Observation((5, 5), (5, 5)))
     assert "what they send does not arrive (`inagg doctor`" in why(world)[0]
 
 
 def test_of_slots_that_nobody_can_look_into_nothing_is_claimed() -> None:
     world = World()
     world.join_all()
-    world.registry.observe(world.now, 1, Observation((5, 0)))
+    world.registry.observe(world.now, 1, Observation((5, 0), (5, 0)))
     world.wait(6, beating=(0, 1))
     unknown, counts = explain(world.job(), world.now, None, []).text
     assert "whether any wait, and for whom, is not known" in unknown
@@ -56,7 +56,7 @@ def test_of_slots_that_nobody_can_look_into_nothing_is_claimed() -> None:
 def test_slots_that_wait_name_the_rank_that_computes() -> None:
     world = World()
     world.join_all()
-    world.registry.observe(world.now, 1, Observation((5, 4)))
+    world.registry.observe(world.now, 1, Observation((5, 4), (5, 4)))
     world.wait(6, beating=(0, 1))
     assert why(world, SlotWait(7, 2, (1,), 5.5), SlotWait(8, 2, (1,), 5.0)) == [
         "2 slots of the 2 that wait miss rank 1, the oldest for 5.5 s; the switch last took a contribution of it 6.0 s "

@@ -71,7 +71,7 @@ def test_a_member_whose_connection_breaks_off_stays_while_it_sends() -> None:
     break_off(world, 1)
     for second in range(5):
         world.wait(1, beating=(0,))
-        world.registry.observe(world.now, number, Observation((50, 50 + second), 0, ()))
+        world.registry.observe(world.now, number, Observation((50, 50 + second), (50, 50 + second), 0, ()))
     assert world.job().state is JobState.RUNNING
     world.wait(2.5, beating=(0,))
     assert world.job().roster.gone() == (1,)
@@ -101,9 +101,9 @@ def test_of_a_failed_member_one_is_told_what_the_switch_saw_last() -> None:
     world.join_all()
     number = world.job().number
     wait = SlotWait(slot=3, generation=9, missing=(1,), waiting_s=0.2)
-    world.registry.observe(world.now, number, Observation((50, 40), 0, ()))
+    world.registry.observe(world.now, number, Observation((50, 40), (50, 40), 0, ()))
     world.wait(2, beating=(0,))
-    world.registry.observe(world.now, number, Observation((56, 40), 2, ((0, wait), (0, wait))))
+    world.registry.observe(world.now, number, Observation((56, 40), (56, 40), 2, ((0, wait), (0, wait))))
     world.wait(8.5, beating=(0,))
     failed = world.last(ev.MemberFailed)
     assert failed == ev.MemberFailed(
@@ -265,8 +265,8 @@ def test_a_stall_is_told_when_it_is_old_enough_then_ever_more_seldom_then_its_en
     world.events.clear()
     for second in range(1, 31):
         waits = ((0, SlotWait(0, 1, (1,), float(second))),)
-        world.registry.observe(world.now, number, Observation((1, 0), 1, waits))
-    world.registry.observe(world.now, number, Observation((1, 1), 0, ()))
+        world.registry.observe(world.now, number, Observation((1, 0), (1, 0), 1, waits))
+    world.registry.observe(world.now, number, Observation((1, 1), (1, 1), 0, ()))
     world.pump()
     assert world.events == [
         ev.Stalled(1, 5.0, (1,)),

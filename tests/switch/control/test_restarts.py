@@ -87,16 +87,12 @@ def test_a_switch_that_drains_lets_jobs_go_on_that_ran_before_it_was_started(wor
     assert caught.value.code is Code.UNAVAILABLE
 
 
-def seen(*contributions: int) -> Observation:
-    return Observation(contributions, 0, ())
-
-
-def test_a_contribution_is_a_sign_of_life(world: World) -> None:
-    """Of a worker whose heartbeats do not come through."""
+def test_a_datagram_is_a_sign_of_life(world: World) -> None:
+    """Of a worker whose heartbeats do not come through; also one that has been sent before, as by who waits."""
     world.join_all()
     for second in range(30):
         world.wait(1.0, beating=(0,))
-        world.registry.observe(world.now, 1, seen(5, second))
+        world.registry.observe(world.now, 1, Observation((5, 5), (100, 100 * second)))
     assert world.job().state is JobState.RUNNING
     world.wait(11.0, beating=(0,))
     assert world.job().roster.by_rank[1].state is MemberState.FAILED
@@ -118,7 +114,7 @@ def test_a_mistake_of_ours_ends_one_job_and_is_told(world: World, monkeypatch: p
     bugs = []
     {
         "tick": lambda: world.registry.tick(world.now),
-        "observe": lambda: world.registry.observe(world.now, world.job().number, seen(1, 1)),
+        "observe": lambda: world.registry.observe(world.now, world.job().number, Observation((1, 1), (9, 9))),
         "switch_restarted": lambda: world.registry.shard_restarted(world.now, 0),
     }[method]()
     for output in (outputs := world.registry.drain()):

@@ -231,5 +231,5 @@ def test_a_job_of_one_switch_takes_nobody_from_below() -> None:
     world = World(switch("a"))
     request = JoinRequest(0, 7, (("10.2.0.1", 6000),), None)
     world.registry.join(0.0, spec(2, tree=False), request, 60.0)
-    with pytest.raises(ControlError, match="the job is at the switch above alone"):
+    with pytest.raises(ControlError, match=r"a rank of it has joined at the root\. All ranks"):
         world.join(1, "a", workers=2)

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from tests.switch.service.member_client import MemberClient
 
 from inagg_host.allreduce import AllReduce
 from inagg_switch.service.control_client import ControlClient
@@ -93,9 +94,9 @@ class Switch:
         """The events of that name in its log."""
         return [event for event in self.log() if event["event"] == name]
 
-    def client(self) -> ControlClient:
+    def client(self) -> MemberClient:
         """To ask it; to be closed."""
-        return ControlClient(self.address)
+        return MemberClient(self.address)
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one of the commands that ask a switch."""

@@ -68,7 +68,7 @@ def scattered(rank: int, all_reduce: AllReduce) -> tuple[bytes, int, int]:
     busy machine there is no end to that."""
     values = inputs()[rank]
     out = np.empty(values.size // RANKS, np.float32)
-    all_reduce.submit_scatter(values, out, wait=True).result()
+    all_reduce.submit(values, out, wait=True, scatter=True).result()
     counters = all_reduce.counters
     return out.tobytes(), counters.bytes_in, counters.repeated * DATAGRAM_BYTES
 
@@ -140,10 +140,10 @@ def test_what_cannot_be_scattered_is_refused_and_the_job_goes_on(switch: Switch)
     def work(rank: int, all_reduce: AllReduce) -> float:
         values = np.ones(RANKS * 10, np.float32)
         with pytest.raises(ValueError, match="need 4 times as many"):
-            all_reduce.submit_scatter(values, np.empty(11, np.float32))
+            all_reduce.submit(values, np.empty(11, np.float32), scatter=True)
         with pytest.raises(ValueError, match="shares memory with the values"):
-            all_reduce.submit_scatter(values, values[10 * rank + 1 :][:10] if rank < 3 else values[:10])
-        all_reduce.submit_scatter(values, values[10 * rank :][:10]).result()
+            all_reduce.submit(values, values[10 * rank + 1 :][:10] if rank < 3 else values[:10], scatter=True)
+        all_reduce.submit(values, values[10 * rank :][:10], scatter=True).result()
         return float(values.sum())
 
     assert on_all(work, switch=switch.address, job="bad-scatter", format="fix32") == [70.0] * RANKS

@@ -153,3 +153,15 @@ def test_shards_end_when_the_switch_is_killed(start: Callable[..., Switch]) -> N
     switch.signal(signal.SIGKILL)
     switch.ended()
     until(lambda: not any(alive(pid) for pid in switch.shard_pids), what="the end of the shards")
+
+
+def test_the_root_of_a_tree_ends_without_an_error(start: Callable[..., Switch]) -> None:
+    """All that it says is JSON, as `Switch.log` needs it."""
+    root = start()
+    leaf = start("--parent", root.address, "--name", "leaf")
+    root.signal(signal.SIGTERM)
+    assert root.ended() == 0
+    assert [event for event in root.log() if event["level"] == "error"] == []
+    until(lambda: leaf.events("parent_lost"))
+    leaf.signal()
+    assert leaf.ended() == 0

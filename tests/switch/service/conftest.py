@@ -8,11 +8,11 @@ import pytest
 import structlog
 from tests.switch.background import LoopThread
 from tests.switch.control.world import RecordingDriver
+from tests.switch.service.member_client import MemberClient
 from tests.switch.service.serving import Serving
 
 from inagg_switch.control.policy import Policy
 from inagg_switch.service.access import Access
-from inagg_switch.service.control_client import ControlClient
 from inagg_switch.service.security import Security
 from inagg_switch.service.server import ControlServer
 
@@ -47,7 +47,7 @@ def serve(loop_thread: LoopThread) -> Iterator[Callable[..., Serving]]:
         driver = driver or RecordingDriver()
         server = ControlServer(driver, address, security=security, policy=policy)
         loop_thread.run(server.start(), 10)
-        client = ControlClient(server.address, access)
+        client = MemberClient(server.address, access)
         started.append(serving := Serving(driver, server, client, loop_thread))
         return serving
 

@@ -11,10 +11,11 @@ from typing import Generic, TypeVar, cast
 
 from tests.switch.background import LoopThread
 from tests.switch.control.world import RecordingDriver
+from tests.switch.service.member_client import MemberClient
 
 from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.control_client import ControlCallError
 from inagg_switch.service.server import ControlServer
 
 T = TypeVar("T")
@@ -79,7 +80,7 @@ class Serving:
 
     driver: RecordingDriver
     server: ControlServer
-    client: ControlClient
+    client: MemberClient
     loop: LoopThread
 
     def join_all(self, spec: pb.JobSpec | None = None, **rest: object) -> list[pb.JoinResponse]:

@@ -9,11 +9,12 @@ from collections.abc import Callable
 import grpc
 import pytest
 from tests.switch.control.world import RecordingDriver
+from tests.switch.service.member_client import MemberClient
 from tests.switch.service.serving import Call, Serving, job_spec, join_request, resume
 
 from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.control_client import ControlCallError
 
 
 def test_create_tells_the_job_with_the_choices_of_the_switch(switch: Serving) -> None:
@@ -124,7 +125,7 @@ def test_who_waits_too_long_reads_who_is_missing_before_its_own_deadline(switch:
 
 
 def test_a_join_that_is_cancelled_no_longer_waits(switch: Serving) -> None:
-    with ControlClient(switch.server.address) as other:
+    with MemberClient(switch.server.address) as other:
         call = Call(lambda: other.join(join_request(0)))
         switch.waiting(0)
     with pytest.raises(ControlCallError):

@@ -9,13 +9,14 @@ import grpc
 import pytest
 from tests.switch.control.world import RecordingDriver
 from tests.switch.service.certificates import Authority, Pair
+from tests.switch.service.member_client import MemberClient
 from tests.switch.service.serving import Serving, job_spec, join_request
 
 from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_switch.service.access import Access
-from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.control_client import ControlCallError
 from inagg_switch.service.security import Security, SecurityError, is_local
 from inagg_switch.service.server import ControlServer
 from inagg_switch.service.tls_trouble import tls_trouble
@@ -107,7 +108,7 @@ def test_a_certificate_is_for_its_name(serve: Callable[..., Serving], authority:
 # ---------------------------------------------------------------------------------------- the shared secret
 
 
-def attach(client: ControlClient) -> pb.AttachOrder:
+def attach(client: MemberClient) -> pb.AttachOrder:
     hello = pb.AttachRequest(hello=pb.AttachedSwitch(name="rack3", protocol=PROTOCOL))
     try:
         for order in client._stub.Attach(iter([hello]), metadata=client._metadata):
@@ -117,7 +118,7 @@ def attach(client: ControlClient) -> pb.AttachOrder:
     raise AssertionError("nothing was said")
 
 
-def calls(client: ControlClient) -> dict[str, Callable[[], object]]:
+def calls(client: MemberClient) -> dict[str, Callable[[], object]]:
     member = {"name": "job", "rank": 0, "member": 100}
     return {
         "Create": lambda: client.create(job_spec()),
@@ -167,7 +168,7 @@ def test_with_the_secret_all_calls_work(serve: Callable[..., Serving]) -> None:
 
 def test_without_the_secret_one_can_ask_for_health_alone(serve: Callable[..., Serving]) -> None:
     serving = serve(security=Security(secret="s3cret"), access=Access(secret="s3cret"))
-    with ControlClient(serving.server.address) as other:
+    with MemberClient(serving.server.address) as other:
         assert other.healthy()
 
 
@@ -242,4 +243,4 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path, server_pair: P
 )
 def test_half_an_access_is_refused(wrong: dict[str, object], words: str) -> None:
     with pytest.raises(SecurityError, match=words):
-        ControlClient("127.0.0.1:1", Access(**wrong))  # type: ignore[arg-type]
+        MemberClient("127.0.0.1:1", Access(**wrong))  # type: ignore[arg-type]

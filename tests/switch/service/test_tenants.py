@@ -8,12 +8,13 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.switch.service.certificates import Authority
+from tests.switch.service.member_client import MemberClient
 from tests.switch.service.serving import Serving, job_spec, join_request
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.control.policy import Policy
 from inagg_switch.service.access import Access
-from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.control_client import ControlCallError
 from inagg_switch.service.security import Secrets, Security, SecurityError, read_secrets
 
 SECRETS = "# who may\nalice: a-secret\nbob: b-secret\n\noperator: o-secret\n"
@@ -26,8 +27,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def client_of(serving: Serving, secret: str) -> ControlClient:
-    return ControlClient(serving.server.address, Access(secret=secret))
+def client_of(serving: Serving, secret: str) -> MemberClient:
+    return MemberClient(serving.server.address, Access(secret=secret))
 
 
 # --- the file ---
@@ -144,7 +145,7 @@ def test_an_operator_ends_a_job_and_its_ranks_are_told(serve: Callable[..., Serv
 
 @pytest.mark.parametrize("call", [lambda client: client.evict("job"), lambda client: client.drain()])
 def test_others_are_no_operators(
-    serve: Callable[..., Serving], file: Path, call: Callable[[ControlClient], object]
+    serve: Callable[..., Serving], file: Path, call: Callable[[MemberClient], object]
 ) -> None:
     serving = serve(security=Security(secret_file=file))
     with client_of(serving, "a-secret") as alice, client_of(serving, "o-secret") as operator:
@@ -178,7 +179,7 @@ def test_a_certificate_names_who_calls(serve: Callable[..., Serving], authority:
         serving.client.create(job_spec("two"))
     with pytest.raises(ControlCallError, match="'alice' is no operator of this switch: call as boss"):
         serving.client.drain()
-    with ControlClient(serving.server.address, access[1]) as client:
+    with MemberClient(serving.server.address, access[1]) as client:
         assert client.drain() == 0
 
 
@@ -230,7 +231,7 @@ def test_certificates_are_read_again(serve: Callable[..., Serving], authority: A
         path.write_bytes(new.read_bytes())
     serving.server.reload()
     access = Access(True, stranger.pair.certificate, server_name="localhost")
-    with ControlClient(serving.server.address, access) as client:
+    with MemberClient(serving.server.address, access) as client:
         client.list()
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ipaddress
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pytest
 from tests.link.loopback import carries_groups6
 from tests.switch.aggregation.pair import Pair, feed
-from tests.switch.aggregation.world import addresses, block_of, make_binding, simple_contribution
+from tests.switch.aggregation.world import block_of, make_binding, simple_contribution
 from tests.switch.software.looping import LANES, Rig, needs_port
 
 from inagg_link import Counters, Faults, Group, GroupLink, UdpLink
@@ -20,7 +20,7 @@ from inagg_switch.multicast_groups import LOCAL, group_of, parse_prefix
 from inagg_switch.software import multicast
 from inagg_switch.software.config import SoftwareConfig
 from inagg_switch.software.multicast import open_groups
-from inagg_switch.software.recording import binding_fields, binding_from
+from inagg_switch.software.recording import binding_fields, binding_from, decode_note, encode_note
 from inagg_switch.software.shard import LinkStack
 from inagg_wire.noise import BlockKey
 
@@ -235,19 +235,26 @@ def test_a_group_that_the_kernel_refuses_is_counted_as_not_sent() -> None:
 # --- recordings ---
 
 
+def written_and_read(binding: Binding) -> Binding:
+    return binding_from(decode_note(encode_note(binding_fields(binding))))
+
+
 @pytest.mark.parametrize("group", [None, GROUP])
 def test_a_recording_has_the_group_of_a_job(group: tuple[str, int] | None) -> None:
     binding: Binding = replace(make_binding(n=2), group=group)
-    assert binding_from(binding_fields(binding)) == binding
+    assert written_and_read(binding) == binding
 
 
 def test_a_recording_has_the_place_of_a_switch_in_a_tree() -> None:
     leaf = replace(make_binding(), place=Place(64, uplink=Uplink(("10.0.0.9", 47101), 32, 4, BlockKey(5, 0xFFFFFFFF))))
-    assert binding_from(binding_fields(leaf)) == leaf
-    root = replace(make_binding(), place=Place(64, True, 4))
-    assert binding_from(binding_fields(root)) == root
+    assert written_and_read(leaf) == leaf
+    root = replace(make_binding(), place=Place(64, True, 4, child_of=(0, -1, 1)))
+    assert written_and_read(root) == root
 
 
-def test_a_recording_from_before_there_were_groups_can_be_read() -> None:
-    assert "group" not in binding_fields(make_binding(children=addresses(2)))
-    assert np.array_equal(binding_from(binding_fields(make_binding())).everyone, make_binding().children)
+@pytest.mark.parametrize(
+    "wrong", [{"format": "none"}, {"job": "1"}, {"lease": {"base": 1, "slots": 8}}, {"seed": None}]
+)
+def test_a_recording_of_a_job_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"no format|Expected|lease of 8 slots at 1"):
+        binding_from({**binding_fields(make_binding()), **wrong})

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -109,6 +110,35 @@ def test_a_shard_that_died_is_started_again_at_its_address_and_knows_no_job(driv
     assert driver.counters(0).jobs == {}
 
 
+def test_a_shard_that_died_is_started_again_where_the_working_directory_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    with closing(SoftwareDriver(SoftwareConfig(slots=4))) as driver:
+        gone.rmdir()
+        os.kill(driver.started[0].pid, signal.SIGKILL)
+        driver.wait_for_death(0)
+        driver.restart(0)
+        assert driver.died() is None
+
+
+def test_who_stops_a_shard_waits_for_who_learns_its_end(driver: SoftwareDriver) -> None:
+    """Else the other could find the process gone, and take it for one that lives."""
+    shard, stat = driver._shards[0], Path(f"/proc/{driver.started[0].pid}/stat")
+    stopping = threading.Thread(target=shard.stop)
+    with shard._reaping:
+        shard.tell_to_stop()
+        stopping.start()
+        until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
+        stopping.join(0.2)
+        assert stopping.is_alive()
+        assert stat.exists()
+    stopping.join(10)
+    assert not stat.exists()
+
+
 def test_of_a_shard_that_was_replaced_no_descriptor_is_kept(driver: SoftwareDriver) -> None:
     """Also where something still names it."""
     named, before = driver._shards[0], len(os.listdir("/proc/self/fd"))
@@ -148,6 +178,11 @@ def test_a_port_in_use_is_told() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(DriverError, match=f"cannot serve on 127.0.0.1 port {port}: .*in use"):
             SoftwareDriver(SoftwareConfig(port=port))
+
+
+def test_an_address_that_this_machine_does_not_have_is_told_with_what_to_do() -> None:
+    with pytest.raises(DriverError, match=r"cannot serve on 192\.0\.2\.1 .*assign.*; no interface .* --data"):
+        SoftwareDriver(SoftwareConfig(host="192.0.2.1"))
 
 
 def test_a_bug_in_one_command_ends_nothing_but_this_and_is_logged_as_the_switch_logs(

@@ -11,6 +11,7 @@ import struct
 import time
 from typing import Final
 
+from ...addresses import split_address
 from ...driver import DriverError
 
 TIMEOUT_S: Final = 5.0
@@ -25,11 +26,11 @@ CONTEXT: Final = 0
 
 
 def _connect(target: str, wait_s: float) -> socket.socket:
-    host, _, port = target.rpartition(":")
+    address = split_address(target)
     give_up_s = time.monotonic() + wait_s
     while True:
         try:
-            return socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S)
+            return socket.create_connection(address, TIMEOUT_S)
         except ConnectionRefusedError:
             if time.monotonic() >= give_up_s:
                 raise

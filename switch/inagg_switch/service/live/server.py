@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ...addresses import SettingsError, split_address
 from ...control.drops import MEANINGS
 from ..controller import Controller
 from ..http_server import HttpServer, Listener, Reply, Request
@@ -69,7 +70,7 @@ class LiveServer:
             if path.suffix in KINDS
         }
         self._security, self._secrets = security, secrets
-        names = "localhost", socket.gethostname(), control.rpartition(":")[0], listener.place.rpartition(":")[0]
+        names = "localhost", socket.gethostname(), control.rpartition(":")[0], split_address(listener.place)[0]
         self._names = {name.lower() for name in names}
         self._server = HttpServer(listener, "web", self._answer, security, secrets)
         self.url = f"{self._server.url}/"
@@ -109,11 +110,11 @@ class LiveServer:
         nobody else, but what has none could be read by a page of others' whose name leads here (DNS rebinding)."""
         if self._secrets.by_name or self._security.client_ca is not None:
             return True
-        name = host.lower()
-        if not name.endswith("]"):
-            name = name.rpartition(":")[0] or name
         try:
-            ipaddress.ip_address(name.strip("[]"))
+            name, _ = split_address(host.lower(), 0)
+            ipaddress.ip_address(name)
+        except SettingsError:
+            return False
         except ValueError:
             return name in self._names
         return True

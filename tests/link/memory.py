@@ -1,4 +1,4 @@
-"""Links within one process, for tests: no sockets, no threads, and the same outcome every time.
+"""Links within one process: no sockets, no threads, and the same outcome every time.
 
 A send puts a copy of the batch into the receiver's queue at once. Time does not pass by itself: give the
 network a `ManualClock` and a `receive` that finds nothing moves it on by its timeout, so that time-outs in a

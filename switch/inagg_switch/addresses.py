@@ -1,4 +1,4 @@
-"""Addresses as command lines have them: host and port, one of which may be left out."""
+"""Addresses as people write them, host and port, one of which may be left out; and what they stand for here."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class SettingsError(ValueError):
 def split_address(text: str, default_port: int | None = None) -> tuple[str, int]:
     """``host``, ``host:port`` or ``[v6]:port`` as (host, port). Raises `SettingsError`."""
     host, colon, port_text = text.rpartition(":")
+    if host.count(":") >= 2 and not host.startswith("[") and not _is_ipv6(text):
+        raise SettingsError(f"{text}: give an IPv6 address in brackets, such as [{host}]:{port_text}")
     if not colon or (host.count(":") and not host.startswith("[")) or text.endswith("]"):
         host, port_text = text, ""  # no port, or an IPv6 address without brackets
     host = host.removeprefix("[").removesuffix("]")
@@ -33,6 +35,13 @@ def split_address(text: str, default_port: int | None = None) -> tuple[str, int]
     if not host:
         raise SettingsError(f"{text}: give a host before the port, such as 127.0.0.1:{port}")
     return host, port
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return bool(ipaddress.IPv6Address(text.partition("%")[0]))
+    except ValueError:
+        return False
 
 
 def join_address(host: str, port: int) -> str:
@@ -56,9 +65,27 @@ def literal(host: str) -> str:
             raise SettingsError(f"{host} means something on one link alone: give --data an address that all know")
         return str(address)
     try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)[0][4][0])
+        return resolved(host)
     except OSError as error:
         raise SettingsError(f"{host}: {error.strerror}; give the address itself") from None
+
+
+def resolved(host: str) -> str:
+    """The first literal address of a host. Raises OSError."""
+    return str(socket.getaddrinfo(host.partition("%")[0], None, type=socket.SOCK_DGRAM)[0][4][0])
+
+
+def why_not_bound(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> OSError | None:
+    """Why a server could not have an address; None if it could."""
+    try:
+        family, *_, name = socket.getaddrinfo(host, port, type=kind)[0]
+        with socket.socket(family, kind) as probe:
+            if kind == socket.SOCK_STREAM:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: what has ended is free
+            probe.bind(name)
+    except OSError as error:
+        return error
+    return None
 
 
 def data_address(listen: str, data: str | None) -> tuple[str, int]:
