@@ -14,12 +14,12 @@ from typing import Any, Final
 import click
 
 from inagg_switch.cli.new_files import NewFile
-from inagg_wire.formats import FORMATS
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from .demo_training import WORKERS_MAX, Outcome, Training, run_trainings
 from .demo_words import conclusions, go_on, table
 from .extras import require
+from .option_types import format_option, json_option
 from .progress import Steps
 from .report.demo import demo_report, measure_throughput, why_no_report
 from .report.history import History
@@ -63,7 +63,7 @@ SLOW_BMV2: Final = (
     type=click.IntRange(0, (1 << 32) - 101),
     help="Of initial weights, data and rounding: the same seed gives the same result.",
 )
-@click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
+@format_option
 @click.option(
     "--target",
     default="software",
@@ -85,7 +85,7 @@ SLOW_BMV2: Final = (
     ".gz.",
 )
 @web_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option()
 def demo(
     workers: int,
     link: str | None,

@@ -4,7 +4,6 @@ seeds. A seed says everything that is drawn: initial weights, the order of the d
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 import zlib
@@ -15,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from .bench.links import worker_bytes
-from .bench.load import Child, crew, messages
+from .bench.load import Child, crew, gloo_rank, messages
 from .progress import Steps
 from .report.history import History
 from .temporary import TemporaryFolder
@@ -136,25 +135,19 @@ def _worker(
 ) -> None:  # fmt: skip
     """One rank of all trainings: rank 0 sends ("step", training, seed, loss) after each step; all send at the end what
     `_train` gave, by seed and training."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
 
     def tell(at: int, seed: int) -> Callable[[float], None]:
         return lambda loss: connection.send((None, ("step", at, seed, loss))) if rank == 0 else None
 
-    found = [
-        [
-            _train(node, rank, workers, system, options, epochs, seed, tell(at, seed))
-            for at, (system, options) in enumerate(trainings)
+    with gloo_rank(rank, workers, store):
+        found = [
+            [
+                _train(node, rank, workers, system, options, epochs, seed, tell(at, seed))
+                for at, (system, options) in enumerate(trainings)
+            ]
+            for seed in seeds
         ]
-        for seed in seeds
-    ]
-    connection.send((None, ("end", found)))
-    dist.destroy_process_group()
+        connection.send((None, ("end", found)))
 
 
 def _train(

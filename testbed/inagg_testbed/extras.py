@@ -14,8 +14,14 @@ EXTRA_OF_MODULE: Final = {
     "scapy": "capture",
     "pyroute2": "testbed",
     "sklearn": "testbed",
+    "torchft": "torchft",
 }
 """Optional imports, by top-level module: the extra that brings them."""
+
+
+def install(*modules: str) -> str:
+    """The command that installs them."""
+    return f"pip install 'inagg[{','.join(sorted({EXTRA_OF_MODULE[name] for name in modules}))}]'"
 
 
 class MissingExtra(click.ClickException):
@@ -25,11 +31,8 @@ class MissingExtra(click.ClickException):
 
     def __init__(self, modules: Iterable[str]) -> None:
         names = list(modules)
-        extras = ",".join(sorted({EXTRA_OF_MODULE[name] for name in names}))
         are = "is" if len(names) == 1 else "are"
-        super().__init__(
-            f"this needs {' and '.join(names)}, which {are} not installed. Install: pip install 'inagg[{extras}]'"
-        )
+        super().__init__(f"this needs {' and '.join(names)}, which {are} not installed. Install: {install(*names)}")
 
 
 def require(*modules: str) -> None:

@@ -26,13 +26,11 @@ SAY_EVERY_S = 5.0
 
 
 @contextmanager
-def said(quiet: bool = False) -> Iterator[Callable[[str], None]]:
+def said() -> Iterator[Callable[[str], None]]:
     """A function that shows what is being done now: a line that changes on a terminal; elsewhere plain lines, the first
     at once and then one now and then."""
     console = Console(stderr=True, highlight=False)
-    if quiet:
-        yield lambda _: None
-    elif console.is_terminal:
+    if console.is_terminal:
         with console.status("") as status:
             yield status.update
     else:

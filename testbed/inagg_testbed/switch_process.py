@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from inagg_switch.addresses import join_address
 from inagg_switch.service.http_server import OPENED
 
 from .logged_process import LoggedProcess
@@ -55,7 +56,7 @@ class SwitchProcess(LoggedProcess):
             raise
         found = json.loads(ready.read_text())
         self.control: str = found["control"]
-        self.data: str = f"{found['shards'][0]['host']}:{found['shards'][0]['port']}"
+        self.data: str = join_address(found["shards"][0]["host"], found["shards"][0]["port"])
 
     def _await(self, ready: Path) -> None:
         deadline_s, heard = time.monotonic() + START_LIMIT_S, 0

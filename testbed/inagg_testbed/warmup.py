@@ -17,17 +17,15 @@ from inagg_switch.software import shard as switch
 from inagg_wire.formats import FORMATS, job_format
 
 from .bench.load import Child, crew, receive_all
+from .option_types import formats_option, json_option
 
 LIMIT_S = 120.0
 """A process that says for so long not even that it compiles is given up."""
 
 
 @click.command()
-@click.option(
-    "--format", "formats", multiple=True, type=click.Choice(sorted(FORMATS)),
-    help="Compile the workers' kernels of these formats (repeatable).  [default: all]",
-)  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@formats_option("Compile the workers' kernels of these formats (repeatable).  [default: all]", ())
+@json_option("One JSON object.")
 def warmup(formats: tuple[str, ...], as_json: bool) -> None:
     """Compile all loops and kernels for this machine, now.
 

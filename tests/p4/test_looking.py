@@ -12,13 +12,13 @@ import pytest
 from tests.p4.bmv2.switch import Bmv2
 from tests.switch.aggregation.world import simple_contribution
 from tests.switch.background import LoopThread
+from tests.switch.service.member_client import MemberClient
 from tests.switch.service.serving import Call, job_spec, join_request
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.binding import Address
 from inagg_switch.p4.builds import build
 from inagg_switch.p4.p4_driver import P4Driver
-from inagg_switch.service.control_client import ControlClient
 from inagg_switch.service.http_server import Listener
 from inagg_switch.service.metrics_server import MetricsServer
 from inagg_switch.service.security import Security
@@ -60,7 +60,7 @@ def serving() -> Iterator[Serving]:
     server = ControlServer(driver, "127.0.0.1:0")
     loop.run(server.start(), 10)
     try:
-        with ControlClient(server.address) as client:
+        with MemberClient(server.address) as client:
             spec = job_spec("train", lanes=32)
             addresses = [pb.Address(host=host, port=port) for host, port in WORKERS]
             joins = [join_request(rank, spec, addresses=[addresses[rank]]) for rank in range(2)]

@@ -74,7 +74,7 @@ def test_the_format_of_a_testbed_chooses_the_program_and_tells_the_scripts() -> 
     setup = Setup.of(2, None, "bmv2", None, None, "dith8-exact")
     assert setup.switch_options() == ["--program", "dith8-128"]
     assert setup.rank_environment() == {"INAGG_FORMAT": "dith8-exact"}
-    assert setup.command_line() == ["--workers", "2", "--link", "none", "--target", "bmv2", "--format", "dith8-exact"]
+    assert Setup.from_json(setup.as_json()) == setup
 
 
 def test_a_bench_has_no_shards_on_bmv2() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from inagg_testbed.bench.allreduce import LOSSLESS, Ranks, bench_allreduce
+from inagg_testbed.bench.allreduce import LOSSLESS, bench_allreduce, open_ranks
 from inagg_testbed.bench.cli import bench
 from inagg_testbed.bench.turns import RUNS_MAX, TURNS, turns
 
@@ -54,9 +54,9 @@ def test_packets_are_told_of_ours_alone() -> None:
 
 def test_the_switch_is_asked_what_it_has_counted() -> None:
     """As `inagg bench bmv2` does, around its runs."""
-    with Ranks(1, "nat8", against=False) as ranks:
+    with open_ranks(1, "nat8", against=False) as ranks:
         before_in, before_out = ranks.datagrams()
-        ranks.run("inagg", 1 << 10, 1)
+        ranks.run(1 << 10, "inagg", 1)
         after_in, after_out = ranks.datagrams()
     assert after_in - before_in >= 2, "a block of scales and one of values"
     assert after_out - before_out >= 2

@@ -15,7 +15,7 @@ from inagg_testbed.advise.wire import bytes_per_element
 from inagg_testbed.bench.cli import bench
 from inagg_testbed.bench.step import limit_of, make_line
 from inagg_testbed.bench.step_command import print_steps
-from inagg_testbed.bench.step_ranks import StepRanks, StepRun, cpu_times, disturbance, family_cpu_s
+from inagg_testbed.bench.step_ranks import StepRun, cpu_times, disturbance, family_cpu_s, open_step_ranks
 from inagg_testbed.profiles.compute import Compute
 
 
@@ -133,7 +133,7 @@ def test_steps_over_loopback(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_process_is_left")
 @pytest.mark.slow
 def test_steps_over_shaped_links() -> None:
-    with StepRanks(2, ["gloo", "nat8"], "100mbit") as ranks:
+    with open_step_ranks(2, ["gloo", "nat8"], "100mbit") as ranks:
         bare = Compute(0.0, 0.0, ((1 << 20, 0.0),), "")
         for system, least_bytes in (("gloo", 4 << 20), ("nat8", 1 << 20)):
             run = ranks.run(system, bare, 2)

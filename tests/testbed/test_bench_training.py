@@ -57,12 +57,16 @@ def test_steps_are_timed_over_links_without_a_rate_too(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(training_bench, "open_topology", lambda *_: here)
     monkeypatch.setattr(training_bench, "start_target", lambda *_: here)
-    monkeypatch.setattr(
-        training_bench, "Child", lambda *_: SimpleNamespace(send=runs.append, close=lambda: None, kill=lambda: None)
-    )
+
+    def tell(children: list[SimpleNamespace], run: Run, limit_s: float) -> list[Outcome]:
+        runs.append(run)
+        return answer(children, limit_s)
+
+    monkeypatch.setattr(training_bench, "Child", lambda *_: SimpleNamespace(close=lambda: None, kill=lambda: None))
     monkeypatch.setattr(training_bench, "receive_all", answer)
+    monkeypatch.setattr(training_bench, "ask", tell)
     made = list(training_bench.bench_training(["digits"], [BASELINE], ["none", LINK], 2, 1, 50, lambda _: None))
-    assert [run.steps for run in runs[::2]] == [50, training_bench.TIMED_STEPS, training_bench.TIMED_STEPS]
+    assert [run.steps for run in runs] == [50, training_bench.TIMED_STEPS, training_bench.TIMED_STEPS]
     (line,) = lines_of(made, ["none", LINK])
     assert line["none"]["steady"] == line[LINK]["steady"]
 
@@ -79,10 +83,9 @@ def test_what_was_measured_before_it_was_broken_off_is_shown(monkeypatch: pytest
 
     monkeypatch.setattr(training_bench, "open_topology", lambda *_: here)
     monkeypatch.setattr(training_bench, "start_target", lambda *_: here)
-    monkeypatch.setattr(
-        training_bench, "Child", lambda *_: SimpleNamespace(send=lambda _: None, close=lambda: None, kill=lambda: None)
-    )
+    monkeypatch.setattr(training_bench, "Child", lambda *_: SimpleNamespace(close=lambda: None, kill=lambda: None))
     monkeypatch.setattr(training_bench, "receive_all", answer)
+    monkeypatch.setattr(training_bench, "ask", lambda children, _, limit_s: answer(children, limit_s))
     options = ["--task", "digits", "--seeds", "1", *(word for name in SYSTEM_NAMES for word in ("--system", name))]
     shown = CliRunner().invoke(training, [*options, "--link", LINK])
     assert "62.5%" in shown.output, "the first was trained"

@@ -74,6 +74,45 @@ def ask_too_much(_connection: Connection) -> None:
     raise MemoryError("no 977 TiB")
 
 
+def test_a_child_that_was_killed_with_a_message_unread_has_ended() -> None:
+    with crew() as children:
+        children.append(child := Child("rank 0", greet_and_linger))
+        child.receive(PATIENCE_S)
+        child.send("a message that nobody reads")
+        os.kill(child._process.pid or 0, signal.SIGKILL)
+        child._process.join()
+        with pytest.raises(RuntimeError, match=r"^rank 0 ended with exit code -9$"):
+            child.receive(PATIENCE_S)
+        with pytest.raises(RuntimeError, match=r"^rank 0 ended with exit code -9$"):
+            child.send("one more")
+
+
+def test_a_message_to_a_child_that_has_failed_says_why_it_has() -> None:
+    with crew() as children:
+        children.append(child := Child("rank 0", fail))
+        child._process.join()
+        with pytest.raises(RuntimeError, match=r"rank 0 failed(?s:.)*ValueError"):
+            child.send("go on")
+
+
+@pytest.mark.parametrize("error", [EOFError, BrokenPipeError])
+def test_an_error_like_that_of_a_closed_pipe_is_told(error: type[Exception]) -> None:
+    """A data file was cut short, say."""
+    with crew() as children:
+        children.append(Child("rank 0", break_off, error))
+        with pytest.raises(RuntimeError, match=f"rank 0 failed(?s:.)*{error.__name__}: cut short"):
+            children[0].receive(PATIENCE_S)
+
+
+def break_off(_connection: Connection, error: type[Exception]) -> None:
+    raise error("cut short")
+
+
+def greet_and_linger(connection: Connection) -> None:
+    connection.send((None, None))
+    time.sleep(PATIENCE_S)
+
+
 def linger(_connection: Connection) -> None:
     time.sleep(PATIENCE_S)
 

@@ -36,8 +36,9 @@ def test_a_train_of_segments_fits_the_bucket_and_a_window_fits_the_queue(text: s
 
 
 def test_a_link_carries_its_rate_less_all_headers() -> None:
-    # 1448 bytes of 1514: 14 of Ethernet, 20 of IP, 8 of UDP and 24 of ours are headers
-    assert LinkSpec.parse("1gbit").elements_per_s(1472, 1448) == pytest.approx(125e6 * 1448 / 1514)
+    # 1448 bytes of 1514 are elements: 14 of Ethernet, 20 of IP, 8 of UDP and 24 of ours are headers
+    link = LinkSpec.parse("1gbit")
+    assert link.capacity(1472, 1.0) - link.capacity(1472, 0.0) == pytest.approx(125e6 / 1514)
 
 
 def test_all_that_fits_is_the_whole_share_and_the_bucket_counts_as_time() -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.testbed.leftovers import network_of, processes_marked, run_and_signal
@@ -18,7 +19,7 @@ from tests.testbed.leftovers import network_of, processes_marked, run_and_signal
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.topology import Topology, TopologyError, open_topology, state
 from inagg_testbed.topology.launch import launcher
-from inagg_testbed.topology.namespaces import create, existing, queue_drops, remove, run_inside
+from inagg_testbed.topology.namespaces import create, existing, remove, run_inside, with_route
 from inagg_testbed.topology.processes import processes_of
 
 pytestmark = pytest.mark.root
@@ -82,7 +83,18 @@ def test_a_link_that_is_overrun_drops_and_tells(topology: Topology) -> None:
     trains = 2 * link.queue_bytes // (44 * 1514)
     count, _ = receive_from(topology, trains, 0.0)
     assert link.queue_bytes // 1514 <= count < trains * 44
-    assert queue_drops(worker, "eth0") > 0
+    assert queue_drops(worker, "eth0") > 0, "its queue had no room"
+
+
+def queue_drops(namespace: str, interface: str) -> int:
+    """Packets that the queue of a shaped interface had no room for, since it was made."""
+
+    def read(route: Any) -> int:
+        stats = [q.get_attr("TCA_STATS2") for q in route.get_qdiscs(index=route.link_lookup(ifname=interface)[0])]
+        queues = [s.get_attr("TCA_STATS_QUEUE") for s in stats if s is not None]
+        return sum(queue["drops"] for queue in queues if queue is not None)
+
+    return with_route(namespace, read)
 
 
 def test_workers_reach_one_another_and_not_the_machine(topology: Topology) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tests.link.memory import MemoryNetwork
 from tests.switch.aggregation.world import block_of, make_binding, make_contribution, simple_codes
 
-from inagg_link import Address, Batch, CaptureLink, FaultLink, Faults, MemoryNetwork
+from inagg_link import Address, Batch, CaptureLink, FaultLink, Faults
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.binding import Binding
 from inagg_switch.software.data_plane import DataPlane

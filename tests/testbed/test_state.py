@@ -40,7 +40,7 @@ def test_status_says_what_a_testbed_runs_in_a_line_whatever_it_is(monkeypatch: p
     command = "python train.py --classes [/] " + "--more " * 30
     with open_topology(1, name="here", made_by=command):
         shown = CliRunner().invoke(cli.testbed, ["status"]).output
-    (line,) = (line for line in shown.splitlines() if "here" in line)
+    (line,) = (line for line in shown.splitlines() if "runs python" in line)
     assert f"runs {command}".strip() in line
 
 
@@ -50,6 +50,16 @@ def test_status_says_what_else_has_made_a_testbed(monkeypatch: pytest.MonkeyPatc
     with open_topology(1, name="here"):
         shown = CliRunner().invoke(cli.testbed, ["status"]).output
     assert "runs inagg bench allreduce --link 1gbit" in shown
+
+
+def test_a_run_of_a_script_named_up_is_none_that_up_has_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with open_topology(1, name="here", made_by="up"):
+        assert "runs up" in CliRunner().invoke(cli.testbed, ["status"]).output
+        assert CliRunner().invoke(cli.testbed, ["down", "--all"]).output == "nothing to remove\n"
+    with open_topology(1, name="here", stays=True):
+        (found,) = json.loads(CliRunner().invoke(cli.testbed, ["status", "--json"]).output)["testbeds"]
+    assert found["state"] == "up"
 
 
 NAMES = ["inagg-one-switch", "inagg-one-w0", "inagg-two-switch"]

@@ -15,7 +15,8 @@ from click.testing import CliRunner
 
 from inagg_testbed.bench.training_command import training
 from inagg_testbed.training.images import CIFAR_FILES, CIFAR_TEST, CLASSES, DataError, load_images, shapes
-from inagg_testbed.training.resnet import make_resnet
+from inagg_testbed.training.model import seeded
+from inagg_testbed.training.resnet import SmallResNet
 
 
 def write(folder: Path, content: Any = None, name: str | None = None) -> Path:
@@ -84,7 +85,7 @@ def test_neither_colour_nor_brightness_tell_a_shape() -> None:
 
 
 def test_the_network_has_the_parameters_that_it_says_and_scores_ten_classes() -> None:
-    model = make_resnet(1)
+    model = seeded(SmallResNet, 1)
     assert "304,154" in str(type(model).__doc__)
     assert sum(p.numel() for p in model.parameters()) == 304_154
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)

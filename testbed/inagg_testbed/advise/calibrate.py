@@ -74,11 +74,6 @@ class Calibration:
         """The fitted constants of every system."""
         return fit_costs(self.samples)
 
-    def residuals(self) -> list[float]:
-        """Relative errors of the fit on its own samples: how far the model is from this machine."""
-        costs = self.costs()
-        return [costs[s.system].cost(s.workers, s.bits_per_s).seconds(s.elements) / s.seconds - 1 for s in self.samples]
-
 
 def from_kept(kept: dict[str, Any]) -> Calibration:
     """From what `cache.load` returned. Raises KeyError or TypeError for another version's file."""
@@ -113,7 +108,7 @@ def calibration(network: Network, again: bool = False, progress: Callable[[str],
 
 def measure(plan: Plan, progress: Callable[[str], None] = lambda _: None) -> tuple[list[Sample], float]:
     """The all-reduces of a plan, and `StepRanks.foreign_load`."""
-    from ..bench.step_ranks import StepRanks, StepRun
+    from ..bench.step_ranks import StepRun, open_step_ranks
     from ..topology import LinkSpec
 
     workers, rate = plan.workers, LinkSpec.parse(plan.link).rate_bits_per_s if plan.link else 0.0
@@ -122,7 +117,7 @@ def measure(plan: Plan, progress: Callable[[str], None] = lambda _: None) -> tup
     count = {elements: max(1, COLD_ELEMENTS // elements) if elements >= COLD_FROM else 1 for elements in plan.elements}
     runs: dict[tuple[int, str], int] = {}
     measured: dict[tuple[int, str], list[StepRun]] = {key: [] for key in each}
-    with StepRanks(workers, plan.systems, plan.link) as ranks:
+    with open_step_ranks(workers, plan.systems, plan.link) as ranks:
         for _ in range(TURNS):
             for key in each:
                 elements, system = key

@@ -75,7 +75,7 @@ def check(
     cases: Sequence[Case], costs: Mapping[str, Costs], steps: int, progress: Callable[[str], None] = lambda _: None
 ) -> Iterator[Checked]:
     """Measure every case, with Gloo and with its format in turns, and predict it."""
-    from ..bench.step_ranks import StepRanks, StepRun
+    from ..bench.step_ranks import StepRun, open_step_ranks
 
     def place(case: Case) -> tuple[int, str]:
         return case.workers, case.link or ""
@@ -84,7 +84,7 @@ def check(
         mine = list(group)
         systems = [GLOO, *dict.fromkeys(case.format for case in mine)]
         progress(f"checking: starting {workers} workers, link {link or 'loopback'}")
-        with StepRanks(workers, systems, link or None) as ranks:
+        with open_step_ranks(workers, systems, link or None) as ranks:
             for case in mine:
                 compute = compute_of(case)
                 rate = LinkSpec.parse(link).rate_bits_per_s if link else 0.0

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..bench.step_command import check_compute, compute_of, compute_options
-from ..option_types import LinkRate
+from ..option_types import LinkRate, formats_option, json_option
 from ..profiles import NAMES, profile
 from ..progress import said
 from ..report.option import report_option
-from ..tables import console
+from ..tables import console, print_table
 from ..testbed.options import check_place
 from .place import Place, rate_of
 from .racks import for_trees_only
@@ -50,9 +48,7 @@ OF_CHECK, OF_BOTH = {"steps", "report"}, {"calibrate", "as_check", "as_json"}
     help="The workers stand in N racks: predict for one switch behind them, and for a switch in each (a tree).",
 )
 @click.option("--trunk", type=LinkRate(), help="The network of each rack.  [default: as --link]")
-@click.option(
-    "--format", "formats", multiple=True, type=click.Choice(list(FORMATS)), help="Only these formats (repeatable)."
-)
+@formats_option("Only these formats (repeatable).", ())
 @compute_options
 @click.option(
     "--placement",
@@ -67,7 +63,7 @@ OF_CHECK, OF_BOTH = {"steps", "report"}, {"calibrate", "as_check", "as_json"}
     "--steps", default=3, show_default=True, type=click.IntRange(1), help="Measured steps of each, with --check."
 )
 @report_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option()
 def advise(
     model: str, link: str, workers: int, racks: int, trunk: str | None, formats: Sequence[str], batch: int | None,
     compute_ms: float | None, compute_rate: float | None, placement: str, calibrate: bool, as_check: bool, steps: int,
@@ -89,7 +85,7 @@ def advise(
     if not racks and (again := next(filter(for_trees_only, formats), None)):
         raise click.UsageError(f"--format {again} is for --racks: it differs between switches alone")
     place = Place(link, workers, racks, trunk or link, placement)
-    with said(quiet=False) as progress:
+    with said() as progress:
         constants = _calibration(calibrate, progress)
         if as_check:
             found = _check(constants, steps, progress, as_json)
@@ -97,7 +93,7 @@ def advise(
             predictions = _predict(constants, compute_of(model, batch, compute_ms, compute_rate), place, formats)
     if as_check:
         if not as_json:
-            console().print(check_table(found))
+            print_check(found)
             click.echo(verdict(found))
             _warn(max(constants.foreign_load, *(c.foreign_load for c in found)))
         if report is not None:
@@ -182,9 +178,9 @@ def _show(found: tuple[Any, list[Prediction]], constants: Calibration, model: st
             click.echo(json.dumps({"bench": "advise"} | about | line | asdict(bound.time)))
         click.echo(json.dumps({"bench": "advise"} | about | {"advice": sentences}))
         return
-    console().print(prediction_table(predictions, f"{model}, {place.words()}: predicted"))
+    print_predictions(predictions, f"{model}, {place.words()}: predicted")
     if without:
-        console().print(bounds_table(without))
+        print_bounds(without)
     click.echo(f"computation: {compute.seconds * 1e3:,.0f} ms a step, {compute.source}")
     click.echo(f"constants: measured {constants.date} over {constants.network}; {place.placement.replace('-', ' ')}")
     _warn(constants.foreign_load)
@@ -198,13 +194,11 @@ def _warn(foreign_load: float) -> None:
         click.echo(click.wrap_text(f"Warning: {warning}. Calibrate when it is quiet: --calibrate", 78), err=True)
 
 
-def prediction_table(predictions: Sequence[Prediction], title: str) -> Table:
+def print_predictions(predictions: Sequence[Prediction], title: str) -> None:
     """For people: 80 columns."""
-    table = Table(title=title, caption=CAPTION)
-    for name in ("system", "step ms", "alone ms", "exposed ms", "limit", "less"):
-        table.add_column(name, justify="left" if name in ("system", "limit") else "right", overflow="fold")
-    for p in predictions:
-        table.add_row(
+    columns = ("system", "step ms", "alone ms", "exposed ms", "limit", "less")
+    rows = [
+        (
             "Gloo, float32" if p.system == "gloo" else p.name,
             f"{p.time.step_s * 1e3:,.0f}",
             f"{p.time.communication_s * 1e3:,.0f}",
@@ -212,19 +206,18 @@ def prediction_table(predictions: Sequence[Prediction], title: str) -> Table:
             p.limit,
             percent(p.reduction) if p.reduction is not None else "",
         )
-    return table
+        for p in predictions
+    ]
+    print_table(console(), title, columns, rows, left=("system", "limit"), caption=CAPTION)
 
 
-def bounds_table(found: Sequence[Bound]) -> Table:
+def print_bounds(found: Sequence[Bound]) -> None:
     """For people: 80 columns."""
     caption = "by the link alone: nothing for latency, processors and casts; not measured"
-    table = Table(title="without a switch, at best", caption=caption)
-    for name in ("system", "step ms", "alone ms", "exposed ms"):
-        table.add_column(name, justify="left" if name == "system" else "right", overflow="fold")
-    for bound in found:
-        times = (bound.time.step_s, bound.time.communication_s, bound.time.exposed_s)
-        table.add_row(bound.name, *(f"at least {s * 1e3:,.0f}" for s in times))
-    return table
+    times = [(b.name, b.time.step_s, b.time.communication_s, b.time.exposed_s) for b in found]
+    rows = [(name, *(f"at least {s * 1e3:,.0f}" for s in seconds)) for name, *seconds in times]
+    columns = ("system", "step ms", "alone ms", "exposed ms")
+    print_table(console(), "without a switch, at best", columns, rows, left=("system",), caption=caption)
 
 
 def percent(share: float) -> str:
@@ -232,13 +225,11 @@ def percent(share: float) -> str:
     return f"{round(100 * share) or 0}%"
 
 
-def check_table(found: Sequence[Checked]) -> Table:
+def print_check(found: Sequence[Checked]) -> None:
     """Predicted beside measured, for people: 80 columns."""
-    table = Table(title="a training step on this machine: predicted and measured", box=SIMPLE_HEAD)
-    for name in ("model", "workers", "link", "numbers", "predicted ms", "measured ms", "error"):
-        table.add_column(name, justify="right" if name not in ("model", "link", "numbers") else "left", overflow="fold")
-    for c in found:
-        table.add_row(
+    columns = ("model", "workers", "link", "numbers", "predicted ms", "measured ms", "error")
+    rows = [
+        (
             c.case.model,
             str(c.case.workers),
             c.case.link or "loopback",
@@ -247,7 +238,10 @@ def check_table(found: Sequence[Checked]) -> Table:
             f"{c.measured_s * 1e3:,.0f}",
             f"{c.error:+.0%}",
         )
-    return table
+        for c in found
+    ]
+    title = "a training step on this machine: predicted and measured"
+    print_table(console(), title, columns, rows, keys=4, left=("model", "link", "numbers"))
 
 
 def verdict(found: Sequence[Checked]) -> str:

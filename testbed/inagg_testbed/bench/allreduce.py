@@ -6,16 +6,16 @@ common barrier, of neither system, to the rank's own end; the slowest rank count
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,12 @@ from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from ..testbed.web import live_view
-from ..topology import Node, inside, open_topology, start_target, target_entry
+from ..topology import Node, Topology, inside, open_topology, start_target, target_entry
 from .links import share_of_link, worker_bytes
-from .load import Child, common_barrier, crew, receive_all
+from .load import Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
 from .rack import predict, wire_bytes
 from .reader import Reader
-from .turns import turns
+from .turns import in_turns
 
 START_LIMIT_S = 120.0
 RUN_LIMIT_S = 600.0
@@ -45,9 +45,6 @@ TREE, REENCODE = "inagg-tree", "inagg-tree-reencode"
 """What the systems are called that go through a leaf in each rack, where the other goes to the switch behind them: the
 leaves send exact partial sums, or round them again (in a format of the same name with this end)."""
 ROUNDING = "-reencode"
-WAYS = ("contributed", "ipv6", "profiler", "scattered", "watched")
-"""Other ways to do the same: each rank is told what it has contributed; over IPv6; while torch's profiler records; as a
-reduce-scatter, which gives each rank its part of the sums alone; while a page of the live view asks, twice a second."""
 GLOO_SCATTERED = "gloo scattered"
 BUSY = ("encode_s", "network_s", "decode_s")
 COUNTED = ("bytes_out", "bytes_in", "datagrams_out", "datagrams_in", *BUSY)
@@ -69,15 +66,13 @@ def _worker(
     barrier: Barrier,
 ) -> None:
     """A rank: joins both systems, then does the runs that it is told and reports their seconds and bytes."""
-    os.environ["OMP_NUM_THREADS"] = "1"
     with ExitStack() as stack:
         systems: dict[str, Callable[[np.ndarray[Any, Any]], object]] = {}
         if against:
+            stack.enter_context(gloo_rank(rank, workers, store))
             import torch
             import torch.distributed as dist
 
-            dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
-            stack.callback(dist.destroy_process_group)
             systems["gloo"] = lambda x: dist.all_reduce(torch.from_numpy(x))
             # Its name in newer versions of torch, which warn of the older one.
             reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -102,13 +97,12 @@ def _worker(
             systems[_name("contributed")] = lambda x: all_reduce.submit(x, contributed=own, wait=True).result()
         systems.update({_name(way): all_reduce for way in ("profiler", "watched")})
         if "scattered" in ways:
-            systems[_name("scattered")] = lambda x: all_reduce.submit_scatter(
-                x[: part.size * workers], part, wait=True
+            systems[_name("scattered")] = lambda x: all_reduce.submit(
+                x[: part.size * workers], part, wait=True, scatter=True
             ).result()
         connection.send((None, None))
         values = buffer = np.zeros(0, np.float32)
-        while True:
-            system, elements, runs = connection.recv()
+        for system, elements, runs in requests(connection):
             if elements != values.size:
                 values = np.random.default_rng(rank).standard_normal(elements, np.float32)
                 buffer, own = np.empty_like(values), np.zeros_like(values)
@@ -177,85 +171,72 @@ print(sum(shard.datagrams_in for shard in shards), sum(shard.datagrams_out for s
 """
 
 
+@dataclass(frozen=True, slots=True)
 class Ranks:
-    """Worker processes around a switch of their own; a context manager."""
+    """Worker processes around a switch of their own: see `open_ranks`."""
 
-    def __init__(
-        self,
-        workers: int,
-        format_: str,
-        *,
-        against: bool,
-        shards: int = 1,
-        loss: float = 0.0,
-        link: str | None = None,
-        target: str = "software",
-        switch_options: Sequence[str] = (),
-        ways: Sequence[str] = (),
-        racks: int = 0,
-        trunk: str | None = None,
-        **options: Any,
-    ) -> None:
-        """``link``: the rate of each worker's link, in namespaces; None: over loopback. ``target``: which switch;
-        ``switch_options``: what it is started with. ``racks``: leaves below it, each behind a ``trunk``."""
-        self._stack = ExitStack()
-        self.workers, self.format = workers, format_
-        try:
-            wiring = target_entry(target).wiring
-            self.topology = self._stack.enter_context(
-                open_topology(workers, link, wiring=wiring, racks=racks, trunk=trunk)
-            )
-            shard_options = ["--shards", str(shards)] if shards > 1 else []
-            web = self._stack.enter_context(live_view("127.0.0.1:0" if "watched" in ways else None))
-            self._page = web.url
-            started = start_target(target, self.topology, [*shard_options, *switch_options, *web.options])
-            switch = self._stack.enter_context(started)
-            self._control = switch.control
-            switch6 = ""
-            if "ipv6" in ways:
-                of_ipv6 = SwitchProcess(*shard_options, control="[::1]:0", data="[::1]:0")
-                switch6 = self._stack.enter_context(of_ipv6).control
-            directory = self._stack.enter_context(TemporaryFolder("bench"))
-            options = {"switch": switch.control, "format": format_, **options}
-            self._children = self._stack.enter_context(crew())
-            barrier = common_barrier(workers)
-            for rank in range(workers):
-                node = self.topology.workers[rank]
-                store = f"{directory}/store"
-                leaf = switch.leaves[self.topology.rack_of(rank)] if racks else ""
-                arguments = node, rank, workers, options, against, store, loss, ways, switch6, leaf, barrier
-                self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
-            receive_all(self._children, START_LIMIT_S)
-        except BaseException:
-            self._stack.__exit__(*sys.exc_info())
-            raise
+    topology: Topology
+    control: str
+    """The switch's control address."""
+    page: str | None
+    """The live view, if there is one."""
+    children: Sequence[Child]
 
-    def run(self, system: str, elements: int, runs: int) -> tuple[list[float], dict[str, float]]:
+    def run(self, elements: int, system: str, runs: int) -> tuple[list[float], dict[str, float]]:
         """Seconds of each run, and what a worker counts in one, of `COUNTED`; of Gloo the bytes alone."""
-        page = self._page if system == _name("watched") else None
-        with Reader(page) if page is not None else nullcontext():
-            for child in self._children:
-                child.send((system, elements, runs))
-            answers = receive_all(self._children, RUN_LIMIT_S)
-        seconds = [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
-        return seconds, {name: statistics.mean(a[1][name] for a in answers) for name in COUNTED}
+        with Reader(self.page) if self.page is not None and system == _name("watched") else nullcontext():
+            answers = ask(self.children, (system, elements, runs), RUN_LIMIT_S)
+        return slowest(a[0] for a in answers), {name: statistics.mean(a[1][name] for a in answers) for name in COUNTED}
 
     def datagrams(self) -> tuple[int, int]:
         """What the switch has counted since it started, of datagrams in and out. Asked where the switch is, as its
         control service may be reached from its namespace alone. Raises `subprocess.CalledProcessError`."""
         node = self.topology.switch
-        ask = [sys.executable, "-c", ASK, self._control]
-        told = subprocess.run(node.command(ask), check=True, stdout=subprocess.PIPE, text=True)
+        command = node.command([sys.executable, "-c", ASK, self.control])
+        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         datagrams_in, datagrams_out = map(int, told.stdout.split())
         return datagrams_in, datagrams_out
 
-    def __enter__(self) -> Ranks:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+@contextmanager
+def open_ranks(
+    workers: int,
+    format_: str,
+    *,
+    against: bool,
+    shards: int = 1,
+    loss: float = 0.0,
+    link: str | None = None,
+    target: str = "software",
+    switch_options: Sequence[str] = (),
+    ways: Sequence[str] = (),
+    racks: int = 0,
+    trunk: str | None = None,
+    **options: Any,
+) -> Iterator[Ranks]:
+    """Start them, and end all at the end. ``link``: the rate of each worker's link, in namespaces; None: over loopback.
+    ``target``: which switch; ``switch_options``: what it is started with. ``racks``: leaves below it, each behind a
+    ``trunk``."""
+    with ExitStack() as stack:
+        wiring = target_entry(target).wiring
+        topology = stack.enter_context(open_topology(workers, link, wiring=wiring, racks=racks, trunk=trunk))
+        shard_options = ["--shards", str(shards)] if shards > 1 else []
+        web = stack.enter_context(live_view("127.0.0.1:0" if "watched" in ways else None))
+        switch = stack.enter_context(start_target(target, topology, [*shard_options, *switch_options, *web.options]))
+        switch6 = ""
+        if "ipv6" in ways:
+            of_ipv6 = SwitchProcess(*shard_options, control="[::1]:0", data="[::1]:0")
+            switch6 = stack.enter_context(of_ipv6).control
+        directory = stack.enter_context(TemporaryFolder("bench"))
+        options = {"switch": switch.control, "format": format_, **options}
+        children = stack.enter_context(crew())
+        barrier = common_barrier(workers)
+        for rank, node in enumerate(topology.workers):
+            leaf = switch.leaves[topology.rack_of(rank)] if racks else ""
+            arguments = node, rank, workers, options, against, f"{directory}/store", loss, ways, switch6, leaf, barrier
+            children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
+        receive_all(children, START_LIMIT_S)
+        yield Ranks(topology, switch.control, web.url, children)
 
 
 def bench_allreduce(
@@ -276,8 +257,8 @@ def bench_allreduce(
     ``seconds`` each, or, unless ``whole``, for as many runs as are enough (see `turns`).
 
     With ``loss``, the share of datagrams that workers lose in each direction, the same is measured without, too; and in
-    other ``ways``, of `WAYS`. With ``racks``, it is measured through the switch behind them, and through a tree. With
-    ``lanes``, so many to a datagram, the lines tell packets, too.
+    other ``ways``, of `allreduce_command.WAYS`. With ``racks``, it is measured through the switch behind them, and
+    through a tree. With ``lanes``, so many to a datagram, the lines tell packets, too.
     """
     if lanes is not None:
         options["lanes"] = lanes
@@ -290,19 +271,12 @@ def bench_allreduce(
         *([against] if against else []),
         *([GLOO_SCATTERED] if against and "scattered" in ways else []),
     ]
-    with Ranks(workers, format_, against=against is not None, loss=loss, ways=ways, racks=racks, **options) as ranks:
+    with open_ranks(
+        workers, format_, against=against is not None, loss=loss, ways=ways, racks=racks, **options
+    ) as ranks:
         for size in sizes:
             elements = size // 4
-            times: dict[str, list[float]] = {s: [] for s in systems}
-            for system in systems:
-                ranks.run(system, elements, 2)  # warm caches, connections and kernels
-            estimate_s = max(statistics.median(ranks.run(s, elements, 3)[0]) for s in systems)
-            of_turns: dict[str, list[dict[str, float]]] = {s: [] for s in systems}
-            for runs in turns(estimate_s, seconds, len(systems), whole):
-                for system in systems:
-                    taken, done = ranks.run(system, elements, runs)
-                    times[system] += taken
-                    of_turns[system].append(done)
+            times, of_turns = in_turns(partial(ranks.run, elements), systems, seconds, whole)
             medians = {s: statistics.median(times[s]) for s in systems}
             counted = {s: {k: statistics.median(t[k] for t in of_turns[s]) for k in COUNTED} for s in systems}
             for system in systems:

@@ -15,20 +15,24 @@ from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.slots import WINDOW_MAX
 
 from ..bmv2 import program_for
-from ..option_types import POSITIVE, LinkRate, Number
+from ..option_types import POSITIVE, LinkRate, Number, formats_option, json_option
 from ..report.option import report_option
 from ..testbed.options import check_place
 from ..topology import TARGETS, target_entry
 from ..topology.link import UNSHAPED
 from .cuda import device_option, require
-from .options import LanesList, SizeList, check_lanes, format_option, json_option, workers_option
+from .options import LanesList, SizeList, check_lanes, workers_option
 from .results import Column, number_text, show
+
+WAYS = ("contributed", "ipv6", "profiler", "scattered", "watched")
+"""Other ways to do the same: each rank is told what it has contributed; over IPv6; while torch's profiler records; as a
+reduce-scatter, which gives each rank its part of the sums alone; while a page of the live view asks, twice a second."""
 
 
 @click.command()
 @workers_option
 @click.option("--size", "sizes", default="64M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
-@format_option
+@formats_option()
 @click.option("--against", type=click.Choice(["gloo"]), help="Measure this too, in the same processes, in turns.")
 @click.option(
     "--shards", default=1, show_default=True, type=click.IntRange(1, SHARDS_MAX), help="Data-plane processes."
@@ -55,7 +59,7 @@ from .results import Column, number_text, show
     "--way",
     "ways",
     multiple=True,
-    type=click.Choice(["contributed", "ipv6", "profiler", "scattered", "watched"]),
+    type=click.Choice(WAYS),
     help="Measure this too, in turns (repeatable): each rank is told what it has contributed; over IPv6, with "
     "groups if ::1 has a route for them (docs/operators.md); while torch's profiler records; as a reduce-scatter that "
     "gives each rank its part alone; while a page of the live view asks. The column is the rate, to that of the plain "
@@ -91,9 +95,9 @@ from .results import Column, number_text, show
     "[default: all]",
 )
 @report_option
-@json_option
+@json_option()
 def allreduce(
-    workers: Sequence[int], sizes: Sequence[int], names: Sequence[str], against: str | None, shards: int,
+    workers: Sequence[int], sizes: Sequence[int], formats: Sequence[str], against: str | None, shards: int,
     window: int | None, lanes_list: Sequence[int] | None, seconds: float, loss: float, ways: Sequence[str],
     link: str | None, racks: int, trunk: str | None, target: str, device: str, gpus: int | None,
     report: Path | None, as_json: bool,
@@ -121,7 +125,7 @@ def allreduce(
     elif gpus is not None:
         raise click.UsageError("--gpus is for --device cuda")
     entry = target_entry(target)
-    check_lanes(names, workers, lanes_list or ())
+    check_lanes(formats, workers, lanes_list or ())
     if "ipv6" in ways and (link is not None or target != "software"):
         raise click.UsageError("--way ipv6 is over loopback, and for --target software")
     check_place(min(workers), link, racks, trunk, target)  # a rack has no more than a switch serves: see `CountList`
@@ -134,7 +138,7 @@ def allreduce(
     whole = click.get_current_context().get_parameter_source("seconds") is not ParameterSource.DEFAULT
 
     def lines() -> Iterable[dict[str, Any]]:
-        for name in names:
+        for name in formats:
             switch_options = [] if target != "bmv2" else ["--program", program_for(name)]
             if lanes_list and target == "software":
                 switch_options = ["--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500)]

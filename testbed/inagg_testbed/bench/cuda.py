@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..extras import install
+
 if TYPE_CHECKING:
     import torch
 
@@ -25,7 +27,7 @@ device_option = click.option(
 def why_not() -> str | None:
     """Why there is no GPU to measure, None if there is one."""
     if importlib.util.find_spec("torch") is None:
-        return "no torch; run: pip install 'inagg[torch]'"
+        return f"no torch; run: {install('torch')}"
     import torch
 
     if not torch.cuda.is_available():

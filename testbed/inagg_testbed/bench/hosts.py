@@ -18,7 +18,7 @@ from typing import Any
 from ..temporary import TemporaryFolder
 from ..topology import Node, inside, open_topology, start_target
 from .links import interface_bytes
-from .load import Child, common_barrier, crew, receive_all
+from .load import Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
 
 START_LIMIT_S = 240.0
 RUN_LIMIT_S = 600.0
@@ -33,23 +33,19 @@ def _rank(
     environment: dict[str, str], barrier: Barrier,
 ) -> None:  # fmt: skip
     """A rank: joins all systems, then does the runs that it is told, and reports their seconds and its host's bytes."""
-    os.environ.update(environment, OMP_NUM_THREADS="1")
-    import torch
-    import torch.distributed as dist
+    os.environ.update(environment)
+    with gloo_rank(rank, ranks, store):
+        import torch
+        import torch.distributed as dist
 
-    from inagg_host.torch import Options
+        from inagg_host.torch import Options
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
-    with ExitStack() as stack:
-        stack.callback(dist.destroy_process_group)
         systems: dict[str, Any] = {GLOO: None}
         for name, size in ((ONE_RANK, local), (ALL_RANKS, 1)):
             options = Options(format=format_, local_size=size, min_bytes=0, job=name.replace(", ", "-"))
             systems[name] = dist.new_group(backend="inagg", pg_options=options)
         connection.send((None, None))
-        while (told := _next(connection)) is not None:
-            system, elements, runs = told
+        for system, elements, runs in requests(connection):
             values = torch.randn(elements, generator=torch.Generator().manual_seed(rank))
             buffer = torch.empty_like(values)
             seconds = []
@@ -65,15 +61,6 @@ def _rank(
             carried = [(a - b) / runs for a, b in zip(interface_bytes(node.interface), before, strict=True)]
             barrier.wait()
             connection.send((None, (seconds, *carried, _error(buffer, ranks, elements))))
-
-
-def _next(connection: Connection) -> tuple[str, int, int] | None:
-    """What to run; None: there is no more. To leave by an exception would be to end the jobs for all ranks."""
-    try:
-        told: tuple[str, int, int] = connection.recv()
-    except EOFError:
-        return None
-    return told
 
 
 def _error(sums: Any, ranks: int, elements: int) -> float:
@@ -105,12 +92,9 @@ def bench_hosts(
         receive_all(children, START_LIMIT_S)
 
         def run(system: str, elements: int, runs: int) -> tuple[list[float], float, float, float]:
-            for child in children:
-                child.send((system, elements, runs))
-            answers = receive_all(children, RUN_LIMIT_S)
-            taken = [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
+            answers = ask(children, (system, elements, runs), RUN_LIMIT_S)
             up, down = (statistics.mean(a[which] for a in answers) for which in (1, 2))
-            return taken, up, down, max(a[3] for a in answers)
+            return slowest(a[0] for a in answers), up, down, max(a[3] for a in answers)
 
         for size in sizes:
             yield from _measure(run, size // 4, seconds, {

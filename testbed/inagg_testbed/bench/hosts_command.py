@@ -6,28 +6,21 @@ from typing import Any
 
 import click
 
-from inagg_wire.formats import CHILDREN_MAX, FORMATS
+from inagg_wire.formats import CHILDREN_MAX
 
-from ..option_types import LinkRate
-from .options import SizeList, json_option
+from ..option_types import format_option, host_link_option, json_option
+from .options import SizeList
 from .results import Column, number_text, show
 
 
 @click.command()
 @click.option("--hosts", default=4, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="How many.")
 @click.option("--local-size", "local", default=4, show_default=True, type=click.IntRange(1, 8), help="Ranks of each.")
-@click.option(
-    "--link",
-    default="1gbit",
-    show_default=True,
-    type=LinkRate(),
-    metavar="RATE",
-    help="Of each host to the switch (root).",
-)
-@click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
+@host_link_option
+@format_option
 @click.option("--size", "sizes", default="64M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
 @click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(1.0), help="For each system.")
-@json_option
+@json_option()
 def hosts(hosts: int, local: int, link: str, format_: str, sizes: list[int], seconds: float, as_json: bool) -> None:
     """Measure hosts of several ranks, such as eight GPUs, with one link each.
 

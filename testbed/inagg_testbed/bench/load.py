@@ -138,7 +138,12 @@ class Child:
         theirs.close()
 
     def send(self, message: object) -> None:
-        self._connection.send(message)
+        """RuntimeError: the child has failed or ended, as `receive` says it."""
+        try:
+            self._connection.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            while True:  # what it said before it ended; then that it has ended
+                self._hear(0)
 
     def receive(self, limit_s: float) -> Any:
         """The child's next message. RuntimeError: it failed, and how. MemoryError: for want of memory. TimeoutError:
@@ -153,7 +158,7 @@ class Child:
             raise TimeoutError(f"{self.name} said nothing within {limit_s} s")
         try:
             failure, message = self._connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):  # the latter: what it was told last is unread
             self._process.join(STOP_LIMIT_S)
             raise RuntimeError(f"{self.name} ended with exit code {self._process.exitcode}") from None
         if isinstance(failure, MemoryError):
@@ -206,6 +211,43 @@ def receive_all(children: Sequence[Child], limit_s: float) -> list[Any]:
     return messages
 
 
+def ask(children: Sequence[Child], message: object, limit_s: float) -> list[Any]:
+    """Tell all the same, and hear the answer of each: as `receive_all`."""
+    for child in children:
+        child.send(message)
+    return receive_all(children, limit_s)
+
+
+def slowest(times: Iterable[Sequence[float]]) -> list[float]:
+    """Of each run, the seconds of the rank that took longest; ``times``: those of all runs, by rank."""
+    return list(map(max, zip(*times, strict=True)))
+
+
+def requests(connection: Connection) -> Iterator[Any]:
+    """In a child: what it is told, until the parent hangs up. A child that then leaves by returning leaves its jobs,
+    which an exception would end for all ranks."""
+    while True:
+        try:
+            message = connection.recv()
+        except (EOFError, ConnectionResetError):  # the latter: it has not read all that it was told
+            return
+        yield message
+
+
+@contextmanager
+def gloo_rank(rank: int, workers: int, store: str) -> Iterator[None]:
+    """In a child: a rank of ``workers`` on one processor core, with a process group of Gloo, whose ranks meet in the
+    file ``store``. To be entered before anything imports torch."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
+    yield
+    dist.destroy_process_group()  # not after a failure, whose traceback holds models that are to go before their group
+
+
 def messages(children: list[Child], limit_s: float) -> Iterator[tuple[Child, Any]]:
     """What they say, as it comes, and who says it. All are heard, so that none waits until its pipe has room, however
     much it has to say. Whoever iterates takes those off the list that have said all; it ends when the list is empty.
@@ -251,12 +293,10 @@ def _run_child(main: Callable[..., None], connection: Connection, *args: object)
     try:
         with telling(compiling):
             main(connection, *args)
-    except (EOFError, BrokenPipeError):
-        return  # the parent is gone, or wants us gone
     except BaseException as error:
         # want of memory is no failure of ours, for sizes that a user chose
         failure = MemoryError(str(error)) if isinstance(error, MemoryError) else traceback.format_exc()
-        with suppress(BrokenPipeError):  # nobody listens any more
+        with suppress(BrokenPipeError, ConnectionResetError):  # the parent is gone, or has hung up to end us
             connection.send((failure, None))
 
 
@@ -311,9 +351,7 @@ class Workers:
 
     def stop(self) -> list[WorkerReport]:
         """Stop them all, then collect what they did."""
-        for child in self._children:
-            child.send("stop")
-        return receive_all(self._children, STOP_LIMIT_S)
+        return ask(self._children, "stop", STOP_LIMIT_S)
 
     def close(self) -> None:
         for child in self._children:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from inagg_wire.errors import AdmissionError
-from inagg_wire.formats import CHILDREN_MAX, FORMATS, admit, job_format
+from inagg_wire.formats import CHILDREN_MAX, admit, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -70,14 +70,9 @@ class LanesList(click.ParamType[list[int]]):
             self.fail(f"{value!r}: give numbers such as 32,256", param, ctx)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 workers_option = click.option(
     "--workers", default="4", show_default=True, type=CountList("workers", CHILDREN_MAX), help="How many; a list."
 )
-format_option = click.option(
-    "--format", "names", multiple=True, default=("nat8",), show_default=True, type=click.Choice(list(FORMATS)),
-    help="Format of the numbers (repeatable).",
-)  # fmt: skip
 
 
 def check_lanes(names: Sequence[str], workers: Sequence[int], lanes_list: Sequence[int]) -> None:

@@ -10,7 +10,6 @@ So rank 0 may compute alone, while the others have gradients of the same sizes i
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -23,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inagg_switch.cli.new_files import NewFolder
-from inagg_wire.formats import CHILDREN_MAX, FORMATS
+from inagg_wire.formats import CHILDREN_MAX
 
+from ..option_types import format_option, json_option
 from ..profiles import NAMES
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from .cuda import device_of, device_option, require
-from .load import Child, crew, receive_all
+from .load import Child, crew, gloo_rank, receive_all
 
 if TYPE_CHECKING:
     import torch
@@ -146,45 +146,42 @@ def _rank(
     connection: Connection, rank: int, workers: int, options: dict[str, Any], store: str, trace: str, device: str,
     model: str, batch: int | None, steps: int, systems: list[str], alone: bool,
 ) -> None:  # fmt: skip
-    os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
+    with gloo_rank(rank, workers, store):
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
 
-    from inagg_host.torch import InaggState, inagg_hook
+        from inagg_host.torch import InaggState, inagg_hook
 
-    torch.set_num_threads(1)
-    computes = rank == 0 or not alone
-    here = device_of(rank) if device == "cuda" and computes else torch.device("cpu")
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
-    for system in systems:
-        network, inputs = _make(model, batch, here)
-        if not computes:
-            network = _only_gradients(network)
-        parallel = DistributedDataParallel(network, bucket_cap_mb=BUCKET_MB.get(model))
+        computes = rank == 0 or not alone
+        here = device_of(rank) if device == "cuda" and computes else torch.device("cpu")
+        for system in systems:
+            network, inputs = _make(model, batch, here)
+            if not computes:
+                network = _only_gradients(network)
+            parallel = DistributedDataParallel(network, bucket_cap_mb=BUCKET_MB.get(model))
 
-        def step(parallel: DistributedDataParallel = parallel, inputs: torch.Tensor = inputs) -> None:
-            parallel(inputs).square().mean().backward()
-            if here.type == "cuda":
-                torch.cuda.synchronize()
+            def step(parallel: DistributedDataParallel = parallel, inputs: torch.Tensor = inputs) -> None:
+                parallel(inputs).square().mean().backward()
+                if here.type == "cuda":
+                    torch.cuda.synchronize()
 
-        with nullcontext() if system == GLOO else InaggState(job="overlap", **options) as state:
-            if state is not None:
-                parallel.register_comm_hook(state, inagg_hook)
-            for _ in range(WARM_UP_STEPS):
-                step()
-            with parallel.no_sync():
-                computed_s = _median_s(step, steps)
-            step_s = _median_s(step, steps)
-            found = Overlap(rank, system, step_s, computed_s, 0, 0, 0, 0.0, 0.0, 0.0, "")
-            if system == INAGG and computes:
-                found = _record(found, step, trace)
-            elif system == INAGG:
-                dist.barrier()
-                step()
-        connection.send((None, found))
-        del parallel, step  # before the group that it has
-    dist.destroy_process_group()
+            with nullcontext() if system == GLOO else InaggState(job="overlap", **options) as state:
+                if state is not None:
+                    parallel.register_comm_hook(state, inagg_hook)
+                for _ in range(WARM_UP_STEPS):
+                    step()
+                with parallel.no_sync():
+                    computed_s = _median_s(step, steps)
+                step_s = _median_s(step, steps)
+                found = Overlap(rank, system, step_s, computed_s, 0, 0, 0, 0.0, 0.0, 0.0, "")
+                if system == INAGG and computes:
+                    found = _record(found, step, trace)
+                elif system == INAGG:
+                    dist.barrier()
+                    step()
+            connection.send((None, found))
+            del parallel, step  # before the group that it has
 
 
 def _median_s(step: Callable[[], None], steps: int) -> float:
@@ -230,7 +227,7 @@ def _record(found: Overlap, step: Callable[[], None], trace: str) -> Overlap:
 
 @click.command()
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="Ranks.")
-@click.option("--format", "name", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
+@format_option
 @click.option(
     "--trace-dir",
     type=NewFolder(),
@@ -247,9 +244,9 @@ def _record(found: Overlap, step: Callable[[], None], trace: str) -> Overlap:
     "memory, at once.",
 )
 @click.option("--against", type=click.Choice([GLOO]), help="Measure this too, after it, in the same processes.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option()
 def overlap(
-    workers: int, name: str, trace_dir: Path | None, device: str, model: str, batch: int | None, steps: int,
+    workers: int, format_: str, trace_dir: Path | None, device: str, model: str, batch: int | None, steps: int,
     alone: bool, against: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Trace a training step: do buckets of gradients travel while others are computed?
@@ -263,7 +260,7 @@ def overlap(
         trace_dir.mkdir(parents=True, exist_ok=True)
     systems = [INAGG] + ([against] if against else [])
     with TemporaryFolder("overlap") as folder, SwitchProcess() as switch, crew() as ranks:
-        options = {"switch": switch.control, "format": name, "min_bytes": 0}
+        options = {"switch": switch.control, "format": format_, "min_bytes": 0}
         for rank in range(workers):
             trace = "" if trace_dir is None else str((trace_dir / f"rank{rank}.json").resolve())
             given = (options, f"{folder}/store", trace, device, model, batch, steps, systems, alone)
@@ -271,4 +268,6 @@ def overlap(
         for _ in systems:
             found: Overlap
             for found in receive_all(ranks, LIMIT_S)[: 1 if alone else workers]:
-                click.echo(json.dumps({"bench": "overlap", "format": name} | asdict(found)) if as_json else str(found))
+                click.echo(
+                    json.dumps({"bench": "overlap", "format": format_} | asdict(found)) if as_json else str(found)
+                )

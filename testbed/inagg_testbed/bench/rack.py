@@ -40,9 +40,6 @@ class Rack:
 
     elements_per_s: float
     bound: str
-    worker_elements_per_s: float
-    link_elements_per_s: float
-    switch_elements_per_s: float
 
 
 def wire_bytes(payload_bytes: float, datagrams: float) -> float:
@@ -79,7 +76,7 @@ def predict(
         "switch": lanes * max(pipe_packets_per_s(workers, passes, size, chained=way) for way in (False, True)),
     }
     bound = min(bounds, key=lambda name: bounds[name])
-    return Rack(bounds[bound], bound, bounds["worker"], bounds["link"], bounds["switch"])
+    return Rack(bounds[bound], bound)
 
 
 ASSUMPTIONS: Final = (

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ..extras import install
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from .recovery_command import SWITCH_RESTART, TORCHFT_CRASH, TORCHFT_JOIN, TORCHRUN_RESIZE, TORCHRUN_RESTART
@@ -258,9 +259,9 @@ def why_not(case: str, system: str) -> str | None:
     if case == SWITCH_RESTART:
         return "there is no switch" if system == "gloo" else None
     if importlib.util.find_spec("torch") is None:
-        return "no torch: pip install 'inagg[torch]'"
+        return f"no torch: {install('torch')}"
     if case in (TORCHFT_CRASH, TORCHFT_JOIN) and importlib.util.find_spec("torchft") is None:
-        return "no torchft: pip install 'inagg[torchft]'"
+        return f"no torchft: {install('torchft')}"
     return None
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from ..option_types import json_option
 from ..progress import said
-from .options import json_option
 from .results import Column, show
 
 OURS = "inagg"
@@ -20,7 +18,7 @@ SWITCH_RESTART, TORCHRUN_RESTART, TORCHRUN_RESIZE, TORCHFT_CRASH, TORCHFT_JOIN =
 @click.option("--case", "cases", multiple=True, type=click.Choice(CASES), help="Repeatable.  [default: all]")
 @click.option("--against", type=click.Choice(["gloo"]), help="Measure what this takes, too.")
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(1), help="Runs of each, in turns.")
-@json_option
+@json_option()
 def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json: bool) -> None:
     """Measure how long training stands still when a process is killed.
 
@@ -40,14 +38,9 @@ def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json:
         ("restarts", lambda r: f"{r['restarts']:g}" if "restarts" in r else ""),
         ("lost", lambda r: f"{len(r['failed'])} of {r['runs']}" if "failed" in r else ""),
     ]
-    measured = []
     with said() as say:
-        for line in bench_recovery(cases or CASES, [OURS, *([against] if against else [])], repeats, say):
-            measured.append(line)
-            if as_json:
-                click.echo(json.dumps(line))
-    if not as_json:
-        show(measured, columns, False, "from SIGKILL to the first step of all", keys=2)
+        lines = bench_recovery(cases or CASES, [OURS, *([against] if against else [])], repeats, say)
+        measured = show(lines if as_json else list(lines), columns, as_json, "from SIGKILL to the first step of all", 2)
     failed = [line for line in measured if line["system"] == OURS and "failed" in line]
     for line in failed:
         for why, log in zip(line["failed"], line["logs"], strict=True):

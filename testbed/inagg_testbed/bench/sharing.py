@@ -11,7 +11,7 @@ import socket
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import numpy as np
 from inagg_host.allreduce import AllReduce
 
 from ..topology import Node, inside, open_topology, start_target
-from .load import Child, crew, receive_all
+from .load import Child, crew, receive_all, requests
 
 HOSTS = 2
 TCP_PORT = 5201
@@ -65,8 +65,7 @@ def _rank(connection: Connection, rank: int, options: dict[str, Any]) -> None:
     """A rank of a job: joins, then keeps tensors in flight as long as it is told to."""
     with AllReduce(rank=rank, workers=HOSTS, **options) as all_reduce:
         connection.send((None, None))
-        while True:
-            elements, after_s, seconds = connection.recv()
+        for elements, after_s, seconds in requests(connection):
             values = np.random.default_rng(rank).standard_normal(elements, np.float32)
             free = [np.empty_like(values) for _ in range(IN_FLIGHT)]
             time.sleep(after_s)
@@ -100,8 +99,7 @@ def _receiver(connection: Connection, host: str) -> None:
     """The end of a TCP stream: tells when how much has come."""
     with socket.create_server((host, TCP_PORT)) as server:
         connection.send((None, None))
-        while True:
-            connection.recv()
+        for _ in requests(connection):
             stream, _ = server.accept()
             times, done = [time.monotonic()], [0]
             with stream:
@@ -115,8 +113,7 @@ def _sender(connection: Connection, host: str) -> None:
     """The beginning of a TCP stream, with the congestion control that it is told."""
     connection.send((None, None))
     data = bytes(CHUNK_BYTES)
-    while True:
-        congestion, seconds = connection.recv()
+    for congestion, seconds in requests(connection):
         end_s = time.monotonic() + seconds
         with socket.socket() as stream:
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
@@ -126,55 +123,56 @@ def _sender(connection: Connection, host: str) -> None:
         connection.send((None, None))
 
 
-class Hosts:
-    """Two hosts, a switch, the ranks of two jobs and the ends of a TCP stream; a context manager."""
+class Hosts(NamedTuple):
+    """Two hosts with the ranks of two jobs and the ends of a TCP stream: see `open_hosts`."""
 
-    def __init__(self, link: str, format_: str, elements: int, switch_options: Sequence[str] = (), **options: Any):
-        self._stack = ExitStack()
-        self._elements = elements
-        with ExitStack() as stack:
-            topology = stack.enter_context(open_topology(HOSTS, link))
-            switch = stack.enter_context(start_target("software", topology, switch_options))
-            children = stack.enter_context(crew())
-
-            def start(name: str, node: Node, main: Any, *arguments: Any) -> Child:
-                children.append(Child(name, inside, node, main, *arguments))
-                return children[-1]
-
-            options = {"switch": switch.control, "format": format_, **options}
-            self._jobs = [
-                [
-                    start(f"rank {k} of {job}", node, _rank, k, {**options, "job": job})
-                    for k, node in enumerate(topology.workers)
-                ]
-                for job in ("first", "second")
-            ]
-            self._receiver = start("receiver", topology.switch, _receiver, topology.switch.host)
-            self._sender = start("sender", topology.workers[0], _sender, topology.switch.host)
-            receive_all(children, LIMIT_S)
-            self._stack = stack.pop_all()
+    elements: int
+    jobs: Sequence[Sequence[Child]]
+    receiver: Child
+    sender: Child
 
     def run(self, seconds: float, starts: Sequence[float], congestion: str | None) -> tuple[list[JobRun], Progress]:
         """Run as many jobs as there are ``starts``, seconds from now, until ``seconds`` from now, and a TCP stream if
         its congestion control is named."""
         busy: list[Child] = []
-        jobs = self._jobs[: len(starts)]
+        jobs = self.jobs[: len(starts)]
         if congestion is not None:
-            self._receiver.send(None)
-            self._sender.send((congestion, seconds))
-            busy += [self._receiver, self._sender]
+            self.receiver.send(None)
+            self.sender.send((congestion, seconds))
+            busy += [self.receiver, self.sender]
         for job, after_s in zip(jobs, starts, strict=True):
             for child in job:
-                child.send((self._elements, after_s, seconds - after_s))
+                child.send((self.elements, after_s, seconds - after_s))
         runs = [receive_all(job, LIMIT_S)[0] for job in jobs]
         stream = receive_all(busy, LIMIT_S)[0] if busy else Progress([], [])
         return runs, stream
 
-    def __enter__(self) -> Hosts:
-        return self
 
-    def __exit__(self, *about: Any) -> None:
-        self._stack.__exit__(*about)
+@contextmanager
+def open_hosts(link: str, format_: str, elements: int, **options: Any) -> Iterator[Hosts]:
+    """Start them around a switch, and end all at the end."""
+    with (
+        open_topology(HOSTS, link) as topology,
+        start_target("software", topology) as switch,
+        crew() as children,
+    ):
+
+        def start(name: str, node: Node, main: Any, *arguments: Any) -> Child:
+            children.append(Child(name, inside, node, main, *arguments))
+            return children[-1]
+
+        options = {"switch": switch.control, "format": format_, **options}
+        jobs = [
+            [
+                start(f"rank {k} of {job}", node, _rank, k, {**options, "job": job})
+                for k, node in enumerate(topology.workers)
+            ]
+            for job in ("first", "second")
+        ]
+        receiver = start("receiver", topology.switch, _receiver, topology.switch.host)
+        sender = start("sender", topology.workers[0], _sender, topology.switch.host)
+        receive_all(children, LIMIT_S)
+        yield Hosts(elements, jobs, receiver, sender)
 
 
 def jain(rates: Sequence[float]) -> float:
@@ -192,7 +190,7 @@ def congestion_controls() -> list[str]:
 def bench_sharing(link: str, format_: str, size: int, *, seconds: float, **options: Any) -> Iterator[dict[str, Any]]:
     """Lines of results: one job alone; two; a second one that starts in the middle; one beside each kind of TCP."""
     about = {"bench": "sharing", "link": link, "format": format_, "elements": size // 4}
-    with Hosts(link, format_, size // 4, **options) as hosts:
+    with open_hosts(link, format_, size // 4, **options) as hosts:
         hosts.run(1.0, [0.0, 0.0], None)  # warm caches and kernels
         (alone,), _ = hosts.run(seconds, [0.0], None)
         begin_s, end_s = _common([alone.progress])

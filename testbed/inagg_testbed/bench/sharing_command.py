@@ -6,26 +6,17 @@ from typing import Any
 
 import click
 
-from inagg_wire.formats import FORMATS
-
-from ..option_types import LinkRate
-from .options import SizeList, json_option
+from ..option_types import format_option, host_link_option, json_option
+from .options import SizeList
 from .results import Column, number_text, show
 
 
 @click.command()
-@click.option(
-    "--link",
-    default="1gbit",
-    show_default=True,
-    type=LinkRate(),
-    metavar="RATE",
-    help="Of each host to the switch (root).",
-)
-@click.option("--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)))
+@host_link_option
+@format_option
 @click.option("--size", "sizes", default="16M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
 @click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(2.0), help="Of each case.")
-@json_option
+@json_option()
 def sharing(link: str, format_: str, sizes: list[int], seconds: float, as_json: bool) -> None:
     """Measure how jobs share a link: one alone, two, a second one that starts in the middle, one beside a TCP stream.
 

@@ -9,15 +9,15 @@ import click
 
 from inagg_wire.formats import CHILDREN_MAX, job_format
 
-from .options import format_option, json_option
+from ..option_types import formats_option, json_option
 from .results import Column, show
 
 
 @click.command()
 @click.option("--workers", default=4, show_default=True, type=click.IntRange(1, CHILDREN_MAX), help="How many.")
-@format_option
-@json_option
-def stages(workers: int, names: Sequence[str], as_json: bool) -> None:
+@formats_option()
+@json_option()
+def stages(workers: int, formats: Sequence[str], as_json: bool) -> None:
     """Measure what each stage of the software switch costs, on one core.
 
     A round is one batch from every worker and one result to each. The last column is the rate that the stages together
@@ -26,7 +26,7 @@ def stages(workers: int, names: Sequence[str], as_json: bool) -> None:
     from .stages import bench_stages
 
     def lines() -> Iterable[dict[str, Any]]:
-        for name in names:
+        for name in formats:
             yield from bench_stages(job_format(name), workers, job_format(name).max_lanes(workers))
 
     columns: list[Column] = [

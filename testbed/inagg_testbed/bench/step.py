@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ..advise.wire import bytes_per_element
 from ..profiles.compute import Compute, nothing
 from ..topology import LinkSpec
-from .step_ranks import GLOO, StepRanks, StepRun
+from .step_ranks import GLOO, StepRun, open_step_ranks
 
 ALONE_RUNS = 2
 Limit = Literal["computation", "link", "CPU", "latency"]
@@ -116,7 +116,7 @@ def bench_step(
     """
     systems = ([GLOO] if gloo else []) + list(formats)
     progress(f"starting {workers} workers, link {link or 'loopback'}")
-    with StepRanks(workers, systems, link) as ranks:
+    with open_step_ranks(workers, systems, link) as ranks:
         for model, compute in computes:
             bare = nothing([elements for elements, _ in compute.buckets])
             alone: dict[str, list[StepRun]] = {system: [] for system in systems}
@@ -145,6 +145,6 @@ def bench_step(
                 yield line
 
 
-def as_json(line: StepLine) -> dict[str, Any]:
+def as_line(line: StepLine) -> dict[str, Any]:
     """A line for programs."""
     return {"bench": "step"} | asdict(line)

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
-from inagg_wire.formats import CHILDREN_MAX, FORMATS
+from inagg_switch.cli.sections import all_of
+from inagg_wire.formats import CHILDREN_MAX
 
-from ..option_types import NOT_NEGATIVE, POSITIVE, LinkRate
+from ..option_types import NOT_NEGATIVE, POSITIVE, LinkRate, formats_option, json_option
 from ..profiles import NAMES, profile
 from ..progress import said
 from ..report.option import report_option
 from ..tables import console, print_table
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     from ..profiles.compute import Compute
     from .step import StepLine
 
 
-def compute_options(command: F) -> F:
-    """The options that say how long computation takes: --batch, --compute-ms, --compute-rate."""
-    for option in (
-        click.option("--compute-rate", type=POSITIVE, help="Assume a worker that computes so many TFLOP/s."),
-        click.option("--compute-ms", type=NOT_NEGATIVE, help="Assume so many ms for forward and backward."),
-        click.option("--batch", type=click.IntRange(1), help="Examples per worker and step. [default: by model]"),
-    ):
-        command = option(command)
-    return command
+compute_options = all_of(
+    click.option("--batch", type=click.IntRange(1), help="Examples per worker and step. [default: by model]"),
+    click.option("--compute-ms", type=NOT_NEGATIVE, help="Assume so many ms for forward and backward."),
+    click.option("--compute-rate", type=POSITIVE, help="Assume a worker that computes so many TFLOP/s."),
+)
+"""How long computation takes."""
 
 
 def check_compute(compute_ms: float | None, compute_rate: float | None) -> None:
@@ -74,24 +70,16 @@ def compute_of(model: str, batch: int | None, compute_ms: float | None, compute_
     help="Links of workers, such as 1gbit (repeatable; root). [default: loopback]",
 )
 @click.option("--workers", default=8, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="Worker processes.")
-@click.option(
-    "--format",
-    "formats",
-    multiple=True,
-    default=("nat8",),
-    show_default=True,
-    type=click.Choice(list(FORMATS)),
-    help="Format of the numbers (repeatable).",
-)
+@formats_option()
 @click.option("--against", type=click.Choice(["gloo"]), help="Measure this too, in the same processes, in turns.")
 @compute_options
 @click.option("--steps", default=5, show_default=True, type=click.IntRange(1), help="Steps; the median counts.")
 @report_option
-@click.option("--json", "as_json_lines", is_flag=True, help="One JSON object a line.")
+@json_option()
 def step(
     models: Sequence[str], links: Sequence[str], workers: int, formats: Sequence[str], against: str | None,
     batch: int | None, compute_ms: float | None, compute_rate: float | None, steps: int, report: Path | None,
-    as_json_lines: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the time of a training step with the gradients of real networks.
 
@@ -100,7 +88,7 @@ def step(
     machine (the first time that takes a minute; it is kept), or as long as --compute-ms or --compute-rate assume.
     Optimizer steps are not included.
     """
-    from .step import as_json, bench_step
+    from .step import as_line, bench_step
     from .step_ranks import disturbance
 
     check_compute(compute_ms, compute_rate)
@@ -116,10 +104,10 @@ def step(
                     computes, link, workers, formats, gloo=against == "gloo", steps=steps, progress=say
                 ):
                     lines.append(line)
-                    if as_json_lines:
-                        click.echo(json.dumps(as_json(line)))
+                    if as_json:
+                        click.echo(json.dumps(as_line(line)))
     finally:
-        if lines and not as_json_lines:  # also of what is broken off
+        if lines and not as_json:  # also of what is broken off
             print_steps(console(), lines)
             for model, compute in computes:
                 click.echo(f"{model}: computation {compute.seconds * 1e3:,.0f} ms, {compute.source}")
@@ -128,7 +116,7 @@ def step(
     if report is not None:
         from ..report.benches import step_report
 
-        click.echo(f"report: {step_report(report, lines)}", err=as_json_lines)
+        click.echo(f"report: {step_report(report, lines)}", err=as_json)
 
 
 def print_steps(out: Console, lines: Sequence[StepLine]) -> None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -25,7 +23,7 @@ from ..profiles.compute import Compute
 from ..temporary import TemporaryFolder
 from ..topology import Node, inside, open_topology, start_target
 from .links import worker_bytes
-from .load import Child, crew, receive_all
+from .load import Child, ask, crew, gloo_rank, receive_all, requests, slowest
 
 if TYPE_CHECKING:
     import torch
@@ -131,17 +129,13 @@ def _worker(
     connection: Connection, node: Node, rank: int, workers: int, control: str, systems: Sequence[str], store: str
 ) -> None:
     """A rank: joins a job for each system, then does the steps that it is told."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
-    import torch.distributed as dist
+    with gloo_rank(rank, workers, store), ExitStack() as stack:
+        import torch
+        import torch.distributed as dist
 
-    from inagg_host.stats import Counters
-    from inagg_host.torch import InaggState, inagg_hook
+        from inagg_host.stats import Counters
+        from inagg_host.torch import InaggState, inagg_hook
 
-    torch.set_num_threads(1)
-    with ExitStack() as stack:
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
-        stack.callback(dist.destroy_process_group)
         states = {
             system: stack.enter_context(InaggState(switch=control, format=system, job=f"step/{system}"))
             for system in systems
@@ -151,11 +145,7 @@ def _worker(
         connection.send((None, None))
         sizes: list[int] = []
         buffers: list[torch.Tensor] = []
-        while True:
-            try:
-                system, compute, steps = cast(tuple[str, Compute, int], connection.recv())
-            except EOFError:  # that was all: leave the jobs, rather than end them as a failure does
-                return
+        for system, compute, steps in requests(connection):
             if sizes != [elements for elements, _ in compute.buckets]:
                 sizes = [elements for elements, _ in compute.buckets]
                 buffers.clear()  # first, so that two models never lie in memory
@@ -214,49 +204,28 @@ def disturbance(foreign_load: float) -> str | None:
     return f"something else used {foreign_load:.0%} of this machine: times are too long, and not to be relied on"
 
 
+@dataclass(frozen=True, slots=True)
 class StepRanks:
-    """Worker processes around a switch of their own, on a topology of their own; a context manager.
+    """Worker processes around a switch of their own: see `open_step_ranks`."""
 
-    ``systems``: "gloo" and names of formats. ``link``: as `open_topology` takes it; None is loopback.
-    """
-
-    def __init__(self, workers: int, systems: Sequence[str], link: str | None = None) -> None:
-        self.workers, self.link = workers, link
-        self._stack = ExitStack()
-        try:
-            topology = self._stack.enter_context(open_topology(workers, link))
-            switch = self._stack.enter_context(start_target("software", topology))
-            self._switch_pid = switch.pid
-            folder = self._stack.enter_context(TemporaryFolder("step"))
-            self._children = self._stack.enter_context(crew())
-            for rank, node in enumerate(topology.workers):
-                arguments = (node, rank, workers, switch.control, tuple(systems), f"{folder}/store")
-                self._children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
-            receive_all(self._children, START_LIMIT_S)
-            busy, ticks = cpu_times()
-            time.sleep(IDLE_S)  # nothing of ours has anything to do
-            busy_after, ticks_after = cpu_times()
-            self.foreign_load = (busy_after - busy) / max(ticks_after - ticks, 1)
-            """Which share of the cores something else used before the first step, 0 to 1."""
-        except BaseException:
-            self._stack.__exit__(*sys.exc_info())
-            raise
+    children: Sequence[Child]
+    switch_pid: int | None
+    foreign_load: float
+    """Which share of the cores something else used before the first step, 0 to 1."""
 
     def run(self, system: str, compute: Compute, steps: int) -> StepRun:
         """``steps`` steps, one after another. Raises RuntimeError if a rank fails, TimeoutError if it hangs."""
         busy, ticks = cpu_times()
-        switch_s = family_cpu_s(self._switch_pid) if self._switch_pid else 0.0
-        for child in self._children:
-            child.send((system, compute, steps))
-        reports = receive_all(self._children, STEP_LIMIT_S * steps)
+        switch_s = family_cpu_s(self.switch_pid) if self.switch_pid else 0.0
+        reports = ask(self.children, (system, compute, steps), STEP_LIMIT_S * steps)
         busy_after, ticks_after = cpu_times()
-        switch_after_s = family_cpu_s(self._switch_pid) if self._switch_pid else 0.0
+        switch_after_s = family_cpu_s(self.switch_pid) if self.switch_pid else 0.0
 
         def mean(name: str) -> float:
             return float(statistics.mean(report[name] for report in reports))
 
         return StepRun(
-            seconds=tuple(max(times) for times in zip(*(report["seconds"] for report in reports), strict=True)),
+            seconds=tuple(slowest(report["seconds"] for report in reports)),
             bytes_up=mean("bytes_up"),
             worker_cpu_s=mean("cpu_s"),
             switch_cpu_s=(switch_after_s - switch_s) / steps,
@@ -265,10 +234,24 @@ class StepRanks:
             rtt_s=mean("rtt_s"),
         )
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+@contextmanager
+def open_step_ranks(workers: int, systems: Sequence[str], link: str | None = None) -> Iterator[StepRanks]:
+    """Start them, on a topology of their own, and end all at the end.
+
+    ``systems``: "gloo" and names of formats. ``link``: as `open_topology` takes it; None is loopback.
+    """
+    with (
+        open_topology(workers, link) as topology,
+        start_target("software", topology) as switch,
+        TemporaryFolder("step") as folder,
+        crew() as children,
+    ):
+        for rank, node in enumerate(topology.workers):
+            arguments = (node, rank, workers, switch.control, tuple(systems), f"{folder}/store")
+            children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
+        receive_all(children, START_LIMIT_S)
+        busy, ticks = cpu_times()
+        time.sleep(IDLE_S)  # nothing of ours has anything to do
+        busy_after, ticks_after = cpu_times()
+        yield StepRanks(children, switch.pid, (busy_after - busy) / max(ticks_after - ticks, 1))

@@ -131,7 +131,6 @@ class SwitchRate:
     packets_per_s: float
     cpu_s_per_gelement: float
     """CPU seconds of the data planes for 10^9 elements taken in."""
-    results_per_s: float
     retries: int
     drops: dict[str, int]
 
@@ -176,15 +175,18 @@ def measure(
 
     contributions = grown(lambda c: sum(c.jobs[1].contributions))
     if not contributions:
-        raise click.ClickException(f"the switch has taken nothing in {seconds:g} s: measure for longer with --seconds")
+        raise _too_short("the switch has taken", seconds)
     return SwitchRate(
         elements_per_s=contributions * lanes / elapsed_s,
         packets_per_s=contributions / elapsed_s,
         cpu_s_per_gelement=grown(lambda c: c.cpu_s) / (contributions * lanes) * 1e9,
-        results_per_s=grown(lambda c: c.jobs[1].results) / elapsed_s,
         retries=retries,
         drops={reason.label: n for reason in Reason if (n := int(grown(lambda c: c.drops.get(reason, 0))))},  # noqa: B023
     )
+
+
+def _too_short(what: str, seconds: float) -> click.ClickException:
+    return click.ClickException(f"{what} nothing in {seconds:g} s: measure for longer with --seconds")
 
 
 def _await_results(driver: SoftwareDriver) -> None:
@@ -206,6 +208,8 @@ def bench_switch(
     rates, limits = [], []
     for _ in range(runs):
         limits.append(udp_echo_limit(workers, size, seconds, window=window).elements_per_s(lanes))
+        if not limits[-1]:
+            raise _too_short("the process that echoes has received", seconds)
         rates.append(measure(fmt, workers, lanes, seconds, shards=shards, window=window))
     middle = statistics.median(r.elements_per_s for r in rates)
     return {

@@ -12,14 +12,14 @@ from inagg_switch.cli.switch_options import SHARDS_MAX
 from inagg_wire.formats import job_format
 from inagg_wire.slots import WINDOW_MAX
 
-from ..option_types import POSITIVE
-from .options import CountList, check_lanes, format_option, json_option, workers_option
+from ..option_types import POSITIVE, formats_option, json_option
+from .options import CountList, check_lanes, workers_option
 from .results import Column, show
 
 
 @click.command()
 @workers_option
-@format_option
+@formats_option()
 @click.option("--lanes", type=int, help="Elements per datagram. [default: what a 1500-byte frame takes]")
 @click.option(
     "--shards", default="1", show_default=True, type=CountList("shards", SHARDS_MAX),
@@ -31,10 +31,10 @@ from .results import Column, show
 )  # fmt: skip
 @click.option("--seconds", default=2.0, show_default=True, type=POSITIVE, help="Length of one run.")
 @click.option("--runs", default=5, show_default=True, type=click.IntRange(1), help="Runs; the median counts.")
-@json_option
+@json_option()
 def switch(
-    workers: Sequence[int], names: Sequence[str], lanes: int | None, shards: Sequence[int], window: int, seconds: float,
-    runs: int, as_json: bool,
+    workers: Sequence[int], formats: Sequence[str], lanes: int | None, shards: Sequence[int], window: int,
+    seconds: float, runs: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the software switch: contributions replayed at it over loopback.
 
@@ -44,11 +44,11 @@ def switch(
     """
     from .switch import bench_switch
 
-    check_lanes(names, workers, [] if lanes is None else [lanes])
+    check_lanes(formats, workers, [] if lanes is None else [lanes])
 
     def lines() -> Iterable[dict[str, Any]]:
         for k in shards:
-            for name in names:
+            for name in formats:
                 for n in workers:
                     yield bench_switch(
                         job_format(name), n, lanes=lanes, seconds=seconds, runs=runs, shards=k, window=window

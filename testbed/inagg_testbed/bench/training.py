@@ -17,7 +17,7 @@ from typing import Any
 from ..temporary import TemporaryFolder
 from ..topology import Topology, inside, open_topology, start_target
 from ..topology.link import UNSHAPED
-from .load import Child, crew, receive_all
+from .load import Child, ask, crew, receive_all
 from .training_ranks import Outcome, Phase, Run, mean_of, rank_main
 from .training_systems import BASELINE, SYNC_EVERY, WARM_UP, why_not
 from .training_tasks import TASKS
@@ -120,9 +120,7 @@ def _one_system(
         receive_all(children, START_LIMIT_S)
 
         def run(what: Run) -> list[Outcome]:
-            for child in children:
-                child.send(what)
-            return receive_all(children, RUN_LIMIT_S)
+            return ask(children, what, RUN_LIMIT_S)
 
         for one in found:
             whole = steps or TASKS[one.task].steps

@@ -10,10 +10,9 @@ import click
 
 from inagg_wire.formats import CHILDREN_MAX
 
-from ..option_types import LinkRate
+from ..option_types import LinkRate, json_option
 from ..progress import said
 from ..report.option import report_option
-from .options import json_option
 from .results import Column, show
 
 TINY_STEPS = 50
@@ -46,7 +45,7 @@ TINY_STEPS = 50
 )
 @click.option("--tiny", is_flag=True, help="One seed of 50 steps, two systems, one link: to see it run.")
 @report_option
-@json_option
+@json_option()
 def training(
     tasks: tuple[str, ...], systems: tuple[str, ...], workers: int, links: tuple[str, ...], seeds: int | None,
     steps: int | None, data: Path | None, tiny: bool, report: Path | None, as_json: bool,

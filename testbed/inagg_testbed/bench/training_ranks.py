@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..topology import Node
 from .links import interface_bytes
+from .load import gloo_rank, requests
 
 if TYPE_CHECKING:
     from .training_systems import Place
@@ -77,42 +78,31 @@ def rank_main(
 ) -> None:
     """Trainings with one system, until the connection closes."""
     os.environ.update(
-        environment,
-        OMP_NUM_THREADS="1",
-        RANK=str(rank),
-        WORLD_SIZE=str(workers),
-        TORCH_CPP_LOG_LEVEL="ERROR",
-        RUST_LOG="error",
+        environment, RANK=str(rank), WORLD_SIZE=str(workers), TORCH_CPP_LOG_LEVEL="ERROR", RUST_LOG="error"
     )
-    import torch
-    import torch.distributed as dist
-
-    from .training_systems import NEEDS_TORCHFT, Place
-
     warnings.filterwarnings("ignore", "`broadcast_buffers`", FutureWarning)  # its successor is not in all versions
-
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=workers)
     lighthouse, address = None, [""]
-    if system in NEEDS_TORCHFT:
-        import logging
+    with gloo_rank(rank, workers, store):
+        import torch.distributed as dist
 
-        from torchft.coordination import LighthouseServer
+        from .training_systems import NEEDS_TORCHFT, Place
 
-        logging.disable(logging.WARNING)  # of it there is one at each quorum
-        if rank == 0:
-            lighthouse = LighthouseServer(bind=f"{node.host}:0", min_replicas=workers)
-            address = [f"http://{node.host}:{lighthouse.address().rpartition(':')[2]}"]
-        dist.broadcast_object_list(address)
-    place = Place(rank, workers, node.host, address[0] or None)
-    connection.send((None, None))
-    try:
-        while True:
-            connection.send((None, _train(system, connection.recv(), place, node.interface)))
-    except EOFError:
-        dist.destroy_process_group()
-        if lighthouse is not None:
-            lighthouse.shutdown()
+        if system in NEEDS_TORCHFT:
+            import logging
+
+            from torchft.coordination import LighthouseServer
+
+            logging.disable(logging.WARNING)  # of it there is one at each quorum
+            if rank == 0:
+                lighthouse = LighthouseServer(bind=f"{node.host}:0", min_replicas=workers)
+                address = [f"http://{node.host}:{lighthouse.address().rpartition(':')[2]}"]
+            dist.broadcast_object_list(address)
+        place = Place(rank, workers, node.host, address[0] or None)
+        connection.send((None, None))
+        for run in requests(connection):
+            connection.send((None, _train(system, run, place, node.interface)))
+    if lighthouse is not None:
+        lighthouse.shutdown()
 
 
 def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:

@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..extras import install
+
 SYNC_EVERY = 10
 """Steps between two meetings of those that train by themselves meanwhile."""
 WARM_UP = 10
@@ -196,5 +198,5 @@ NEEDS_TORCHFT = {DILOCO, DILOCO_INAGG}
 def why_not(system: str) -> str | None:
     """Why a system cannot be tried here; None if it can."""
     if system in NEEDS_TORCHFT and importlib.util.find_spec("torchft") is None:
-        return "no torchft: pip install 'inagg[torchft]'"
+        return f"no torchft: {install('torchft')}"
     return None

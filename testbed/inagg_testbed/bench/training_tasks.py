@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from ..training import load_digits, make_model
 from ..training.images import load_images
-from ..training.resnet import make_resnet
-from ..training.text import held_out, load_text, make_transformer, next_character, text_batches
+from ..training.loop import evaluate
+from ..training.model import seeded
+from ..training.resnet import SmallResNet
+from ..training.text import SmallTransformer, held_out, load_text, text_batches
 
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
@@ -42,15 +44,10 @@ def _digits(_: Path | None) -> Task:
         for epoch in count():
             yield from training.batches(batch, rank, workers, 1000 * seed + epoch)
 
-    @torch.no_grad()
-    def evaluate(model: nn.Module) -> tuple[float, float]:
-        scores = model(test.images)
-        loss = functional.cross_entropy(scores, test.labels)
-        return float(loss), float((scores.argmax(1) == test.labels).float().mean())
-
     return Task(
         16, make_model,
-        lambda model: torch.optim.SGD(model.parameters(), 0.05, momentum=0.9), batches, evaluate,
+        lambda model: torch.optim.SGD(model.parameters(), 0.05, momentum=0.9), batches,
+        lambda model: evaluate(model, test.images, test.labels),
     )  # fmt: skip
 
 
@@ -58,27 +55,19 @@ def _text(_: Path | None) -> Task:
     text, other = load_text()
     read, following = held_out(other)
     return Task(
-        8, make_transformer, lambda model: torch.optim.AdamW(model.parameters(), 2e-3),
+        8, partial(seeded, SmallTransformer), lambda model: torch.optim.AdamW(model.parameters(), 2e-3),
         lambda batch, rank, workers, seed: text_batches(text, batch, rank, workers, seed),
-        lambda model: next_character(model, read, following),
+        lambda model: evaluate(model, read, following),
     )  # fmt: skip
 
 
 def _cifar(folder: Path | None) -> Task:
     training, test = load_images(folder)
 
-    @torch.no_grad()
-    def evaluate(model: nn.Module) -> tuple[float, float]:
-        model.eval()
-        scores = model(test.pixels)
-        model.train()
-        loss = functional.cross_entropy(scores, test.labels)
-        return float(loss), float((scores.argmax(1) == test.labels).float().mean())
-
     return Task(
-        16, make_resnet,
+        16, partial(seeded, SmallResNet),
         lambda model: torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4),
-        training.batches, evaluate, decays=True,
+        training.batches, lambda model: evaluate(model, test.pixels, test.labels), decays=True,
     )  # fmt: skip
 
 

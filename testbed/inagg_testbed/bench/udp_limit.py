@@ -9,21 +9,16 @@ The load (`load.Workers`) can be pointed at a real switch, with a `Feed` that ma
 
 On two cores the system calls (4 us per batch) are not all: batches cross from one core's cache to the other's, and
 processes wait for a core. A large window lets each work for a while before it sleeps; see WINDOW.
-
-    python -m inagg_testbed.bench.udp_limit --workers 4
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
 
 import numpy as np
 
@@ -60,22 +55,9 @@ class EchoLimit:
     retries: int
     kernel_drops: int | None
 
-    @property
-    def datagrams_per_s(self) -> float:
-        """Datagrams that the echo process received each second, from all workers together."""
-        return self.datagrams_in / self.seconds
-
-    @property
-    def gbit_per_s(self) -> float:
-        """Payload received, in 10^9 bits each second."""
-        return self.datagrams_per_s * self.datagram_bytes * 8e-9
-
     def elements_per_s(self, lanes: int) -> float:
         """Elements received each second, `lanes` in each datagram: from n workers n times the elements of the sums."""
-        return self.datagrams_per_s * lanes
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"datagrams_per_s": self.datagrams_per_s, "gbit_per_s": self.gbit_per_s}
+        return self.datagrams_in / self.seconds * lanes
 
 
 def plan(granted_bytes: int, workers: int, datagram_bytes: int, batch_datagrams: int, window: int) -> tuple[int, int]:
@@ -142,11 +124,14 @@ class Echo:
 
 
 def _echo_process(connection: Connection, host: str, warm_up_s: float, seconds: float) -> None:
-    """Echo process: tells its address and receive buffer, gets the peers and the plan, measures itself."""
+    """Echo process: tells its address and receive buffer, gets the peers and the plan, measures itself from the first
+    datagrams on: on a busy machine workers may need longer than a warm-up before they send."""
     with UdpLink((host, 0)) as link:
         connection.send((None, (link.address, link.granted_receive_buffer_bytes)))
         peers, shape = connection.recv()
         echo = Echo(link, peers, **shape)
+        begun = _after(START_LIMIT_S / 2)
+        echo.run(lambda: link.counters.datagrams_in > 0 or begun())
         echo.run(_after(warm_up_s))
         before = (link.counters.datagrams_in, link.counters.datagrams_out)
         start_s, start_cpu_s = time.perf_counter(), time.process_time()
@@ -181,7 +166,7 @@ def udp_echo_limit(
 
     ValueError: the load does not fit. RuntimeError, TimeoutError: a process failed. No process is left in any case.
     """
-    limit_s = warm_up_s + seconds + START_LIMIT_S
+    limit_s = warm_up_s + seconds + START_LIMIT_S  # of which it waits for the first datagrams half at most
     if batch_datagrams is None:
         batch_datagrams = datagrams_per_call(datagram_bytes)
     with ExitStack() as stack:
@@ -210,26 +195,3 @@ def udp_echo_limit(
         retries=sum(report.retries for report in reports),
         kernel_drops=kernel_drops,
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="the UDP limit of this machine, as JSON lines")
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--datagram-bytes", type=int, default=FRAME_DATAGRAM_BYTES)
-    parser.add_argument("--batch-datagrams", type=int, help="per system call (default: as many as one takes)")
-    parser.add_argument("--window", type=int, default=WINDOW, help="batches in flight per worker")
-    parser.add_argument("--seconds", type=float, default=2.0)
-    arguments = parser.parse_args()
-    for workers in arguments.workers:
-        limit = udp_echo_limit(
-            workers,
-            arguments.datagram_bytes,
-            arguments.seconds,
-            batch_datagrams=arguments.batch_datagrams,
-            window=arguments.window,
-        )
-        print(json.dumps({"bench": "udp_echo_limit"} | limit.as_dict()), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,6 +13,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from ..option_types import json_option
+
 # gRPC's core prints its own account of a failure, unless it finds this when it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
@@ -51,7 +53,7 @@ Exit status:
     "--switch", default="", metavar="HOST:PORT", envvar="INAGG_SWITCH", show_envvar=True,
     help="Look at this one, too; of several, with commas, at each.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object: what was found, and the exit status.")
+@json_option("One JSON object: what was found, and the exit status.")
 def doctor(switch: str, as_json: bool) -> int:
     """Look at this machine: is anything in the way of fast and correct sums, and what to do about it.
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from inagg_host.config import VARIABLES
 from inagg_link.sockopt import interface_index
-from inagg_switch.cli.addresses import SettingsError, split_address
+from inagg_switch.addresses import SettingsError, split_address
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient, NotASwitch, UnlikeSwitch
 from inagg_switch.service.security import SecurityError

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from inagg_switch.cli.addresses import SettingsError, is_here, join_address, split_address
+from inagg_switch.addresses import SettingsError, is_here, join_address, split_address, why_not_bound
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.security import SecurityError
@@ -36,14 +36,8 @@ class Port(NamedTuple):
     @property
     def is_free(self) -> bool:
         """Whether a switch could have it."""
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM if self.kind == "TCP" else socket.SOCK_DGRAM) as sock:
-            if self.kind == "TCP":
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: what has ended is free
-            try:
-                sock.bind((HERE, self.number))
-            except OSError as error:
-                return error.errno != errno.EADDRINUSE
-        return True
+        why = why_not_bound(HERE, self.number, socket.SOCK_STREAM if self.kind == "TCP" else socket.SOCK_DGRAM)
+        return why is None or why.errno != errno.EADDRINUSE
 
 
 def check_ports(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from typing import Final
 from inagg_wire.variables import misspelt
 
 from .. import cache
-from ..extras import EXTRA_OF_MODULE
+from ..extras import install
 from .finding import Finding, Verdict
 
 PYTHON_LEAST: Final = (3, 11)
@@ -37,7 +37,7 @@ def check_python() -> Iterator[Finding]:
 def check_torch() -> Iterator[Finding]:
     """PyTorch, and whether kernels for GPUs can run."""
     if importlib.util.find_spec("torch") is None:
-        yield Finding("torch", Verdict.NOTE, "not installed: a switch needs none", "pip install 'inagg[torch]'")
+        yield Finding("torch", Verdict.NOTE, "not installed: a switch needs none", install("torch"))
         return
     try:
         import torch
@@ -76,8 +76,7 @@ def check_extras() -> Iterator[Finding]:
     """What else some commands need."""
     for module, what in WHAT_FOR.items():
         if importlib.util.find_spec(module) is None:
-            extra = EXTRA_OF_MODULE[module]
-            yield Finding(module, Verdict.NOTE, f"not installed: for {what}", f"pip install 'inagg[{extra}]'")
+            yield Finding(module, Verdict.NOTE, f"not installed: for {what}", install(module))
 
 
 def check_compiled() -> Iterator[Finding]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from inagg_host.compress.optim.diana import Diana, diana_step
-from inagg_host.compress.optim.quantize import block_steps, uniform_steps, varying_steps
+from inagg_host.compress.optim.quantize import RowCompressor, block_steps, uniform_steps, varying_steps
 from inagg_host.compress.optim.smoothness import Smoothness, stacked
 
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, SettingsError, Source
-from .quadratic import Effort, Quadratics, solve
+from .quadratic import Effort, Quadratics
+from .regressions import Method, of_quadratics, solved
 
 CONVEXITY = 1e-2
 SIZES = {2: (16, 64, 512, 4096), 4: (64, 512, 2048, 8192), 8: (64, 512), 16: (64,)}
@@ -35,39 +35,19 @@ def one_block_each(workers: int, d: int, rng: np.random.Generator) -> Quadratics
 def compare(workers: int, d: int, accuracy: float, settings: Run) -> tuple[Effort, Effort, Effort]:
     """DIANA with one norm and a budget of d/n; DIANA+ with n norms and a budget of d/n^2; and, to tell what the norms
     do from what the matrices do, DIANA+ with one norm, steps that follow the matrix, and a budget of d/n^2."""
-    problem = one_block_each(workers, d, settings.generator("problem", workers, d))
-    start, limit = np.zeros(d), LIMIT
-    w = workers  # d / budget
-    diana = Diana(
-        start,
-        workers,
-        uniform_steps(d, d / workers),
-        settings.generator("diana", workers, d),
-        step=diana_step(problem.smoothness, w * problem.hessians.max(), workers),
-        alpha=1 / (1 + w),
+    problem = of_quadratics(one_block_each(workers, d, settings.generator("problem", workers, d)))
+    own = stacked(problem.matrices)
+    budget, of_norms = d / workers, d / workers**2
+
+    def effort(name: str, compressor: RowCompressor, matrices: Smoothness | None) -> Effort:
+        method = Method(name, compressor, matrices, learns=True)
+        return solved(method, problem, settings.generator(name, workers, d), accuracy, LIMIT)[0]
+
+    return (
+        effort("diana", uniform_steps(d, budget), None),
+        effort("blocks", block_steps(own.diagonal, workers, of_norms), own),
+        effort("one norm", varying_steps(own.diagonal, of_norms), own),
     )
-    blocks = block_steps(problem.hessians, workers, d / workers**2)
-    plus = Diana(
-        start,
-        workers,
-        blocks,
-        settings.generator("blocks", workers, d),
-        step=diana_step(problem.smoothness, blocks.cal(problem.hessians), workers),
-        alpha=1 / (1 + blocks.w),
-        matrices=stacked([Smoothness.of(h) for h in problem.hessians]),
-    )
-    one = varying_steps(problem.hessians, d / workers**2)
-    control = Diana(
-        start,
-        workers,
-        one,
-        settings.generator("one norm", workers, d),
-        step=diana_step(problem.smoothness, one.cal(problem.hessians), workers),
-        alpha=1 / (1 + one.w),
-        matrices=stacked([Smoothness.of(h) for h in problem.hessians]),
-    )
-    efforts = [solve(m, problem.gradients, problem.minimizer, accuracy, limit) for m in (diana, plus, control)]
-    return efforts[0], efforts[1], efforts[2]
 
 
 def sizes_of(settings: Run) -> Mapping[int, Sequence[int]]:

@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from inagg_switch.cli.new_files import NewFolder
 
-from ..tables import console
+from ..option_types import json_option
+from ..report.option import drawable
+from ..tables import console, print_table
 from . import registry
 from .model import Plot, Run, SettingsError
 from .page import Record, expected, record, shown, stored, write
@@ -38,10 +39,11 @@ WITHIN = {True: "yes", False: "NO", None: "-"}
     help="A LIBSVM file of two classes, in the place of the experiment's own data.",
 )
 @click.option("--tiny", is_flag=True, help="In seconds, to see it run: its figures are compared with nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for each figure.")
+@json_option("One JSON object a line, for each figure.")
 @click.option(
     "--out",
     type=NewFolder(),
+    callback=drawable,
     help="Write plots, results.json and README.md here; other experiments' results there stay.",
 )
 def experiment(
@@ -119,10 +121,11 @@ def experiment(
                 for figure in records[-1]["figures"]:
                     click.echo(json.dumps(figure))
             else:
-                console().print(table(records[-1]))
+                print_figures(records[-1])
             if out is not None:
+                out.mkdir(parents=True, exist_ok=True)
+                write(records[-1:], list(registry.MODULES), out)  # first: no picture that fails takes them along
                 draw_all(outcome.plots, out)
-                write(records[-1:], list(registry.MODULES), out)
     verdicts = [figure["within_tolerance"] for r in records for figure in r["figures"]]
     if None in verdicts and not as_json:
         errors.print(f"{verdicts.count(None)} figure(s) compared with nothing: {why_not_compared(tiny)}")
@@ -139,11 +142,13 @@ def why_not_compared(tiny: bool) -> str:
 
 
 def check_options(name: str, asked: Mapping[str, object]) -> None:
-    """Raises click.UsageError for options that the experiment would not heed."""
+    """Raises click.UsageError for options that the experiment would not heed, or not both."""
     for option in (option for option, value in asked.items() if value):
         takers = [each for each in registry.MODULES if option in registry.load(each).takes]
         if name not in takers:
             raise click.UsageError(f"--{option} is not for {name}: it is for {', '.join(takers)}")
+    if asked["dim"] and asked["data"]:
+        raise click.UsageError("--dim and --data exclude each other: a file has as many features as it has")
 
 
 def cpu_s() -> float:
@@ -152,22 +157,26 @@ def cpu_s() -> float:
     return used.user + used.system + used.children_user + used.children_system
 
 
-def table(r: Record) -> Table:
-    """The figures, for people."""
-    result = Table(title=r["title"], caption=r["paper"], title_justify="left", caption_justify="left")
-    for column in ("figure", "reference", "from", "measured", "tolerance", "within"):
-        result.add_column(column, justify="left" if column == "figure" else "right", overflow="fold")
-    for figure in r["figures"]:
-        numbers = (expected(figure), figure["source"], shown(figure["measured"]), shown(figure["tolerance"]))
-        name = figure["figure"] + (f" ({figure['unit']})" if figure["unit"] else "")
-        result.add_row(name, *numbers, WITHIN[figure["within_tolerance"]])
-    return result
+def print_figures(r: Record) -> None:
+    """For people."""
+    columns = ("figure", "reference", "from", "measured", "tolerance", "within")
+    rows = [
+        (
+            figure["figure"] + (f" ({figure['unit']})" if figure["unit"] else ""),
+            expected(figure),
+            figure["source"],
+            shown(figure["measured"]),
+            shown(figure["tolerance"]),
+            WITHIN[figure["within_tolerance"]],
+        )
+        for figure in r["figures"]
+    ]
+    print_table(console(), r["title"], columns, rows, left=("figure",), caption=r["paper"])
 
 
 def draw_all(plots: Sequence[Plot], out: Path) -> None:
-    """The plots as SVG files in the folder ``out``, which is made."""
+    """The plots as SVG files in the folder ``out``."""
     from .pictures import draw
 
-    out.mkdir(parents=True, exist_ok=True)
     for plot in plots:
         draw(plot, out / f"{plot.name}.svg")

@@ -67,10 +67,10 @@ def drawn(compressor: Compressor, d: int, draws: int, dtype: npt.DTypeLike, sett
     return Rounding(np.concatenate(errors), np.ones(d * draws), d // 8)
 
 
-def error(compressor: Compressor, x: Floats, draws: int, seed: int) -> float:
-    """E|C(x) - x|^2 over |x|^2: the mean of so many draws, less four of its standard errors."""
+def error(compressor: Compressor, x: Floats, draws: int, seed: int, sigmas: int = SIGMAS) -> float:
+    """E|C(x) - x|^2 over |x|^2: the mean of so many draws, less ``sigmas`` of its standard errors."""
     squares = [float(((compressor(x, Key(seed, step=step)) - x) ** 2).sum()) for step in range(draws)]
-    low = np.mean(squares) - SIGMAS * np.std(squares, ddof=1) / np.sqrt(draws)
+    low = np.mean(squares) - sigmas * np.std(squares, ddof=1) / np.sqrt(draws)
     return max(0.0, float(low)) / float((x**2).sum())
 
 
@@ -159,8 +159,7 @@ def run(settings: Run) -> Outcome:
 def error_share(spec: str, d: int, draws: int, settings: Run) -> float:
     """E|C(x) - x|^2 over |x|^2 of a Gaussian vector: the mean of the draws."""
     compressor, x = parse(spec), settings.generator("share", d).standard_normal(d)
-    squares = [float(((compressor(x, Key(settings.seed, step=step)) - x) ** 2).sum()) for step in range(draws)]
-    return float(np.mean(squares)) / float((x**2).sum())
+    return error(compressor, x, draws, settings.seed, sigmas=0)
 
 
 def compare(outcome: Outcome, costs: dict[str, tuple[float, float]]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from inagg_host.compress.optim.diana import Diana, diana_step
+from inagg_host.compress.optim.diana import Diana
 from inagg_host.compress.optim.quantize import Steps, uniform_steps, varying_steps
-from inagg_host.compress.optim.smoothness import FLOAT_BITS, Smoothness, stacked
+from inagg_host.compress.optim.smoothness import FLOAT_BITS, stacked
 
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, SettingsError, Source
-from .quadratic import Effort, Quadratics, solve
+from .quadratic import Effort, Quadratics
+from .regressions import Method, of_quadratics, solved
 from .rounding import Rounding
 
 CONVEXITY = 1e-3
@@ -29,30 +30,15 @@ def concentrated(workers: int, d: int, rng: np.random.Generator) -> Quadratics:
 
 def compare(workers: int, d: int, accuracy: float, settings: Run) -> tuple[Effort, Effort]:
     """DIANA and DIANA+, each with a budget of d/n coordinates (so that DIANA's w is n) and the theory's step sizes."""
-    problem = concentrated(workers, d, settings.generator("problem", workers))
-    budget, start, limit = d / workers, np.zeros(d), 400_000
-    plain = uniform_steps(d, budget)
-    w_plain = d / budget
-    diana = Diana(
-        start,
-        workers,
-        plain,
-        settings.generator("diana", workers),
-        step=diana_step(problem.smoothness, w_plain * problem.hessians.max(), workers),
-        alpha=1 / (1 + w_plain),
-    )
-    varying = varying_steps(problem.hessians, budget)
-    plus = Diana(
-        start,
-        workers,
-        varying,
-        settings.generator("diana+", workers),
-        step=diana_step(problem.smoothness, varying.cal(problem.hessians), workers),
-        alpha=1 / (1 + varying.w),
-        matrices=stacked([Smoothness.of(h) for h in problem.hessians]),
-    )
-    efforts = [solve(m, problem.gradients, problem.minimizer, accuracy, limit) for m in (diana, plus)]
-    return efforts[0], efforts[1]
+    problem = of_quadratics(concentrated(workers, d, settings.generator("problem", workers)))
+    budget, own = d / workers, stacked(problem.matrices)
+    plain = Method("diana", uniform_steps(d, budget), None, True)
+    plus = Method("diana+", varying_steps(own.diagonal, budget), own, True)
+
+    def effort(method: Method) -> Effort:
+        return solved(method, problem, settings.generator(method.name, workers), accuracy, 400_000)[0]
+
+    return effort(plain), effort(plus)
 
 
 def quantized(outcome: Outcome, name: str, steps: Steps, settings: Run) -> None:
@@ -136,8 +122,8 @@ def run(settings: Run) -> Outcome:
         )
         if workers in (min(counts), max(counts)):
             lines += [
-                Line(f"DIANA, n = {workers}", *_curve(diana)),
-                Line(f"DIANA+, n = {workers}", *_curve(plus, plus.setup_bits), style="--"),
+                Line(f"DIANA, n = {workers}", *diana.points()),
+                Line(f"DIANA+, n = {workers}", *plus.points(), style="--"),
             ]
     outcome.plots.append(
         Plot(
@@ -156,11 +142,6 @@ def run(settings: Run) -> Outcome:
         "Bits with the gap code (positions and levels of what is not zero): " + "; ".join(setups) + ".",
     ]
     return outcome
-
-
-def _curve(effort: Effort, setup: float = 0.0) -> tuple[list[float], list[float]]:
-    points = effort.curve[1:]
-    return [bits + setup for bits, _ in points], [share for _, share in points]
 
 
 EXPERIMENT = Experiment(

@@ -13,11 +13,11 @@ from inagg_host.compress import Compressor, RandK, Unbiased, parse
 from ..switch_process import SwitchProcess
 from ..training.data import Digits, load_digits
 from ..training.loop import accuracy
-from ..training.model import DigitsCNN
+from ..training.model import DigitsCNN, seeded
 from .cluster import Traffic, job_format, open_cluster
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 from .rounding import Z_MAX
-from .training import Floats, Plan, seeded, train
+from .training import Floats, Plan, train
 
 LINK_BITS_PER_S = 100e6
 STEPS = 600

@@ -12,11 +12,11 @@ from inagg_host.compress.natural import NATURAL_W
 from ..switch_process import SwitchProcess
 from ..training.data import Digits, load_digits
 from ..training.loop import accuracy
-from ..training.model import DigitsCNN
+from ..training.model import DigitsCNN, seeded
 from .cluster import Cluster, bytes_up, open_cluster
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 from .rounding import Z_MAX, Rounding, switched
-from .training import Plan, Sum, float_sum, seeded, train
+from .training import Plan, Sum, float_sum, train
 
 FLOAT_BYTES = 4
 

@@ -13,7 +13,7 @@ from inagg_host.compress.optim.rates import InverseTime
 from .labelled import Labelled, like_rcv1, load
 from .logistic import Logistic
 from .memory_loops import GAMMA, mem_sgd_gaps, sgd_gaps
-from .model import Experiment, Line, Outcome, Plot, Relation, Run, SettingsError, Source
+from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 
 DOCUMENTS, DIM = 2000, 1024
 STEPS, TINY_STEPS = 20_000, 600
@@ -117,8 +117,6 @@ class Study:
 def data_of(settings: Run) -> Labelled:
     """The file that was given, or what is made here."""
     if settings.data is not None:
-        if settings.dim is not None:
-            raise SettingsError("--dim and --data exclude each other: a file has as many features as it has")
         return load(settings.data)
     documents, d = (200, 128) if settings.tiny else (DOCUMENTS, settings.dim or DIM)
     return like_rcv1(settings.generator("data"), documents, d)

@@ -65,8 +65,6 @@ def run(settings: Run) -> Outcome:
     cores = len(os.sched_getaffinity(0))
     samples, d = (200, 200) if settings.tiny else (2000, settings.dim or 2000)
     if settings.data is not None:
-        if settings.dim is not None:
-            raise SettingsError("--dim and --data exclude each other: a file has as many features as it has")
         samples, d = load(settings.data).samples.shape
     if d < KEPT:
         raise SettingsError(f"{KEPT} coordinates are sent of each step: {d} are too few")

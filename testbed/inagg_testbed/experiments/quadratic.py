@@ -48,6 +48,11 @@ class Effort:
     curve: list[tuple[float, float]]
     """(bits of one worker, squared distance over that at the start), now and then."""
 
+    def points(self) -> tuple[list[float], list[float]]:
+        """The curve after the start: bits, set-up included, and squared distances."""
+        points = self.curve[1:] or self.curve
+        return [bits + self.setup_bits for bits, _ in points], [share for _, share in points]
+
 
 def solve(method: Diana, gradients: Callable[[Array], Array], minimizer: Array, accuracy: float, limit: int) -> Effort:
     """Iterate until the squared distance to ``minimizer`` has shrunk to the share ``accuracy``, or ``limit`` times."""

@@ -25,7 +25,7 @@ from inagg_host.compress.optim.smoothness import (
 
 from .labelled import DataError, Labelled
 from .logistic import Array, Logistic
-from .quadratic import Effort, solve
+from .quadratic import Effort, Quadratics, solve
 
 L2 = 1e-2
 BLOCKS = 4
@@ -62,6 +62,12 @@ class Problem:
     def largest(self) -> float:
         """The largest L_i."""
         return max(m.largest for m in self.matrices)
+
+
+def of_quadratics(quadratics: Quadratics) -> Problem:
+    """The same, for the methods here."""
+    matrices = [Smoothness.of(hessian) for hessian in quadratics.hessians]
+    return Problem("quadratics", quadratics.gradients, quadratics.minimizer, matrices, matrices, quadratics.smoothness)
 
 
 def problems(samples: Array, labels: Array, workers: int) -> list[Problem]:

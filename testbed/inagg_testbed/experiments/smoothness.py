@@ -77,7 +77,7 @@ def run(settings: Run) -> Outcome:
         )
         texts += [_described(problem.name, name, effort) for name, (effort, _) in efforts.items()]
         if problem.name == "logistic":
-            lines = [Line(name, *_curve(e), style="-" if "+" in name else "--") for name, (e, _) in efforts.items()]
+            lines = [Line(name, *e.points(), style="-" if "+" in name else "--") for name, (e, _) in efforts.items()]
     settings.progress(0.92, "DIANA+ through the switch, with and without loss")
     outcome.add(
         "DIANA+ through the switch: bytes of state that 1 % loss changes",
@@ -113,11 +113,6 @@ def run(settings: Run) -> Outcome:
 def _described(problem: str, name: str, effort: Effort) -> str:
     iterations = f"{effort.iterations:,}" if effort.reached else f"not in {effort.iterations:,}"
     return f"| {problem} | {name} | {iterations} | {effort.bits:,.0f} | {effort.setup_bits:,.0f} |"
-
-
-def _curve(effort: Effort) -> tuple[list[float], list[float]]:
-    points = effort.curve[1:] or effort.curve
-    return [bits + effort.setup_bits for bits, _ in points], [share for _, share in points]
 
 
 def changed_by_loss(settings: Run) -> int:

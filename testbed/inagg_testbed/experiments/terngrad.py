@@ -14,11 +14,11 @@ from inagg_host.compress import Floats, TernGrad
 from ..switch_process import SwitchProcess
 from ..training.data import load_digits
 from ..training.loop import accuracy
-from ..training.model import DigitsCNN
+from ..training.model import DigitsCNN, seeded
 from .cluster import Cluster, open_cluster
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 from .rounding import Rounding
-from .training import DigitsMLP, Plan, Sum, float_sum, seeded, train
+from .training import DigitsMLP, Plan, Sum, float_sum, train
 
 APART = 1000
 """The number of a vector that is none of the model's."""

@@ -93,10 +93,3 @@ class DigitsMLP(nn.Sequential):
 
     def __init__(self) -> None:
         super().__init__(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-
-
-def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A network with the initial weights that ``seed`` gives. Leaves torch's own random state as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return make()

@@ -24,12 +24,10 @@ def _measure(connection: Connection, name: str, batch: int) -> None:
     connection.send((None, (seen.forward, seen.backward, seen.ready, torch.get_num_threads())))
 
 
-def measured_compute(name: str, batch: int, again: bool = False) -> Compute:
-    """Forward and backward of ``batch`` examples on all cores, the fastest of two steps; from the cache if it is there
-    and not ``again``."""
+def measured_compute(name: str, batch: int) -> Compute:
+    """Forward and backward of ``batch`` examples on all cores, the fastest of two steps; from the cache, if there."""
     entry = f"compute-{name}-{batch}"
-    kept = None if again else cache.load(entry)
-    if kept is None:
+    if (kept := cache.load(entry)) is None:
         with crew() as children:
             children.append(Child(f"measurement of {name}", _measure, name, batch))
             forward_s, backward_s, ready, threads = children[0].receive(LIMIT_S)

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ..option_types import json_option
 from ..progress import said
 from .compare import Comparison, compare, make_core
 from .recording import Begin, Event, RecordingError, Run, events
@@ -27,7 +28,7 @@ NAMES = {"model": "reference model", "fast": "fast core"}
     show_default=True,
     help="The reference model (slow), the core of the software switch, or one after the other.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option()
 def replay(file: Path, core: str, as_json: bool) -> int:
     """Feed the packets that `inagg testbed --record FILE` kept to a switch again, and compare what it sends.
 

@@ -14,6 +14,7 @@ from inagg_wire.formats import CHILDREN_MAX
 
 from ..demo_training import Outcome
 from ..demo_words import accuracy_text, conclusions
+from ..extras import install
 from .benches import allreduce_section
 from .history import NAMES, History, StepBar
 from .page import Grid, Picture, Section, about_here, write
@@ -85,7 +86,7 @@ def demo_report(
 def why_no_report(path: Path) -> str | None:
     """Why a report cannot be written there, known before anything runs; None if it can."""
     if importlib.util.find_spec("matplotlib") is None:
-        return "its pictures need matplotlib; install it: pip install 'inagg[report]'"
+        return f"its pictures need matplotlib; install it: {install('matplotlib')}"
     why = why_not_written(path.absolute().parent)
     return None if why is None else f"{why}; name another place: --report FILE"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,13 +10,15 @@ import click
 
 from inagg_switch.cli.new_files import NewFile
 
+from ..extras import require
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def drawable(_ctx: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Say at once what would be missed after minutes of measuring."""
-    if path is not None and importlib.util.find_spec("matplotlib") is None:
-        raise ModuleNotFoundError("a report needs matplotlib for its pictures", name="matplotlib")
+    """Say at once what would be missed after minutes of measuring: raises `MissingExtra`."""
+    if path is not None:
+        require("matplotlib")
     return path
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from inagg_link.signals import Deferred
 from inagg_testbed.cli import need_working_folder
+from inagg_testbed.option_types import json_option
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.tables import console, print_table
 from inagg_testbed.topology import State, TopologyError, all_states, load, reopen, switch_for, target_entry, tear_down
@@ -23,7 +24,7 @@ from inagg_testbed.topology.opening import perhaps_in_use, require_root, strays
 from inagg_testbed.topology.processes import processes_of
 from inagg_testbed.topology.state import others_hidden
 
-from .keeping import DEFAULT_NAME, UP, end_owner, keep, log_of, standing, start_keeper
+from .keeping import DEFAULT_NAME, end_owner, keep, log_of, standing, start_keeper
 from .options import Setup, setup_options
 from .run_command import run
 
@@ -35,7 +36,6 @@ STARTING: Final = ("run", "up")
 in a working directory that it has just removed."""
 
 name_option = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Of the testbed.")
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 
 class DefaultGroup(click.Group):
@@ -82,7 +82,7 @@ testbed.add_command(run)
 @testbed.command()
 @name_option
 @setup_options
-@json_option
+@json_option("One JSON object.")
 def up(name: str, as_json: bool, **options: Any) -> None:
     """Make a testbed that stays until `down`: a switch, and with --link namespaces and links."""
     setup = Setup.of(**options)
@@ -106,14 +106,14 @@ def up(name: str, as_json: bool, **options: Any) -> None:
 
 @testbed.command(hidden=True, name="keep")
 @name_option
-@setup_options
-def keep_command(name: str, **options: Any) -> None:
-    """Make a testbed and keep it until SIGTERM: the process behind `up`."""
-    keep(name, Setup.of(**options))
+@click.argument("setup")
+def keep_command(name: str, setup: str) -> None:
+    """Make the testbed of SETUP (`Setup.as_json`) and keep it until SIGTERM: the process behind `up`."""
+    keep(name, Setup.from_json(setup))
 
 
 @testbed.command()
-@json_option
+@json_option("One JSON object.")
 def status(as_json: bool) -> int:
     """Show your testbeds, and what killed ones have left behind.
 
@@ -165,7 +165,7 @@ def _line(state: State) -> dict[str, Any]:
     if state.left_over:
         condition = "left over"
     else:
-        condition = "up" if state.about["made_by"] == UP else f"runs {state.about['made_by']}".strip()
+        condition = "up" if state.about.get("stays") else f"runs {state.about['made_by']}".strip()
     return {
         "name": state.name,
         "workers": state.about["workers"],
@@ -185,12 +185,12 @@ def _line(state: State) -> dict[str, Any]:
     "--name", help=f"Of the testbed, also one that runs.  [default: {DEFAULT_NAME}, if `up` made it, and all leftovers]"
 )
 @click.option("--all", "everyone", is_flag=True, help="All that `up` made, and all leftovers.")
-@json_option
+@json_option("One JSON object.")
 def down(name: str | None, everyone: bool, as_json: bool) -> None:
     """Remove a testbed: its processes, namespaces and interfaces. What others have made stays, unless you name it."""
     others: list[State] = []
     if name is None:
-        made = [state for state in all_states() if state.left_over or state.about["made_by"] == UP]
+        made = [state for state in all_states() if state.left_over or state.about.get("stays")]
         states = [state for state in made if everyone or state.left_over or state.name == DEFAULT_NAME]
         others = [state for state in made if state not in states]
     elif everyone:

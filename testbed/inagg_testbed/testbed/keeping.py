@@ -16,8 +16,6 @@ from .options import Setup
 from .web import live_view
 
 DEFAULT_NAME = "default"
-UP = "up"
-"""What made a testbed that stays."""
 START_LIMIT_S = 150.0  # the first switch on a machine compiles
 END_LIMIT_S = 30.0
 LOOK_EVERY_S = 0.05
@@ -29,7 +27,7 @@ def keep(name: str, setup: Setup) -> None:
     with (
         live_view(setup.web) as web,
         open_topology(
-            setup.workers, setup.link, name=name, wiring=wiring, racks=setup.racks, trunk=setup.trunk, made_by=UP
+            setup.workers, setup.link, name=name, wiring=wiring, racks=setup.racks, trunk=setup.trunk, stays=True
         ) as topology,
         start_target(setup.target, topology, [*setup.switch_options(), *web.options]) as running,
     ):
@@ -65,7 +63,7 @@ def start_keeper(name: str, command: Sequence[str], setup: Setup) -> State:
     path = log_of(name)
     with path.open("wb") as log:
         keeper = subprocess.Popen(
-            [*command, "--name", name, *setup.command_line()],
+            [*command, "--name", name, setup.as_json()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 from inagg_switch.cli.new_files import NewFile
+from inagg_switch.cli.sections import all_of
 from inagg_switch.control.text import count_text
 from inagg_testbed.option_types import PROBABILITY, LinkRate
 from inagg_testbed.topology import TARGETS, target_entry
@@ -19,8 +20,6 @@ from inagg_testbed.topology.opening import RACKS_MAX, WORKERS_MAX
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from .web import web_option
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,40 +77,26 @@ class Setup:
 
     def switch_options(self) -> list[str]:
         """For the target: as `inagg switch` spells them."""
-        options = self._of_our_switch()
+        options = [word for name, share in self.faults.items() for word in (f"--{name}", str(share))]
+        if self.fault_seed is not None:
+            options += ["--fault-seed", str(self.fault_seed)]
+        if self.record is not None:
+            options += ["--record", str(self.record)]
         if self.target == "bmv2" and self.format is not None:
             from inagg_testbed.bmv2 import program_for
 
             options += ["--program", program_for(self.format)]
         return options
 
-    def _of_our_switch(self) -> list[str]:
-        """The options that `inagg testbed` and `inagg switch` spell alike."""
-        options = [word for name, share in self.faults.items() for word in (f"--{name}", str(share))]
-        if self.fault_seed is not None:
-            options += ["--fault-seed", str(self.fault_seed)]
-        if self.record is not None:
-            options += ["--record", str(self.record)]
-        return options
+    def as_json(self) -> str:
+        """For `from_json`, in another process."""
+        return json.dumps(asdict(self), default=str)
 
-    def command_line(self) -> list[str]:
-        """The options again, all of them said."""
-        link = [] if self.link is None else ["--link", self.link]
-        numbers = [] if self.format is None else ["--format", self.format]
-        racks = [] if not self.racks else ["--racks", str(self.racks)]
-        racks += [] if self.trunk is None else ["--trunk", self.trunk]
-        web = [] if self.web is None else ["--web", self.web]
-        return [
-            "--workers",
-            str(self.workers),
-            *link,
-            *racks,
-            "--target",
-            self.target,
-            *numbers,
-            *web,
-            *self._of_our_switch(),
-        ]
+    @classmethod
+    def from_json(cls, text: str) -> Setup:
+        """What `as_json` gave."""
+        found: dict[str, Any] = json.loads(text)
+        return cls(**found | {"record": found["record"] and Path(found["record"])})
 
     def rank_environment(self) -> dict[str, str]:
         """What the scripts are told besides."""
@@ -127,7 +112,7 @@ class Setup:
         return text
 
 
-PLACE_OPTIONS: Final = (
+place_options: Final = all_of(
     click.option(
         "--link",
         type=LinkRate(),
@@ -152,13 +137,6 @@ PLACE_OPTIONS: Final = (
 """Where workers are: what `check_place` looks at."""
 
 
-def place_options(command: Command) -> Command:
-    """`PLACE_OPTIONS` for a command."""
-    for option in reversed(PLACE_OPTIONS):
-        command = option(command)
-    return command
-
-
 def check_place(workers: int, link: str | None, racks: int, trunk: str | None, target: str) -> None:
     """Raises click.UsageError for options that do not fit together."""
     if racks and target != "software":
@@ -181,50 +159,45 @@ def places(link: str | None, racks: int, trunk: str | None) -> str:
     return links
 
 
-def setup_options(command: Command) -> Command:
-    """The options that `Setup.of` takes."""
-    for option in reversed(
-        (
-            click.option(
-                "--workers",
-                default=4,
-                show_default=True,
-                type=click.IntRange(1, WORKERS_MAX),
-                help="How many; up to 32 a rack.",
-            ),
-            *PLACE_OPTIONS,
-            click.option(
-                "--target",
-                default="software",
-                show_default=True,
-                type=click.Choice(list(TARGETS)),
-                help="What stands in the middle.",
-            ),
-            click.option(
-                "--format",
-                type=click.Choice(list(FORMATS)),
-                metavar="NAME",
-                help="INAGG_FORMAT for the scripts, nat4 for example; a bmv2 switch gets the program for it.",
-            ),
-            click.option("--loss", default=0.0, type=PROBABILITY, metavar="P", help="Of datagrams, in each direction."),
-            click.option("--duplicate", default=0.0, type=PROBABILITY, metavar="P", help="A datagram comes twice."),
-            click.option("--reorder", default=0.0, type=PROBABILITY, metavar="P", help="Others overtake it."),
-            click.option("--corrupt", default=0.0, type=PROBABILITY, metavar="P", help="A bit flips: it is dropped."),
-            click.option(
-                "--fault-seed",
-                type=click.IntRange(0, (1 << 32) - 1),
-                metavar="N",
-                help="Repeat the faults of a run.  [default: drawn, and told]",
-            ),
-            click.option(
-                "--record",
-                type=NewFile(),
-                metavar="FILE",
-                help="Keep what the switch took in and gave out, and all seeds, for `inagg replay FILE`; "
-                "compressed if FILE ends with .gz.",
-            ),
-            web_option,
-        )
-    ):
-        command = option(command)
-    return command
+setup_options: Final = all_of(
+    click.option(
+        "--workers",
+        default=4,
+        show_default=True,
+        type=click.IntRange(1, WORKERS_MAX),
+        help="How many; up to 32 a rack.",
+    ),
+    place_options,
+    click.option(
+        "--target",
+        default="software",
+        show_default=True,
+        type=click.Choice(list(TARGETS)),
+        help="What stands in the middle.",
+    ),
+    click.option(
+        "--format",
+        type=click.Choice(list(FORMATS)),
+        metavar="NAME",
+        help="INAGG_FORMAT for the scripts, nat4 for example; a bmv2 switch gets the program for it.",
+    ),
+    click.option("--loss", default=0.0, type=PROBABILITY, metavar="P", help="Of datagrams, in each direction."),
+    click.option("--duplicate", default=0.0, type=PROBABILITY, metavar="P", help="A datagram comes twice."),
+    click.option("--reorder", default=0.0, type=PROBABILITY, metavar="P", help="Others overtake it."),
+    click.option("--corrupt", default=0.0, type=PROBABILITY, metavar="P", help="A bit flips: it is dropped."),
+    click.option(
+        "--fault-seed",
+        type=click.IntRange(0, (1 << 32) - 1),
+        metavar="N",
+        help="Repeat the faults of a run.  [default: drawn, and told]",
+    ),
+    click.option(
+        "--record",
+        type=NewFile(),
+        metavar="FILE",
+        help="Keep what the switch took in and gave out, and all seeds, for `inagg replay FILE`; "
+        "compressed if FILE ends with .gz.",
+    ),
+    web_option,
+)
+"""The options that `Setup.of` takes."""

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from inagg_switch.control.text import count_text
+from inagg_testbed.option_types import json_option
 from inagg_testbed.topology import Topology, open_topology, reopen, start_target, target_entry
 
 from .keeping import standing
@@ -29,7 +30,7 @@ from .web import live_view
     help="Make each worker a host of N ranks, as of N GPUs: what LOCAL_RANK and INAGG_LOCAL_SIZE say.",
 )
 @click.option("--in", "inside", metavar="NAME", help="Run in the testbed that `up` made, with its switch.")
-@click.option("--json", "as_json", is_flag=True, help="How it ended as JSON on stdout; what ranks say goes to stderr.")
+@json_option("How it ended as JSON on stdout; what ranks say goes to stderr.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def run(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import click
 
-from inagg_switch.cli.addresses import SettingsError, with_port
-from inagg_switch.service.http_server import DEFAULT_WEB_ADDRESS, OPENED, WEB_PORT, Listener
+from inagg_switch.addresses import SettingsError, with_port
+from inagg_switch.defaults import WEB_ADDRESS, WEB_PORT
+from inagg_switch.service.http_server import OPENED, Listener
 from inagg_switch.service.security import is_local
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class WebAddress(click.ParamType[str]):
@@ -27,8 +26,8 @@ class WebAddress(click.ParamType[str]):
             self.fail(str(error), param, ctx)
         if not is_local(address):
             self.fail(
-                f"{address}: a testbed is for this machine: give an address such as {DEFAULT_WEB_ADDRESS} (from "
-                f"elsewhere: ssh -L {WEB_PORT}:{DEFAULT_WEB_ADDRESS})",
+                f"{address}: a testbed is for this machine: give an address such as {WEB_ADDRESS} (from "
+                f"elsewhere: ssh -L {WEB_PORT}:{WEB_ADDRESS})",
                 param,
                 ctx,
             )
@@ -39,9 +38,9 @@ web_option: Final = click.option(
     "--web",
     type=WebAddress(),
     is_flag=False,
-    flag_value=DEFAULT_WEB_ADDRESS,
+    flag_value=WEB_ADDRESS,
     metavar="[HOST:PORT]",
-    help=f"Show what happens in a browser, too; without a value on {DEFAULT_WEB_ADDRESS}.",
+    help=f"Show what happens in a browser, too; without a value on {WEB_ADDRESS}.",
 )
 
 

@@ -86,9 +86,3 @@ class LinkSpec:
         if not self.rate_bits_per_s:
             return float("inf")
         return (self.bytes_per_s * seconds + self.burst_bytes) / (payload_bytes + HEADER_BYTES)
-
-    def elements_per_s(self, payload_bytes: int, lanes: int) -> float:
-        """Elements that pass in one direction, ``lanes`` in a datagram of ``payload_bytes``; the bucket left aside."""
-        if not self.rate_bits_per_s:
-            return float("inf")
-        return self.bytes_per_s / (payload_bytes + HEADER_BYTES) * lanes

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from .base import TopologyError
 from .launch import CLONE_NEWNET, NAMESPACES, enter_namespace
 from .link import LinkSpec
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
 
 T = TypeVar("T")
 
@@ -69,116 +72,83 @@ def remove(name: str) -> bool:
 
     The links go at once, whoever still holds the namespace.
     """
-    from pyroute2 import IPRoute, netns
+    from pyroute2 import netns
     from pyroute2.netlink.exceptions import NetlinkError
 
     if not (NAMESPACES / name).exists():
         return False
 
-    def remove_links() -> None:
-        with IPRoute() as route:
-            for link in route.get_links():
-                if link["index"] != 1:
-                    with suppress(NetlinkError):  # it went with its other end
-                        route.link("del", index=link["index"])
+    def remove_links(route: IPRoute) -> None:
+        for link in route.get_links():
+            if link["index"] != 1:
+                with suppress(NetlinkError):  # it went with its other end
+                    route.link("del", index=link["index"])
 
     with suppress(OSError):  # a name without a namespace: made half
-        run_inside(name, remove_links)
+        with_route(name, remove_links)
     netns.remove(name)
     return True
 
 
 def add_bridge(namespace: str, name: str, address: str) -> None:
     """A bridge with an address."""
-    from pyroute2 import IPRoute
 
-    def add() -> None:
-        with IPRoute() as route:
-            route.link("add", ifname=name, kind="bridge")
-            index = route.link_lookup(ifname=name)[0]
-            route.addr("add", index=index, address=address, prefixlen=PREFIX_BITS)
-            route.link("set", index=index, state="up")
+    def add(route: IPRoute) -> None:
+        route.link("add", ifname=name, kind="bridge")
+        _set_up(route, name, address)
 
-    run_inside(namespace, add)
+    with_route(namespace, add)
 
 
 def add_link(
     worker: str, inner: str, address: str, switch: str, outer: str, *, bridge: str | None, mac: str, peer_mac: str
 ) -> None:
     """A veth pair: ``inner`` with an address in namespace ``worker``, ``outer`` in ``switch``, on a bridge or not."""
-    from pyroute2 import IPRoute
 
-    def add() -> None:
-        with IPRoute() as route, (NAMESPACES / worker).open("rb") as peer:
-            route.link(
-                "add",
-                ifname=outer,
-                kind="veth",
-                address=peer_mac,
-                peer={"ifname": inner, "address": mac, "net_ns_fd": peer.fileno()},
-            )
-            index = route.link_lookup(ifname=outer)[0]
-            joined = {} if bridge is None else {"master": route.link_lookup(ifname=bridge)[0]}
-            route.link("set", index=index, state="up", **joined)
+    def add(route: IPRoute) -> None:
+        with (NAMESPACES / worker).open("rb") as peer:
+            ends = {"ifname": inner, "address": mac, "net_ns_fd": peer.fileno()}
+            route.link("add", ifname=outer, kind="veth", address=peer_mac, peer=ends)
+        joined = {} if bridge is None else {"master": _index(route, bridge)}
+        route.link("set", index=_index(route, outer), state="up", **joined)
 
-    def address_it() -> None:
-        with IPRoute() as route:
-            index = route.link_lookup(ifname=inner)[0]
-            route.addr("add", index=index, address=address, prefixlen=PREFIX_BITS)
-            route.link("set", index=index, state="up")
-
-    run_inside(switch, add)
-    run_inside(worker, address_it)
+    with_route(switch, add)
+    with_route(worker, lambda route: _set_up(route, inner, address))
 
 
 def add_trunk(rack: str, inner: str, switch: str, outer: str, *, bridge: str) -> None:
     """A veth pair between the bridges of two namespaces."""
-    from pyroute2 import IPRoute
 
-    def add() -> None:
-        with IPRoute() as route, (NAMESPACES / rack).open("rb") as peer:
+    def add(route: IPRoute) -> None:
+        with (NAMESPACES / rack).open("rb") as peer:
             ends = {"ifname": inner, "net_ns_fd": peer.fileno()}
             route.link("add", ifname=outer, kind="veth", peer=ends)
+        join(route, outer)
 
-    def join(name: str) -> None:
-        with IPRoute() as route:
-            index = route.link_lookup(ifname=name)[0]
-            route.link("set", index=index, state="up", master=route.link_lookup(ifname=bridge)[0])
+    def join(route: IPRoute, name: str) -> None:
+        route.link("set", index=_index(route, name), state="up", master=_index(route, bridge))
 
-    run_inside(switch, add)
-    run_inside(switch, lambda: join(outer))
-    run_inside(rack, lambda: join(inner))
+    with_route(switch, add)
+    with_route(rack, lambda route: join(route, inner))
 
 
 def shape(namespace: str, interface: str, link: LinkSpec) -> None:
     """Give what leaves by an interface the rate of ``link`` (tc-tbf(8))."""
-    from pyroute2 import IPRoute
 
-    def add() -> None:
-        with IPRoute() as route:
-            index = route.link_lookup(ifname=interface)[0]
-            route.tc(
-                "add",
-                "tbf",
-                index=index,
-                handle="1:",
-                rate=round(link.bytes_per_s),
-                burst=link.burst_bytes,
-                limit=link.queue_bytes,
-            )
+    def add(route: IPRoute) -> None:
+        bucket = {"rate": round(link.bytes_per_s), "burst": link.burst_bytes, "limit": link.queue_bytes}
+        route.tc("add", "tbf", index=_index(route, interface), handle="1:", **bucket)
 
     if link.rate_bits_per_s:
-        run_inside(namespace, add)
+        with_route(namespace, add)
 
 
 def no_offloads(namespace: str, interface: str) -> None:
     """Let only whole, finished frames leave by an interface: no trains, no checksums to be computed later."""
-    from pyroute2 import IPRoute
     from pyroute2.ethtool import Ethtool
 
-    def switch_off() -> None:
-        with IPRoute() as route:
-            route.link("set", index=route.link_lookup(ifname=interface)[0], gso_max_segs=1)
+    def switch_off(route: IPRoute) -> None:
+        route.link("set", index=_index(route, interface), gso_max_segs=1)
         with Ethtool() as ethtool:
             features = ethtool.get_features(interface)
             for name in OFFLOADS:
@@ -186,34 +156,39 @@ def no_offloads(namespace: str, interface: str) -> None:
                     features.features[name].enable = False
             ethtool.set_features(interface, features)
 
-    run_inside(namespace, switch_off)
+    with_route(namespace, switch_off)
 
 
 def add_neighbours(namespace: str, interface: str, macs: Sequence[tuple[str, str]]) -> None:
     """Who has which address, for ever: where nobody answers ARP. ``macs``: pairs of IP and MAC address."""
+
+    def add(route: IPRoute) -> None:
+        for address, mac in macs:
+            route.neigh("add", ifindex=_index(route, interface), dst=address, lladdr=mac, state="permanent")
+
+    with_route(namespace, add)
+
+
+def _index(route: IPRoute, interface: str) -> int:
+    index: int = route.link_lookup(ifname=interface)[0]
+    return index
+
+
+def _set_up(route: IPRoute, interface: str, address: str) -> None:
+    index = _index(route, interface)
+    route.addr("add", index=index, address=address, prefixlen=PREFIX_BITS)
+    route.link("set", index=index, state="up")
+
+
+def with_route(namespace: str, call: Callable[[IPRoute], T]) -> T:
+    """What ``call`` returns, or raises, for a netlink socket of the namespace, on a thread there."""
     from pyroute2 import IPRoute
 
-    def add() -> None:
+    def connected() -> T:
         with IPRoute() as route:
-            index = route.link_lookup(ifname=interface)[0]
-            for address, mac in macs:
-                route.neigh("add", ifindex=index, dst=address, lladdr=mac, state="permanent")
+            return call(route)
 
-    run_inside(namespace, add)
-
-
-def queue_drops(namespace: str, interface: str) -> int:
-    """Packets that the queue of a shaped interface had no room for, since it was made; 0 if it has none."""
-    from pyroute2 import IPRoute
-
-    def read() -> int:
-        with IPRoute() as route:
-            index = route.link_lookup(ifname=interface)[0]
-            stats = [qdisc.get_attr("TCA_STATS2") for qdisc in route.get_qdiscs(index=index)]
-            queues = [s.get_attr("TCA_STATS_QUEUE") for s in stats if s is not None]
-            return sum(queue["drops"] for queue in queues if queue is not None)
-
-    return run_inside(namespace, read)
+    return run_inside(namespace, connected)
 
 
 def run_inside(namespace: str, call: Callable[[], T]) -> T:
@@ -227,21 +202,9 @@ def run_inside(namespace: str, call: Callable[[], T]) -> T:
 
 
 def _in_thread(call: Callable[[], T]) -> T:
-    result: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            result.append(call())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="inagg-namespace")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return result[0]
+    """On one that ends afterwards."""
+    with ThreadPoolExecutor(1, "inagg-namespace") as thread:
+        return thread.submit(call).result()
 
 
 def existing(prefix: str) -> list[str]:

@@ -144,13 +144,15 @@ def open_topology(
     racks: int = 0,
     trunk: str | LinkSpec | None = None,
     made_by: str | None = None,
+    stays: bool = False,
 ) -> Iterator[Topology]:
     """``workers`` nodes and one for the switch: namespaces with a shaped link each or, without ``link``, loopback. With
     ``racks``, as many more for leaves, with a ``trunk`` each to the switch (as ``link`` if there is no such rate).
 
     At the end, and after any error, their processes are ended and all is removed. ``made_by``: the command that `inagg
-    testbed status` tells of; this process's own, if there is none. Raises `TopologyError` without root, for a link that
-    cannot be, for a name that is taken, and if the kernel lacks something.
+    testbed status` tells of; this process's own, if there is none. ``stays``: whether it is one of `inagg testbed up`.
+    Raises `TopologyError` without root, for a link that cannot be, for a name that is taken, and if the kernel lacks
+    something.
     """
     most = min(max(1, racks) * CHILDREN_MAX, WORKERS_MAX)
     if not 1 <= workers <= most:
@@ -172,7 +174,7 @@ def open_topology(
     names = tuple(node.namespace for node in nodes if node.namespace is not None)
     rates = {"link": spec and str(spec), "trunk": trunk_spec and str(trunk_spec)}
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if made_by is None else made_by
-    about = {"workers": workers, "racks": racks, **rates, "wiring": wiring, "made_by": command}
+    about = {"workers": workers, "racks": racks, **rates, "wiring": wiring, "made_by": command, "stays": stays}
     state = State.new(name, names, about)
     topology = plan(name, state.mark, workers, spec, wiring, racks, trunk_spec)
     with ExitStack() as stack:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from inagg_wire import layout
+
 from .base import Topology, TopologyError, Wiring
 
-CONTROL_PORT, DATA_PORT = 47100, 47101
+CONTROL_PORT, DATA_PORT = layout.CONTROL_PORT, layout.DATA_PORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,8 @@ class Running:
     """Control addresses of the switches in the racks, by rack."""
 
 
-Start = Callable[[Topology, Sequence[str]], AbstractContextManager[Running]]
-
-
 class TargetEntry(NamedTuple):
-    """A target: where its `Start` function is (``module:attribute``), and which wiring it needs."""
+    """A target: which function starts it (``module:attribute``) as `start_target` does, and which wiring it needs."""
 
     start: str
     wiring: Wiring

@@ -53,10 +53,15 @@ def train(
             step += 1
 
 
-@torch.no_grad()
 def accuracy(model: nn.Module, digits: Digits) -> float:
     """The share of ``digits`` that ``model`` gets right, 0 to 1."""
+    return evaluate(model, digits.images, digits.labels)[1]
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, inputs: torch.Tensor, classes: torch.Tensor) -> tuple[float, float]:
+    """Mean cross entropy, in nats, and the share of ``classes`` that ``model`` gets right, 0 to 1."""
     model.eval()
-    right = (model(digits.images).argmax(1) == digits.labels).float().mean()
+    scores = model(inputs)
     model.train()
-    return float(right)
+    return float(functional.cross_entropy(scores, classes)), float((scores.argmax(1) == classes).float().mean())

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import nn
 from torch.nn import functional
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class DigitsCNN(nn.Module):
@@ -26,7 +31,12 @@ class DigitsCNN(nn.Module):
 
 
 def make_model(seed: int) -> DigitsCNN:
-    """The network with the initial weights that ``seed`` gives. Leaves torch's own random state as it was."""
+    """`DigitsCNN`, `seeded`."""
+    return seeded(DigitsCNN, seed)
+
+
+def seeded(make: Callable[[], Network], seed: int) -> Network:
+    """A network with the initial weights that ``seed`` gives. Leaves torch's own random state as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return DigitsCNN()
+        return make()

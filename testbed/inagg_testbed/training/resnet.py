@@ -43,10 +43,3 @@ class SmallResNet(nn.Module):
         x = self.blocks(functional.relu(self.norm(self.conv(images))))
         scores: torch.Tensor = self.out(x.mean(dim=(2, 3)))
         return scores
-
-
-def make_resnet(seed: int) -> SmallResNet:
-    """With the weights that ``seed`` gives. Leaves torch's own random state as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return SmallResNet()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 CONTEXT, WIDTH, HEADS, LAYERS, SYMBOLS = 64, 128, 4, 2, 128
 """Characters of a sequence; of the network; 128 symbols are ASCII, and what is none is the last of them."""
@@ -67,20 +66,3 @@ class SmallTransformer(nn.Module):
             x = layer(x, src_mask=self.mask, is_causal=True)
         scores: torch.Tensor = self.out(x)
         return scores.transpose(1, 2)
-
-
-def make_transformer(seed: int) -> SmallTransformer:
-    """With the weights that ``seed`` gives. Leaves torch's own random state as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return SmallTransformer()
-
-
-@torch.no_grad()
-def next_character(model: nn.Module, read: torch.Tensor, following: torch.Tensor) -> tuple[float, float]:
-    """Cross entropy in nats a character, and the share of characters that are right."""
-    model.eval()
-    scores = model(read)
-    model.train()
-    loss = functional.cross_entropy(scores, following)
-    return float(loss), float((scores.argmax(1) == following).float().mean())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import math
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -237,6 +238,28 @@ def test_files_of_others_are_not_replaced_and_that_is_said_before_the_work(
     assert done.exit_code == 2, done.output
     assert words in " ".join(done.output.split())
     assert (tmp_path / name).read_text() == content
+
+
+def test_without_matplotlib_pictures_are_refused_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    monkeypatch.setattr(registry, "load", lambda name: pytest.fail("it works already"))
+    done = CliRunner().invoke(experiment, ["diana", "--out", str(tmp_path / "new")])
+    assert done.exit_code == 2
+    assert "pip install 'inagg[report]'" in done.output
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_picture_that_fails_leaves_the_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise OSError("no room for a picture")
+
+    monkeypatch.setattr("inagg_testbed.experiments.cli.draw_all", fail)
+    done = CliRunner().invoke(experiment, ["re-encoding", "--tiny", "--out", str(tmp_path)])
+    assert "no room for a picture" in str(done.exception)
+    assert {path.name for path in tmp_path.iterdir()} == {"results.json", "README.md"}
 
 
 def test_a_folder_without_a_name_is_not_the_one_where_one_is() -> None:
