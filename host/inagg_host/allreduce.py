@@ -8,6 +8,7 @@ import os
 import threading
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from struct import pack
 from typing import Any, Self, TypeVar
 
@@ -23,13 +24,13 @@ from .codec.staging import Arriving, Codec, Staging
 from .config import Config, ConfigError
 from .core import Engine
 from .core.reconcile import InnerGroup
-from .errors import AllReduceError, over_text
+from .errors import CLOSED_JOINING, CLOSED_SUMMING, AllReduceError, over_text
 from .io.futures import Completer, Work
 from .membership.failover import Fallback
 from .membership.rejoin import Network
 from .membership.word import Word, telling
 from .stats import Counters
-from .task import Task, make_max_task, make_scatter_task, make_staged_task, make_task
+from .task import Task, make_max_task, make_staged_task, make_task
 
 __all__ = ["AllReduce", "AllReduceError"]
 
@@ -119,6 +120,7 @@ class AllReduce:
         tag: int = 0,
         wait: bool = False,
         arriving: Arriving | None = None,
+        scatter: bool = False,
     ) -> Work:
         """Begin to sum ``values``, an array of any shape, into ``out`` or in place; returns at once, or, with ``wait``,
         when it is done: then this thread may do the work, and need not wait for another to wake up.
@@ -130,26 +132,14 @@ class AllReduce:
         in different orders, it tells arrays of one size apart, and all ranks get an error in place of sums of other
         arrays. ``arriving``: what says when the values are there, if they are still on their way. Raises ValueError for
         what cannot be summed, `AllReduceError` if all is over.
-        """
-        return self._submit(make_task(values, out, float_type, divisor, contributed), tag, wait, arriving)
 
-    def submit_scatter(
-        self,
-        values: npt.NDArray[Any],
-        out: npt.NDArray[Any],
-        float_type: FloatType | None = None,
-        divisor: int = 1,
-        tag: int = 0,
-        wait: bool = False,
-        arriving: Arriving | None = None,
-    ) -> Work:
-        """Begin a reduce-scatter: sum ``values``, an equal piece for each rank, and put this rank's piece into ``out``.
-
+        With ``scatter``, a reduce-scatter: ``values`` are an equal piece for each rank, and this rank's sums go to
+        ``out``, which may be the same memory as its piece of ``values``, or none of them; there is no ``contributed``.
         Where the switch can do it, each sum comes to its rank alone, so of an all-reduce's bytes one part in as many as
         there are ranks comes back; with the policy "fallback", all ranks get all sums, to pass on what others lack.
-        ``out`` may be the same memory as its piece of ``values``, or none of them. Otherwise as `submit`.
         """
-        task = make_scatter_task(values, out, float_type, divisor, self.config.rank, self.config.workers)
+        pieces = self.config.workers if scatter else None
+        task = make_task(values, out, float_type, divisor, contributed, pieces, self.config.rank)
         return self._submit(task, tag, wait, arriving)
 
     def _submit(self, task: Task, tag: int, wait: bool = False, codec: Codec | None = None) -> Work:
@@ -167,7 +157,7 @@ class AllReduce:
         scatter: bool = False,
     ) -> Work:  # fmt: skip
         """Begin to sum ``elements`` values that are on a device: see `codec.staged`. ``staging`` has chunks of `chunk`
-        blocks. The work is done when all results are in the host's memory. With ``scatter``, as `submit_scatter`;
+        blocks. The work is done when all results are in the host's memory. With ``scatter``, as `submit` with it;
         blocks of each rank's piece begin anew.
 
         Needs the policy "raise": the inner group could not sum them. Otherwise as `submit`.
@@ -223,20 +213,18 @@ class AllReduce:
         """Have what is under way looked at again. For any thread."""
         network = self._network
         if network is not None:
-            network.wake()
+            network.transport.wake()
 
     def settle(self) -> bool:
         """Return when what was submitted comes to its end without Python; False if that cannot be. To be called before
         a device is told to wait for it (`io.serve` has the reason). For any thread."""
         network = self._network
-        return network is not None and network.settle()
+        return network is not None and network.transport.settle()
 
     def count_invalid(self, codes: int) -> None:
         """A device has found so many codes that name no level. For any thread."""
         network = self._network
-        if network is not None:
-            network.count_invalid(codes)
-        else:  # it has ended, and counts nothing
+        with nullcontext() if network is None else network.transport.lock:  # what has ended counts nothing
             self._counters.invalid_codes += codes
 
     @property
@@ -249,7 +237,7 @@ class AllReduce:
         """What this rank has done, brought up to date."""
         network = self._network
         if network is not None and os.getpid() == self._process:
-            network.update_counters()
+            network.transport.update_counters()
         return self._counters
 
     def close(self, reason: str = "", end: bool = False) -> None:
@@ -261,7 +249,7 @@ class AllReduce:
             if self._closed:
                 return
             self._closed = True
-            self._failure = self._failure or AllReduceError("closed before the sums were there")
+            self._failure = self._failure or AllReduceError(CLOSED_SUMMING)
             network, fallback = self._network, self._fallback
         atexit.unregister(self.close)
         if fallback is not None:
@@ -310,7 +298,7 @@ class AllReduce:
         rank, workers = self.config.rank, self.config.workers
 
         def join(stop: threading.Event) -> Network:
-            return self._join(lambda: "closed while joining" if stop.is_set() else None)
+            return self._join(lambda: CLOSED_JOINING if stop.is_set() else None)
 
         self._fallback = Fallback(self._inner, rank, workers, self._counters, join, self._on_back, self._finish)
         self._fallback.start(broken, tasks, why)

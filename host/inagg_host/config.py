@@ -13,6 +13,7 @@ from typing import Any
 
 from inagg_wire.formats import WORKERS_MAX, admit, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_MAX
+from inagg_wire.names import NAME_CHARS_MAX
 from inagg_wire.variables import misspelt
 
 from .nickname import script_name
@@ -22,8 +23,6 @@ log = logging.getLogger("inagg")
 POLICIES = ("raise", "fallback")
 UNNAMED_JOB = "default"
 """The job of who gives it no name, in an interpreter that runs no script."""
-JOB_CHARS_MAX = 64
-"""What a switch takes. Longer names of scripts are cut, on all ranks alike."""
 _KINDS: dict[str, tuple[type, str]] = {
     "int": (Integral, "an integer"),
     "float": (Real, "a number"),
@@ -40,46 +39,47 @@ class Config:
     """How a rank reaches its switch and what its job is. All ranks of a job need the same, but ``rank``, ``host`` and
     the key files.
 
-    `from_environment` reads a field from the variable that its comment names.
+    `from_environment` reads RANK, WORLD_SIZE, and the others from INAGG_ with their names in capitals, without the unit
+    (`timeout_s`: INAGG_TIMEOUT); an empty variable is as one that is not set.
     """
 
-    switch: str  # INAGG_SWITCH
+    switch: str
     """host:port of the switch's control service; or several, with commas: where one is not there, the next is tried,
     such as that of another rack in the same tree of switches."""
-    rank: int  # RANK
-    workers: int  # WORLD_SIZE
-    job: str = "default"  # INAGG_JOB
+    rank: int
+    workers: int
+    job: str = "default"
     """The job's name on the switch. From the environment: if none is given, the script's (`train` of train.py), and
     this where there is no script. Two trainings at once need two names: also two of one script, which would else be
     taken for one."""
-    format: str = "nat8"  # INAGG_FORMAT
+    format: str = "nat8"
     """nat8, nat8-reencode, nat4, nat4-reencode, nat4-nat8, tern, dith8, dith8-exact or fix32."""
-    lanes: int | None = None  # INAGG_LANES
+    lanes: int | None = None
     """Elements per datagram; None: as many as the switch takes. It must fit the MTU on the whole way to the switch."""
-    window: int | None = None  # INAGG_WINDOW
+    window: int | None = None
     """Blocks that may be outstanding on each shard of the switch; None: it chooses, by the size of datagrams."""
-    seed: int | None = None  # INAGG_SEED
+    seed: int | None = None
     """Of all rounding noise, 32 bits; None: the switch draws one."""
-    policy: str = "raise"  # INAGG_POLICY
+    policy: str = "raise"
     """What to do when the switch or a rank is gone: "raise", or "fallback" to the inner group (PyTorch only)."""
-    timeout_s: float = 300.0  # INAGG_TIMEOUT
+    timeout_s: float = 300.0
     """How long an operation may take; a rank that is still computing counts as well."""
-    join_timeout_s: float = 300.0  # INAGG_JOIN_TIMEOUT
+    join_timeout_s: float = 300.0
     """How long to wait for the other ranks to join, also when a new epoch begins."""
-    reconnect_s: float = 30.0  # INAGG_RECONNECT
+    reconnect_s: float = 30.0
     """How long to try to reach a switch that went away."""
-    heartbeat_limit_s: float | None = None  # INAGG_HEARTBEAT_LIMIT
+    heartbeat_limit_s: float | None = None
     """Silence after which the switch gives a rank up; None: the switch's default."""
-    rejoin_limit_s: float | None = None  # INAGG_REJOIN_LIMIT
+    rejoin_limit_s: float | None = None
     """How long the job waits for ranks that were lost to come back, before it ends; None: the switch's default."""
-    host: str | None = None  # INAGG_HOST
+    host: str | None = None
     """Literal address to send datagrams from; None: that of the way to the switch's data."""
-    ca: str | None = None  # INAGG_CA
+    ca: str | None = None
     """File of the authority that signed the switch's certificate; without it the channel is not encrypted."""
-    certificate: str | None = None  # INAGG_CERTIFICATE
+    certificate: str | None = None
     """File of this worker's certificate, where the switch demands one; with ``key``."""
-    key: str | None = None  # INAGG_KEY
-    secret: str | None = None  # INAGG_SECRET
+    key: str | None = None
+    secret: str | None = None
     """The secret that the switch was started with, if it was."""
 
     @property
@@ -138,9 +138,9 @@ class Config:
             variable = VARIABLES[field.name]
             if given.get(field.name) is not None:
                 values[field.name] = given[field.name]
-            elif variable in environ:
-                values[field.name] = _read(variable, environ[variable], str(field.type))
-        values.setdefault("job", script_name(UNNAMED_JOB, JOB_CHARS_MAX))
+            elif text := environ.get(variable):
+                values[field.name] = read(variable, text, str(field.type))
+        values.setdefault("job", script_name(UNNAMED_JOB, NAME_CHARS_MAX))
         unknown = given.keys() - VARIABLES.keys()
         if unknown:
             raise ConfigError(f"no such option: {', '.join(sorted(unknown))}")
@@ -168,28 +168,12 @@ def literal_host(text: str) -> str:
 
 
 VARIABLES = {
-    "switch": "INAGG_SWITCH",
-    "rank": "RANK",
-    "workers": "WORLD_SIZE",
-    "job": "INAGG_JOB",
-    "format": "INAGG_FORMAT",
-    "lanes": "INAGG_LANES",
-    "window": "INAGG_WINDOW",
-    "seed": "INAGG_SEED",
-    "policy": "INAGG_POLICY",
-    "timeout_s": "INAGG_TIMEOUT",
-    "join_timeout_s": "INAGG_JOIN_TIMEOUT",
-    "reconnect_s": "INAGG_RECONNECT",
-    "heartbeat_limit_s": "INAGG_HEARTBEAT_LIMIT",
-    "rejoin_limit_s": "INAGG_REJOIN_LIMIT",
-    "host": "INAGG_HOST",
-    "ca": "INAGG_CA",
-    "certificate": "INAGG_CERTIFICATE",
-    "key": "INAGG_KEY",
-    "secret": "INAGG_SECRET",
+    field.name: {"rank": "RANK", "workers": "WORLD_SIZE"}.get(
+        field.name, f"INAGG_{field.name.removesuffix('_s').upper()}"
+    )
+    for field in fields(Config)
 }
-"""The environment variable of each field of `Config`."""
-assert list(VARIABLES) == [field.name for field in fields(Config)]
+"""The environment variable of each field of `Config`. Torchrun sets the first two."""
 assert next(field.default for field in fields(Config) if field.name == "job") == UNNAMED_JOB
 
 
@@ -200,7 +184,8 @@ def _warn_of_misspelt() -> None:
         log.warning(sentence)
 
 
-def _read(variable: str, text: str, kind: str) -> Any:
+def read(variable: str, text: str, kind: str) -> Any:
+    """What the ``text`` of a variable stands for: an "int", a "float" or a "str". Raises `ConfigError`."""
     try:
         if kind.startswith("int"):
             return int(text, 0)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+CLOSED_JOINING: Final = "closed while joining"
+CLOSED_SUMMING: Final = "closed before the sums were there"
+CLOSED: Final = "this job was closed, and sums nothing any more"
+
 
 class AllReduceError(RuntimeError):
     """The sums cannot be had: the switch or a rank is gone, or refuses. Every rank that waits gets one."""

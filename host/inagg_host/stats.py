@@ -78,11 +78,6 @@ class Counters:
     inner: dict[str, int] = field(default_factory=dict)
     """Operations that went to the inner process group, by reason (PyTorch only)."""
 
-    def add_phase(self, phase: str, seconds: float) -> None:
-        """Count time: ``phase`` is "encode", "network", "decode" or "idle"."""
-        name = f"{phase}_s"
-        setattr(self, name, getattr(self, name) + seconds)
-
     def __add__(self, other: Counters) -> Counters:
         """Of two jobs of one rank: the sums, the longer round trip, the shorter of the least ones."""
         mine, theirs = self.as_dict(), other.as_dict()

@@ -40,16 +40,30 @@ class Task:
 def make_task(
     values: npt.NDArray[Any],
     out: npt.NDArray[Any] | None,
-    float_type: FloatType | None,
-    divisor: int,
+    float_type: FloatType | None = None,
+    divisor: int = 1,
     contributed: npt.NDArray[Any] | None = None,
+    pieces: int | None = None,
+    rank: int = 0,
 ) -> Task:
-    """The task to sum ``values``, of any shape, into ``out`` or in place. Raises ValueError if that cannot be."""
+    """The task to sum ``values``, of any shape, into ``out`` or in place. With ``pieces``, equal ones for as many
+    ranks, it scatters: ``out`` gets the sums of number ``rank``, and may be the same memory there. Raises ValueError if
+    that cannot be."""
     target = values if out is None else out
-    float_type = _checked(values, target, float_type, divisor)
-    if target.shape != values.shape or target.dtype != values.dtype:
+    float_type = float_type or FLOAT_TYPES.get(values.dtype)
+    if float_type is None or values.dtype != float_type.dtype:
+        raise ValueError(f"{values.dtype} cannot be summed in the network: give float16, float32 or float64")
+    if not (values.flags.c_contiguous and target.flags.c_contiguous and target.flags.writeable):
+        raise ValueError("the arrays must be contiguous, and the one for the sums writable")
+    if divisor < 1:
+        raise ValueError(f"divisor {divisor}: give 1, or the number of workers for their mean")
+    if pieces is not None:
+        _check_piece(values, target, pieces, rank)
+    elif target.shape != values.shape or target.dtype != values.dtype:
         raise ValueError(f"out is {target.dtype} {target.shape}, the values are {values.dtype} {values.shape}")
     if contributed is not None:
+        if pieces is not None:
+            raise ValueError("what a rank contributes to a reduce-scatter is not known: give no contributed")
         if not (contributed.flags.c_contiguous and contributed.flags.writeable):
             raise ValueError("the array for what is contributed must be contiguous and writable")
         if (contributed.shape, contributed.dtype) != (values.shape, values.dtype):
@@ -58,25 +72,20 @@ def make_task(
             )
         if np.shares_memory(contributed, values) or np.shares_memory(contributed, target):
             raise ValueError("the array for what is contributed must be memory of its own")
-    return Task(values, target, float_type, divisor, contributed)
+    return Task(values, target, float_type, divisor, contributed, scatters=pieces is not None)
 
 
-def make_scatter_task(
-    values: npt.NDArray[Any], out: npt.NDArray[Any], float_type: FloatType | None, divisor: int, rank: int, ranks: int
-) -> Task:
-    """The task to sum ``values``, of any shape, and put number ``rank`` of ``ranks`` equal pieces into ``out``, which
-    may be the same memory there. Raises ValueError if that cannot be."""
-    float_type = _checked(values, out, float_type, divisor)
-    if out.dtype != values.dtype or out.size * ranks != values.size:
+def _check_piece(values: npt.NDArray[Any], out: npt.NDArray[Any], pieces: int, rank: int) -> None:
+    """Raise ValueError unless ``out`` can take piece number ``rank`` of ``values``."""
+    if out.dtype != values.dtype or out.size * pieces != values.size:
         raise ValueError(
-            f"out has {out.size} elements of {out.dtype}, the values are {values.size} of {values.dtype}: {ranks} "
-            f"ranks need {ranks} times as many"
+            f"out has {out.size} elements of {out.dtype}, the values are {values.size} of {values.dtype}: {pieces} "
+            f"ranks need {pieces} times as many"
         )
     piece = values.reshape(-1)[rank * out.size : (rank + 1) * out.size]
     in_place = piece.size and piece.ctypes.data == out.ctypes.data
     if not in_place and np.shares_memory(out, values):
         raise ValueError(f"out shares memory with the values, other than piece {rank}, which is this rank's")
-    return Task(values, out, float_type, divisor, scatters=True)
 
 
 def make_staged_task(elements: int, float_type: FloatType, divisor: int, pieces: int = 1) -> Task:
@@ -97,17 +106,3 @@ def make_max_task(values: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Tas
     if not target.flags.writeable:
         raise ValueError("the array for the maxima must be writable")
     return Task(values, target, None, 1)
-
-
-def _checked(
-    values: npt.NDArray[Any], target: npt.NDArray[Any], float_type: FloatType | None, divisor: int
-) -> FloatType:
-    """What the values are. Raises ValueError if they cannot be summed."""
-    float_type = float_type or FLOAT_TYPES.get(values.dtype)
-    if float_type is None or values.dtype != float_type.dtype:
-        raise ValueError(f"{values.dtype} cannot be summed in the network: give float16, float32 or float64")
-    if not (values.flags.c_contiguous and target.flags.c_contiguous and target.flags.writeable):
-        raise ValueError("the arrays must be contiguous, and the one for the sums writable")
-    if divisor < 1:
-        raise ValueError(f"divisor {divisor}: give 1, or the number of workers for their mean")
-    return float_type

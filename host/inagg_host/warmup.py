@@ -10,7 +10,7 @@ from inagg_wire.scale import FloatType
 
 from .codec import calls, encoder, encoder_loops, launches, staged
 from .codec import job as jobs
-from .io import loop
+from .io import loop, watchdog
 
 _SOURCES = {
     FloatType.FLOAT32: calls.__file__,
@@ -34,4 +34,8 @@ def units(fmt: JobFormat) -> list[Unit]:
 
 def device_units() -> list[Unit]:
     """What a job needs besides when the first tensor of a device is summed, but for what Triton compiles."""
-    return [Unit(staged.__file__, staged.compile_kernels), Unit(launches.__file__, launches.compile_launch)]
+    return [
+        Unit(staged.__file__, staged.compile_kernels),
+        Unit(launches.__file__, launches.compile_launch),
+        Unit(watchdog.__file__, watchdog.warm_up),
+    ]

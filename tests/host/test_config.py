@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inagg_host.config import Config, ConfigError, literal_host
+from inagg_host.config import VARIABLES, Config, ConfigError, literal_host
 
 
 def config(**fields: Any) -> Config:
@@ -52,3 +52,12 @@ def test_a_secret_that_cannot_be_sent_is_refused(secret: str) -> None:
     with pytest.raises(ConfigError, match=r"INAGG_SECRET.*visible ASCII") as caught:
         config(secret=secret)
     assert secret not in str(caught.value)
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    """As container files often have it."""
+    needed = {"INAGG_SWITCH": "127.0.0.1:47100", "RANK": "0", "WORLD_SIZE": "2"}
+    empty = {variable: "" for variable in VARIABLES.values() if variable not in needed}
+    assert Config.from_environment(needed | empty) == Config.from_environment(needed)
+    with pytest.raises(ConfigError, match="no rank: pass it, or set RANK"):
+        Config.from_environment(needed | {"RANK": ""})

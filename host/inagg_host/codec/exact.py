@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from inagg_link.jit import jit
 from inagg_wire.layout import Encoding
 
-from .bits import U64, jit, word_at
+from .bits import U64, word_at
 
 NAT8, NAT4, FIX32 = int(Encoding.NAT8), int(Encoding.NAT4), int(Encoding.FIX32)
 ONES = 0xFFFFFFFF

@@ -34,10 +34,19 @@ def _store(_context: Any, _address: Any, _value: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
+def _exchange(_context: Any, _address: Any, _value: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("xchg", builder.inttoptr(args[0], _WORD.as_pointer()), args[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), generate
+
+
 load: Any = intrinsic(_load)
 """The int64 at an address; what comes after it is done after it."""
 store: Any = intrinsic(_store)
 """Write an int64; what comes before it is done before it."""
+exchange: Any = intrinsic(_exchange)
+"""Write an int64, and what was there: for a lock."""
 
 
 def offset_of(records: np.dtype[np.void], name: str) -> int:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from inagg_link.jit import jit
 from inagg_link.simd import STREAM_BYTES
 
-from .bits import Array, jit
+from .bits import Array
 
 STREAM_FROM: Final = 1 << 20
 """How many elements of 32 bits go past the caches: more than a processor's own cache holds. Of fewer what was read for

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from inagg_link.jit import jit
 from inagg_wire.formats import DITH8_TOP
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_NONFINITE, SCALE_ZERO
 
-from .bits import U8, U64, Array, jit, largest_magnitude
+from .bits import U8, U64, Array, largest_magnitude
 from .encoder import ALL_GOOD
 from .exact import FRACTION, INFINITE, double_bits, split
 

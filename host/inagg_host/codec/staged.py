@@ -51,7 +51,7 @@ from .encoder import ALL_GOOD, TERN
 from .exact import FIX32, NAT4, exact_code
 from .ordered import load, load_word, offset_of, store, store_word
 from .scales import largest_magnitudes, scale_bytes
-from .table import COLUMNS, EXPONENT, K0, K1, MANTISSA, write_key, write_unit
+from .table import COLUMNS, EXPONENT, K0, K1, MANTISSA, NAN, STATE, write_key, write_unit
 
 BAD, TIE = 1, 2
 """Flags of a block: values beyond the agreed scale; a rounding that word 0 of the noise leaves open."""
@@ -60,17 +60,19 @@ TIES: Final = 64
 of their values. Of where, the low `PLACE_BITS` bits are the lane, those above them the block and one; 0: there is none.
 """
 PLACE_BITS: Final = 16
-MANY_TIES: Final = 2
-"""A block has a tie, and none of its lanes is among them: there are more, or the device counts wrong."""
+MANY_TIES, GIVEN_UP = 2, 3
+"""Why an operation failed: a block has a tie, and none of its lanes is among them, so there are more, or the device
+counts wrong; nobody was there who could have ended it (`io.watchdog`)."""
 
 STAGED: Final = np.dtype(
     [
         (name, np.int64)
         for name in (
-            # Whether the device failed, or `MANY_TIES`.
+            # Whether the device failed, or `MANY_TIES`, or `GIVEN_UP`.
             "failed",
-            # Addresses of words: see above. How many blocks a chunk has, and the phase in which its scales are agreed.
-            "looked", "agreed", "coded", "complete", "chunk", "needs",
+            # Addresses of words: see above. How many blocks there are, and in a chunk; the phase in which its scales
+            # are agreed.
+            "looked", "agreed", "coded", "complete", "blocks", "chunk", "needs",
             # Addresses of what the device writes: largest magnitudes, as bits of values of ``width`` bytes; payloads;
             # and so many bytes of flags for each block.
             "magnitudes", "width", "codes", "flags", "flag_bytes",
@@ -80,8 +82,11 @@ STAGED: Final = np.dtype(
             "starts", "left",
             # Where lanes are that have a tie: the address of `TIES` pairs of int64.
             "ties",
-            # The address of the scale kernel for values that are on their way to the host's memory.
-            "scale",
+            # Where values are copied: the address of the scale kernel for those on their way to the host's memory; of
+            # the sums, and how many they are; of the word that is told of them; the bits of NaN.
+            "scale", "sums", "elements", "summed", "nan",
+            # Of `io.watchdog`: the next one that it watches, and when it gives this one up, in ns.
+            "following", "due_ns",
         )
     ]
 )  # fmt: skip
@@ -89,7 +94,7 @@ STAGED: Final = np.dtype(
 
 _staged_at, _codec_at, _table_at = array_at(STAGED), array_at(CODEC), array_at(np.int32)
 _bits16_at, _bits32_at = array_at(np.uint16), array_at(np.uint32)
-FAILED: Final = offset_of(STAGED, "failed")
+FAILED, FOLLOWING, DUE = (offset_of(STAGED, name) for name in ("failed", "following", "due_ns"))
 
 _memmove: Any = ExternalFunction("memmove", types.uintp(types.uintp, types.uintp, types.uint64))
 
@@ -204,7 +209,7 @@ def _tell_agreed(operation: int, phase: int, chunk: int, _c: int, _d: int) -> in
     """The device may encode a chunk."""
     c = _codec_at(operation, 1)[0]
     s = _staged_at(c.staged, 1)[0]
-    if phase == s.needs:
+    if phase == s.needs and load(c.staged + FAILED) == 0:
         agreed, refinements = bytes_at(c.agreed, c.blocks), bytes_at(c.refinement, c.blocks)
         sending, receiving = _table_at(s.sending, c.blocks * COLUMNS), _table_at(s.receiving, c.blocks * COLUMNS)
         first, refined = chunk * s.chunk, c.down_refined != 0
@@ -216,6 +221,47 @@ def _tell_agreed(operation: int, phase: int, chunk: int, _c: int, _d: int) -> in
             write_key(sending, block, c.up_seed, c.up_worker, number + block)
         store(s.agreed + 8 * chunk, 1)
     return 0
+
+
+@jit
+def release(staged: int) -> None:
+    """Nothing waits for an operation from now on: all of its sums that have not come become NaN."""
+    s = _staged_at(staged, 1)[0]
+    if s.receiving == 0:
+        if load(s.summed) == 0:
+            _fill(s.sums, s.elements, s.width, s.nan)
+            store(s.summed, 1)
+        return
+    receiving = _table_at(s.receiving, s.blocks * COLUMNS)
+    for first in range(0, s.blocks, s.chunk):
+        chunk = first // s.chunk
+        if load(s.complete + 8 * chunk) == 0:
+            for block in range(first, min(first + s.chunk, s.blocks)):
+                receiving[block * COLUMNS + STATE] = NAN
+        store(s.agreed + 8 * chunk, 1)
+        store(s.complete + 8 * chunk, 1)
+
+
+@inline
+def _fill(address: int, count: int, width: int, bits: int) -> None:
+    if width == 2:
+        _bits16_at(address, count)[:] = np.uint16(bits)
+    elif width == 4:
+        _bits32_at(address, count)[:] = np.uint32(bits)
+    else:
+        magnitudes_at(address, count)[:] = np.uint64(bits)
+
+
+@jit
+def give_up(staged: int) -> bool:
+    """Have an operation fail, and `release` it, for want of anybody who could. False: its values are still on their
+    way, and may come to where the sums would be."""
+    s = _staged_at(staged, 1)[0]
+    if s.receiving == 0 and load(s.looked) == 0:
+        return False
+    store(staged + FAILED, GIVEN_UP)
+    release(staged)
+    return True
 
 
 @cache
@@ -238,5 +284,7 @@ def compile_kernels() -> None:
     """Compile, or load, all of this module, so that no operation has to wait for it."""
     staged_addresses()
     arriving_scale_address()
-    word = np.zeros(1, np.int64)
-    store_word(word.ctypes.data, load_word(word.ctypes.data))
+    record, words = np.zeros(1, STAGED), np.zeros(2, np.int64)
+    record["summed"], record["looked"] = words.ctypes.data, words.ctypes.data + 8
+    release(record.ctypes.data)
+    store_word(words.ctypes.data, load_word(words.ctypes.data))

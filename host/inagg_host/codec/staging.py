@@ -14,8 +14,8 @@ import numpy.typing as npt
 from .calls import Addresses
 from .job import Job
 from .ordered import store_word
-from .staged import FAILED, MANY_TIES, STAGED, TIES, arriving_scale_address, staged_addresses
-from .table import Column, State
+from .staged import FAILED, GIVEN_UP, MANY_TIES, STAGED, TIES, arriving_scale_address, release, staged_addresses
+from .table import Column
 
 if TYPE_CHECKING:
     from inagg_host.core.operation import Operation
@@ -46,8 +46,14 @@ class Codec:
     @property
     def error(self) -> BaseException | None:
         """Why there will be no codes."""
-        if self._error is None and self.record["failed"][0] == MANY_TIES:
+        failed = self.record["failed"][0]
+        if self._error is None and failed == MANY_TIES:
             return RuntimeError(f"more than {TIES} lanes of an all-reduce have a tie: the device counts wrong")
+        if self._error is None and failed == GIVEN_UP:
+            return RuntimeError(
+                "its sums had not come within the time limit, and all that time a thread that waited for the device "
+                "kept Python's lock: INAGG_BLOCKING_WAIT=1 has the host wait for sums"
+            )
         return self._error
 
     def fail(self, error: BaseException) -> None:
@@ -62,7 +68,7 @@ class Codec:
     def release(self) -> None:
         """The core does nothing more with the operation, and has not finished it: nothing waits for it from now on, and
         all sums that have not come become NaN."""
-        raise NotImplementedError
+        release(self.address)
 
 
 class Arriving(Codec):
@@ -75,10 +81,13 @@ class Arriving(Codec):
         """``words``: int64, (2,), zeros: see above. ``nan``: as ``sums`` have it. ``wait``: returns when the values are
         there."""
         super().__init__(wake)
-        self._words, self._sums, self._nan, self._wait = words, sums, nan, wait
+        self._kept, self._wait = (words, sums), wait
         self.arrived: int = words.ctypes.data
         self.summed = self.arrived + 8
-        self.record["looked"] = self.arrived
+        record: Any = self.record[0]
+        record["looked"], record["summed"] = self.arrived, self.summed
+        record["sums"], record["elements"], record["width"] = sums.ctypes.data, sums.size, sums.itemsize
+        record["nan"] = np.full(1, nan, sums.dtype).view(f"u{sums.itemsize}")[0]
 
     def wait(self) -> None:
         """Wait until they are there; raises what went wrong."""
@@ -101,8 +110,7 @@ class Arriving(Codec):
         try:
             self._wait()
         finally:
-            self._sums.fill(self._nan)
-            self.finish()
+            super().release()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +191,7 @@ class Staging(Codec):
             record[name] = board.addresses[name]
         record["width"], record["flag_bytes"] = board.magnitudes.itemsize, board.flags.shape[1]
         record["starts"], record["left"] = self._starts.ctypes.data, self._left.ctypes.data
-        record["chunk"] = chunk
+        record["blocks"], record["chunk"] = board.magnitudes.size, chunk
 
     def fields(self, kernels: Addresses) -> dict[str, int]:
         """The kernels of `codec.staged`; nothing is drafted."""
@@ -194,11 +202,3 @@ class Staging(Codec):
         if operation.chunk != self._chunk:
             raise RuntimeError(f"a chunk has {operation.chunk} blocks, the device was told of {self._chunk}")
         self._starts[:], self.record["needs"] = operation.starts, operation.needs
-
-    def release(self) -> None:
-        """As `Codec.release`."""
-        board = self.board
-        board.receiving[:, Column.STATE] = State.NAN
-        for words in (board.agreed, board.complete):
-            for i in range(words.size):
-                store_word(words[i:].ctypes.data, 1)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inagg_link.jit import jit
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
-from .bits import Array, block_key, jit
+from .bits import Array, block_key
 from .job import Job
 
 Bytes = npt.NDArray[np.uint8]

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy.typing as npt
 
@@ -135,51 +135,48 @@ def waiting() -> Iterator[None]:
     yield
 
 
-class Work:
-    """An operation on its way. ``result`` waits for it; ``add_done_callback`` is called when it is done."""
+class Work(Future[npt.NDArray[Any]]):
+    """An operation on its way: a future of the sums, which calls what is chained to it in the order of operations, on a
+    thread where that may block."""
 
     def __init__(self) -> None:
-        self._future: Future[npt.NDArray[Any]] = Future()
-        self._future.set_running_or_notify_cancel()
-        self._lock = threading.Lock()
+        super().__init__()
+        self.set_running_or_notify_cancel()
+        self._order = threading.Lock()
         self._chained = False
         self.counters: OperationCounters | None = None
         """What it took; None before the end, and if it did not go through the switch."""
 
-    def done(self) -> bool:
-        """Whether the sums, or the reason why there are none, are there."""
-        return self._future.done()
-
-    def result(self, timeout_s: float | None = None) -> npt.NDArray[Any]:
+    def result(self, timeout: float | None = None) -> npt.NDArray[Any]:
         """The sums, when they are there. Raises what went wrong, or TimeoutError (and it goes on)."""
         with waiting():
-            return self._future.result(timeout_s)
+            return super().result(timeout)
 
-    def exception(self, timeout_s: float | None = None) -> BaseException | None:
-        """What went wrong, or None if the sums are there."""
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What went wrong, or None if the sums are there; waits as `result`."""
         with waiting():
-            return self._future.exception(timeout_s)
+            return super().exception(timeout)
 
-    def add_done_callback(self, call: Callable[[Work], None]) -> None:
-        """Have ``call`` called with this when it is done, after what is chained to operations before it, on a thread
-        where it may block."""
-        with self._lock:
+    def add_done_callback(self, fn: Callable[[Self], object]) -> None:
+        """Have ``fn`` called with this when it is done, after what is chained to operations before it."""
+        with self._order:
             self._chained = True
-        self._future.add_done_callback(lambda _: call(self))
+        super().add_done_callback(fn)  # type: ignore[arg-type]
 
     def finish(self, result: npt.NDArray[Any] | BaseException, completer: Completer) -> None:
         """Complete it: here, if that only wakes who waits for it, else on a thread of ``completer``."""
-        with self._lock:
+
+        def complete() -> None:
+            if isinstance(result, BaseException):
+                self.set_exception(result)
+            else:
+                self.set_result(result)
+
+        with self._order:
             if not self._chained:
-                self._set(result)
+                complete()
                 return
         try:
-            completer.submit(lambda: self._set(result))
+            completer.submit(complete)
         except RuntimeError:  # the interpreter is ending, and starts no threads
-            self._set(result)
-
-    def _set(self, result: npt.NDArray[Any] | BaseException) -> None:
-        if isinstance(result, BaseException):
-            self._future.set_exception(result)
-        else:
-            self._future.set_result(result)
+            complete()

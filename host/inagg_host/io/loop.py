@@ -6,7 +6,6 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -50,13 +49,9 @@ class Loop:
         link: Link,
         counters: Counters,
         trace: Callable[[Phase | None], None],
-        lock: AbstractContextManager[object],
     ) -> None:
-        """``trace`` is called with a phase to show, now and then, if that is asked for (None: outside of the loop).
-        ``lock``: around what others may do as well while the loop runs, with the engine's operations or ``counters``.
-        """
+        """``trace`` is called with a phase to show, now and then, if that is asked for (None: outside of the loop)."""
         self._engine, self._link, self._counters, self._trace = engine, link, counters, trace
-        self._lock = lock
         self._record = np.zeros(1, LOOP)
         self._at: int = self._record.ctypes.data
         phases = (*Phase,)
@@ -67,9 +62,10 @@ class Loop:
 
         self._callback = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)(begin)
         self._callback_address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
-        self._phases: Array = self._record["phases"][0]
+        self.phases: Array = self._record["phases"][0]
+        """Seconds of each phase, in their order: of the loop, and of what else whoever has the turn does."""
         self._counted, self._unshown = [0.0] * len(Phase), np.zeros(len(Phase))
-        """Seconds of each phase that are in the counters, and that a profiler is still to be shown."""
+        """Those that are in the counters, and that a profiler is still to be shown."""
         self._port: Port | None = None
         self._shards: Sequence[Address] = ()
         self._peers = np.zeros(0, np.int64)
@@ -81,15 +77,10 @@ class Loop:
         """Datagrams that came from somewhere else than a shard."""
         return int(self._record["strangers"][0])
 
-    @property
-    def phases_s(self) -> list[float]:
-        """Seconds of each phase that are not in the counters yet. With the lock."""
-        return [now - before for now, before in zip(self._phases.tolist(), self._counted, strict=True)]
-
     def count(self) -> None:
-        """Bring the seconds of each phase into the counters. With the lock."""
+        """Bring the seconds of each phase into the counters. With the lock of the transport."""
         c, before = self._counters, self._counted
-        encode_s, network_s, decode_s, idle_s = self._counted = self._phases.tolist()
+        encode_s, network_s, decode_s, idle_s = self._counted = self.phases.tolist()
         c.encode_s += encode_s - before[ENCODE]
         c.network_s += network_s - before[NETWORK]
         c.decode_s += decode_s - before[DECODE]
@@ -126,16 +117,14 @@ class Loop:
         record["trace"], record["told_s"] = self._callback_address if traced else 0, time.monotonic()
         record["bell"], record["guest"] = bell, guest
         if traced:
-            record["shown"] = self._phases - self._unshown
+            record["shown"] = self.phases - self._unshown
         if port is not self._port or shards is not self._shards:
             self._port, self._shards = port, shards
             self._peers = np.array([register(port, address) for address in shards], np.int64)
         why = serve(port, state, self._peers, self._record, wake)
         if traced:
             self._trace(None)
-            self._unshown = self._phases - record["shown"]
-        with self._lock:
-            self.count()
+            self._unshown = self.phases - record["shown"]
         self.woken, self.awaited = why == WOKEN, why == AWAITED
         if why == UNSENT:
             for start, count, size, shard in state.pieces[int(record["piece"]) : int(record["pieces"])].tolist():
@@ -159,7 +148,7 @@ def warm_up() -> None:
         values = np.zeros(1, np.uint8)
         engine.submit_max(values, values, 0.0)
         wake = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        loop = Loop(engine, link, Counters(), lambda phase: None, nullcontext())
+        loop = Loop(engine, link, Counters(), lambda phase: None)
         loop.asked = True  # so it returns at once
         loop.run(port, [link.address], wake, wake, False, False)
         let_run()  # which `thread` calls

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import Enum
-
-from inagg_host.stats import Counters
+from typing import Any
 
 
 class Phase(Enum):
@@ -24,6 +23,9 @@ class Phase(Enum):
     IDLE = "inagg::idle"
     """Waiting for the network or for other ranks."""
 
+
+PLACE = {phase: place for place, phase in enumerate(Phase)}
+"""Where the seconds of a phase are in an array of them."""
 
 Tracer = Callable[[str], AbstractContextManager[object] | None]
 
@@ -65,9 +67,9 @@ class Ranges:
 class Stopwatch:
     """One phase at a time, counted in seconds and shown to a profiler. Not thread-safe, as `Ranges`."""
 
-    def __init__(self, counters: Counters, clock: Callable[[], float] = time.monotonic) -> None:
-        self.ranges = Ranges()
-        self._counters, self._clock = counters, clock
+    def __init__(self, phases: Any, ranges: Ranges, clock: Callable[[], float] = time.monotonic) -> None:
+        """``phases``: an array of seconds, in the order of `Phase`, to which they are added."""
+        self._phases, self._ranges, self._clock = phases, ranges, clock
         self._phase: Phase | None = None
         self._since_s = 0.0
 
@@ -75,13 +77,13 @@ class Stopwatch:
         """End the phase that is on, and begin another (None: none). The time."""
         now_s = self.lap()
         self._phase = phase
-        self.ranges.begin(phase)
+        self._ranges.begin(phase)
         return now_s
 
     def lap(self) -> float:
         """Count the phase that is on so far. The time."""
         now_s = self._clock()
         if self._phase is not None:
-            self._counters.add_phase(self._phase.name.lower(), now_s - self._since_s)
+            self._phases[PLACE[self._phase]] += now_s - self._since_s
         self._since_s = now_s
         return now_s

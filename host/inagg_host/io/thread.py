@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from inagg_host.core import Engine, Operation, OutOfGenerations
 from inagg_host.core.state import FOREIGN, REPEATED
-from inagg_host.io.phases import Phase, Stopwatch, tracing
+from inagg_host.io.phases import PLACE, Phase, Ranges, Stopwatch, tracing
 from inagg_host.stats import Counters, Totals
 from inagg_link import Batch, Link
 from inagg_link.signals import Deferred
@@ -55,10 +55,12 @@ class Transport:
     ) -> None:
         self.engine = engine
         self._link = link
-        self._counters, self._watch = counters, Stopwatch(counters)
+        self._counters = counters
         self.lock = threading.RLock()
         """To be held by whoever uses the engine, but for compiled code, or changes the counters."""
-        self._loop = Loop(engine, link, counters, self._watch.ranges.begin, self.lock)
+        ranges = Ranges()
+        self._loop = Loop(engine, link, counters, ranges.begin)
+        self._watch = Stopwatch(self._loop.phases, ranges)
         self._strangers = 0
         self._finished, self._failed = finished, failed
         self._to_begin: deque[Callable[[], None]] = deque()
@@ -224,8 +226,7 @@ class Transport:
                 # Nothing that comes is needed while nothing is unfinished: a rank that has all its results has nothing
                 # to send again, and whoever lacks one has it from the switch.
                 self._wait(self._quiet_poll if self._paused or self.engine.idle else self._poll)
-        with self.lock:
-            self.update_counters()
+        self.update_counters()
 
     def _take_turn(self, guest: bool) -> bool:
         """Do what was posted, receive and send; whether there may be more to do at once."""
@@ -258,6 +259,7 @@ class Transport:
         finally:
             with self.lock:
                 self._watch.begin(None)
+                self._loop.count()
 
     def _call_posted(self) -> None:
         self._loop.asked = False
@@ -310,28 +312,26 @@ class Transport:
             if fd == self._wake:
                 self._woken = True
         if not idle:
-            self._counters.idle_s += time.monotonic() - start_s
+            self._loop.phases[PLACE[Phase.IDLE]] += time.monotonic() - start_s
 
     # --- what was done ---
 
     def totals(self) -> Totals:
         """What has been done so far, up to now. In a callback of an operation, in `submit` or in a post."""
-        c = self._counters
         self._watch.lap()
-        encode_s, network_s, decode_s, _ = self._loop.phases_s
+        encode_s, network_s, decode_s, _ = self._loop.phases.tolist()
         resent = int(self.engine.state.shards["retransmitted"].sum())
-        return Totals(
-            *self._link.traffic, resent, c.encode_s + encode_s, c.network_s + network_s, c.decode_s + decode_s
-        )
+        return Totals(*self._link.traffic, resent, encode_s, network_s, decode_s)
 
     def update_counters(self) -> None:
-        """Bring into the counters what link and engine count themselves. With the lock, or when it is closed."""
-        self._loop.count()
-        shards, c = self.engine.state.shards, self._counters
-        c.datagrams_out, c.datagrams_in, c.bytes_out, c.bytes_in = self._link.traffic
-        c.resent, c.timeouts = int(shards["retransmitted"].sum()), int(shards["timeouts"].sum())
-        c.repeated = int(shards["counts"][:, REPEATED].sum())
-        c.foreign = self._strangers + self._loop.strangers + int(shards["counts"][:, FOREIGN].sum())
-        c.rtt_s = self.engine.round_trip_s or 0.0
-        least_s = float(shards["rtt_min_s"].min())
-        c.rtt_least_s = least_s if least_s < float("inf") else 0.0
+        """Bring into the counters what link and engine count themselves. For any thread."""
+        with self.lock:
+            self._loop.count()
+            shards, c = self.engine.state.shards, self._counters
+            c.datagrams_out, c.datagrams_in, c.bytes_out, c.bytes_in = self._link.traffic
+            c.resent, c.timeouts = int(shards["retransmitted"].sum()), int(shards["timeouts"].sum())
+            c.repeated = int(shards["counts"][:, REPEATED].sum())
+            c.foreign = self._strangers + self._loop.strangers + int(shards["counts"][:, FOREIGN].sum())
+            c.rtt_s = self.engine.round_trip_s or 0.0
+            least_s = float(shards["rtt_min_s"].min())
+            c.rtt_least_s = least_s if least_s < float("inf") else 0.0

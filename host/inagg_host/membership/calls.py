@@ -11,6 +11,7 @@ from typing import TypeVar
 import grpc
 
 from inagg_host.config import Config
+from inagg_host.errors import CLOSED_JOINING
 from inagg_proto import GRPC_PREAMBLE, SECRET_METADATA, bearer, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
@@ -89,7 +90,7 @@ class Calls:
                 # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for it.
                 call.cancel()  # type: ignore[no-untyped-call]
         except (ValueError, grpc.FutureCancelledError) as error:  # ValueError: the channel was closed meanwhile
-            raise SessionError("closed while joining", grpc.StatusCode.CANCELLED) from error
+            raise SessionError(CLOSED_JOINING, grpc.StatusCode.CANCELLED) from error
 
     def try_again(self, why: SessionError) -> None:
         """Wait a moment before the same switch, or the next of several, is tried. Raises ``why`` if it is too late."""
@@ -102,7 +103,7 @@ class Calls:
             self._move_on(why)
         self.check_stop()
         if self._closed.wait(RETRY_S):
-            raise SessionError("closed while joining", grpc.StatusCode.CANCELLED)
+            raise SessionError(CLOSED_JOINING, grpc.StatusCode.CANCELLED)
 
     def _move_on(self, why: SessionError) -> None:
         """Talk to the next of the switches."""
@@ -154,7 +155,7 @@ class Calls:
     def explain(self, error: grpc.RpcError) -> SessionError:
         """What a call has failed with, in words for people."""
         text = error.details() or ""
-        if error.code() in NOT_THERE and not text.startswith("the switch"):  # else it has answered
+        if error.code() in NOT_THERE and "the switch" not in text:  # else it has answered
             text = GRPC_PREAMBLE.sub("", text)
             return SessionError(
                 f"cannot reach the switch at {self.address}: is `inagg switch` running there? ({text}). INAGG_SWITCH "

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from inagg_host.codec.staging import Arriving
 from inagg_host.core import RanksDisagree
 from inagg_host.core.reconcile import InnerGroup, salvage, unfinished
-from inagg_host.errors import AllReduceError
+from inagg_host.errors import CLOSED_SUMMING, AllReduceError
 from inagg_host.stats import Counters
 from inagg_host.task import Task
 from inagg_wire.scale import FloatType, from_bfloat16, to_bfloat16
@@ -128,7 +128,7 @@ class Fallback:
             self._queue.put(None)  # the first one is among what was drained
         log.warning("rank %d: closed while the inner group still waits for another rank", self._rank)
         for task in tasks:
-            self._finish(task, _closed())
+            self._finish(task, AllReduceError(CLOSED_SUMMING))
 
     # --- on the fallback's thread ---
 
@@ -144,7 +144,7 @@ class Fallback:
                 return
             self._doing = task
             if self._closed.is_set():
-                failure = failure or _closed()
+                failure = failure or AllReduceError(CLOSED_SUMMING)
             if failure is not None:
                 self._end(task, failure)
                 continue
@@ -252,7 +252,7 @@ class Fallback:
         with self._lock:
             network, self._network = self._network, None
         if network is None:  # closed meanwhile
-            self._end(task, _closed())
+            self._end(task, AllReduceError(CLOSED_SUMMING))
             return
         carried = self._counters.inner.get(REASON, 0)
         log.warning("[%s] over: rank %d is back in the network; %d sums so far went to the inner group", REASON,
@@ -285,10 +285,6 @@ class Fallback:
                     return
             network.close()
             return
-
-
-def _closed() -> AllReduceError:
-    return AllReduceError("closed before the sums were there")
 
 
 def _widen(values: npt.NDArray[Any], float_type: FloatType) -> npt.NDArray[Any]:

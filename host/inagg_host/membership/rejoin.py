@@ -89,7 +89,7 @@ class Network:
         self._counters.epochs += 1
         link = self._endpoint.link
         self.engine = Engine(epoch, config.policy == "fallback", link.batch_datagrams)
-        self._transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
+        self.transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
         threading.Thread(target=self._watch_deadlines, name="inagg-deadlines", daemon=True).start()
         self._started.set()
         self._check()
@@ -125,32 +125,14 @@ class Network:
 
     def submit(self, task: Task) -> None:
         """Begin a task. For any thread; tasks begin in the order of the calls."""
-        self._transport.submit(lambda: self._begin(task), awaited=task.codec is not None)
+        self.transport.submit(lambda: self._begin(task), awaited=task.codec is not None)
 
     def submit_and_drive(self, task: Task, signals: Deferred) -> Callable[[], None]:
         """Begin a task; what to call then, to help with the work until it is done, or a signal comes. Both where
         handlers are put off."""
-        if self._transport.take(lambda: self._begin(task)):
-            return lambda: self._transport.drive(task.work.done, signals)
+        if self.transport.take(lambda: self._begin(task)):
+            return lambda: self.transport.drive(task.work.done, signals)
         return lambda: None
-
-    def settle(self) -> bool:
-        """Return when tasks come to their end without Python; False if that cannot be: see `Transport.settle`."""
-        return self._transport.settle()
-
-    def count_invalid(self, codes: int) -> None:
-        """A device has found so many codes that name no level."""
-        with self._transport.lock:
-            self._counters.invalid_codes += codes
-
-    def wake(self) -> None:
-        """Have the transport look at what is under way."""
-        self._transport.wake()
-
-    def update_counters(self) -> None:
-        """Bring the counters up to date."""
-        with self._transport.lock:
-            self._transport.update_counters()
 
     def close(self, reason: str = "", end: bool = False) -> list[Task]:
         """Leave the job (``end``: end it for all ranks) and stop; the tasks that are unfinished, in order."""
@@ -158,7 +140,7 @@ class Network:
             self._over = True
         self._closed.set()
         self._session.close(reason, end)
-        self._transport.close()
+        self.transport.close()
         unfinished = [*self._tasks.values(), *self._late]
         self._tasks.clear()
         self._begun.clear()
@@ -195,7 +177,7 @@ class Network:
             self._finished(task, failure)
             return
         self._tasks[operation] = task
-        self._begun[operation] = self._transport.totals()
+        self._begun[operation] = self.transport.totals()
 
     def _on_finished(self, operation: Operation) -> None:
         self._in_vain = 0
@@ -207,7 +189,7 @@ class Network:
             operation.values.size,
             time.monotonic() - operation.submitted_s,
             self.engine.round_trip_s or 0.0,
-            self._transport.totals().since(self._begun.pop(operation)),
+            self.transport.totals().since(self._begun.pop(operation)),
         )
         self._finished(task, None)
 
@@ -244,11 +226,11 @@ class Network:
         positions: list[int] = []
 
         def stop() -> None:
-            self._transport.pause()
+            self.transport.pause()
             positions.extend(self.engine.positions)
             ready.set()
 
-        self._transport.post(stop)
+        self.transport.post(stop)
         ready.wait()
         resume = self._session.resume(self.engine.epoch, positions, loss.cause)
         try:
@@ -260,7 +242,7 @@ class Network:
             self._rejoining = False
         blocks = [shard.resume_block for shard in epoch.shards]
         log.warning("rank %d: epoch %d begins, from block %s", self.config.rank, epoch.number, blocks)
-        self._transport.post(lambda: self._resume(epoch))
+        self.transport.post(lambda: self._resume(epoch))
 
     def _resume(self, epoch: Epoch) -> None:
         try:
@@ -272,7 +254,7 @@ class Network:
         if (why := self._endpoint.listen(epoch)) is not None:
             self._on_loss(Loss(why))
             return
-        self._transport.proceed()
+        self.transport.proceed()
 
     def _break(self, failure: AllReduceError, cause: Exception | None = None) -> None:
         """It is over, for a reason."""
@@ -284,7 +266,7 @@ class Network:
             self.failure = failure
         log.warning("rank %d: %s", self.config.rank, failure)
         if self._started.is_set():
-            self._transport.post(self._transport.pause)
+            self.transport.post(self.transport.pause)
         # On a thread of its own: who hears of it closes this, which ends the thread that calls.
         threading.Thread(target=self._broken, args=(self, failure), name="inagg-broken", daemon=True).start()
 
@@ -292,16 +274,18 @@ class Network:
         while not self._closed.wait(DEADLINES_EVERY_S):
             oldest = next(iter(list(self._tasks)), None)
             if oldest is not None and time.monotonic() - oldest.submitted_s > self.config.timeout_s:
-                text = f"no result within {self.config.timeout_s:g} s. {self._session.why()}{self._done_for(oldest)}"
+                text = (
+                    f"no result within {self.config.timeout_s:g} s. {self._session.calls.why()}{self._done_for(oldest)}"
+                )
                 self._break(AllReduceError(text))
                 return
 
     def _done_for(self, operation: Operation) -> str:
         """A sentence: what went to and fro since an operation began. The switch does not see what never arrives."""
-        with self._transport.lock:
+        with self.transport.lock:
             if (begun := self._begun.get(operation)) is None:
                 return ""
-            done = self._transport.totals().since(begun)
+            done = self.transport.totals().since(begun)
         return (
             f" Meanwhile this rank sent {done.datagrams_out} datagrams, {done.resent} of them again, and "
             f"{done.datagrams_in} came to it."

@@ -58,7 +58,7 @@ class Session:
         `join` waits, which fails with the sentence that it returns; ``round_trip_s`` says what heartbeats tell the
         switch, None: nothing is measured yet."""
         self._config = config
-        self._calls = Calls(config, stop)
+        self.calls = Calls(config, stop)
         self._lost = lost
         self._credited = credited
         self._round_trip_s = round_trip_s
@@ -82,11 +82,11 @@ class Session:
         an address that others cannot answer to."""
         given = literal_host(self._config.host) if self._config.host else ""
         while True:
-            there = f"the switch at {self._calls.address}"
+            there = f"the switch at {self.calls.address}"
             try:
-                control = way.resolve(way.split(self._calls.address)[0])  # more often than gRPC asks for a name
+                control = way.resolve(way.split(self.calls.address)[0])  # more often than gRPC asks for a name
                 question = pb.DataPlanesRequest(host=control, own=given)
-                answer = self._calls.ask(self._calls.stub.DataPlanes, question, CALL_S)
+                answer = self.calls.ask(self.calls.stub.DataPlanes, question, CALL_S)
                 if (unlike := why_unlike(answer.protocol, there, "this rank")) is not None:
                     raise SessionError(unlike, grpc.StatusCode.FAILED_PRECONDITION)
                 data = answer.addresses[0]
@@ -94,12 +94,12 @@ class Session:
                 there = f"{host}, where the data of {there} goes"
                 return given or literal_host(ends_of_way(host, data.port)[0])
             except grpc.RpcError as error:
-                explained = self._calls.explain(error)
+                explained = self.calls.explain(error)
                 if error.code() not in (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     raise explained from None
             except OSError as error:
                 explained = SessionError(f"no way to {there}: {error}", grpc.StatusCode.UNAVAILABLE)
-            self._calls.try_again(explained)
+            self.calls.try_again(explained)
 
     def join(
         self, address: Callable[[], Address], resume: pb.Resume | None = None, *, multicast: bool = False
@@ -116,22 +116,22 @@ class Session:
         request = pb.JoinRequest(
             spec=spec, rank=c.rank, member=self._member, resume=resume, multicast=multicast, protocol=PROTOCOL,
         )  # fmt: skip
-        self._calls.begin()
+        self.calls.begin()
         while True:
             host, port = address()
             del request.addresses[:]
             request.addresses.add(host=host, port=port)
             asked_s = time.monotonic()
             try:
-                reply = self._calls.ask(self._calls.stub.Join, request, min(c.join_timeout_s, CALL_MAX_S))
+                reply = self.calls.ask(self.calls.stub.Join, request, min(c.join_timeout_s, CALL_MAX_S))
                 break
             except grpc.RpcError as error:
-                explained = self._calls.explain(error)
+                explained = self.calls.explain(error)
                 if error.code() not in NOT_THERE:
                     raise explained from None
                 if time.monotonic() > asked_s + CALL_S:  # to find nobody takes less: the switch was there till now
-                    self._calls.begin()
-                self._calls.try_again(explained)
+                    self.calls.begin()
+                self.calls.try_again(explained)
         epoch = self._read_epoch(reply)
         # What a switch chose stays, also where another one takes its place: blocks are kept in this size.
         self._lanes, self._window = reply.spec.lanes, reply.spec.window
@@ -172,20 +172,20 @@ class Session:
     def _beat(self) -> None:
         missed = 0
         while not self._closed.wait(self._interval_s):
-            epoch, stub = self._epoch, self._calls.stub
+            epoch, stub = self._epoch, self.calls.stub
             request = pb.HeartbeatRequest(
                 name=self._config.job, rank=self._config.rank, member=self._member, round_trip_s=self._round_trip_s()
             )
             try:
-                reply = stub.Heartbeat(request, timeout=CALL_S, metadata=self._calls.metadata)
+                reply = stub.Heartbeat(request, timeout=CALL_S, metadata=self.calls.metadata)
             except ValueError:
                 continue  # the channel was closed: this rank talks to another switch now
             except grpc.RpcError as error:
-                if stub is not self._calls.stub:
+                if stub is not self.calls.stub:
                     continue
                 missed += 1
                 if error.code() not in UNREACHABLE or missed >= HEARTBEATS_MISSED:
-                    self._tell(epoch, Loss(str(self._calls.explain(error))))
+                    self._tell(epoch, Loss(str(self.calls.explain(error))))
                 continue
             missed = 0
             if reply.state != pb.JOB_STATE_RUNNING or reply.epoch != epoch:
@@ -195,10 +195,10 @@ class Session:
 
     def _listen(self) -> None:
         while not self._closed.is_set():
-            stub = self._calls.stub
+            stub = self.calls.stub
             try:
                 request = pb.WatchRequest(name=self._config.job, rank=self._config.rank, member=self._member)
-                watch = stub.Watch(request, metadata=self._calls.metadata)
+                watch = stub.Watch(request, metadata=self.calls.metadata)
                 with self._lock:
                     if self._closed.is_set():  # `close` cannot have seen it
                         watch.cancel()  # type: ignore[no-untyped-call]
@@ -209,8 +209,8 @@ class Session:
             except ValueError:
                 continue  # the channel was closed: this rank talks to another switch now
             except grpc.RpcError as error:
-                if error.code() in NOT_THERE and not self._closed.is_set() and stub is self._calls.stub:
-                    self._tell(self._epoch, Loss(str(self._calls.explain(error))))
+                if error.code() in NOT_THERE and not self._closed.is_set() and stub is self.calls.stub:
+                    self._tell(self._epoch, Loss(str(self.calls.explain(error))))
             self._closed.wait(RETRY_S)
 
     def _hear(self, event: pb.Event) -> None:
@@ -241,10 +241,6 @@ class Session:
             self._reported = epoch
         self._lost(loss)
 
-    def why(self) -> str:
-        """What the switch says that the job waits for; or why it cannot be asked."""
-        return self._calls.why()
-
     def close(self, reason: str = "", end: bool = False) -> None:
         """Leave the job; ``end`` ends it for all. No error if the switch is gone or this is called twice."""
         with self._lock:
@@ -252,13 +248,13 @@ class Session:
                 return
             self._closed.set()
             watch = self._watch
-        self._calls.stop()
+        self.calls.stop()
         if self._epoch:
             request = pb.LeaveRequest(
                 name=self._config.job, rank=self._config.rank, member=self._member, end=end, reason=reason[:200]
             )
             try:
-                self._calls.stub.Leave(request, timeout=CALL_S, metadata=self._calls.metadata)
+                self.calls.stub.Leave(request, timeout=CALL_S, metadata=self.calls.metadata)
             except grpc.RpcError as error:
                 # Then there is nothing to leave, or the switch will notice the silence.
                 log.debug("leaving job %s: %s", self._config.job, error.details())
@@ -267,4 +263,4 @@ class Session:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
-        self._calls.close()
+        self.calls.close()

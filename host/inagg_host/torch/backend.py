@@ -68,68 +68,33 @@ class InaggGroup(ForwardingGroup):
         for i in sharing({i: tensor for i, tensor in enumerate(tensors) if why_not[i] is None}):
             why_not[i] = "shared-memory"
         return self._split(
-            why_not,
-            lambda i: job.sum(tensors[i], op),
+            job, op, tensors, None, why_not,
             lambda rest: _in_order(
                 [tensors[i] for i in rest], lambda lent: self.inner.allreduce_coalesced(lent, *args, **kwargs)
             ),
-            tensors,
-        )
-
-    @eager
-    def reduce_scatter_single(self, *args: Any, **kwargs: Any) -> dist.Work:
-        """See `torch.distributed.reduce_scatter_single`: what FSDP2 does with gradients."""
-        return self._reduce_scatter_single("reduce_scatter_single", args, kwargs)
-
-    @eager
-    def _reduce_scatter_base(self, *args: Any, **kwargs: Any) -> dist.Work:
-        return self._reduce_scatter_single("_reduce_scatter_base", args, kwargs)
-
-    def _reduce_scatter_single(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Work:
-        output, tensor, op = _arguments(("outputTensor", "inputTensor", "op"), args, kwargs)
-        job = self.jobs.current(scatters=True)
-        why_not = job.why_not(tensor, op)
-        if why_not is None:
-            return job.sum_scattered(output, tensor, op)
-        self.counts[why_not] += 1
-        work: dist.Work = getattr(self.inner, name)(*args, **kwargs)
-        return work
-
-    @eager
-    def reduce_scatter_single_coalesced(self, *args: Any, **kwargs: Any) -> dist.Work:
-        """As several of `reduce_scatter_single`. Functional collectives come here, with lists of one."""
-        return self._reduce_scatter_coalesced("reduce_scatter_single_coalesced", args, kwargs)
-
-    @eager
-    def reduce_scatter_tensor_coalesced(self, *args: Any, **kwargs: Any) -> dist.Work:
-        """The name of `reduce_scatter_single_coalesced` before torch 2.13."""
-        return self._reduce_scatter_coalesced("reduce_scatter_tensor_coalesced", args, kwargs)
-
-    def _reduce_scatter_coalesced(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.Work:
-        outputs, tensors, op = _arguments(("outputTensors", "inputTensors", "op"), args, kwargs)
-        inner, args, kwargs = getattr(self.inner, name), args[2:], _without(kwargs, "outputTensors", "inputTensors")
-        job = self.jobs.current(scatters=True)
-        return self._split(
-            [job.why_not(tensor, op) for tensor in tensors],
-            lambda i: job.sum_scattered(outputs[i], tensors[i], op),
-            lambda rest: inner([outputs[i] for i in rest], [tensors[i] for i in rest], *args, **kwargs),
-            outputs,
-        )
+        )  # fmt: skip
 
     def _split(
         self,
-        why_not: Sequence[str | None],
-        carry: Callable[[int], dist.Work],
-        forward: Callable[[list[int]], dist.Work],
+        job: GroupJob,
+        op: Any,
         tensors: list[torch.Tensor],
+        outputs: list[torch.Tensor] | None,
+        why_not: Sequence[str | None],
+        forward: Callable[[list[int]], dist.Work],
     ) -> dist.Work:
-        """Have those without a reason carried one by one, and the rest forwarded in one go."""
+        """Have those without a reason summed by ``job`` one by one, in place or scattered to ``outputs``, and the rest
+        forwarded in one go. Raises ValueError, and begins nothing, if one of them cannot be."""
+        targets, scatter = outputs or tensors, outputs is not None
+        mine = [i for i, reason in enumerate(why_not) if reason is None]
         rest = [i for i, reason in enumerate(why_not) if reason is not None]
+        for i in mine:
+            job.check(tensors[i], targets[i], scatter)
         self.counts.update(reason for reason in why_not if reason is not None)
-        if len(rest) == len(tensors):
+        if not mine:
             return forward(rest)
-        works = [carry(i) for i, reason in enumerate(why_not) if reason is None]
-        return JoinedWork([*works, *([forward(rest)] if rest else [])], tensors)
+        works: list[dist.Work] = [job.sum(tensors[i], op, targets[i], scatter=scatter) for i in mine]
+        return JoinedWork([*works, *([forward(rest)] if rest else [])], targets)
 
     # --- the group ---
 
@@ -162,6 +127,45 @@ class InaggGroup(ForwardingGroup):
             self.inner.abort()
         finally:
             self.jobs.abort()
+
+
+def _scatter(name: str) -> Callable[..., dist.Work]:
+    """A method of that name which reduce-scatters one tensor."""
+
+    def method(self: InaggGroup, *args: Any, **kwargs: Any) -> dist.Work:
+        output, tensor, op = _arguments(("outputTensor", "inputTensor", "op"), args, kwargs)
+        job = self.jobs.current(scatters=True)
+        why_not = job.why_not(tensor, op)
+        if why_not is None:
+            return job.sum(tensor, op, output, scatter=True)
+        self.counts[why_not] += 1
+        work: dist.Work = getattr(self.inner, name)(*args, **kwargs)
+        return work
+
+    method.__name__ = name
+    return eager(method)
+
+
+def _scatter_coalesced(name: str) -> Callable[..., dist.Work]:
+    """As `_scatter`, of several. Functional collectives come here, with lists of one."""
+
+    def method(self: InaggGroup, *args: Any, **kwargs: Any) -> dist.Work:
+        outputs, tensors, op = _arguments(("outputTensors", "inputTensors", "op"), args, kwargs)
+        inner, args, kwargs = getattr(self.inner, name), args[2:], _without(kwargs, "outputTensors", "inputTensors")
+        job = self.jobs.current(scatters=True)
+        return self._split(
+            job, op, tensors, outputs, [job.why_not(tensor, op) for tensor in tensors],
+            lambda rest: inner([outputs[i] for i in rest], [tensors[i] for i in rest], *args, **kwargs),
+        )  # fmt: skip
+
+    method.__name__ = name
+    return eager(method)
+
+
+for _name in ("reduce_scatter_single", "_reduce_scatter_base"):  # what FSDP2 does with gradients
+    setattr(InaggGroup, _name, _scatter(_name))
+for _name in ("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"):  # from torch 2.13 on, and before
+    setattr(InaggGroup, _name, _scatter_coalesced(_name))
 
 
 def come_together(

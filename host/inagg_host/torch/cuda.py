@@ -25,10 +25,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inagg_host import warmup
 from inagg_host.allreduce import AllReduce, AllReduceError
-from inagg_host.codec import launches, staged
 from inagg_host.codec.staging import Arriving, Codec, Staging
 from inagg_host.io.futures import Work
+from inagg_host.io.watchdog import Watchdog
 from inagg_wire.scale import FloatType
 
 from .gpu.arrival import Arrival, refuse_capture, refuse_capture_here
@@ -53,8 +54,8 @@ class Stage:
 
     def __init__(self, arrays: AllReduce, platform: Platform) -> None:
         refuse_capture(platform.device)
-        staged.compile_kernels()
-        launches.compile_launch()
+        for unit in warmup.device_units():
+            unit.compile()
         self._arrays = arrays
         encodes = arrays.config.policy == "raise" and platform.can_encode()
         self._copied_bytes = platform.copied_bytes
@@ -63,6 +64,7 @@ class Stage:
         self._told_of_host = False
         self.device = TensorDevice(platform, self._jobs)
         self._encodes = self.device.encodes
+        self._watchdog = Watchdog(arrays.config.timeout_s)
 
     def submit(
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
@@ -125,7 +127,6 @@ class Stage:
         landing = up.host(target.numel(), dtype=target.dtype) if scatter else there
         given, float_type = view(there), FLOAT_TYPES[tensor.dtype]
         sums = view(landing) if scatter else given
-        submit = self._arrays.submit_scatter if scatter else self._arrays.submit
         wrong: Exception | None = None
         try:
             try:
@@ -136,7 +137,7 @@ class Stage:
             arriving = Arriving(self._arrays.wake, words, sums, NAN.get(target.dtype, np.nan), copied.wait)
             if wrong is not None:
                 arriving.fail(wrong)
-            work = submit(given, sums, float_type, divisor=divisor, tag=tag, arriving=arriving)
+            work = self._arrays.submit(given, sums, float_type, divisor, tag=tag, arriving=arriving, scatter=scatter)
         except BaseException:  # it is refused, or Ctrl-C: its memory must stay until the device has done with it
             mark = self.device.look.mark()
             threading.Thread(target=_keep, args=(mark, values, there, words), name="inagg-keep", daemon=True).start()
@@ -165,24 +166,27 @@ class Stage:
         self._unfinished.add(done)
         done.add_done_callback(self._unfinished.discard)
         # Given away by the two below, since a future keeps its callbacks, and these would keep memory that is dear.
-        parts, codecs = [(codec, finish, used)], [codec]
+        parts, codecs, failures = [(codec, finish, used)], [codec], list[BaseException]()
 
         def release(work: Work) -> None:
             with suppress(IndexError):  # once, by whoever comes first
                 waited_for = codecs.pop()
+                self._watchdog.remove(waited_for)
+                if waited_for.error is not None:
+                    failures.append(waited_for.error)
                 if work.exception() is not None:
                     waited_for.release()
 
+        self._watchdog.add(codec)
         # Before all is launched: a large operation fills the queues of the device, and then waits for what is in them.
         work.add_done_callback(release)
-        wrong: BaseException | None = None
         alone = True
         try:
             alone = self._arrays.settle()
             launch()
         except BaseException as error:  # of the device, or Ctrl-C: all ranks must hear of it
             codec.fail(error)
-            wrong = error
+            failures.insert(0, error)
         if not alone and not self._told_of_host:
             self._told_of_host = True
             log.warning(
@@ -202,8 +206,8 @@ class Stage:
                     for mark in marks:
                         mark.wait()
                 kept[1]()
-                if error is None and wrong is not None:  # the sums had come before the codec was known to have failed
-                    error = AllReduceError(f"the device did not bring the sums: {wrong}")
+                if error is None and failures:  # the sums had come before the codec was known to have failed
+                    error = AllReduceError(f"the device did not bring the sums: {failures[0]}")
                     self._arrays.close(str(error), end=True)
                 if error is not None:
                     raise error
@@ -213,8 +217,8 @@ class Stage:
                 done.set_result(None)
 
         work.add_done_callback(complete)
-        if wrong is not None and not isinstance(wrong, Exception):
-            raise wrong
+        if failures and not isinstance(failures[0], Exception):
+            raise failures[0]
         return TensorWork(done, [result], arrival=arrival)
 
     @property
@@ -224,6 +228,7 @@ class Stage:
 
     def close(self) -> None:
         """Nothing more is submitted; the job has ended."""
+        self._watchdog.close()
         self.device.close()
 
 

@@ -124,9 +124,9 @@ class InaggState:
         collect = partial(_collect, group)
         leaving.begin()
         job = GroupJob(options, group.rank(), group.size(), self.timeout, "ddp", collect, _get_default_store())
-        if compressor is not None and job.local_size > 1:
+        if compressor is not None and (local_size := job.settings.local_size) > 1:
             raise ConfigError(
-                f"local_size is {job.local_size}, with which no rank has the whole gradient of a parameter that "
+                f"local_size is {local_size}, with which no rank has the whole gradient of a parameter that "
                 f"{compressor} compresses: use a number format alone, or no local_size"
             )
         return job
@@ -181,7 +181,7 @@ class InaggState:
         if why_not is None:
             sample = self._sample(tensor) if looks else None
             own = None if sample is None else sample.contributed
-            work = job.sum(tensor, ReduceOp.AVG, bucket.index(), contributed=own)
+            work = job.sum(tensor, ReduceOp.AVG, number=bucket.index(), contributed=own)
             if sample is not None:
                 work.get_future().add_done_callback(lambda done: sample.look())
             return work
@@ -195,7 +195,8 @@ class InaggState:
     def _sample(self, tensor: torch.Tensor) -> Sample | None:
         """What a bucket becomes, if this can be seen."""
         # Of float16 it is the quotients that are sent.
-        if self._sight is None or tensor.is_cuda or tensor.dtype is torch.float16 or self.job().local_size > 1:
+        hosts = self.job().settings.local_size > 1
+        if self._sight is None or tensor.is_cuda or tensor.dtype is torch.float16 or hosts:
             return None
         sample = Sample(tensor)
         self._sight.take(sample)

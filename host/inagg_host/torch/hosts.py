@@ -19,7 +19,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.allreduce import AllReduce
+from inagg_host.errors import CLOSED, AllReduceError
 from inagg_host.stats import Counters
 
 from .gpu.arrival import Arrival, refuse_capture
@@ -82,7 +83,7 @@ class HostAllReduce:
         done.set_running_or_notify_cancel()
         with self._lock:
             if self._closed:
-                raise AllReduceError("this job was closed, and sums nothing any more")
+                raise AllReduceError(CLOSED)
             whole = self._by_place(tensor) if scatter else self._in_equal_parts(tensor)
             parts, scattered = self._begin_scatter(whole)
             arrival = self._arrival(tensor.device) if tensor.is_cuda else None

@@ -11,7 +11,8 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,22 +20,20 @@ import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ReduceOp
 
-from inagg_host.allreduce import AllReduceError
 from inagg_host.config import ConfigError
+from inagg_host.errors import CLOSED, AllReduceError
 from inagg_host.nickname import nickname
 from inagg_host.stats import Counters
+from inagg_wire.names import NAME_CHARS_MAX
 
 from .cuda import FLOAT_TYPES
 from .formats import EXACT
 from .hosts import HostAllReduce
 from .inner import ArrayGroup, make_inner
 from .options import DEFAULT_FORMAT, Settings, settle
-from .tensors import DEVICES, TensorAllReduce
+from .tensors import DEVICES, TensorAllReduce, check
 from .word import StoreWord
 from .work import TensorWork, failed
-
-NAME_CHARS_MAX = 64
-"""Of a job's name: `inagg.v1.JobSpec`."""
 
 ONLY_LABELS = ("world", "ddp")
 """Of groups that a process has one of."""
@@ -58,19 +57,21 @@ class GroupJob:
         def settled() -> Settings:
             return settle(given, rank, workers, timeout, default_format)
 
-        settings = _settle_alike(settled, gather if workers > 1 else None)
-        self.min_bytes, self.workers, self.rank = settings.min_bytes, workers, rank
-        self.local_size = settings.local_size
-        self.format, self.reduce_scatter_format = settings.format, settings.reduce_scatter_format
+        self.settings = _settle_alike(settled, gather if workers > 1 else None)
+        self.workers, self.rank = workers, rank
         self.inner: Counter[str] = Counter()
         """Operations that went to the inner group, by reason."""
-        self._settings, self._label, self._gather, self._store = settings, label, gather, store
+        self._label, self._gather, self._store = label, gather, store
         self._timeout = timeout
+        self._joining = threading.Lock()
+        """Held while it is joined, which may take long. `close` and `abort` do not wait for it."""
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._sums: TensorAllReduce | HostAllReduce | None = None
         self._spare: ArrayGroup | None = None
         self._closed = False
+        self._failed = ""
+        """What went wrong with this rank, if it was closed since something did."""
 
     # --- what goes where ---
 
@@ -85,7 +86,7 @@ class GroupJob:
         """Why ``tensor`` cannot be summed by the switch, or should not; None if it is to be. Equal on all ranks."""
         if self.workers == 1:
             return "one-rank"
-        if self.workers == self.local_size:
+        if self.workers == self.settings.local_size:
             return "one-host"
         if self.divisor(op) is None:
             return f"op-{_name(op)}"
@@ -97,37 +98,29 @@ class GroupJob:
             return f"device-{tensor.device.type}"
         if tensor.device.type == "cuda" and torch.version.hip:  # an AMD GPU: it has no driver of CUDA's
             return "device-rocm"
-        if tensor.dtype is torch.float64 and self.format == EXACT:
+        if tensor.dtype is torch.float64 and self.settings.config.format == EXACT:
             return "exact-float64"
         # An empty tensor is below any threshold.
-        return "small" if tensor.nbytes < max(self.min_bytes, 1) else None
+        return "small" if tensor.nbytes < max(self.settings.min_bytes, 1) else None
+
+    def check(self, tensor: torch.Tensor, out: torch.Tensor | None = None, scatter: bool = False) -> None:
+        """Raise what `sum` would, of a tensor of which `why_not` has said None."""
+        check(tensor, tensor if out is None else out, self.workers if scatter else 1)
 
     def sum(
-        self, tensor: torch.Tensor, op: Any = ReduceOp.SUM, number: int = 0, wait: bool = False,
-        contributed: torch.Tensor | None = None,
-    ) -> TensorWork:  # fmt: skip
-        """Sum or average in place; `why_not` has said None. The work raises `AllReduceError` if that cannot be.
-        ``number``: what tells it from others of the same shape, the same on all ranks. ``wait``: the caller will.
-        ``contributed``: as of `TensorAllReduce.submit`, where hosts have one rank."""
-        return self._submit(tensor, op, number=number, wait=wait, contributed=contributed)
-
-    def sum_scattered(self, output: torch.Tensor, tensor: torch.Tensor, op: Any = ReduceOp.SUM) -> TensorWork:
-        """Sum or average ``tensor`` and put this rank's part into ``output``, the rank-th of equal parts.
-
-        Where the switch can do it, each sum comes to its rank alone: see `AllReduce.submit_scatter`.
-        """
-        return self._submit(tensor, op, output, scatter=True)
-
-    def _submit(
         self,
         tensor: torch.Tensor,
-        op: Any,
+        op: Any = ReduceOp.SUM,
         out: torch.Tensor | None = None,
         number: int = 0,
         wait: bool = False,
         contributed: torch.Tensor | None = None,
         scatter: bool = False,
     ) -> TensorWork:
+        """Sum or average, into ``out`` or in place; `why_not` has said None. The work raises `AllReduceError` if that
+        cannot be. ``number``: what tells it from others of the same shape, the same on all ranks. ``wait``: the caller
+        will. ``contributed``: as of `TensorAllReduce.submit`, where hosts have one rank. ``scatter``: ``tensor`` is an
+        equal part for each rank, and ``out`` gets this rank's; see `AllReduce.submit`. Raises ValueError as `check`."""
         divisor = self.divisor(op) or 1
         tag = zlib.crc32(f"{tuple(tensor.shape)} {number} {divisor}".encode())
         try:
@@ -142,35 +135,55 @@ class GroupJob:
     # --- the job ---
 
     def join(self) -> TensorAllReduce | HostAllReduce:
-        """Join if that has not happened; waits for all ranks. Raises `AllReduceError` if it cannot."""
-        with self._lock:
-            if self._sums is None:
-                if self._closed:
-                    raise AllReduceError("this job was closed, and sums nothing any more")
+        """Join if that has not happened; waits for all ranks. Raises `AllReduceError` if it cannot, or if this is
+        closed or aborted meanwhile."""
+        with self._joining:
+            if self._sums is not None:
+                return self._sums
+            if self._closed:
+                raise AllReduceError(CLOSED)
+            try:
                 # Two trainings may have groups of one name, and so may one that was started again: hence a nickname.
-                job = self._gather(_job_name(self._settings.job, self._label).encode())[0].decode()
-                self._sums = self._join(job)
-                atexit.register(self._abandon)
-            return self._sums
+                name = self._gather(_job_name(self.settings.config.job, self._label).encode())[0].decode()
+                sums, spare = self._join(name)
+            except Exception as error:
+                if (why := self._why_closed()) is None:
+                    raise
+                raise AllReduceError(f"rank {self.rank} cannot join: {why}") from error
+            with self._lock:
+                if (why := self._why_closed()) is None:
+                    self._sums, self._spare = sums, spare
+                    atexit.register(self._abandon)
+                    return sums
+            self._leave(sums, spare)
+            raise AllReduceError(f"rank {self.rank} cannot join: {why}")
 
-    def _join(self, name: str) -> TensorAllReduce | HostAllReduce:
-        """Join the job of that name, or, where hosts have several ranks, that of this rank's place on its host."""
-        options, local_size = self._settings.options, self.local_size
+    def _join(self, name: str) -> tuple[TensorAllReduce | HostAllReduce, ArrayGroup | None]:
+        """Join the job of that name, or, where hosts have several ranks, that of this rank's place on its host. Also
+        what it falls back to."""
+        config, local_size = self.settings.config, self.settings.local_size
         place = self.rank % local_size
         job = name if local_size == 1 else f"{name}.{place}"
-        if self._settings.policy == "fallback":
-            store = PrefixStore(f"{job}/", self._store)
-            self._spare = ArrayGroup(store, options["rank"], options["workers"], self._timeout)
-        # Before it joins: a rank of this host that cannot join would not come to make them.
-        inside = [
-            make_inner(
-                PrefixStore(f"{name}/host{options['rank']}/{what}/", self._store), place, local_size, self._timeout
-            )
-            for what in (("scatter", "gather") if local_size > 1 else ())
-        ]
-        word = StoreWord(PrefixStore(f"{name}/", self._store), self.rank)
-        sums = TensorAllReduce(inner=self._spare, word=word, job=job, **options)
-        return HostAllReduce(sums, *inside) if inside else sums
+        with ExitStack() as made:
+            spare = None
+            if config.policy == "fallback":
+                store = PrefixStore(f"{job}/", self._store)
+                spare = ArrayGroup(store, config.rank, config.workers, self._timeout)
+                made.callback(spare.close)
+            inside = []
+            # Before it joins: a rank of this host that cannot join would not come to make them.
+            for what in ("scatter", "gather") if local_size > 1 else ():
+                store = PrefixStore(f"{name}/host{config.rank}/{what}/", self._store)
+                inside.append(make_inner(store, place, local_size, self._timeout))
+                made.callback(inside[-1].shutdown)
+            word = StoreWord(PrefixStore(f"{name}/", self._store), self.rank, self._why_closed)
+            sums = TensorAllReduce(inner=spare, word=word, **{**asdict(config), "job": job})
+            made.pop_all()
+        return HostAllReduce(sums, *inside) if inside else sums, spare
+
+    def _why_closed(self) -> str | None:
+        """Why it cannot be joined any more, if that is so."""
+        return (self._failed or "its job was closed") if self._closed else None
 
     @property
     def failure(self) -> AllReduceError | None:
@@ -210,21 +223,25 @@ class GroupJob:
         with self._lock:
             if self._closed:
                 return
-            self._closed, sums = True, self._sums
+            self._failed = "" if error is None else f"{type(error).__name__}: {error}"
+            self._closed, sums = True, self._sums  # if it is being joined, who does that leaves it
         atexit.unregister(self._abandon)
         if sums is not None:
-            reason = "" if error is None else f"rank {self.rank} has failed: {type(error).__name__}: {error}"
-            try:
-                if error is None:
-                    sums.drain()
-            finally:
-                sums.close(reason, end=error is not None)
-        if self._spare is not None:
-            self._spare.close()
-        if self._settings.summary:
+            self._leave(sums, self._spare)
+        if self.settings.summary:
             job = "no job" if sums is None else f"job {sums.arrays.config.job}"
             text = f"inagg: rank {self.rank} of {self.workers}, {job}\n{self.counters.summary()}"
             print(text.replace("\n", "\n  "), file=sys.stderr, flush=True)
+
+    def _leave(self, sums: TensorAllReduce | HostAllReduce, spare: ArrayGroup | None) -> None:
+        reason = f"rank {self.rank} has failed: {self._failed}" if self._failed else ""
+        try:
+            if not reason:
+                sums.drain()
+        finally:
+            sums.close(reason, end=bool(reason))
+        if spare is not None:
+            spare.close()
 
 
 def _job_name(base: str, label: str) -> str:

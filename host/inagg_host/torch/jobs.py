@@ -22,8 +22,11 @@ class GroupJobs:
         """``make`` a job in a format, None: that of the group; all ranks must do that at once. Raises as it does."""
         self.own = make(None)
         self._make = make
+        self._making = threading.Lock()
+        """Held while a job is made, for which all ranks must come."""
         self._lock = threading.Lock()
-        self._jobs = {self.own.format: self.own}
+        self._jobs = {self.own.settings.config.format: self.own}
+        self._closed = False
 
     @property
     def inner(self) -> Counter[str]:
@@ -33,10 +36,15 @@ class GroupJobs:
     def current(self, scatters: bool = False) -> GroupJob:
         """The job for what is summed now: in the format of the block that the process is in (`formats.exact`), or else
         the group's, for reduce-scatters (``scatters``) or for the rest. The same on all ranks."""
-        name = in_force() or (self.own.reduce_scatter_format if scatters else self.own.format)
-        with self._lock:
+        own = self.own.settings
+        name = in_force() or (own.reduce_scatter_format if scatters else own.config.format)
+        with self._making:
             if name not in self._jobs:
-                self._jobs[name] = self._make(name)
+                made = self._make(name)
+                with self._lock:
+                    self._jobs[name], closed = made, self._closed
+                if closed:
+                    made.close()
             return self._jobs[name]
 
     @property
@@ -51,14 +59,16 @@ class GroupJobs:
 
     def close(self) -> None:
         """Leave them. As `GroupJob.close`."""
-        for job in self._all():
+        for job in self._all(closed=True):
             job.close()
 
     def abort(self) -> None:
         """End them for all ranks. As `GroupJob.abort`."""
-        for job in self._all():
+        for job in self._all(closed=True):
             job.abort()
 
-    def _all(self) -> list[GroupJob]:
+    def _all(self, closed: bool = False) -> list[GroupJob]:
+        """The jobs; ``closed``: what is made after this is closed at once."""
         with self._lock:
+            self._closed |= closed
             return list(self._jobs.values())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from numbers import Integral
 from typing import Any
 
 from torch._C._distributed_c10d import Backend
 
-from inagg_host.config import VARIABLES, Config, ConfigError
+from inagg_host.config import VARIABLES, Config, ConfigError, read
 from inagg_host.nickname import script_name
 from inagg_wire.formats import job_format
 
@@ -57,11 +57,12 @@ def configure(**options: Any) -> None:
 
 
 def asked(name: str, given: dict[str, Any]) -> Any:
-    """What was asked for option ``name``: ``given`` for a group, to `configure` or in the environment; None if not."""
+    """What was asked for option ``name``: ``given`` for a group, to `configure` or in the environment, where empty is
+    unset; None if not."""
     for options in (given, _configured):
         if options.get(name) is not None:
             return options[name]
-    return os.environ.get(VARIABLES[name])
+    return os.environ.get(VARIABLES[name]) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +75,16 @@ class Settings:
     """Ranks of each host that sum inside of it first."""
     summary: bool
     """Print counters to stderr when the group ends. Environment: INAGG_SUMMARY, 1 or 0."""
-    options: dict[str, Any]
-    """Arguments of `AllReduce`, without the job's name. Its ranks are hosts."""
-    policy: str
-    """`Config.policy`."""
-    format: str
-    """Of the sums."""
+    config: Config
+    """Of the job: its ranks are hosts, and its name is what that begins with (INAGG_JOB; the script's if not given)."""
     reduce_scatter_format: str
     """Of reduce-scatters."""
-    job: str
-    """What the job's name begins with. Environment: INAGG_JOB; the script's name if not given."""
-    common: dict[str, Any]
-    """What must be the same on all ranks, by name."""
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """What must be the same on all ranks, by name; what is told first if it is not, stands first."""
+        job = {name: getattr(self.config, name) for name in ("format", "lanes", "window", "seed", "policy")}
+        return job | {name: getattr(self, name) for name in ("min_bytes", "local_size", "reduce_scatter_format")}
 
 
 def settle(
@@ -106,35 +105,32 @@ def settle(
         options["format"] = default_format
     if asked("rejoin_limit_s", given) is None:
         options["rejoin_limit_s"] = REJOIN_LIMIT_S
-    scattered = options.pop("reduce_scatter_format", None) or os.environ.get(REDUCE_SCATTER_FORMAT)
+    scattered = options.pop("reduce_scatter_format", None) or os.environ.get(REDUCE_SCATTER_FORMAT) or None
     local_size = _local_size(options.pop("local_size", None), workers)
     for mine in ("rank", "workers"):
         if mine in options:
             raise ConfigError(f"{mine} is the process group's and cannot be an option")
+    if not asked("job", options):
+        options["job"] = script_name("torch")
     host, hosts = rank // local_size, workers // local_size
     config = Config.from_environment(**{**options, "rank": host, "workers": hosts})
     limit_s = timeout.total_seconds()
     limited = asked("timeout_s", options) is not None
-    job = options.pop("job", None) or os.environ.get("INAGG_JOB") or script_name("torch")
-    options |= {
-        "rank": host,
-        "workers": hosts,
-        "timeout_s": min(config.timeout_s, limit_s) if limited else limit_s,
-        "join_timeout_s": min(config.join_timeout_s, limit_s),
-        "reconnect_s": min(config.reconnect_s, limit_s),
-    }
-    common = {name: getattr(config, name) for name in ("format", "lanes", "window", "seed", "policy")}
+    config = replace(
+        config,
+        timeout_s=min(config.timeout_s, limit_s) if limited else limit_s,
+        join_timeout_s=min(config.join_timeout_s, limit_s),
+        reconnect_s=min(config.reconnect_s, limit_s),
+    )
     scattered = config.format if scattered is None else job_format(scattered).name
-    common |= {"min_bytes": int(min_bytes), "local_size": local_size, "reduce_scatter_format": scattered}
-    summary = bool(_int("INAGG_SUMMARY", 0))
-    return Settings(int(min_bytes), local_size, summary, options, config.policy, config.format, scattered, job, common)
+    return Settings(int(min_bytes), local_size, bool(_int("INAGG_SUMMARY", 0)), config, scattered)
 
 
 def _local_size(given: Any, workers: int) -> int:
     text = os.environ.get("INAGG_LOCAL_SIZE", "") if given is None else given
     if text == "auto":
         text = os.environ.get("LOCAL_WORLD_SIZE")
-        if text is None:
+        if not text:
             raise ConfigError('local_size is "auto", but torchrun has set no LOCAL_WORLD_SIZE: give a number')
     try:
         size = 1 if text == "" else int(text)
@@ -146,8 +142,5 @@ def _local_size(given: Any, workers: int) -> int:
 
 
 def _int(variable: str, default: int) -> int:
-    text = os.environ.get(variable, "")
-    try:
-        return int(text, 0) if text else default
-    except ValueError:
-        raise ConfigError(f"{variable}={text!r} is no number") from None
+    text = os.environ.get(variable)
+    return int(read(variable, text, "int")) if text else default

@@ -9,7 +9,8 @@ from typing import Any, Self
 
 import torch
 
-from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.allreduce import AllReduce
+from inagg_host.errors import CLOSED, AllReduceError
 from inagg_host.io.futures import Work
 from inagg_host.stats import Counters
 
@@ -63,17 +64,19 @@ class TensorAllReduce:
 
         Neither may be touched until the work is done. What is summed may be expanded (`torch.Tensor.expand`), but what
         is written to may not. ``divisor``: divide the sums by it, for a mean. ``tag``, ``wait`` and ``contributed`` (of
-        the CPU alone): as of `AllReduce.submit`. With ``scatter``, ``tensor`` is an equal piece for each rank, one
-        after the other, and ``out`` gets the sums of this rank's. Raises ValueError for what cannot be summed,
-        `AllReduceError` if all is over.
+        all-reduces on the CPU alone): as of `AllReduce.submit`. With ``scatter``, ``tensor`` is an equal piece for each
+        rank, one after the other, and ``out`` gets the sums of this rank's. Raises ValueError for what cannot be
+        summed, `AllReduceError` if all is over.
         """
         result = tensor if out is None else out
         check(tensor, result, self.arrays.config.workers if scatter else 1)
+        if contributed is not None and tensor.device.type in self._platforms:
+            raise ValueError("what a rank contributes is known of CPU tensors alone: give no contributed")
         tensor, target = tensor.detach(), result.detach()
         with span(SUBMIT):
             with self._lock:
                 if self._closed:
-                    raise AllReduceError("this job was closed, and sums nothing any more")
+                    raise AllReduceError(CLOSED)
                 if tensor.device.type in self._platforms:
                     return self.stage(tensor.device).submit(tensor, target, divisor, result, tag, scatter)
             pending, finish = self._submit_cpu(tensor, target, divisor, tag, wait, contributed, scatter)
@@ -98,13 +101,8 @@ class TensorAllReduce:
             finish = partial(bring, target, landing)
         if not is_plain(tensor):
             tensor = tensor.contiguous().resolve_neg()
-        if scatter:
-            work = self.arrays.submit_scatter(
-                view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor, tag, wait
-            )
-            return work, finish
-        own = None if contributed is None else view(contributed)
-        work = self.arrays.submit(view(tensor), view(landing), FLOAT_TYPES[tensor.dtype], divisor, own, tag, wait)
+        own, float_type = None if contributed is None else view(contributed), FLOAT_TYPES[tensor.dtype]
+        work = self.arrays.submit(view(tensor), view(landing), float_type, divisor, own, tag, wait, scatter=scatter)
         return work, finish
 
     @property

@@ -6,10 +6,11 @@ import concurrent.futures
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,24 +27,11 @@ log = logging.getLogger("inagg")
 BLOCKING_WAIT = "INAGG_BLOCKING_WAIT"
 """If 1, whoever waits for the sums of CUDA tensors waits on the host."""
 
+LEAST = timedelta(milliseconds=1)
+"""Of a limit: inner groups count in milliseconds, and take none for no limit."""
+
 NO_TIMEOUT = timedelta(0)
 """What c10d says for "as long as the group's timeout"."""
-
-
-class Pending(Protocol):
-    """Something that will be done: `inagg_host.io.futures.Work`, or a future of concurrent.futures."""
-
-    def done(self) -> bool:
-        """Whether it is over, well or not."""
-
-    def result(self, timeout: float | None = None, /) -> Any:
-        """Wait; raises what went wrong, or TimeoutError."""
-
-    def exception(self, timeout: float | None = None, /) -> BaseException | None:
-        """Wait; what went wrong, or None."""
-
-    def add_done_callback(self, call: Callable[[Any], None], /) -> None:
-        """Have ``call`` called when it is over, on a thread where it may block."""
 
 
 class TensorWork(dist.Work):
@@ -56,7 +44,7 @@ class TensorWork(dist.Work):
 
     def __init__(
         self,
-        pending: Pending,
+        pending: concurrent.futures.Future[Any],
         tensors: list[torch.Tensor],
         finish: Callable[[], None] | None = None,
         arrival: Arrival | None = None,
@@ -185,8 +173,11 @@ class JoinedWork(dist.Work):
         self._future: Future[Any] | None = None
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait for all of them. Raises what went wrong with one."""
-        return all([work.wait(timeout) for work in self._works])
+        """Wait for all of them, no longer than ``timeout`` together. Raises what went wrong with one."""
+        end_s = time.monotonic() + timeout.total_seconds()
+        for work in self._works:
+            work.wait(timeout and max(timedelta(seconds=end_s - time.monotonic()), LEAST))
+        return True
 
     def get_future(self) -> Future[Any]:
         """A future of the list of all tensors."""

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inagg_host import codec as kernels
-from inagg_host.codec import Job
+from inagg_host.codec import ALL_GOOD, Job
+from inagg_host.codec.calls import addresses
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staged import BAD, PLACE_BITS, TIE, TIES
 from inagg_host.codec.staging import Board, Staging
 from inagg_host.codec.table import Column, State, make_table
 from inagg_host.core.operation import Operation
 from inagg_host.core.schedule import Phase
+from inagg_testbed.kernel_calls import Call
 from inagg_wire import payload
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.layout import LANE_BITS as CODE_BITS
@@ -63,10 +64,8 @@ class Operand:
 
 def compile_for(job: Job) -> None:
     """What a device does for a job: so that no test waits for it."""
-    values, none, zero = np.zeros(job.lanes, job.dtype), np.zeros(1, np.uint8), np.zeros(1, np.int64)
-    kernels.encode(job, values, zero, zero, none, none, np.zeros((1, job.datagram_bytes), np.uint8), zero)
-    kernels.decode(job, np.zeros((1, job.result_bytes), np.uint8), zero, values, zero, none, none)
-    make_table(job, none, none, 0, zero)
+    addresses(job)
+    make_table(job, np.zeros(1, np.uint8), np.zeros(1, np.uint8), 0, np.zeros(1, np.int64))
 
 
 def garbage(size: int) -> Bytes:
@@ -199,7 +198,7 @@ class FakeDevice:
             rows = make_table(w.job, scales, refinements, w.job.for_encode.fraction_bits, numbers)
             assert w.board.sending[blocks.start : blocks.stop].tolist() == rows.tolist(), "not what was agreed on"
             for i, block in enumerate(blocks):
-                self._encode_block(w, block, numbers[i : i + 1], scales[i : i + 1], refinements[i : i + 1])
+                self._encode_block(w, block, int(numbers[i]), scales[i : i + 1], refinements[i : i + 1])
 
         agreed, coded = w.board.agreed[chunk:].ctypes.data, w.board.coded[chunk:].ctypes.data
         return [
@@ -207,12 +206,12 @@ class FakeDevice:
             ("down", _Step(lambda: True, lambda: store_word(coded, 1))),
         ]
 
-    def _encode_block(self, w: _Work, block: int, number: Array, scale: Bytes, refinement: Bytes) -> None:
-        job, size, zero = w.job, w.job.for_encode.payload_bytes, np.zeros(1, np.int64)
+    def _encode_block(self, w: _Work, block: int, number: int, scale: Bytes, refinement: Bytes) -> None:
+        job, size = w.job, w.job.for_encode.payload_bytes
         datagram = np.zeros((1, job.datagram_bytes), np.uint8)
         values = w.operand.values[w.operand.block(job.lanes, block)].copy()
         flag = 0
-        if kernels.encode(job, values, zero, number, scale, refinement, datagram, zero) != kernels.ALL_GOOD:
+        if Call(job, values, scale, refinement, ring=datagram).encode(0, number, 1, 0) != ALL_GOOD:
             flag = BAD
         codes = datagram[0, HEADER_BYTES:]
         if 0 < scale[0] <= SCALE_BYTE_MAX and self.rng.random() < self.ties:
@@ -254,7 +253,8 @@ class FakeDevice:
             to = (blocks.start - own.start) * job.lanes
             part, invalid = w.operand.out[to : to + count * job.lanes], board.invalid[blocks.start : blocks.stop]
             invalid[:] = 0
-            invalid[0, -1] = kernels.decode(job, datagrams, every, part, every, scales, refinements, w.divisor)
+            call = Call(job, part, scales, refinements, data=datagrams, places=every, numbers=every, divisor=w.divisor)
+            invalid[0, -1] = call.decode(0, count)
 
         words = [board.complete[i:].ctypes.data for i in chunks]
         return [("up", _Step(lambda: all(load_word(word) >= 1 for word in words), decode))]

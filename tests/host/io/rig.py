@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from inagg_host import codec
 from inagg_host.core import Engine, Epoch, Operation, ShardLease
 from inagg_host.core.schedule import Phase
 from inagg_host.io.loop import Loop
@@ -23,6 +22,7 @@ from inagg_link import Link, LinkAround, UdpLink
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.binding import Binding
 from inagg_switch.software.data_plane import DataPlane
+from inagg_testbed.kernel_calls import Call
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType
 from inagg_wire.slots import Lease
@@ -231,6 +231,6 @@ def begun(
     engine = Engine(Epoch(1, 1, 1, job_format(fmt), 1, 0, lanes, 0, leases))
     mine = values(1, elements)
     operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
-    operation.agreed[:] = codec.scale_bytes(operation.job, codec.largest(operation.job, mine))
+    operation.agreed[:] = Call(operation.job, mine).agree()[0]
     operation.lacking[Phase.SCALE] = 0
     return engine, operation

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from inagg_host import codec
 from inagg_host.core import Engine, Operation
 from inagg_host.core.headers import HEADER
 from inagg_host.core.schedule import SIGNATURE_LANES, Phase
+from inagg_testbed.kernel_calls import Call
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import Encoding, Op
 from inagg_wire.scale import FloatType
@@ -55,8 +55,9 @@ def test_values_are_read_once(shards: int, ahead: bool) -> None:
             sent += [bytes(row[HEADER:]) for out in batch for row in out.data.reshape(-1, out.size)]
     numbers = numbers_of_values(operation) + operation.first_block
     want = np.zeros((len(numbers), int(engine.state.job["size"][0, Op.SUM])), np.uint8)
-    blocks = np.arange(len(numbers))
-    codec.encode(operation.job, original, blocks, numbers, operation.agreed, None, want, blocks)
+    call = Call(operation.job, original, operation.agreed, ring=want)
+    for block, number in enumerate(numbers.tolist()):
+        call.encode(block, number, 1, block)
     assert len(sent) == len(numbers)
     assert sorted(sent) == sorted(bytes(row[HEADER:]) for row in want)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ class Alone:
         self.engine = Engine(Epoch(1, 7, 9, FORMAT, 1, 0, LANES, 0, (shard,)))
         self.aggregator = Aggregator(LEASE.slots, LANES, 1)
         self.aggregator.bind(Binding(7, 9, FORMAT, LANES, LEASE, 0, (self.rank.address,)))
-        self._loop = Loop(self.engine, self.rank, Counters(), lambda phase: None, nullcontext())
+        self._loop = Loop(self.engine, self.rank, Counters(), lambda phase: None)
         self._wake = os.eventfd(1, os.EFD_CLOEXEC)
         self._loop.asked = True  # there is other work: so the loop ends when it would wait
         stack.callback(os.close, self._wake)

@@ -26,7 +26,7 @@ from inagg_host.membership import failover as module
 from inagg_host.membership.failover import REASON, Fallback, _narrow, _widen
 from inagg_host.membership.rejoin import Network
 from inagg_host.stats import Counters
-from inagg_host.task import Task, make_scatter_task, make_task
+from inagg_host.task import Task, make_task
 from inagg_wire.scale import FloatType
 
 from .groups import Meeting, ThreadGroup
@@ -217,7 +217,7 @@ def test_a_reduce_scatter_that_was_begun_is_finished(in_place: bool) -> None:
     assert blocks.any()
     assert not blocks.all()
     done = [out.copy() for out in outs]
-    tasks = [[make_scatter_task(arrays[rank], outs[rank], None, 1, rank, 2)] for rank in range(2)]
+    tasks = [[make_task(arrays[rank], outs[rank], pieces=2, rank=rank)] for rank in range(2)]
 
     def left(rank: int) -> tuple[Network | None, list[Task], Exception]:
         return FakeNetwork(cluster.engines[rank]), tasks[rank], WHY
@@ -225,7 +225,7 @@ def test_a_reduce_scatter_that_was_begun_is_finished(in_place: bool) -> None:
     later = [np.arange(6, dtype=np.float32) + rank for rank in range(2)]
     with ranks(Meeting(2).groups(), left=left) as made:
         for rank, one in enumerate(made):
-            tasks[rank].append(make_scatter_task(later[rank], np.zeros(3, np.float32), None, 1, rank, 2))
+            tasks[rank].append(make_task(later[rank], np.zeros(3, np.float32), pieces=2, rank=rank))
             one.fallback.submit(tasks[rank][1])
         for of_rank in tasks:
             for task in of_rank:

@@ -21,6 +21,7 @@ from inagg_host.config import Config, ConfigError
 from inagg_host.membership import calls, session, way
 from inagg_host.membership.session import Loss, Session
 from inagg_link import FaultLink, Faults, Link
+from inagg_switch.service.control_client import ControlClient
 from inagg_switch.service.peers import own_host
 from inagg_testbed.switch_process import SwitchProcess
 
@@ -247,6 +248,14 @@ def test_a_rank_that_tries_for_long_says_so_once(
     assert why.startswith("cannot reach the switch at 127.0.0.1:9")
 
 
+def test_a_switch_that_takes_no_new_jobs_has_answered() -> None:
+    with start_switch() as switch:
+        with ControlClient(switch.control) as client:
+            client.drain()
+        with pytest.raises(AllReduceError, match=f"the switch at {switch.control} says: job 'new' cannot begin here"):
+            AllReduce(switch=switch.control, rank=0, workers=1, job="new", reconnect_s=0.1)
+
+
 def test_a_rank_that_has_waited_for_others_looks_for_the_switch_as_long_as_one_that_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -264,7 +273,7 @@ def test_a_rank_that_has_waited_for_others_looks_for_the_switch_as_long_as_one_t
         with pytest.raises(calls.SessionError, match=f"cannot reach the switch at {first.control}"):
             ours.join(lambda: ("127.0.0.1", 5))
         waiting.join()
-        assert ours._calls._began_s > ended_s[0]
+        assert ours.calls._began_s > ended_s[0]
 
 
 def test_that_several_switches_take_turns_is_told_once_for_each(

@@ -58,7 +58,7 @@ def test_a_job_that_runs_listens_to_no_word_when_it_joins_again(switch: SwitchPr
         board.give("too late")
         network = all_reduce._network
         assert network is not None
-        network._session._calls.check_stop()  # what `join` does while it waits
+        network._session.calls.check_stop()  # what `join` does while it waits
 
 
 def test_a_rank_that_waits_for_long_says_for_whom(

@@ -23,3 +23,6 @@ new_gloo_only = pytest.mark.skipif(IS_OLD, reason="Gloo cannot do this before to
 
 ALL_GATHER = "_allgather_base" if IS_OLD else "all_gather_single"
 """What a group counts it under."""
+
+SCATTER_COALESCED = "reduce_scatter_tensor_coalesced" if IS_OLD else "reduce_scatter_single_coalesced"
+"""The method of process groups that reduce-scatters several tensors."""

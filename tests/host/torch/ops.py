@@ -197,7 +197,7 @@ def decode(
     job: Job, payloads: Tensor, table: Tensor, values: Tensor, counts: Tensor, at: int, count: int, divisor: int = 1
 ) -> None:
     """Write the sums that ``payloads`` (uint8, 1-D) hold over the first blocks of ``values``; into ``counts`` (int32,
-    `count_words` a block) how many codes name no level. ``divisor`` as in `inagg_host.codec.decode`."""
+    `count_words` a block) how many codes name no level. ``divisor`` as in `inagg_host.codec.decoder.decode`."""
     table, size = table[at : at + count], job.for_decode.payload_bytes
     state = _column(table, Column.STATE)
     encoding = job.format.down(job.workers)

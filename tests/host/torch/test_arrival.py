@@ -178,3 +178,19 @@ def test_a_stream_is_used_again_when_its_lane_is_closed(monkeypatch: pytest.Monk
     first.close()
     first.close()
     assert [first.handle, second.handle, lane.Lane(CUDA).handle, lane.Lane(CUDA).handle] == [1, 2, 1, 3]
+
+
+def test_two_threads_may_want_the_last_stream_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Contested(list[Any]):
+        def __bool__(self) -> bool:
+            """Who asks finds one, which another thread takes before he does."""
+            found = len(self) > 0
+            self.clear()
+            return found
+
+    monkeypatch.setattr(driver, "make_stream", lambda: 2)
+    monkeypatch.setattr(lane, "on_device", nullcontext)
+    monkeypatch.setattr(lane, "_ExternalStream", lambda handle, device: handle)
+    monkeypatch.setattr(lane, "_idle", {CUDA: Contested([(1, 1)])})
+    assert lane.Lane(CUDA).handle in (1, 2)
+    assert lane.Lane(CUDA).handle == 2

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,8 +25,9 @@ from tests.host.torch.world import World
 from torch._C._distributed_c10d import HashStore
 
 from inagg_host.allreduce import AllReduceError
-from inagg_host.torch import Options
+from inagg_host.torch import Options, exact
 from inagg_host.torch.job import GroupJob
+from inagg_host.torch.jobs import GroupJobs
 from inagg_switch.service.control_client import ControlClient
 
 REPOSITORY = Path(__file__).parents[3]
@@ -246,3 +247,97 @@ def test_a_rank_without_a_way_to_the_switch_is_named_to_the_others(switch: str) 
         first, second = ranks.map(join, range(2), (switch, "127.0.0.1:9"))
     assert second.startswith("cannot reach the switch at 127.0.0.1:9")
     assert first == f"rank 1 cannot join: {second}"
+
+
+# --- while a rank joins ---
+
+
+def make_job(switch: str, rank: int, store: HashStore, gather: Callable[[bytes], list[bytes]]) -> GroupJob:
+    return GroupJob({"switch": switch}, rank, 2, timedelta(seconds=PATIENCE_S / 2), "world", gather, store)
+
+
+def wait_until(there: Callable[[], object]) -> None:
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not there():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [(GroupJob.abort, "RuntimeError: its process group was aborted"), (GroupJob.close, "its job was closed")],
+    ids=["aborted", "closed"],
+)
+def test_a_rank_that_waits_for_others_to_join_can_be_ended(
+    switch: str, end: Callable[[GroupJob], None], why: str
+) -> None:
+    """By another thread, such as a watchdog's; and the others do not wait for it."""
+    before, store, names = jobs(switch), HashStore(), list[bytes]()
+
+    def gather(data: bytes) -> list[bytes]:
+        names.append(data)
+        return names[:1] * 2
+
+    with ThreadPoolExecutor(1) as pool:
+        job = make_job(switch, 0, store, lambda data: [data] * 2 if data.startswith(b"{") else gather(data))
+        joining = pool.submit(job.join)
+        wait_until(lambda: set(jobs(switch)) - set(before))
+        start_s = time.monotonic()
+        end(job)
+        with pytest.raises(AllReduceError, match=f"^rank 0 cannot join: {why}$"):
+            joining.result(PATIENCE_S)
+        assert time.monotonic() - start_s < 5
+    other = make_job(switch, 1, store, lambda data: [data] * 2 if data.startswith(b"{") else gather(data))
+    with pytest.raises(AllReduceError, match=f"^rank 0 cannot join: {why}$"):
+        other.join()
+    with pytest.raises(AllReduceError, match="was closed"):
+        job.join()
+    assert gone(switch, before)
+
+
+def test_a_job_is_aborted_at_once_while_its_ranks_do_not_meet(switch: str) -> None:
+    """Gloo, by which they meet, cannot be interrupted; the thread that waits in it is told when it comes back."""
+    before, met, waits = jobs(switch), threading.Event(), threading.Event()
+
+    def gather(data: bytes) -> list[bytes]:
+        if not data.startswith(b"{"):
+            waits.set()
+            met.wait(PATIENCE_S)
+        return [data] * 2
+
+    job = make_job(switch, 0, HashStore(), gather)
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(job.join)
+        assert waits.wait(PATIENCE_S)
+        job.abort()
+        assert not joining.done()
+        met.set()
+        with pytest.raises(AllReduceError, match="cannot join: RuntimeError: its process group was aborted"):
+            joining.result(PATIENCE_S)
+    assert gone(switch, before)
+
+
+def test_a_group_is_aborted_at_once_while_a_job_in_another_format_is_made(switch: str) -> None:
+    made, met, waits = list[GroupJob](), threading.Event(), threading.Event()
+
+    def make(form: str | None) -> GroupJob:
+        if form is not None:
+            waits.set()
+            met.wait(PATIENCE_S)
+        made.append(make_job(switch, 0, HashStore(), lambda data: [data] * 2))
+        return made[-1]
+
+    group = GroupJobs(make)
+
+    def use() -> GroupJob:
+        with exact():
+            return group.current()
+
+    with ThreadPoolExecutor(1) as pool:
+        making = pool.submit(use)
+        assert waits.wait(PATIENCE_S)
+        group.abort()
+        assert not making.done()
+        met.set()
+        assert making.result(PATIENCE_S) is made[1]
+    assert [job.closed for job in made] == [True, True]

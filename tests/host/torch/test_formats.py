@@ -47,7 +47,7 @@ def sums_in_blocks() -> tuple[dict[str, float], list[str], str]:
             dist.all_reduce(results["exact within"], group=group)
     results["after"] = values.clone()
     dist.all_reduce(results["after"], group=group)
-    formats = sorted(job.format for job in group.jobs._all())
+    formats = sorted(job.settings.config.format for job in group.jobs._all())
     carried = group.counters.operations
     dist.destroy_process_group(group)
     assert carried == 4

@@ -174,7 +174,7 @@ def checkpoint() -> dict[str, Any]:
         model.module.load_state_dict(content["model"])
         backward(model(torch.ones(8, 1, 8, 8)).square().sum())
         return {
-            "format": restored.job()._settings.options["format"],
+            "format": restored.job().settings.config.format,
             "timeout_s": restored.timeout.total_seconds(),
             "options": restored.options,
             "operations": (before, restored.counters.operations),

@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inagg_host.config import ConfigError
+from inagg_host.config import VARIABLES, ConfigError
 from inagg_host.torch import InaggState
-from inagg_host.torch.options import DEFAULT_MIN_BYTES, Options, Settings, configure, settle
+from inagg_host.torch.options import (
+    DEFAULT_MIN_BYTES,
+    REDUCE_SCATTER_FORMAT,
+    Options,
+    Settings,
+    asked,
+    configure,
+    settle,
+)
 
 MINUTE = timedelta(minutes=1)
 
@@ -32,7 +40,7 @@ def test_rank_and_workers_are_the_groups(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("RANK", "7")
     monkeypatch.setenv("WORLD_SIZE", "8")
     settings = settled()
-    assert (settings.options["rank"], settings.options["workers"]) == (1, 2)
+    assert (settings.config.rank, settings.config.workers) == (1, 2)
 
 
 def test_arguments_win_over_configure_and_that_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,15 +48,15 @@ def test_arguments_win_over_configure_and_that_over_the_environment(monkeypatch:
     monkeypatch.setenv("INAGG_MIN_BYTES", "111")
     assert settle({}, 0, 2, MINUTE).min_bytes == 111
     configure(switch="configured:1", min_bytes=222)
-    assert settle({}, 0, 2, MINUTE).options["switch"] == "configured:1"
+    assert settle({}, 0, 2, MINUTE).config.switch == "configured:1"
     assert settle({}, 0, 2, MINUTE).min_bytes == 222
     settings = settle({"switch": "given:1", "min_bytes": 333}, 0, 2, MINUTE)
-    assert (settings.options["switch"], settings.min_bytes) == ("given:1", 333)
+    assert (settings.config.switch, settings.min_bytes) == ("given:1", 333)
 
 
 def test_an_argument_of_none_is_not_given() -> None:
     configure(switch="configured:1")
-    assert settle({"switch": None}, 0, 2, MINUTE).options["switch"] == "configured:1"
+    assert settle({"switch": None}, 0, 2, MINUTE).config.switch == "configured:1"
 
 
 def test_configure_replaces_what_was_configured() -> None:
@@ -63,31 +71,30 @@ def test_no_switch_is_an_error_that_names_the_variable() -> None:
 
 
 def test_the_groups_timeout_is_how_long_an_operation_may_take() -> None:
-    assert settled(timedelta(minutes=30)).options["timeout_s"] == 1800
+    assert settled(timedelta(minutes=30)).config.timeout_s == 1800
 
 
 @pytest.mark.parametrize(("asked", "gets"), [(10.0, 10.0), (100.0, 60.0)])
 def test_an_operation_may_be_given_less_time_but_not_more(asked: float, gets: float) -> None:
-    assert settled(MINUTE, timeout_s=asked).options["timeout_s"] == gets
+    assert settled(MINUTE, timeout_s=asked).config.timeout_s == gets
 
 
 def test_the_environments_timeout_counts_if_it_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INAGG_TIMEOUT", "5")
-    assert settled().options["timeout_s"] == 5
+    assert settled().config.timeout_s == 5
 
 
 def test_no_wait_is_longer_than_the_groups_timeout() -> None:
-    options = settled(timedelta(seconds=3)).options
-    assert (options["join_timeout_s"], options["reconnect_s"]) == (3, 3)
+    config = settled(timedelta(seconds=3)).config
+    assert (config.join_timeout_s, config.reconnect_s) == (3, 3)
 
 
 def test_the_job_is_named_after_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["train.py"])
-    assert settled().job == "train"
+    assert settled().config.job == "train"
     monkeypatch.setenv("INAGG_JOB", "mine")
-    assert settled().job == "mine"
-    assert settled(job="other").job == "other"
-    assert "job" not in settled(job="other").options
+    assert settled().config.job == "mine"
+    assert settled(job="other").config.job == "other"
 
 
 def test_a_summary_is_asked_for_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +129,7 @@ def test_an_option_of_another_type_is_named(given: dict[str, Any]) -> None:
 
 def test_numbers_may_be_of_numpy() -> None:
     settings = settled(window=np.int64(4), min_bytes=np.int32(16), timeout_s=np.float32(2))
-    assert (settings.options["window"], settings.min_bytes, settings.options["timeout_s"]) == (4, 16, 2.0)
+    assert (settings.config.window, settings.min_bytes, settings.config.timeout_s) == (4, 16, 2.0)
 
 
 @pytest.mark.parametrize("given", [{"timeout": 60}, {"compressor": 3}], ids=str)
@@ -139,11 +146,11 @@ def test_options_of_a_group_are_kept_as_given() -> None:
 
 def test_ranks_of_the_job_are_hosts_where_hosts_sum_inside_first(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settle({"switch": "a:1", "local_size": 4}, 6, 8, MINUTE)
-    assert (settings.options["rank"], settings.options["workers"], settings.local_size) == (1, 2, 4)
+    assert (settings.config.rank, settings.config.workers, settings.local_size) == (1, 2, 4)
     monkeypatch.setenv("INAGG_LOCAL_SIZE", "auto")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     settings = settle({"switch": "a:1"}, 6, 8, MINUTE)
-    assert (settings.options["rank"], settings.options["workers"], settings.local_size) == (3, 4, 2)
+    assert (settings.config.rank, settings.config.workers, settings.local_size) == (3, 4, 2)
 
 
 @pytest.mark.parametrize("local_size", [0, -1, 3, "many", "auto"])
@@ -151,3 +158,18 @@ def test_a_host_size_that_cannot_be_is_refused(local_size: Any, monkeypatch: pyt
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     with pytest.raises(ConfigError, match="local_size"):
         settled(local_size=local_size)
+
+
+def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = [*VARIABLES.values(), "INAGG_MIN_BYTES", "INAGG_LOCAL_SIZE", REDUCE_SCATTER_FORMAT, "INAGG_SUMMARY"]
+    for variable in variables:
+        monkeypatch.delenv(variable, raising=False)
+    unset = settled()
+    for variable in variables:
+        monkeypatch.setenv(variable, "")
+    assert settled() == unset
+    assert all(asked(name, {}) is None for name in VARIABLES)
+    monkeypatch.setenv("INAGG_LOCAL_SIZE", "auto")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "")
+    with pytest.raises(ConfigError, match="LOCAL_WORLD_SIZE"):
+        settled()

@@ -12,7 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed import ReduceOp
 
 from inagg_host.nickname import script_name
-from inagg_host.torch.job import NAME_CHARS_MAX, GroupJob, _job_name
+from inagg_host.torch.job import GroupJob, _job_name
+from inagg_wire.names import NAME_CHARS_MAX
 
 
 def make_job(workers: int = 2, min_bytes: int = 100) -> GroupJob:

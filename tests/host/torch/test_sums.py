@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from tests.host.torch.names import IS_OLD, new_gloo_only, reduce_scatter_single
+from tests.host.torch.names import IS_OLD, SCATTER_COALESCED, new_gloo_only, reduce_scatter_single
 from tests.host.torch.ranks import LARGE, Counted, digest, equal, world
 from tests.host.torch.world import World
 from torch.distributed import ReduceOp
@@ -222,10 +223,7 @@ def coalesced_by_keyword() -> list[float]:
     world().allreduce_coalesced(tensors=both, opts=dist.AllreduceCoalescedOptions()).wait()
     parts = [torch.zeros(LARGE), torch.zeros(3)]
     whole = [torch.ones(2 * LARGE), torch.ones(6)]
-    world()._reduce_scatter_coalesced(
-        "reduce_scatter_tensor_coalesced" if hasattr(dist.ProcessGroup, "reduce_scatter_tensor_coalesced")
-        else "reduce_scatter_single_coalesced", (), {"outputTensors": parts, "inputTensors": whole},
-    ).wait()  # fmt: skip
+    getattr(world(), SCATTER_COALESCED)(outputTensors=parts, inputTensors=whole).wait()
     return [float(tensor[-1]) for tensor in both + parts]
 
 
@@ -235,6 +233,23 @@ def test_coalesced_tensors_may_be_given_by_keyword(two: World) -> None:
 
 def test_of_coalesced_tensors_each_goes_where_it_would_alone(two: World) -> None:
     assert equal(two.run(coalesced)) == ([4.0] * 4, 4, {"small": 4})
+
+
+def coalesced_with_an_expanded_one(scatter: bool) -> tuple[bool, int, float]:
+    """Whether the first one, which is right, is as it was; how many sums a later one makes, and what it is."""
+    first, expanded, sums = torch.ones(2 * LARGE), torch.ones(1).expand(LARGE), torch.ones(LARGE)
+    part = torch.ones(LARGE)
+    several: Callable[..., Any] = getattr(world(), SCATTER_COALESCED) if scatter else dist.all_reduce_coalesced
+    with Counted() as counted:
+        with pytest.raises(ValueError, match="expanded"):
+            several([part, expanded], [first, first.clone()]) if scatter else several([first, expanded, torch.ones(3)])
+        dist.all_reduce(sums)
+    return bool((first == 1).all() and (part == 1).all()), counted.carried, float(sums[0])
+
+
+@pytest.mark.parametrize("scatter", [False, True])
+def test_none_of_coalesced_tensors_is_begun_if_one_is_refused(two: World, scatter: bool) -> None:
+    assert equal(two.run(coalesced_with_an_expanded_one, scatter)) == (True, 1, 2.0)
 
 
 def coalesced_with_shared_memory() -> tuple[list[float], int, dict[str, int]]:

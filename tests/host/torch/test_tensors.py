@@ -117,6 +117,23 @@ def test_a_tensor_of_a_device_is_refused_before_anything_is_launched() -> None:
         check(target, expanded)
 
 
+def contribute_where_it_is_not_known(name: str) -> float:
+    """To sums on a device, and to a part."""
+    rank, workers = dist.get_rank(), dist.get_world_size()
+    with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
+        values, own = torch.ones(workers * LARGE), torch.zeros(workers * LARGE)
+        with pytest.raises(ValueError, match="contribute"):
+            all_reduce.submit(values, torch.zeros(LARGE), contributed=own, scatter=True)
+        all_reduce._platforms = {"cpu": CpuPlatform}
+        with pytest.raises(ValueError, match="contribute"):
+            all_reduce.submit(values, contributed=own)
+        return float(all_reduce(values)[0])
+
+
+def test_what_a_rank_contributes_is_refused_where_it_is_not_known(two: World) -> None:
+    assert equal(two.run(contribute_where_it_is_not_known, f"contributed-{os.getpid()}")) == 2.0
+
+
 def _on_cuda(shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
     """What is asked of a CUDA tensor of float32."""
     fake: Any = SimpleNamespace(

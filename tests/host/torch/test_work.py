@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
@@ -14,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from inagg_host.allreduce import AllReduceError
-from inagg_host.torch.work import JoinedWork, TensorWork, failed
+from inagg_host.torch.work import NO_TIMEOUT, JoinedWork, TensorWork, failed
 
 SOON = timedelta(milliseconds=20)
 COLLECT_ALL = torch.futures.collect_all
@@ -141,6 +142,30 @@ def test_joined_works_fail_when_one_does() -> None:
         joined.get_future().wait()
     assert isinstance(joined.exception(), AllReduceError)
     assert not joined.is_success()
+
+
+class _Slow(dist.Work):
+    """Takes a while, and notes how long it was given."""
+
+    def __init__(self, seconds: float, given: list[timedelta]) -> None:
+        super().__init__()
+        self._seconds, self._given = seconds, given
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        self._given.append(timeout)
+        time.sleep(self._seconds)
+        return True
+
+
+def test_joined_works_share_the_limit_of_a_wait() -> None:
+    given: list[timedelta] = []
+    joined = JoinedWork([_Slow(0.05, given), _Slow(0.06, given), _Slow(0.0, given)], [])
+    assert joined.wait(timedelta(seconds=0.1))
+    assert timedelta(0) < given[0] <= timedelta(seconds=0.1)
+    assert timedelta(0) < given[1] <= timedelta(seconds=0.05)
+    assert given[2] == timedelta(milliseconds=1), "none would be no limit"
+    assert joined.wait()
+    assert given[3:] == [NO_TIMEOUT] * 3
 
 
 class _DeviceFuture(Future[Any]):

@@ -1,6 +1,5 @@
-"""The few functions of CUDA's driver that PyTorch does not have: streams of our own, which wait for words and write
-them. See "Stream Management" and "Stream Memory Operations" in the CUDA Driver API; pointers and streams are integers
-here.
+"""The few functions of CUDA's driver that PyTorch does not have: streams of our own, which wait for words. See
+"Stream Management" and "Stream Memory Operations" in the CUDA Driver API; pointers and streams are integers here.
 
 All of them need the device's context to be the calling thread's: see `bind`.
 """
@@ -95,15 +94,9 @@ def make_stream() -> int:
     return stream.value or 0
 
 
-def wait_for_word(stream: int, address: int, least: int) -> None:
-    """What comes next in a stream waits until the uint32 at an address, in pinned memory, is ``least`` or more."""
-    _call("cuStreamWaitValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(least), 0)
-
-
-def write_word(stream: int, address: int, value: int) -> None:
-    """Have a stream write a uint32 to an address, in pinned memory, when all that comes before it is done, and is in
-    memory."""
-    _call("cuStreamWriteValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value), 0)
+def wait_for_word(stream: int, address: int) -> None:
+    """What comes next in a stream waits until the uint32 at an address, in pinned memory, is 1 or more."""
+    _call("cuStreamWaitValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(1), 0)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class Lane:
         self.device, self.stream, self.handle = device, None, 0
         self._closed = False
         if device.type == "cuda":
-            if _idle[device]:
+            with suppress(IndexError):  # not asked before: another thread may take the last one meanwhile
                 self.handle, self.stream = _idle[device].pop()
                 return
             with on_device(device):
@@ -70,7 +70,7 @@ class Lane:
                 yield
 
     def do(self, launch: Callable[[], object]) -> None:
-        """What ``launch`` launches runs here. This, `wait` and `write` need the thread to be `on_device`."""
+        """What ``launch`` launches runs here. This and `wait` need the thread to be `on_device`."""
         if self.stream is None:
             launch()
             return
@@ -81,13 +81,9 @@ class Lane:
         finally:
             torch.cuda.set_stream(before)
 
-    def wait(self, address: int, least: int = 1) -> None:
-        """What comes next waits until the word (int64) at an address, of `host`, is ``least`` or more."""
-        driver.wait_for_word(self.handle, address, least)
-
-    def write(self, address: int, value: int = 1) -> None:
-        """Write a word (int64, less than 2**32, of `host`) when all that is here is done."""
-        driver.write_word(self.handle, address, value)
+    def wait(self, address: int) -> None:
+        """What comes next waits until the word (int64) at an address, of `host`, is 1 or more."""
+        driver.wait_for_word(self.handle, address)
 
     def mark(self) -> Mark:
         """What is here now."""

@@ -204,7 +204,7 @@ def decode(
     job: Job, payloads: Tensor, table: Tensor, values: Tensor, counts: Tensor, at: int, count: int, divisor: int = 1
 ) -> Any:
     """Write the sums that ``payloads`` (uint8, 1-D) hold over the first blocks of ``values``; into ``counts`` (int32,
-    `count_words` a block) how many codes name no level. ``divisor`` as in `inagg_host.codec.decode`."""
+    `count_words` a block) how many codes name no level. ``divisor`` as in `inagg_host.codec.decoder.decode`."""
     encoding = job.format.down(job.workers)
     each, size = LANE_BITS[encoding], values.element_size()
     codes = {16: torch.int16, 32: torch.int32}.get(each)
