@@ -13,9 +13,9 @@ CONFIG: Final = Path(__file__).resolve().parents[2] / "host/inagg_host/config.py
 HEAD: Final = """\
 # Options of a worker
 
-Each option is an argument of `InaggState`, `Options` and `AllReduce`, or an environment variable; an argument wins. All
-ranks of a job need the same, but `host` and the key files: what differs is an error on all of them when the job begins.
-What PyTorch adds stands [below](#with-pytorch).
+Each option is an argument of `InaggState`, `Options` and `AllReduce`, or an environment variable; an argument wins, and
+an empty variable is as one that is not set. All ranks of a job need the same, but `host` and the key files: what
+differs is an error on all of them when the job begins. What PyTorch adds stands [below](#with-pytorch).
 
 | argument | variable | default | meaning |
 |---|---|---|---|
