@@ -216,7 +216,15 @@ class Stage:
             else:
                 done.set_result(None)
 
-        work.add_done_callback(complete)
+        submitter = threading.get_ident()
+
+        def complete_elsewhere(work: Work) -> None:
+            if threading.get_ident() != submitter:
+                complete(work)
+            else:  # the sums were there before this was chained, and who submits does not wait for the device
+                threading.Thread(target=complete, args=(work,), name="inagg-complete", daemon=True).start()
+
+        work.add_done_callback(complete_elsewhere)
         if failures and not isinstance(failures[0], Exception):
             raise failures[0]
         return TensorWork(done, [result], arrival=arrival)

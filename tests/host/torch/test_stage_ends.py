@@ -197,9 +197,10 @@ def test_a_device_does_not_wait_for_a_tensor_whose_job_ended_while_it_was_launch
     assert told == "closed before the sums were there"
 
 
-def keep_what_a_device_waits_on(name: str) -> tuple[bool, int, bool, int, float]:
+def keep_what_a_device_waits_on(name: str, early: bool) -> tuple[bool, int, bool, int, float]:
     """Whether what a device waits on is kept until it has passed that, though all sums are there, and how many words
-    have not been given back; whether it is gone then, and how many; the sums."""
+    have not been given back; whether it is gone then, and how many; the sums. ``early``: they are there before all is
+    launched."""
     made = list[weakref.ref[Arriving]]()
 
     def make(*arguments: Any) -> Arriving:
@@ -221,7 +222,13 @@ def keep_what_a_device_waits_on(name: str) -> tuple[bool, int, bool, int, float]
             finish(arriving)
             summed.set()
 
-        with patch.object(Arriving, "finish", finished):
+        def settle() -> bool:
+            if early:
+                assert summed.wait(10.0)
+                time.sleep(0.05)
+            return True
+
+        with patch.object(Arriving, "finish", finished), patch.object(all_reduce.arrays, "settle", settle):
             work = all_reduce.submit(values)
             assert summed.wait(10.0)
         time.sleep(0.05)
@@ -235,5 +242,7 @@ def keep_what_a_device_waits_on(name: str) -> tuple[bool, int, bool, int, float]
         return kept, used, made[0]() is None, WORDS_AT_ONCE - len(device._idle_words), float(values.min())
 
 
-def test_what_a_device_waits_on_is_kept_until_it_has_passed_it(two: World) -> None:
-    assert equal(two.run(keep_what_a_device_waits_on, f"kept-{os.getpid()}")) == (True, 1, True, 0, 2.0)
+@pytest.mark.parametrize("early", [False, True])
+def test_what_a_device_waits_on_is_kept_until_it_has_passed_it(two: World, early: bool) -> None:
+    """And who submits does not wait for that."""
+    assert equal(two.run(keep_what_a_device_waits_on, f"kept-{early}-{os.getpid()}", early)) == (True, 1, True, 0, 2.0)
