@@ -12,16 +12,20 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from tests.host.io.test_interpreter import comes
 from tests.host.torch.cpu_platform import CpuPlatform, either_way
 from tests.host.torch.ranks import LARGE, equal
 from tests.host.torch.world import World
 
 from inagg_host.allreduce import AllReduceError
 from inagg_host.codec.launches import NAMES
+from inagg_host.codec.ordered import store_word
 from inagg_host.codec.staging import Arriving
+from inagg_host.io.watchdog import Watchdog
 from inagg_host.torch import TensorAllReduce, cuda
 from inagg_host.torch.gpu.device import WORDS_AT_ONCE, TensorDevice
 
@@ -246,3 +250,38 @@ def keep_what_a_device_waits_on(name: str, early: bool) -> tuple[bool, int, bool
 def test_what_a_device_waits_on_is_kept_until_it_has_passed_it(two: World, early: bool) -> None:
     """And who submits does not wait for that."""
     assert equal(two.run(keep_what_a_device_waits_on, f"kept-{early}-{os.getpid()}", early)) == (True, 1, True, 0, 2.0)
+
+
+def wait_in_vain(name: str) -> tuple[bool, bool, str]:
+    """Of rank 0: whether a device is told of sums for which the other rank never submits, though the interpreter's lock
+    is kept until then; whether they are NaN; what waiting for them raises."""
+    found, told = (True, True, ""), np.zeros(1, np.int64)
+    store_word(told.ctypes.data, 1)
+    comes(told.ctypes.data)  # compiles
+    made = list[Arriving]()
+
+    def make(*arguments: Any) -> Arriving:
+        made.append(Arriving(*arguments))
+        return made[0]
+
+    with (
+        patch.object(cuda, "Arriving", make),
+        patch.object(cuda, "Watchdog", lambda limit_s: Watchdog(limit_s, 0.1)),
+        TensorAllReduce(rank=dist.get_rank(), workers=2, job=name, timeout_s=0.3) as all_reduce,
+    ):
+        if dist.get_rank() == 0:
+            all_reduce._platforms = {"cpu": partial(CpuPlatform, copied_bytes=1000)}
+            values = torch.ones(250)
+            work = all_reduce.submit(values)
+            came = comes(made[0].summed)
+            with pytest.raises(AllReduceError) as caught:
+                work.wait()
+            found = came, bool(values.isnan().all()), str(caught.value)
+        dist.barrier()
+    return found
+
+
+def test_a_device_that_waits_in_vain_goes_on_after_the_time_limit_though_nobody_can_run_python(two: World) -> None:
+    (came, is_nan, why), _ = two.run(wait_in_vain, f"vain-{os.getpid()}")
+    assert (came, is_nan) == (True, True)
+    assert "no result within 0.3 s" in why
