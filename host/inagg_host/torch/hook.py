@@ -188,7 +188,7 @@ class InaggState:
         job.inner[why_not] += 1
         # Not in place where it is sparse: its values may be another gradient's, too, as of two embeddings of one index.
         share = tensor.div_(job.workers) if tensor.layout is torch.strided else tensor / job.workers
-        if job.workers == 1:  # else Gloo's thread calls what is chained, and a script that ends at once may be aborted
+        if job.workers == 1:
             return finished([share])
         return self.group().allreduce([share])
 

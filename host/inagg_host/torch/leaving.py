@@ -3,10 +3,15 @@
 The garbage collector may run on any thread and between any two steps of it: while it holds a lock, or on one that
 leaving a job waits for. So it only puts what is to be done into a queue, which may be done anywhere
 (`queue.SimpleQueue`).
+
+The interpreter's end waits for that thread. A daemon thread is ended when it next asks for Python's lock, and where it
+does so in a destructor of PyTorch's, as of a process group of which it had the last reference, that aborts the process
+("terminate called without an active exception").
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -15,29 +20,38 @@ from queue import SimpleQueue
 
 log = logging.getLogger("inagg")
 
-_left: SimpleQueue[Callable[[], None]] = SimpleQueue()
+_left: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+"""None: it was the last."""
 _lock = threading.Lock()
+_thread: threading.Thread | None = None
 _process = 0
 """In which the thread runs: a process that was forked has none, and leaves no job."""
 
 
 def begin() -> None:
     """To be called before `leave`, where threads can be started."""
-    global _process
+    global _process, _thread
     with _lock:
         if _process != os.getpid():
             _process = os.getpid()
-            threading.Thread(target=_run, name="inagg-leave", daemon=True).start()
+            _thread = threading.Thread(target=_run, name="inagg-leave", daemon=True)
+            _thread.start()
 
 
 def leave(close: Callable[[], None]) -> None:
-    """Have ``close`` called soon. For `__del__`."""
+    """Have ``close`` called soon, or, at the interpreter's end, when jobs have been left, not at all. For `__del__`."""
     _left.put(close)
 
 
+@atexit.register
+def _finish() -> None:
+    if _thread is not None and _process == os.getpid():
+        _left.put(None)
+        _thread.join()
+
+
 def _run() -> None:
-    while True:
-        close = _left.get()
+    while (close := _left.get()) is not None:
         try:
             close()
         except Exception:

@@ -1,0 +1,30 @@
+"""Jobs that nobody needs any more are left before the interpreter ends, and with them what they held of PyTorch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import time
+from functools import partial
+
+import torch.distributed as dist
+from inagg_host.torch import leaving
+
+
+def close(group):
+    time.sleep(0.3)
+    print("left", flush=True)
+
+
+leaving.begin()
+group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1)  # its destructor lets go of Python's lock, and takes it again
+leaving.leave(partial(close, group))
+del group
+"""
+
+
+def test_a_script_that_ends_waits_for_the_job_that_is_being_left() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60.0)
+    assert (done.returncode, done.stdout) == (0, "left\n"), done.stderr
