@@ -36,8 +36,8 @@ OF_PYTORCH: Final = (
     ("`reduce_scatter_format`", "INAGG_REDUCE_SCATTER_FORMAT", "as `format`", "Of reduce-scatters, with which FSDP2 "
      "sums gradients. Process groups alone have it."),
     ("`format`", "INAGG_FORMAT", "hook: nat8; backend: fix32", "As above."),
-    ("`rejoin_limit_s`", "INAGG_REJOIN_LIMIT", "10", "As above: a process that has ended cannot come back into its "
-     "process group."),
+    ("`rejoin_limit_s`", "INAGG_REJOIN_LIMIT", "10", "As above. The job does not wait for a rank whose process "
+     "was killed."),
     ("`timeout_s`", "INAGG_TIMEOUT", "the group's", "As above, and never longer than the group's."),
     ("", "INAGG_BLOCKING_WAIT", "0", "1: `work.wait()` of a CUDA tensor makes the host wait, and raises what goes "
      "wrong."),

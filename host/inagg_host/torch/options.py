@@ -24,8 +24,9 @@ DEFAULT_FORMAT = "nat8"
 REDUCE_SCATTER_FORMAT = "INAGG_REDUCE_SCATTER_FORMAT"
 
 REJOIN_LIMIT_S = 10.0
-"""Unless it is said otherwise. A process that has ended cannot come back into its process group, and whoever starts it
-again (torchrun on another node) waits for the error of the others. For one whose network has failed this is long."""
+"""Unless it is said otherwise. A process on a machine that is gone cannot come back into its process group, and whoever
+starts it again (torchrun on another node) waits for the error of the others. For one whose network has failed this is
+long."""
 
 _configured: dict[str, Any] = {}
 

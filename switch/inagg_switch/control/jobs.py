@@ -2,7 +2,8 @@
 
 A rank joins by a *ticket*, which waits. When every rank has one, the job orders the switch to bind a new epoch, and
 when that is done all tickets are admitted. Whatever breaks an epoch leads back to the barrier; ranks that are gone
-have `rejoin_limit_s` to come back, then the job ends. `states` has the transitions.
+have `rejoin_limit_s` to come back, less if their processes seem to have ended; then the job ends. `states` has the
+transitions.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from .epochs import prepare
 from .events import Cause
 from .join_checks import check_addresses, check_claimant, check_history, check_together
 from .leases import LeasePool, NoRoom
-from .members import JoinRequest, Member, Roster, Ticket
+from .members import ENDED_LIMIT_S, JoinRequest, Member, Roster, Ticket
 from .policy import HEARTBEATS_PER_LIMIT, Policy
 from .refusals import Code, ControlError
 from .stall_detector import Observation, StallDetector
 from .states import JOB_TRANSITIONS, WATCHED, JobState, JobTrigger, MemberState, MemberTrigger
-from .text import deserted_text, failed_text, given_up_text, ranks_text, seconds_text, too_late_text
+from .text import deserted_text, ended_text, failed_text, given_up_text, ranks_text, seconds_text, too_late_text
 from .topology import Topology
 
 
@@ -61,6 +62,8 @@ class Job:
         self.created_at = now
         self.ends_at = None if implicit else now + self.unjoined_limit_s
         """When the job is ended unless the ranks that are missing come; None: nothing threatens it."""
+        self.incomplete_since: float | None = None
+        """Since when ranks are gone from a job that has run, and the others join again."""
         self.epoch = 0
         """Of the running epoch, the one that is prepared, or the last one."""
         self.ran = False
@@ -319,6 +322,8 @@ class Job:
         progress, slots = self.watching.progress[rank], self.watching.slots_waiting_for(rank)
         last_s = progress.since(now)
         broke_off = member.broke_off_at is not None
+        if member.seems_ended and self._topology.has(member.request.switch):  # it was not the switch that ended
+            member.ended_at = now
         text = failed_text(self.name, rank, silent_s, progress.contributions, last_s, slots, broke_off)
         self._emit(now, ev.MemberFailed(rank, silent_s, progress.contributions, last_s, slots, text))
 
@@ -370,8 +375,13 @@ class Job:
 
     def _end_deserted(self, now: float) -> None:
         if self.ran:
-            gone = self.roster.gone()
-            text = deserted_text(self.name, gone, self.rejoin_limit_s, self.last_epoch_end or "ranks left")
+            assert self.incomplete_since is not None
+            ended = [member.rank for member in self.roster.ended()]
+            if ended and now < self.incomplete_since + self.rejoin_limit_s:
+                text = ended_text(self.name, ended)
+            else:
+                before = self.last_epoch_end or "ranks left"
+                text = deserted_text(self.name, self.roster.gone(), self.rejoin_limit_s, before)
             self.end(now, Cause.NOT_REJOINED, None, text)
         else:
             text = f"job {self.name!r} ended: no rank joined within {seconds_text(self.unjoined_limit_s)}"
@@ -401,9 +411,11 @@ class Job:
     def _settle(self, now: float) -> None:
         """Start or stop the time that the job has left, as it depends on who is there."""
         if self.state is not JobState.JOINING or (self.ran and not self.roster.gone()):
-            self.ends_at = None
+            self.ends_at = self.incomplete_since = None
         elif self.ran:
-            self.ends_at = self.ends_at if self.ends_at is not None else now + self.rejoin_limit_s
+            self.incomplete_since = now if self.incomplete_since is None else self.incomplete_since
+            ended = (m.ended_at + ENDED_LIMIT_S for m in self.roster.ended() if m.ended_at is not None)
+            self.ends_at = min((self.incomplete_since + self.rejoin_limit_s, *ended))
         elif self.roster.by_rank:
             self.ends_at = None
         elif self.implicit:

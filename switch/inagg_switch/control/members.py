@@ -13,6 +13,11 @@ from .states import ALIVE, MEMBER_TRANSITIONS, MemberState, MemberTrigger
 BROKEN_OFF_LIMIT_S = 2.0
 """How long a member may take to come back whose connection broke off. Hosts watch again after `RETRY_S`, a tenth of it;
 what lets them wait longer is a processor that they do not get."""
+ENDED_LIMIT_S = 2.0
+"""How long the others wait for it after that, if it seems to have ended: a process that has cannot come back."""
+HEARD_LATELY_S = 5.0
+"""So long after a member was last heard its connection may break off because its process ends. One that breaks because
+the network is gone does so when gRPC's keepalive has had no answer, 15 s later (`service.server.OPTIONS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,8 @@ class Member:
     ticket: Ticket | None = None
     broke_off_at: float | None = None
     """When the connection by which it watched the job broke off, unless it has been heard since."""
+    ended_at: float | None = None
+    """When it was given up as one whose process has ended, unless it has been heard since."""
     round_trip_s: float | None = None
     """Its own measure (RFC 6298), as its last heartbeat said; None: it has none."""
     was_in_epoch: bool = False
@@ -101,7 +108,7 @@ class Member:
 
     def heard(self, now: float) -> None:
         """Its process is there."""
-        self.heard_at, self.broke_off_at = now, None
+        self.heard_at, self.broke_off_at, self.ended_at = now, None, None
 
     def is_silent(self, now: float, limit_s: float) -> bool:
         """Whether it has been silent for longer than ``limit_s``; or than `BROKEN_OFF_LIMIT_S`, if its connection broke
@@ -111,6 +118,11 @@ class Member:
         if self.broke_off_at is not None and now - max(self.broke_off_at, self.heard_at) > BROKEN_OFF_LIMIT_S:
             return True
         return self.silent_s(now) > limit_s
+
+    @property
+    def seems_ended(self) -> bool:
+        """Whether its connection broke off while it was heard, as that of a process does that ends."""
+        return self.broke_off_at is not None and self.broke_off_at - self.heard_at < HEARD_LATELY_S
 
 
 class Roster:
@@ -137,6 +149,10 @@ class Roster:
         """Ranks that no living process has."""
         here = {member.rank for member in self if member.alive}
         return tuple(rank for rank in range(self.workers) if rank not in here)
+
+    def ended(self) -> list[Member]:
+        """Members whose processes seem to have ended."""
+        return [member for member in self if member.ended_at is not None]
 
     def ranks_at(self, switches: Container[str]) -> tuple[int, ...]:
         """The ranks that have joined through one of ``switches``."""

@@ -98,3 +98,11 @@ def deserted_text(job: str, gone: Iterable[int], rejoin_limit_s: float, before: 
         f"job {job!r} ended: {ranks_text(gone)} did not come back within {seconds_text(rejoin_limit_s)}; "
         f"before that: {before}"
     )
+
+
+def ended_text(job: str, ended: Iterable[int]) -> str:
+    """Why a job ended of which processes seem to have ended."""
+    return (
+        f"job {job!r} ended: the connection of {ranks_text(ended)} broke off, as that of a process does that ends, and "
+        "nothing more came of it"
+    )

@@ -53,6 +53,10 @@ class Topology:
             window=min((limits.window for limits in every if limits.window is not None), default=None),
         )
 
+    def has(self, name: str) -> bool:
+        """Whether that switch is there."""
+        return name == ROOT or name in self.switches
+
     def attach(self, switch: AttachedSwitch) -> None:
         """A switch has come. Raises `ControlError` if it does not fit, and then nothing has changed."""
         name, shards, root = switch.name, switch.shards, self._root.shards

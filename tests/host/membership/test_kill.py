@@ -108,6 +108,15 @@ def test_a_rank_that_is_killed_is_named_on_every_other_rank(switch: SwitchProces
         assert time.monotonic() - killed_s < SOON_S
 
 
+def test_a_job_does_not_wait_for_the_process_of_a_killed_rank_to_come_back() -> None:
+    with start_switch("--rejoin-limit", "600") as switch, Ranks([script(switch, "j", FOREVER)] * 2) as ranks:
+        ranks.in_the_middle()
+        ranks.processes[1].kill()
+        killed_s = time.monotonic()
+        assert "the connection of rank 1 broke off" in ranks.hear(0, "error")
+        assert time.monotonic() - killed_s < SOON_S
+
+
 def test_a_job_waits_for_a_killed_rank_no_longer_than_it_asked_for() -> None:
     with (
         start_switch("--rejoin-limit", "600") as switch,

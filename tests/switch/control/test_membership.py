@@ -55,6 +55,66 @@ def test_a_member_whose_connection_breaks_off_is_given_up_after_two_seconds() ->
     assert world.job().roster.gone() == (1,)
 
 
+def go_on_without(world: World, rank: int) -> tuple[int, ev.Epoch]:
+    """The connection of a rank of three breaks off, and the others join again: the ticket of rank 0, the epoch."""
+    epoch = world.join_all(spec(workers=3))
+    world.wait(1, beating=(0, 1, 2))
+    break_off(world, rank)
+    world.wait(2.5, beating=(0, 2))
+    ticket = world.join(0, spec(workers=3), brings=resume(epoch, 7), timeout_s=1e9)
+    world.join(2, spec(workers=3), brings=resume(epoch, 7), timeout_s=1e9)
+    return ticket, epoch
+
+
+def test_the_others_wait_for_a_member_whose_process_seems_to_have_ended_two_seconds_more() -> None:
+    world = World()
+    ticket, _ = go_on_without(world, 1)
+    world.wait(1.5)
+    assert ticket not in world.errors
+    world.wait(0.5)
+    error = world.errors[ticket]
+    assert error.code is Code.ABORTED
+    assert error.text == (
+        "job 'job' ended: the connection of rank 1 broke off, as that of a process does that ends, and nothing more "
+        "came of it"
+    )
+
+
+def test_a_member_whose_process_only_seemed_to_have_ended_can_come_back() -> None:
+    world = World()
+    ticket, epoch = go_on_without(world, 1)
+    world.wait(1.5)
+    world.join(1, spec(workers=3), brings=resume(epoch, 7))
+    assert ticket in world.epochs
+
+
+def test_when_it_has_come_back_the_others_wait_for_one_that_is_silent_as_long_as_before() -> None:
+    world = World()
+    epoch = world.join_all(spec(workers=3))
+    world.wait(7, beating=(0, 1))
+    break_off(world, 1)
+    world.wait(3.5, beating=(0,))
+    assert world.job().roster.gone() == (1, 2)
+    world.join(1, spec(workers=3), brings=resume(epoch, 7), timeout_s=1e9)
+    ticket = world.join(0, spec(workers=3), brings=resume(epoch, 7), timeout_s=1e9)
+    world.wait(58.5)  # the epoch ended a second before
+    assert ticket not in world.errors
+    world.wait(0.5)
+    assert "rank 2 did not come back within 60 s" in world.errors[ticket].text
+
+
+def test_a_connection_that_breaks_off_after_a_long_silence_is_no_sign_of_a_process_that_has_ended() -> None:
+    world = World()
+    epoch = world.join_all()
+    world.wait(6, beating=(0,))
+    break_off(world, 1)
+    world.wait(2.5, beating=(0,))
+    assert world.job().roster.gone() == (1,)
+    ticket = world.join(0, brings=resume(epoch, 7), timeout_s=1e9)
+    world.wait(50)
+    assert ticket not in world.errors
+
+
 def test_a_member_whose_connection_breaks_off_stays_if_it_is_heard_again() -> None:
     world = World()
     world.join_all()

@@ -233,3 +233,23 @@ def test_a_job_of_one_switch_takes_nobody_from_below() -> None:
     world.registry.join(0.0, spec(2, tree=False), request, 60.0)
     with pytest.raises(ControlError, match=r"a rank of it has joined at the root\. All ranks"):
         world.join(1, "a", workers=2)
+
+
+@pytest.mark.parametrize(("goes", "ends_within_s"), [(("a",), 60.0), (("b",), 2.0), ((), 2.0)])
+def test_connections_that_break_off_with_the_leaf_are_no_sign_of_processes_that_have_ended(
+    goes: tuple[str, ...], ends_within_s: float
+) -> None:
+    world = World(switch("a"), switch("b"))
+    for rank, at in enumerate(("a", "b")):
+        world.join(rank, at, workers=2)
+    registry, (order,) = world.registry, world.orders()
+    registry.bound(0.0, order.job, order.serial)
+    job = registry.find(0.0, "job")
+    registry.break_off(0.5, job, 0, 100)
+    for name in goes:
+        registry.detach(0.5, name, "its connection ended")
+    registry.heartbeat(3.0, "job", 1, 101)
+    registry.tick(3.0)
+    assert job.roster.gone() == (0,)
+    assert job.ends_at is not None
+    assert job.ends_at - 3.0 == ends_within_s
