@@ -210,7 +210,7 @@ def take(st: State, shard: int, data: Array, size: int, begin: int, end: int) ->
             and 0 <= st.blocks[after] * shards - begins < o.piece_blocks
         ):
             after += 1
-        if piece == o.own_piece or o.staged != 0:
+        if piece == o.own_piece or o.tell != 0:  # a device that encodes is told of all results
             o.data, o.data_bytes = data.ctypes.data, len(data)
             o.invalid_codes += call(o.decode, o.address, size, begin, after, offset)
     else:

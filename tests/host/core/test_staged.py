@@ -48,6 +48,7 @@ def test_the_runs_contain_what_can_go_wrong_with_devices() -> None:
     runs = [check_staged_run(seed, BLOCKS) for seed in range(0, RUNS, 20)]  # a world each
     assert any(device.tied for run in runs for device in run.devices)
     assert any(tensor.in_place for run in runs for tensor in run.world.tensors)
+    assert any(copy.memory.out.size < copy.there.size for run in runs for copy in run.copies)  # of reduce-scatters
     several = [run for run in runs if _chunks(run) > 1]
     assert any(_chunks(run) > 3 for run in several)
     assert any(tensor.scatters for run in several for tensor in run.world.tensors)
