@@ -13,6 +13,6 @@ class AllReduceError(RuntimeError):
     """The sums cannot be had: the switch or a rank is gone, or refuses. Every rank that waits gets one."""
 
 
-def over_text(job: str) -> str:
-    """How the error of a job that is over begins."""
-    return f"job {job!r} is over: "
+def over_text(job: str, cause: str = "") -> str:
+    """The error of a job that is over, or how it begins."""
+    return cause if cause.startswith(f"job {job!r} ") else f"job {job!r} is over: {cause}"

@@ -31,6 +31,11 @@ REJOINS_MAX = 8
 
 DEADLINES_EVERY_S = 0.2
 
+LAST_S, LAST_LOOK_S = 0.2, 0.002
+"""How long a job that is over takes what has come, and how often it looks whether that was all that it waited for: who
+ends a job, as a script does that handles an error of all ranks, has its sums, and others may have them in their sockets
+only."""
+
 STALE_EPOCH = frozenset({Reason.WRONG_TOKEN, Reason.UNKNOWN_JOB})
 """Refusals that a new epoch mends; the others mean that rank and switch do not agree what the job is."""
 
@@ -212,9 +217,17 @@ class Network:
                 return
             self._rejoining = True
         if final:
-            self._break(AllReduceError(f"{over_text(self.config.job)}{loss.cause}"))
+            threading.Thread(target=self._end, args=(loss.cause,), name="inagg-over", daemon=True).start()
         else:
             threading.Thread(target=self._rejoin, args=(loss,), name="inagg-rejoin", daemon=True).start()
+
+    def _end(self, cause: str) -> None:
+        """The job is over, when what has come is taken."""
+        self._started.wait()
+        until_s = time.monotonic() + LAST_S
+        while not (self._over or self.engine.idle) and time.monotonic() < until_s:
+            time.sleep(LAST_LOOK_S)
+        self._break(AllReduceError(over_text(self.config.job, cause)))
 
     def _rejoin(self, loss: Loss) -> None:
         self._started.wait()  # the epoch may end as soon as it has begun

@@ -17,25 +17,40 @@ EXACT = "fix32"
 """Each rank's values are rounded, without bias, by less than 2^-(29 - ceil(log2 n)) of the largest magnitude that any
 of the n ranks has in their block; sums are exact. Float64, of which that would lose most, goes to the inner group."""
 
+
+
+class _Blocks(threading.local):
+    """Formats of the blocks of `exact` and `lossy` that a thread is in, the innermost last."""
+
+    def __init__(self) -> None:
+        self.formats: list[str] = []
+
+
+_own = _Blocks()
 _lock = threading.Lock()
-_in_force: list[str] = []
-"""Formats of the blocks of `exact` and `lossy` that this process is in, the innermost last."""
+_of_all: list[str] = []
+"""Of all threads, in the order in which they began."""
 
 
 def in_force() -> str | None:
     """The format that a `with` block asks for; None outside of such blocks."""
-    return _in_force[-1] if _in_force else None
+    # Threads that Python did not start are those of backward passes, and belong to whoever began one.
+    foreign = isinstance(threading.current_thread(), threading._DummyThread)
+    formats = _own.formats or (_of_all if foreign else [])
+    return formats[-1] if formats else None
 
 
 @contextmanager
 def _using(name: str) -> Iterator[None]:
+    _own.formats.append(name)
     with _lock:
-        _in_force.append(name)
+        _of_all.append(name)
     try:
         yield
     finally:
+        _own.formats.pop()
         with _lock:  # the last of that name: blocks of two threads may end in any order
-            del _in_force[len(_in_force) - 1 - _in_force[::-1].index(name)]
+            del _of_all[len(_of_all) - 1 - _of_all[::-1].index(name)]
 
 
 def exact() -> AbstractContextManager[None]:
@@ -44,9 +59,9 @@ def exact() -> AbstractContextManager[None]:
         with inagg_host.torch.exact():
             dist.all_reduce(statistics)
 
-    It holds for the whole process, as backward passes run on threads of their own: all ranks must do the same. The
-    first sum in a format that the group has not used yet begins a job of its own on the switch, and waits for all
-    ranks. Hooks keep their format.
+    It holds for this thread, and for the backward passes that PyTorch runs on threads of its own: all ranks must do the
+    same. The first sum in a format that the group has not used yet begins a job of its own on the switch, and waits for
+    all ranks. Hooks keep their format.
     """
     return _using(EXACT)
 

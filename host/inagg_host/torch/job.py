@@ -204,9 +204,11 @@ class GroupJob:
     def close(self) -> None:
         """Leave the job. What is unfinished fails. No error if called twice.
 
-        While an exception is being handled, end the job for all ranks: they should not wait for this one.
+        While an exception is being handled, end the job for all ranks: they should not wait for this one. But not where
+        a script ends well, by `sys.exit()`.
         """
-        self._close(sys.exception())
+        error = sys.exception()
+        self._close(None if isinstance(error, SystemExit) and error.code in (None, 0) else error)
 
     def abort(self) -> None:
         """End the job for all ranks. No error if called twice."""

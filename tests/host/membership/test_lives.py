@@ -17,9 +17,12 @@ from inagg_host import allreduce
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import ConfigError
 from inagg_host.membership import way
-from inagg_host.membership.rejoin import Network
+from inagg_host.membership.rejoin import LAST_S, Network
 from inagg_host.membership.session import Loss
+from inagg_link import Batch, Link, LinkAround
 from inagg_testbed.switch_process import SwitchProcess
+from inagg_wire import header as wire
+from inagg_wire.layout import Op
 
 from .processes import start_switch
 
@@ -163,3 +166,55 @@ def test_a_forked_process_neither_leaves_nor_ends_the_job(switch: SwitchProcess)
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(run, range(2))) == [2.0, 2.0]
+
+
+class Withheld(LinkAround):
+    """A link whose sums come when it is told so, as to a process that waits for its turn on a processor."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self.come = threading.Event()
+        self._held: list[Batch] = []
+
+    @property
+    def next_due_s(self) -> float | None:
+        """All the time: whoever waits on the descriptor would not learn of what was received."""
+        return time.monotonic() + 0.001 if self._held else super().next_due_s
+
+    def receive(self, timeout_s: float) -> list[Batch]:
+        """What has come, but for sums."""
+        others = list[Batch]()
+        for batch in super().receive(timeout_s):
+            is_sum = wire.parse(batch.data[: batch.size].tobytes()).header.op is Op.SUM
+            (self._held if is_sum else others).append(batch)
+        if self.come.is_set():
+            others, self._held = [*others, *self._held], []
+        return others
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_sums_that_have_come_are_there_though_another_rank_has_ended_the_job(
+    switch: SwitchProcess, comes: bool
+) -> None:
+    links = list[Withheld]()
+    options: dict[str, Any] = {"switch": switch.control, "workers": 2, "job": f"early-{comes}"}
+
+    def wrap(link: Link) -> Link:
+        links.append(Withheld(link))
+        return links[0]
+
+    with ThreadPoolExecutor(2) as pool:
+        other = pool.submit(AllReduce, rank=1, wrap_link=wrap, **options)
+        with AllReduce(rank=0, **options) as mine:
+            theirs = other.result(PATIENCE_S)
+            values = np.ones(1000, np.float32)
+            work = theirs.submit(values)
+            mine(np.ones(1000, np.float32))
+            mine.close("enough", end=True)
+        with theirs:
+            if comes:
+                time.sleep(LAST_S / 4)
+                links[0].come.set()
+                assert work.result(PATIENCE_S)[0] == 2.0
+            with pytest.raises(AllReduceError, match=rf"^job 'early-{comes}' is over: .*: enough$"):
+                (theirs.submit(values) if comes else work).result(PATIENCE_S)

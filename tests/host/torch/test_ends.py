@@ -249,6 +249,28 @@ def test_a_rank_without_a_way_to_the_switch_is_named_to_the_others(switch: str) 
     assert first == f"rank 1 cannot join: {second}"
 
 
+@pytest.mark.parametrize(
+    ("code", "why"), [(0, "all ranks have left job"), (None, "all ranks have left job"), (3, "SystemExit: 3")]
+)
+def test_a_script_that_ends_well_within_a_block_has_not_failed(switch: str, code: int | None, why: str) -> None:
+    store, met, name = HashStore(), threading.Barrier(2), f"exit-{code}-{os.getpid()}"
+
+    def run(rank: int) -> None:
+        job = make_job(switch, rank, store, lambda data: [data if data.startswith(b"{") else name.encode()] * 2)
+        job.join()
+        met.wait(PATIENCE_S)
+        try:
+            sys.exit(code)
+        except SystemExit:
+            job.close()
+
+    with ThreadPoolExecutor(2) as ranks:
+        list(ranks.map(run, range(2)))
+    with ControlClient(switch) as client:
+        (ended,) = [job for job in client.list().ended if job.name == name]
+    assert why in ended.text
+
+
 # --- while a rank joins ---
 
 

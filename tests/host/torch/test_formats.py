@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 
 import pytest
@@ -122,23 +123,37 @@ def test_a_block_ends_with_what_ended_it() -> None:
     assert in_force() is None
 
 
-def test_blocks_of_threads_may_end_in_any_order() -> None:
-    begun, end = threading.Event(), threading.Event()
+def test_a_block_holds_for_its_thread_and_for_those_that_python_did_not_start() -> None:
+    found, asked = dict[str, str | None](), threading.Event()
+
+    def ask(name: str) -> None:
+        found[name] = in_force()
+        asked.set()
 
     def other() -> None:
+        ask("before")
         with exact():
+            ask("within")
             begun.set()
             end.wait()
 
+    begun, end = threading.Event(), threading.Event()
     thread = threading.Thread(target=other)
     with lossy("nat8"):
         thread.start()
         begun.wait()
-        assert in_force() == "fix32"
-    assert in_force() == "fix32"
+        assert in_force() == "nat8"
+        asked.clear()
+        _thread.start_new_thread(ask, ("foreign",))  # as autograd's, which `threading` does not know
+        assert asked.wait(10.0)
+    assert in_force() is None
+    asked.clear()
+    _thread.start_new_thread(ask, ("later",))
+    assert asked.wait(10.0)
     end.set()
     thread.join()
-    assert in_force() is None
+    # The block that began last is no better a guess than another, but one of those that there are.
+    assert found == {"before": None, "within": "fix32", "foreign": "fix32", "later": "fix32"}
 
 
 @pytest.mark.parametrize(("name", "words"), [("nat7", "no format 'nat7'"), ("fix32", r"use exact\(\)")])
