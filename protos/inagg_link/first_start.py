@@ -29,6 +29,9 @@ _unregister: Any = event.unregister
 
 TEMPORARY: Final = "inagg-cache-"
 """What the names of temporary folders for compiled code begin with."""
+NO_TEMPORARY: Final = (
+    "no folder for temporary files can be written: mount something on /tmp, or set TMPDIR or NUMBA_CACHE_DIR"
+)
 LOOK_S: Final = 0.05
 """How often to look whether another process has compiled what this one needs."""
 
@@ -38,8 +41,8 @@ LOOK_S: Final = 0.05
 
 def find_cache() -> None:
     """If NUMBA_CACHE_DIR cannot be written (where it is not set, neither the package's folders nor the user's cache),
-    have Numba use a temporary folder: else it compiles nothing at all. Called when this module is imported, which all
-    do that compile."""
+    have Numba use a temporary folder, so that what is compiled is kept for a while. Called when this module is
+    imported, which all do that compile."""
     settings: Any = numba.config
     if asked := settings.CACHE_DIR:
         folders, why = [Path(asked)], f"NUMBA_CACHE_DIR, {asked}, cannot"
@@ -48,7 +51,12 @@ def find_cache() -> None:
         why = f"neither the installed package nor {user_cache()} can"
     if any(map(can_write, folders)):
         return
-    folder = _temporary()
+    try:
+        folder = _temporary()
+    except OSError:  # then Numba loads what can be read, and `source_cache` says it if it has to compile
+        if asked or not package_is_warm():
+            log.warning("compiled code is not kept, since %s be written either: %s", why, NO_TEMPORARY)
+        return
     if asked:
         _begin_with(folder, Path(asked))
     settings.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = str(folder)
@@ -78,7 +86,8 @@ def _begin_with(folder: Path, compiled: Path) -> None:
 
 
 def _temporary() -> Path:
-    """A folder that nobody else can write to, for what is in it is run; the same next time, if that can be."""
+    """A folder that nobody else can write to, for what is in it is run; the same next time, if that can be. Raises
+    OSError."""
     folder = Path(tempfile.gettempdir()) / f"{TEMPORARY}{os.getuid()}"
     with suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -90,7 +99,9 @@ def _temporary() -> Path:
 
 def is_temporary(folder: Path) -> bool:
     """Whether that is what `find_cache` chose for want of a better one, here or in a parent process."""
-    return folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith(TEMPORARY)
+    with suppress(OSError):  # there are no temporary folders
+        return folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith(TEMPORARY)
+    return False
 
 
 # --- who ---

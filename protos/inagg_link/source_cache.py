@@ -14,6 +14,9 @@ read those fails. Of ours none is read that is of other sources.
 
 Numba looks only where it can write. So what was compiled into a package by one user, once for all, no other user would
 use: of our functions we look there as well.
+
+Numba fails where code cannot be kept: because of a full disk, after half a minute of compiling. Ours is used all the
+same, and people hear of it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -29,7 +33,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import numba
 from numba.core import caching
+
+log = logging.getLogger("inagg")
 
 PREFIX: Final = "inagg_"
 """What the names of these packages begin with."""
@@ -37,6 +44,8 @@ _IMPORT: Final = re.compile(r"^\s*(?:from\s+(\S+)\s+import\s+(\([^)]*\)|[^\n(]*)
 _numba: Any = caching  # without types
 _trees: dict[str, Path] = {}
 """By the folder that a function's code is kept in: the one of its package, where nothing can be kept."""
+_not_kept: list[str] = []
+"""Why, of the first function whose code this process could not keep."""
 
 
 class Locator:
@@ -52,18 +61,26 @@ class Locator:
         """What changes when one of the sources does."""
         return stamp(Path(self._file))
 
+    def ensure_cache_path(self) -> None:
+        """Make the folder, if that can be; if not, the `save` that Numba calls next says so."""
+        with suppress(OSError):
+            self._found.ensure_cache_path()
+
     @classmethod
     def from_function(cls, function: Any, file: str) -> Locator | None:
-        """None if the function is none of ours, or its code cannot be kept."""
+        """None if the function is none of ours. Where its code can be kept nowhere, it may be found all the same."""
         if not is_ours(Path(file)):
             return None
-        for other in _numba.CacheImpl._locator_classes:
-            found = None if other is cls else other.from_function(function, file)
-            if found is not None:
-                if (of_package := read_only_tree(Path(file))) is not None:
-                    _trees[str(found.get_cache_path())] = of_package
-                return cls(found, file)
-        return None
+        others = (other for other in _numba.CacheImpl._locator_classes if other is not cls)
+        found = next(filter(None, (other.from_function(function, file) for other in others)), None)
+        if found is None:
+            settings: Any = numba.config
+            found = (_numba.UserProvidedCacheLocator if settings.CACHE_DIR else _numba.InTreeCacheLocator)(
+                function, file
+            )
+        if (of_package := read_only_tree(Path(file))) is not None:
+            _trees[str(found.get_cache_path())] = of_package
+        return cls(found, file)
 
 
 def tree(file: Path) -> Path:
@@ -142,7 +159,13 @@ def look_at_all_sources() -> None:
         numbas_index = _numba.IndexDataCacheFile._load_index
 
         def save(kept: Any, key: Any, data: Any) -> None:
-            (_save if isinstance(kept._source_stamp, str) else numbas)(kept, key, data)
+            if not isinstance(kept._source_stamp, str):
+                numbas(kept, key, data)
+                return
+            try:
+                _save(kept, key, data)
+            except OSError:
+                _say_not_kept(kept._cache_path)
 
         def load(kept: Any, key: Any) -> Any:
             found, of_package = load_numbas(kept, key), _trees.get(kept._cache_path)
@@ -163,7 +186,7 @@ def _is_of_its_sources(kept: Any) -> bool:
     """Whether the index of a function may be read: it has the stamp of its sources, or is none of ours."""
     if not isinstance(kept._source_stamp, str):
         return True
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # there is none, or it cannot be read
         return kept._source_stamp.encode() in Path(kept._index_path).read_bytes()
     return False
 
@@ -178,3 +201,18 @@ def _save(kept: Any, key: Any, data: Any) -> None:
     name = index.get(key, name)
     kept._save_data(name, data)
     kept._save_index({**kept._load_index(), key: name})
+
+
+def _say_not_kept(folder: str) -> None:
+    """Warn, once in a process."""
+    if not _not_kept:
+        _not_kept.append(
+            f"{folder} is full, or cannot be written: compiled code is not kept; make room, or set NUMBA_CACHE_DIR to "
+            "another folder"
+        )
+        log.warning("%s", _not_kept[0])
+
+
+def why_not_kept() -> str | None:
+    """Why code that this process has compiled is not kept, for people; None if all is."""
+    return _not_kept[0] if _not_kept else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from typing import Any
@@ -13,6 +14,7 @@ from rich.console import Console
 from inagg_host import warmup as host
 from inagg_link.first_start import compile_all, telling
 from inagg_link.kept_code import describe, place, usable
+from inagg_link.source_cache import why_not_kept
 from inagg_switch.software import shard as switch
 from inagg_wire.formats import FORMATS, job_format
 
@@ -33,6 +35,8 @@ def warmup(formats: tuple[str, ...], as_json: bool) -> None:
     for which Triton compiles besides, when it is there. What is compiled is kept in NUMBA_CACHE_DIR; else in the
     installed package, for all its users, if you may write there; else in your own cache, for you alone. It is for this
     kind of processor.
+
+    Exit status: 1 if what was compiled cannot be kept, as on a full disk; the error says where.
     """
     began_s = time.monotonic()
     console = Console(stderr=True)
@@ -40,7 +44,10 @@ def warmup(formats: tuple[str, ...], as_json: bool) -> None:
     with crew() as children, console.status("compiling, once: the loops of switch and workers"):
         processes = os.cpu_count() or 1
         children += [Child(f"compiler {i}", _compile, chosen, i, processes) for i in range(processes)]
-        functions = sum(receive_all(children, LIMIT_S))
+        counts, whys = zip(*receive_all(children, LIMIT_S), strict=True)
+    for why in filter(None, whys):
+        raise click.ClickException(why)
+    functions = sum(counts)
     taken_s = time.monotonic() - began_s
     folders = [place()] if functions else sorted(usable()) or [place()]
     if as_json:
@@ -55,10 +62,12 @@ def warmup(formats: tuple[str, ...], as_json: bool) -> None:
 
 
 def _compile(connection: Any, formats: tuple[str, ...], number: int, processes: int) -> None:
-    """In a child, one of several ``processes`` that share the work. Sends how many functions it has compiled."""
+    """In a child, one of several ``processes`` that share the work. Sends how many functions it has compiled, and why
+    what it compiled is not kept (None: it is)."""
+    logging.getLogger("inagg").setLevel(logging.ERROR)  # the parent tells it, once
     of_formats = [unit for name in formats for unit in host.units(job_format(name))]
     units = [*switch.units(), *of_formats, *host.device_units()]
     counts = [0]
     with telling(counts.append):
         compile_all(units, number * len(units) // processes)
-    connection.send((None, counts[-1]))
+    connection.send((None, (counts[-1], why_not_kept())))

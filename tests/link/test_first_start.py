@@ -89,6 +89,12 @@ def test_a_temporary_folder_that_others_can_write_to_is_not_used(nowhere: Path, 
     assert found.stat().st_mode & 0o777 == 0o700
 
 
+def test_without_temporary_files_no_folder_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/proc"])
+    assert not compiling.is_temporary(tmp_path)
+
+
 def test_a_cache_that_was_asked_for_is_used(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "can_write", lambda folder: folder == Path("/asked/for"))
     monkeypatch.setattr(numba.config, "CACHE_DIR", "/asked/for")
@@ -143,6 +149,61 @@ def test_an_installation_that_cannot_be_written_to_compiles_all_the_same(tmp_pat
     assert ran.stdout == "64 inagg_host.core.recovery\n", ran.stderr
     assert "set NUMBA_CACHE_DIR" in ran.stderr
     assert list((tmp_path / f"inagg-cache-{os.getuid()}").rglob("*.nbi"))
+
+
+NO_FOLDERS = """
+import tempfile
+tempfile._candidate_tempdir_list = lambda: ["/proc"]  # where no file can be made
+"""
+
+
+def _without_temporary_files(folder: Path, code: str, **more: str) -> str:
+    """What a process with a copy of the packages in ``folder`` says on standard error, that cannot write there."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), "HOME": "/dev/null", **more}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    arguments = [sys.executable, "-c", NO_FOLDERS + code]
+    ran = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.stdout == "64\n", ran.stderr
+    return ran.stderr
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A folder of the packages, without compiled code."""
+    for source in ("protos/inagg_wire", "protos/inagg_link", "host/inagg_host"):
+        here = tmp_path / "site" / Path(source).name
+        shutil.copytree(REPOSITORY / source, here, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "site"
+
+
+COMPILE = "from inagg_host.core.recovery import adapted; print(adapted(64, 64, 9, 0))"
+
+
+@pytest.mark.parametrize("asked", ["", "/proc/asked"])
+def test_where_not_even_temporary_files_can_be_made_it_compiles_and_says_what_to_do(copy: Path, asked: str) -> None:
+    for folder in [path for path in copy.rglob("*") if path.is_dir()]:
+        (folder / "__pycache__").touch()  # a file, so that not even root can make the folder
+    said = _without_temporary_files(copy, COMPILE, **({"NUMBA_CACHE_DIR": asked} if asked else {}))
+    assert "no folder for temporary files can be written: mount something on /tmp" in said
+    assert said.count("is full, or cannot be written: compiled code is not kept") == 1
+    assert "Traceback" not in said
+
+
+READ_ONLY = """
+import os, pathlib
+def no_folder(*_, **__):
+    raise OSError(30, "Read-only file system")
+tempfile.TemporaryFile = no_folder  # by which it is seen whether a folder can be written
+os.access = lambda path, mode, **_: mode != os.W_OK
+"""
+
+
+def test_without_temporary_files_what_the_read_only_package_has_is_used_in_silence(copy: Path) -> None:
+    warm = {"PYTHONPATH": str(copy), "PATH": os.environ["PATH"], "HOME": "/dev/null"}
+    all_of_it = f"import numpy; from inagg_link.native import mixed; mixed(numpy.uint64(1)); {COMPILE}"
+    subprocess.run([sys.executable, "-c", all_of_it], env=warm, check=True, stdout=subprocess.DEVNULL, timeout=120)
+    used = "assert sum(adapted.stats.cache_hits.values()) == 1 and not adapted.stats.cache_misses"
+    assert not _without_temporary_files(copy, f"{READ_ONLY}{COMPILE}; {used}")
 
 
 # --- who ---

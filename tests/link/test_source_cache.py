@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -117,6 +118,41 @@ def test_code_of_other_sources_is_not_read_though_its_signature_names_a_class_th
     assert kept.load("int64") is None
     kept.save("int64", "code")
     assert kept.load("int64") == "code"
+
+
+@pytest.fixture
+def not_kept(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Nothing has been told yet of code that could not be kept."""
+    told = list[str]()
+    monkeypatch.setattr(sources, "_not_kept", told)
+    return told
+
+
+@pytest.mark.parametrize("step", ["_save_data", "_save_index"])
+def test_code_that_a_full_disk_has_no_room_for_is_used_and_that_is_told_once(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, not_kept: list[str]
+) -> None:
+    kept = Kept(str(tmp_path), "module.function-1.py3", "of sources")
+
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Kept, step, fill)
+        assert sources.why_not_kept() is None
+        kept.save("int64", "code")
+        kept.save("float32", "code")
+    (record,) = caplog.records
+    assert record.getMessage() == sources.why_not_kept()
+    assert record.getMessage().startswith(f"{tmp_path} is full, or cannot be written: compiled code is not kept; ")
+    assert kept.load("int64") is None
+    kept.save("int64", "code")
+    assert kept.load("int64") == "code"
+
+
+def test_an_index_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    (tmp_path / "folder").touch()
+    assert Kept(str(tmp_path / "folder"), "module.function-1.py3", "of sources").load("int64") is None
 
 
 def test_the_sources_of_the_loop_are_all_that_is_compiled_into_it() -> None:

@@ -53,7 +53,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, loopback: tuple[tuple[int,
         ),
         ({"host": []}, r"^host: Expected `array` of length >= 1"),
         ({"hosts": []}, "^the file: Object contains unknown field `hosts`"),
-        ({"switch": {"address": "10.77.0.254"}}, "^switch: Object missing required field `mac`"),
+        ({"switch": {"address": "10.77.0.254"}}, "^switch: there is no mac in it; see p4/README.md"),
         ({"switch": GOOD["switch"] | {"address": "::1"}}, "^switch.address: '::1' is no IPv4 address"),
         ({"switch": GOOD["switch"] | {"mac": "2:0:a"}}, "^switch.mac: '2:0:a' is no Ethernet address; write it like"),
         (
@@ -88,6 +88,12 @@ def test_what_is_written_is_read_back(tmp_path: Path, loopback: tuple[tuple[int,
 def test_what_cannot_be_is_refused_and_named(change: dict[str, Any], says: str) -> None:
     with pytest.raises(NetworkError, match=says):
         network_from(GOOD | change)
+
+
+@pytest.mark.parametrize(("table", "says"), [("switch", r"no \[switch\] in it"), ("host", r"no \[\[host\]\] in it")])
+def test_a_table_that_is_missing_is_named_as_it_is_written(table: str, says: str) -> None:
+    with pytest.raises(NetworkError, match=rf"^the file: there is {says}; see p4/README\.md"):
+        network_from({name: value for name, value in GOOD.items() if name != table})
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -225,6 +225,15 @@ def test_a_job_that_the_switch_of_the_recording_cannot_have_had_is_told_with_sta
     assert "no switch with 7 slots" in done.output
 
 
+def test_progress_says_nothing_that_reads_like_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.pcap"
+    record(path)
+    monkeypatch.setattr("inagg_testbed.replay.cli.SHOW_EVERY_S", -1.0)
+    done = CliRunner().invoke(replay, [str(path), "--core", "fast"])
+    assert done.stderr.startswith("fast core: replaying; ")
+    assert "same" not in done.stderr
+
+
 def test_a_binding_is_the_same_after_it_was_written() -> None:
     addresses: tuple[Address, ...] = (("10.0.0.1", 1), ("::1", 65535))
     binding = make_binding(n=2, children=addresses, fmt="tern")

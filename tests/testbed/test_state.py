@@ -188,3 +188,26 @@ def test_where_the_usual_place_cannot_be_made_the_files_are_among_temporary_ones
     monkeypatch.setattr(tempfile, "tempdir", "/proc")
     with pytest.raises(TopologyError, match=r"cannot keep what testbeds there are in /proc/inagg-\d+: "):
         REAL_FOLDER()
+
+
+@pytest.fixture
+def no_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc"])  # where no file can be made
+
+
+def test_where_no_temporary_files_can_be_made_it_says_so(
+    no_temporary_files: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "SYSTEM", Path("/proc/inagg"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")
+    with pytest.raises(TopologyError, match=r"no folder for temporary files can be written: mount something on /tmp"):
+        REAL_FOLDER()
+
+
+def test_temporary_files_are_not_needed_where_the_usual_place_can_be_made(
+    no_temporary_files: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "SYSTEM", tmp_path / "inagg")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert REAL_FOLDER() == tmp_path / "inagg"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,23 @@ def test_the_folders_are_named_that_compiled_code_is_really_in(monkeypatch: pyte
     monkeypatch.setattr(inagg_testbed.warmup, "usable", lambda: {Path("/home/me/.cache/numba"): 2, Path("/site"): 150})
     assert ran() == "all was compiled before; it is kept in /home/me/.cache/numba and /site\n"
     assert json.loads(ran("--json"))["cache"] == "/home/me/.cache/numba and /site"
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_it_fails_if_one_of_the_processes_could_not_keep_its_code(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "/folder is full, or cannot be written: compiled code is not kept"
+    told = iter([(3, None), (5, why)])
+    monkeypatch.setattr(inagg_testbed.warmup, "receive_all", lambda children, limit_s: told)
+    result = CliRunner().invoke(warmup, ["--format", "nat8", *options])
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {why}\n")
+
+
+def test_each_of_the_processes_tells_why_its_code_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inagg_testbed.warmup, "compile_all", lambda units, turn: None)
+    monkeypatch.setattr(inagg_testbed.warmup, "why_not_kept", lambda: "the disk is full")
+    monkeypatch.setattr(logging.getLogger("inagg"), "setLevel", lambda level: None)  # this process goes on
+    here, there = Pipe()
+    inagg_testbed.warmup._compile(there, ("nat8",), 0, 1)
+    assert here.recv() == (None, (0, "the disk is full"))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from inagg_link import Faults
 from inagg_wire.layout import CONTROL_PORT, UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
 
-from ..addresses import SettingsError, check_ports, data_address, is_here, with_port
+from ..addresses import SettingsError, check_ports, data_address, is_here, resolved, split_address, with_port
 from ..control.policy import Policy
 from ..defaults import DRAIN_S, METRICS_PORT, WEB_PORT
 from ..multicast_groups import AUTO, OFF, parse_prefix
@@ -23,6 +24,11 @@ from ..service.http_server import check_http_address
 from ..service.security import OPERATOR, Security
 from ..software.config import SoftwareConfig
 from .p4_settings import Bmv2Settings, TofinoSettings, p4_from
+
+READ: Final = (
+    "secret_file", "tls_cert", "tls_key", "client_ca", "parent_ca", "network", "p4_ca", "p4_cert", "p4_key",
+)  # fmt: skip
+"""Options that name files which are read. Two of them may name the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
     """
     # Some are read again, or written, when the working directory may have been removed.
     options = {name: value.absolute() if isinstance(value, Path) else value for name, value in options.items()}
+    check_names(options)
     listen = str(options["listen"])
     if not listen.startswith("unix"):
         listen = with_port(listen, CONTROL_PORT)
@@ -75,6 +82,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         with_port(options[name], port) if options[name] is not None else None
         for name, port in (("metrics", METRICS_PORT), ("web", WEB_PORT))
     )
+    check_services({"--listen": listen, "--metrics": metrics, "--web": web})
     try:
         secret_file = options["secret_file"]
         security = Security(
@@ -119,8 +127,6 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
     faults = faults_from(options)
     if faults is None and options["fault_seed"] is not None:
         raise SettingsError("--fault-seed has nothing to seed: give --loss, --duplicate, --reorder or --corrupt too")
-    if options["capture"] is not None and options["capture"] == options["record"]:
-        raise SettingsError("--capture and --record would write over each other: give each a file of its own")
     software = SoftwareConfig(
         host=host,
         port=port,
@@ -151,6 +157,69 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         announce=options["log_format"] == "human",
         parent=parent,
     )
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """Raises `SettingsError` if what is written, or removed, is what another option names as well, or if the socket of
+    --listen has no name."""
+    option_of: dict[Path, str] = {}
+    for name, file in _written(options):
+        option, key = f"--{name.replace('_', '-')}", _any_start(file)
+        if option_of.setdefault(key, option) != option:
+            raise SettingsError(_same_file(option_of[key], option, file))
+    for name in READ:
+        if options[name] is not None and (key := _any_start(options[name])) in option_of:
+            raise SettingsError(_same_file(option_of[key], f"--{name.replace('_', '-')}", options[name]))
+
+
+def _same_file(one: str, other: str, file: Path) -> str:
+    return f"{one} and {other} are the same file, {file}, which would be lost: give each a file of its own"
+
+
+def _written(options: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+    """By the names of their options, the files that a switch makes. Raises `SettingsError`."""
+    kind, colon, path = str(options["listen"]).partition(":")
+    if kind in ("unix", "unix-abstract") and not path.strip("/"):
+        raise SettingsError(f"--listen {kind}{colon} names no socket: give its path, as in unix:/run/inagg.socket")
+    if kind == "unix":
+        yield "listen", Path(path).absolute()
+    if options["ready_file"] is not None:
+        yield "ready_file", options["ready_file"]
+    software = SoftwareConfig(capture=options["capture"], record=options["record"])
+    for name, of_shard in (("capture", software.capture_of), ("record", software.record_of)):
+        for shard in range(options["shards"]):
+            file = of_shard(shard)
+            if file is not None:
+                yield name, file
+
+
+def _any_start(file: Path) -> Path:
+    """The file that is really meant, without what `SoftwareConfig` adds when a shard is started again."""
+    file = file.resolve()
+    return file.with_name(re.sub(r"\.start\d+$", "", file.stem) + file.suffix)
+
+
+def check_services(address_of: Mapping[str, str | None]) -> None:
+    """Raises `SettingsError` if two services, by their options, are to have the same address: host:port, unix:PATH, or
+    None of one that there is not."""
+    there = [(option, address) for option, address in address_of.items() if address and not address.startswith("unix")]
+    for at, (option, address) in enumerate(there):
+        for before, other in there[:at]:
+            if _share(address, other):
+                raise SettingsError(f"{before} and {option} are both {address}: give each a port of its own")
+
+
+def _share(one: str, other: str) -> bool:
+    """Whether two servers that listen on these addresses (host:port) would get in each other's way."""
+    (host, port), (other_host, other_port) = split_address(one), split_address(other)
+    if port != other_port or not port:  # 0: any that is free
+        return False
+    try:
+        addresses = {ipaddress.ip_address(resolved(name)) for name in (host, other_host)}
+    except OSError:  # of which those tell that take the address
+        return host == other_host
+    versions = {address.version for address in addresses}
+    return len(addresses) == 1 or (len(versions) == 1 and any(address.is_unspecified for address in addresses))
 
 
 def parent_from(options: Mapping[str, Any], secret: str | None) -> ParentSettings | None:

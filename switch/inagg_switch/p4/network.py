@@ -31,6 +31,9 @@ from inagg_wire.layout import DATA_PORT
 PORT_MAX: Final = 510
 """bmv2 keeps port 511 to itself: it drops what is sent there."""
 MAC: Final = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
+MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
+"""What msgspec says of one."""
+TABLES: Final = {"switch": "[switch]", "host": "[[host]]"}
 GROUP_BIT: Final = 1 << 40
 """Of an Ethernet address of many: multicast, broadcast (IEEE 802, 8.2.2)."""
 
@@ -157,6 +160,9 @@ def network_from(description: Mapping[str, Any]) -> Network:
         file: Any = msgspec.convert(description, _File, dec_hook=_address)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$")
+        if missing := MISSING.fullmatch(what):
+            name = missing[1] if where else TABLES[missing[1]]
+            what = f"there is no {name} in it; see p4/README.md"
         raise NetworkError(f"{where.strip('.`') or 'the file'}: {what}") from None
     hosts = tuple(Host(host.address, host.mac, host.port) for host in file.host)
     loopback = file.switch.loopback

@@ -148,8 +148,8 @@ class Secrets:
 
 
 def read_secrets(path: Path) -> dict[str, str]:
-    """The secrets in a file, by name: a single one without, or lines ``name: secret``; ``#`` begins a comment. Raises
-    `SecurityError`."""
+    """The secrets in a file, by name: a single one without, or lines ``name: secret``; ``#`` begins a comment. No line
+    ends in a colon: that is a name without its secret. Raises `SecurityError`."""
     try:
         lines = [line.strip() for line in read(path).decode("ascii").splitlines()]
     except UnicodeDecodeError:
@@ -158,6 +158,10 @@ def read_secrets(path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
         name, colon, secret = line.partition(": ")
+        if not colon and line.endswith(":"):
+            raise SecurityError(f"{path}: there is no secret after {line!r}")
+        if colon and not name:
+            raise SecurityError(f"{path}: there is no name before a colon and a space")
         name, secret = (name.strip(), secret.strip()) if colon else ("", line)
         if name in found:
             what = f"{name!r} stands twice" if name else "give each of several secrets a name (name: secret)"

@@ -27,6 +27,7 @@ CHECKS: Final[Sequence[Callable[[], Iterator[Finding]]]] = (
     software.check_torch,
     software.check_extras,
     software.check_compiled,
+    software.check_temporary,
     software.check_kept,
     software.check_variables,
     kernel.check_processors,

@@ -11,8 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+import grpc
+
 from inagg_host.config import VARIABLES
 from inagg_link.sockopt import interface_index
+from inagg_proto import LEAF_SAYS
 from inagg_switch.addresses import SettingsError, split_address
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient, NotASwitch, UnlikeSwitch
@@ -86,14 +89,14 @@ def _check_switch(address: str, access: Access) -> Iterator[Finding]:
         yield Finding(name, Verdict.WRONG, str(error), SEE_VARIABLES)
         return
     except ControlCallError as error:
-        yield Finding(name, Verdict.WRONG, error.text, _what_to_do(error, address, host, port))
+        yield Finding(name, Verdict.WRONG, error.text, _what_to_do(error, access, address, host, port))
         return
     ports = ", ".join(str(plane.port) for plane in planes)
     yield Finding(name, Verdict.OK, f"it answers; {driver}, data at UDP {ports}")
     yield from check_way(planes[0].host or control, planes[0].port)
 
 
-def _what_to_do(error: ControlCallError, address: str, host: str, port: int) -> str:
+def _what_to_do(error: ControlCallError, access: Access, address: str, host: str, port: int) -> str:
     """About a switch that did not answer as it should."""
     if isinstance(error, UnlikeSwitch):
         return f"inagg --version, here and on {host}: install the same on both, and start the switch anew"
@@ -101,6 +104,20 @@ def _what_to_do(error: ControlCallError, address: str, host: str, port: int) -> 
         return f"export INAGG_SWITCH=HOST:PORT, as `inagg switch` prints it: on {host}, TCP {port} is another's"
     if error.refused:
         return SEE_VARIABLES
+    said = error.text.lower()
+    if error.code is grpc.StatusCode.DEADLINE_EXCEEDED or "settings frame" in said:  # of HTTP/2, the first
+        look = f"on {host}: look at its log, and inagg top --switch {address}"
+        return f"{look}; if it hangs, stop it and start it again; and let TCP {port} pass"
+    if error.code is grpc.StatusCode.INTERNAL:  # it cannot reach its own data plane
+        return f"on {host}: look at its log; if its data plane hangs, stop the switch and start it again: ranks go on"
+    if not error.unreachable:
+        return f"on {host}: look at the log of the switch"
+    if error.text.startswith(LEAF_SAYS):
+        return f"on {host}: look at its log; and see that the switch above it runs, and is reached"
+    if "socket closed" in said and not access.tls:
+        return "export INAGG_CA=FILE: the authority that signed the switch's certificate, as it may serve TLS"
+    if access.tls and "refused" not in said:
+        return f"{SEE_VARIABLES}; on {host}: see whether it runs, and with --tls-cert"
     return f"on {host}: inagg switch --listen {address}, and let TCP {port} pass"
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Final
 
@@ -83,7 +84,7 @@ def check_compiled() -> Iterator[Finding]:
     """Where compiled code is kept, and how much of it the next start would use."""
     from inagg_link.first_start import is_temporary
     from inagg_link.jit_off import JitOff, require_jit
-    from inagg_link.kept_code import describe, place, usable
+    from inagg_link.kept_code import can_write, describe, place, usable
 
     try:
         require_jit()
@@ -97,9 +98,21 @@ def check_compiled() -> Iterator[Finding]:
     elif found:
         text = " and ".join(f"{count} functions are kept in {describe(folder)}" for folder, count in found.items())
         yield Finding("compiled code", Verdict.OK, text)
+    elif not can_write(kept):
+        text = f"none of these sources is kept, and {describe(kept)} cannot be written: each start compiles"
+        yield Finding("compiled code", Verdict.SLOW, text, "export NUMBA_CACHE_DIR=/a/folder/that/lasts")
     else:
         text = f"none of these sources in {describe(kept)}: the first start compiles for half a minute"
         yield Finding("compiled code", Verdict.NOTE, text, "inagg warmup")
+
+
+def check_temporary() -> Iterator[Finding]:
+    """Whether there is a folder for temporary files, which testbeds need."""
+    try:
+        tempfile.gettempdir()
+    except OSError:
+        found = "no folder for temporary files can be written"
+        yield Finding("temporary files", Verdict.WRONG, found, "mount something on /tmp, or export TMPDIR=/a/folder")
 
 
 def check_kept() -> Iterator[Finding]:

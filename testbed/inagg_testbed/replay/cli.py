@@ -15,6 +15,7 @@ from ..progress import said
 from .compare import Comparison, compare, make_core
 from .recording import Begin, Event, RecordingError, Run, events
 
+SHOW_EVERY_S = 0.2
 CORES = ("model", "fast")
 NAMES = {"model": "reference model", "fast": "fast core"}
 
@@ -61,9 +62,9 @@ def _replay(file: Path, name: str, as_json: bool, tell_of_it: bool) -> bool:
         result = Comparison()
         shown_s = start_s
         for result in compare(make_core(name, begin), noting_runs()):
-            if time.monotonic() - shown_s > 0.2:
+            if time.monotonic() - shown_s > SHOW_EVERY_S:
                 shown_s = time.monotonic()
-                say(f"{NAMES[name]}: {result.received:,} datagrams in, {result.compared:,} out the same")
+                say(f"{NAMES[name]}: replaying; {result.received:,} datagrams so far")
     seconds = time.monotonic() - start_s
     if as_json:
         click.echo(json.dumps(_line(name, begin, result, seconds, runs)))

@@ -23,18 +23,14 @@ from .processes import Process
 SYSTEM = Path("/run/inagg")
 PREFIX = "inagg-"
 """Of the names of all our network namespaces."""
+NO_TEMPORARY = "no folder for temporary files can be written: mount something on /tmp, or set TMPDIR"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,40}")
 
 
 def folder() -> Path:
     """Where the files are: of the system for root, of the user for others; among temporary files where there is no such
     place (a container that is read-only), or it is somebody else's (su). Raises `TopologyError`."""
-    places = [Path(tempfile.gettempdir()) / f"inagg-{os.geteuid()}"]
-    if os.geteuid() == 0:
-        places.insert(0, SYSTEM)
-    elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        places.insert(0, Path(runtime) / "inagg")
-    for path in places:
+    for path in _places():
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             break
@@ -46,6 +42,18 @@ def folder() -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise TopologyError(f"{path} should be a folder of yours and is not: remove it")
     return path
+
+
+def _places() -> Iterator[Path]:
+    """Where the folder may be, the best first. Raises `TopologyError`."""
+    if os.geteuid() == 0:
+        yield SYSTEM
+    elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        yield Path(runtime) / "inagg"
+    try:
+        yield Path(tempfile.gettempdir()) / f"inagg-{os.geteuid()}"
+    except OSError:
+        raise TopologyError(f"cannot keep what testbeds there are: {NO_TEMPORARY}") from None
 
 
 def others_hidden() -> bool:

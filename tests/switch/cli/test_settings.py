@@ -267,7 +267,12 @@ def test_a_parent_whose_name_is_not_known_yet_is_waited_for() -> None:
         (("--heartbeat-limit", "1e9"), "choose 0.2 to 86400"),
         (("--parent", "127.0.0.1"), "is this switch itself"),
         (("--listen", "[fe80::1%lo]:0", "--insecure"), "on one link alone"),
-        (("--capture", "run.pcap", "--record", "run.pcap"), "would write over each other"),
+        (("--metrics", "127.0.0.1:47100"), "--listen and --metrics are both 127.0.0.1:47100: give each a port"),
+        (("--metrics", "127.0.0.1:7", "--web", "127.0.0.1:7"), "--metrics and --web are both 127.0.0.1:7"),
+        (("--listen", "localhost:7", "--web", "127.0.0.1:7"), "--listen and --web are both"),
+        (("--listen", "127.0.0.1:7", "--web", "0.0.0.0:7", "--insecure"), "--listen and --web are both"),
+        (("--listen", "unix:"), "--listen unix: names no socket"),
+        (("--listen", "unix://"), "--listen unix: names no socket"),
         (("--listen", "here:99999"), "0 to 65535"),
         (("--tls-cert", __file__), "--tls-key"),
         (("--client-ca", __file__), "--tls-cert"),
@@ -277,6 +282,53 @@ def test_a_parent_whose_name_is_not_known_yet_is_waited_for() -> None:
 def test_settings_that_cannot_be_say_what_to_change(arguments: tuple[str, ...], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         settings(*arguments)
+
+
+def test_services_may_all_have_any_free_port() -> None:
+    found = settings("--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--web", "127.0.0.1:0")
+    assert found.metrics == found.web == "127.0.0.1:0"
+    assert settings("--listen", "127.0.0.1:7", "--metrics", "127.0.0.2:7").metrics == "127.0.0.2:7"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (("--capture", "run.pcap", "--record", "run.pcap"), "--capture and --record"),
+        (("--capture", "run.pcap", "--record", "same.pcap"), "--capture and --record"),
+        (("--secret-file", "secret", "--ready-file", "secret"), "--ready-file and --secret-file"),
+        (("--secret-file", "secret", "--record", "link"), "--record and --secret-file"),
+        (("--ready-file", "run.pcap", "--record", "run.pcap"), "--ready-file and --record"),
+        (("--capture", "m.shard1.pcap", "--record", "m.pcap", "--shards", "2"), "--capture and --record"),
+        (("--capture", "m.pcap", "--record", "m.start2.pcap"), "--capture and --record"),
+        (("--tls-cert", "secret", "--tls-key", "secret", "--ready-file", "secret"), "--ready-file and --tls-cert"),
+        (("--parent", "127.0.0.9", "--parent-ca", "secret", "--capture", "secret"), "--capture and --parent-ca"),
+        (("--target", "bmv2", "--network", "secret", "--ready-file", "secret"), "--ready-file and --network"),
+        (("--listen", "unix:run.pcap", "--record", "run.pcap"), "--listen and --record"),
+    ],
+)
+def test_a_file_that_another_option_names_is_not_written(
+    arguments: tuple[str, ...], options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("secret").write_text("abc")
+    Path("link").symlink_to("secret")
+    Path("same.pcap").symlink_to("run.pcap")
+    with pytest.raises(SettingsError, match=f"{options} are the same file.*give each a file of its own"):
+        settings(*arguments)
+    assert Path("secret").read_text() == "abc"
+
+
+def test_files_that_only_look_alike_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = settings("--capture", "m.shard1.pcap", "--record", "m.pcap", "--ready-file", "m.shard1.json")
+    assert found.software.record == tmp_path / "m.pcap"
+
+
+def test_a_file_may_be_read_for_two_purposes(tmp_path: Path) -> None:
+    both = tmp_path / "both.pem"
+    both.touch()
+    with pytest.raises(SettingsError, match="no certificate and its key"):
+        settings("--tls-cert", str(both), "--tls-key", str(both), "--client-ca", str(both))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import socket
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from inagg_link import UdpLink, first_start, kept_code
 from inagg_proto import PROTOCOL, SERVICE
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
+from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_testbed.cli import COMMANDS, make_root, run
 from inagg_testbed.doctor import command, kernel, network, software
@@ -187,6 +189,52 @@ def test_who_does_not_know_the_secret_is_told_where_it_is_taken_from(monkeypatch
     assert (found.found, found.do) == ("no such secret", network.SEE_VARIABLES)
 
 
+SAID = "cannot reach the switch at 127.0.0.1:1: is `inagg switch` running there, without TLS?"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "words", "tls"),
+    [
+        ("UNAVAILABLE", f"{SAID} (Connection refused)", "inagg switch --listen 127.0.0.1:1", False),
+        ("UNAVAILABLE", f"{SAID} (Connection refused)", "inagg switch --listen 127.0.0.1:1", True),
+        ("UNAVAILABLE", f"{SAID} (No route to host)", "inagg switch --listen 127.0.0.1:1", False),
+        ("UNAVAILABLE", f"{SAID} (Socket closed)", "export INAGG_CA=FILE", False),
+        ("UNAVAILABLE", f"{SAID} (Ssl handshake failed)", "see INAGG_CA", True),
+        ("UNAVAILABLE", "switch 'rack3' does not reach its parent", "the switch above it", False),
+        ("DEADLINE_EXCEEDED", "the switch did not answer in time", "if it hangs, stop it and start it again", False),
+        ("UNAVAILABLE", f"{SAID} (timed out before receiving SETTINGS frame)", "if it hangs, stop it and start", False),
+        ("INTERNAL", "the switch does not answer: shard 0 has not answered", "start it again: ranks go on", False),
+        ("RESOURCE_EXHAUSTED", "too much", "look at the log of the switch", False),
+    ],
+)
+def test_what_is_to_be_done_depends_on_how_the_switch_fails(
+    code: str, text: str, words: str, tls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second switch is to be started only where nobody listens."""
+
+    def fail(*_: object) -> NoReturn:
+        raise ControlCallError(grpc.StatusCode[code], text)
+
+    monkeypatch.setattr(ControlClient, "healthy", fail)
+    monkeypatch.setattr(network, "access_of", lambda environ: Access(tls=tls))
+    found = only(network.check_switches({"INAGG_SWITCH": "127.0.0.1:1"}))
+    assert words in found.do
+    assert ("inagg switch" in found.do) == ("inagg switch" in words)
+
+
+@pytest.mark.parametrize("patience_s", [0.2, network.PATIENCE_S])
+def test_a_switch_that_is_stopped_is_not_to_be_started_beside_itself(
+    patience_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which of them gives up first, the call or the connection, decides what gRPC says."""
+    monkeypatch.setattr(network, "PATIENCE_S", patience_s)
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # and nobody accepts
+        host, port = listening.getsockname()
+        found = only(network.check_switches({"INAGG_SWITCH": f"{host}:{port}"}))
+    assert "if it hangs, stop it and start it again" in found.do
+    assert "inagg switch" not in found.do
+
+
 def refuse(*_: object) -> NoReturn:
     raise ControlCallError(grpc.StatusCode.UNAUTHENTICATED, "no such secret")
 
@@ -283,6 +331,23 @@ def test_a_cache_that_does_not_last_is_slow(monkeypatch: pytest.MonkeyPatch, tmp
     assert only(software.check_compiled()) == Finding(
         "compiled code", Verdict.OK, "5 functions are kept in /site-packages"
     )
+
+
+def test_compiled_code_that_can_be_kept_nowhere_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "/proc/asked")
+    monkeypatch.setattr(kept_code, "usable", dict)
+    found = only(software.check_compiled())
+    assert (found.verdict, "NUMBA_CACHE_DIR" in found.do) == (Verdict.SLOW, True)
+    assert "/proc/asked cannot be written: each start compiles" in found.found
+
+
+def test_no_folder_for_temporary_files_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not list(software.check_temporary())
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/proc"])
+    found = only(software.check_temporary())
+    assert (found.verdict, "TMPDIR" in found.do) == (Verdict.WRONG, True)
+    assert software.check_temporary in command.CHECKS
 
 
 def test_compiled_code_that_nobody_would_load_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
