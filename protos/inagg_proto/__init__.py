@@ -29,6 +29,9 @@ and those from after do not work together: other messages, other bits, blocks nu
 GRPC_PREAMBLE: Final = re.compile(r"failed to connect to all addresses; last error: [A-Z]+: \S+: (?=\S)")
 """What gRPC says before the cause why a connection failed: it names the address again."""
 
+LEAF_SAYS: Final = "switch '"
+"""Begins what a switch of a tree says of itself, or another of it: that it does not reach its parent, or has gone."""
+
 SECRET_METADATA: Final = "authorization"
 """The metadata key of the shared secret; its value is `bearer` of it."""
 

@@ -12,11 +12,12 @@ import grpc
 
 from inagg_host.config import Config
 from inagg_host.errors import CLOSED_JOINING
-from inagg_proto import GRPC_PREAMBLE, SECRET_METADATA, bearer, why_unlike
+from inagg_proto import GRPC_PREAMBLE, LEAF_SAYS, SECRET_METADATA, bearer, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
 from . import way
+from .tls_trouble import tls_trouble
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -153,10 +154,13 @@ class Calls:
         self._channel.close()
 
     def explain(self, error: grpc.RpcError) -> SessionError:
-        """What a call has failed with, in words for people."""
-        text = error.details() or ""
-        if error.code() in NOT_THERE and "the switch" not in text:  # else it has answered
-            text = GRPC_PREAMBLE.sub("", text)
+        """What a call has failed with, in words for people. Where TLS may be the cause, this connects once more."""
+        text = said = error.details() or ""
+        leaf = text.startswith(LEAF_SAYS)
+        text = GRPC_PREAMBLE.sub("", text)
+        if error.code() in NOT_THERE and not leaf and "the switch" not in text:  # else it has answered
+            if (trouble := tls_trouble(self._config, self.address, said)) is not None:
+                return SessionError(f"cannot reach the switch at {self.address}: {trouble}", error.code())
             return SessionError(
                 f"cannot reach the switch at {self.address}: is `inagg switch` running there? ({text}). INAGG_SWITCH "
                 "says where it is; `inagg doctor` looks at the way",

@@ -18,7 +18,6 @@ EXACT = "fix32"
 of the n ranks has in their block; sums are exact. Float64, of which that would lose most, goes to the inner group."""
 
 
-
 class _Blocks(threading.local):
     """Formats of the blocks of `exact` and `lossy` that a thread is in, the innermost last."""
 

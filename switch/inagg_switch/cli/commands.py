@@ -144,7 +144,8 @@ def top(job: str | None, once: bool, as_json: bool, interval: float, count: int,
     """Watch the traffic of a switch and of its jobs, or of JOB alone (as much of its name as is unique): throughput,
     packets, what was lost, and each worker.
 
-    On a terminal the picture is redrawn in place; elsewhere it is a line per interval.
+    On a terminal the picture is redrawn in place; elsewhere it is a line per interval. A switch that goes away is asked
+    again until it is back; with --once, and with --count where there is no terminal, that is an error.
     """
     from .connect import connected
     from .job_names import resolve
@@ -202,7 +203,11 @@ Exit status:
     metavar="SECONDS",
     help="What a slot may wait before that counts: in a job that runs, some always wait for a moment.",
 )
-@click.option("--watch", is_flag=True, help="Ask again and again, until the job is over or Ctrl-C.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Ask again and again, until the job is over or Ctrl-C; also while the switch is away.",
+)
 @click.option(
     "--interval",
     type=Number(0.1, 3600.0),

@@ -52,7 +52,7 @@ def connected(
     except SecurityError as error:
         raise click.UsageError(str(error)) from None
     except ControlCallError as error:
-        before = "".join(f"{earlier}; " for earlier in silent) if error.unreachable else ""
+        before = "".join(f"{earlier}; " for earlier in silent) if error.silent else ""
         raise AskError(f"{before}{error}{_if_default(error)}") from None
 
 
@@ -78,7 +78,7 @@ def _first(addresses: list[str], access: Access, silent: list[ControlCallError])
             try:
                 client.healthy(TRY_S)
             except ControlCallError as error:
-                if not error.unreachable:
+                if not error.silent:
                     return address
                 silent.append(error)
             else:

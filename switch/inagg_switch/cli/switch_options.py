@@ -133,7 +133,7 @@ lines too where standard output cannot be written.
     type=click.IntRange(1, SHARDS_MAX),
     default=1,
     show_default=True,
-    help="Data planes, each with a process (a core), a port and slots of its own.",
+    help="Data planes, each with a process (a core), a port and slots of its own; as many at all switches of a tree.",
 )
 @in_section(
     "Size",

@@ -10,8 +10,11 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from inagg_proto.v1.control_pb2 import StatsResponse
+
 from ..service.control_client import ControlCallError, ControlClient
 from ..service.rates import Rates, as_plain, rates
+from .outage import Outage
 from .terminal_tables import console
 from .top_tables import tables
 from .words import rate_text
@@ -39,12 +42,24 @@ def show_top(client: ControlClient, *, job: str, as_json: bool, once: bool, inte
 
 
 def _looks(client: ControlClient, job: str, interval_s: float, count: int) -> Iterator[Rates]:
-    """Rates over one interval each, ``count`` times, 0: without end."""
-    before = client.stats(job)
-    left = count
+    """Rates over one interval each, ``count`` times, 0: without end, and then a switch that does not answer any more is
+    asked again and again."""
+    before: StatsResponse | None = client.stats(job)
+    left, outage = count, Outage()
     while True:
         time.sleep(interval_s)
-        now = client.stats(job)
+        try:
+            now = client.stats(job)
+        except ControlCallError as error:
+            if count:
+                raise
+            outage.missed(error)
+            before = None
+            continue
+        outage.over()
+        if before is None:  # what is known from before the outage is of another run, or of another interval
+            before = now
+            continue
         yield rates(before, now)
         before = now
         left -= 1

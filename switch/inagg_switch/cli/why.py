@@ -12,9 +12,10 @@ from rich.console import Console
 from inagg_proto.v1 import control_pb2 as pb
 
 from ..control.text import count_text, ranks_text
-from ..service.control_client import ControlClient
+from ..service.control_client import ControlCallError, ControlClient
 from ..service.plain import plain
 from ..service.verdict import Verdict, oldest_s, verdict
+from .outage import Outage
 from .terminal_tables import console, table
 from .words import age_text, members_text, state_text
 
@@ -26,12 +27,21 @@ def show_why(
     client: ControlClient, job: str, *, as_json: bool, slots: int, over_s: float, watch: bool, interval_s: float
 ) -> int:
     """Print what ``job`` waits for, "": each job that waits (as JSON, each job); the exit status, that of the worst.
-    ``watch``: again and again, until the job is over or Ctrl-C."""
-    out = console()
+    ``watch``: again and again, until the job is over or Ctrl-C, also where the switch does not answer for a while."""
+    out, outage, answered = console(), Outage(), False
     status = EXITS[Verdict.MOVES]
     try:
         while True:
-            replies = [client.why(name, slots) for name in ([job] if job else _names(client))]
+            try:
+                replies = [client.why(name, slots) for name in ([job] if job else _names(client))]
+            except ControlCallError as error:
+                if not (watch and answered):
+                    raise
+                outage.missed(error)
+                time.sleep(interval_s)
+                continue
+            outage.over()
+            answered = True
             found = [(reply, verdict(reply, over_s)) for reply in replies]
             status = max((EXITS[of_job] for _, of_job in found), default=EXITS[Verdict.MOVES])
             if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..driver import SlotWait
@@ -41,11 +41,12 @@ def explain(
     *,
     window: int | None = None,
     refusals: Iterable[str] = (),
+    has_switch: Callable[[str], bool] = lambda _: True,
 ) -> Explanation:
     """Why ``job`` waits. ``waits`` are (shard, slot): of ``slots_waiting`` slots those that wait longest; None: the
     switch does not tell. ``unanswered``: by switch of a tree, slots whose sum has gone up and has no answer.
     ``window``: what the switch takes at once, in blocks, if that is little; ``refusals``: what is known of datagrams
-    that it refuses (`drops`)."""
+    that it refuses (`drops`); ``has_switch``: whether a switch of the tree is there."""
     ranks = rank_waits(job, now, waits)
     text: list[str] = []
     if job.state is JobState.RUNNING:
@@ -57,7 +58,7 @@ def explain(
     elif job.state is JobState.BINDING:
         text.append(f"All {count_text(job.spec.workers, 'rank')} have joined; the data planes are being set up.")
     else:
-        text += _joining(job, now)
+        text += _joining(job, now, has_switch)
     text += _silent(job, now)
     return Explanation(tuple(text), ranks)
 
@@ -155,15 +156,22 @@ def _whereabouts(job: Job, member: Member | None, now: float) -> str:
     )
 
 
-def _joining(job: Job, now: float) -> list[str]:
+def _joining(job: Job, now: float, has_switch: Callable[[str], bool]) -> list[str]:
     missing = job.roster.missing()
-    failed = [m.rank for m in job.roster if m.state is MemberState.FAILED]
+    cut_off = _cut_off(job, now, has_switch)
+    behind = {rank for ranks in cut_off.values() for rank in ranks}
+    failed = [m.rank for m in job.roster if m.state is MemberState.FAILED and m.rank not in behind]
     left = [m.rank for m in job.roster if m.state is MemberState.LEFT]
-    between = [m.rank for m in job.roster if m.state is MemberState.BETWEEN]
+    between = [m.rank for m in job.roster if m.state is MemberState.BETWEEN and m.rank not in behind]
     again = " again" if job.ran else ""
     text = [f"The job waits for {ranks_text(missing)} of {job.spec.workers} to join{again}."]
     if job.ran and job.last_epoch_end:
         text.append(f"Epoch {job.epoch} ended: {job.last_epoch_end}.")
+    for name, ranks in sorted(cut_off.items()):
+        text.append(
+            f"Cut off: {ranks_text(ranks)}, who joined at switch {name!r}, which is not back in the tree: start it "
+            "again, or name another switch in their INAGG_SWITCH."
+        )
     if failed:
         text.append(f"Silent for too long: {ranks_text(failed)}; look whether those processes still run.")
     if left:
@@ -173,6 +181,16 @@ def _joining(job: Job, now: float) -> list[str]:
     if job.ends_at is not None:
         text.append(f"The job ends in {seconds_text(max(0.0, job.ends_at - now))} if they do not come.")
     return text
+
+
+def _cut_off(job: Job, now: float, has_switch: Callable[[str], bool]) -> dict[str, list[int]]:
+    """By switch that has gone, the ranks that joined there and have not been heard since: their processes may live."""
+    ranks: dict[str, list[int]] = {}
+    for member in job.roster:
+        between = member.state is MemberState.BETWEEN and member.silent_s(now) > 2 * job.heartbeat_interval_s
+        if (between or member.state is MemberState.FAILED) and not has_switch(member.request.switch):
+            ranks.setdefault(member.request.switch, []).append(member.rank)
+    return ranks
 
 
 def _silent(job: Job, now: float) -> list[str]:

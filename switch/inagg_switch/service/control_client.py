@@ -8,7 +8,7 @@ from typing import Final, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from inagg_proto import GRPC_PREAMBLE, SERVICE, why_unlike
+from inagg_proto import GRPC_PREAMBLE, LEAF_SAYS, SERVICE, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
@@ -20,6 +20,13 @@ CALL_TIMEOUT_S: Final = 10.0
 
 LOOK_S: Final = 2.0
 """How long to look what it is that answered otherwise than a switch."""
+
+RECONNECT: Final = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+"""gRPC's own waits grow to two minutes, and for so long a switch that is back would not be noticed."""
 
 T = TypeVar("T")
 CONNECTION_LOST = (
@@ -33,8 +40,6 @@ CONNECTION_LOST = (
 )
 """How gRPC's own texts speak of a connection that failed; a switch's sentences contain none of them, but for those that
 begin with `LEAF_SAYS`."""
-LEAF_SAYS: Final = "switch '"
-"""Begins what a leaf says that does not reach its parent."""
 
 
 class ControlCallError(Exception):
@@ -49,6 +54,27 @@ class ControlCallError(Exception):
     def unreachable(self) -> bool:
         """Whether nobody answered, or what did cannot now."""
         return self.code is grpc.StatusCode.UNAVAILABLE
+
+    @property
+    def silent(self) -> bool:
+        """Whether nobody answered, or not in time: as of a process that is stopped, or a machine that is cut off."""
+        return self.unreachable or self.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a process takes connections there, and says nothing."""
+        late = self.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        return late or "settings frame" in self.text.lower()  # the first that HTTP/2 has a server say
+
+    @property
+    def broken(self) -> bool:
+        """Whether the switch answers, and its data plane does not."""
+        return self.code is grpc.StatusCode.INTERNAL
+
+    @property
+    def of_tree(self) -> bool:
+        """Whether it is a switch of a tree that speaks of itself, or of another."""
+        return self.text.startswith(LEAF_SAYS)
 
     @property
     def refused(self) -> bool:
@@ -70,7 +96,7 @@ class ControlClient:
     def __init__(self, address: str = ADDRESS, access: Access | None = None) -> None:
         self.address = address
         self._access = access or Access()
-        self._channel = self._access.channel(address)
+        self._channel = self._access.channel(address, RECONNECT)
         self._stub = control_pb2_grpc.ControlStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
         self._metadata = self._access.metadata

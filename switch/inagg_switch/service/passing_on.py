@@ -12,12 +12,13 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from inagg_proto import SERVICE
+from inagg_proto import LEAF_SAYS, SERVICE
 from inagg_proto.v1 import control_pb2
 
 from .messages import Handler
 from .peers import own_host, peer_host
 from .tree_messages import HERE_METADATA, PEER_METADATA, SWITCH_METADATA
+from .uplink_agent import UplinkAgent, connection_lost
 
 PASSED_ON: Final = frozenset(("authorization", SWITCH_METADATA, PEER_METADATA, HERE_METADATA))
 DATA_PLANES: Final = f"/{SERVICE}/DataPlanes"
@@ -28,9 +29,9 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generic at run time
     """All calls of the control service, as bytes, to the parent's."""
 
-    def __init__(self, name: str, parent: str, channel: grpc.aio.Channel) -> None:
-        """``name``: of this switch; ``parent``: host:port, for errors."""
-        self._name, self._parent, self._channel = name, parent, channel
+    def __init__(self, agent: UplinkAgent) -> None:
+        """``agent``: that of this switch, which knows its parent."""
+        self._agent, self._name, self._channel = agent, agent.name, agent.channel
         service = control_pb2.DESCRIPTOR.services_by_name["Control"]
         self._streams = {f"/{SERVICE}/{method.name}": method for method in service.methods}
 
@@ -98,5 +99,9 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
     async def _abort(self, error: grpc.aio.AioRpcError, context: Context) -> None:
         details, code = error.details() or "", error.code()
         if code is grpc.StatusCode.UNAVAILABLE and not error.initial_metadata():
-            details = f"switch {self._name!r} does not reach its parent at {self._parent}: {details}"
+            if connection_lost(details):
+                details = f"switch {self._name!r} does not reach its parent at {self._agent.parent}: {details}"
+            elif (trouble := self._agent.trouble) is not None:  # the parent says that this switch has gone, not why
+                own = trouble.startswith(LEAF_SAYS)
+                details = trouble if own else f"switch {self._name!r} is not part of the tree: {trouble}"
         await context.abort(code, details, tuple(error.trailing_metadata() or ()))

@@ -236,7 +236,7 @@ class LeafServer(GrpcServer):
     async def start(self) -> None:
         """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
         server = self._open()
-        server.add_generic_rpc_handlers((PassingOn(self._agent.name, self._agent.parent, self._agent.channel),))
+        server.add_generic_rpc_handlers((PassingOn(self._agent),))
         await self.set_health(True)
         await self._serve(server)
 

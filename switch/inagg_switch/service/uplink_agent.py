@@ -14,7 +14,7 @@ import grpc.aio
 import structlog
 
 from inagg_link.sockopt import ends_of_way
-from inagg_proto import why_unlike
+from inagg_proto import LEAF_SAYS, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_wire.errors import AdmissionError
@@ -23,6 +23,7 @@ from ..addresses import resolved, split_address
 from ..binding import Address
 from ..driver import Driver, DriverError
 from .access import Access
+from .control_client import CONNECTION_LOST
 from .driver_threads import DriverThreads
 from .tls_trouble import tls_trouble
 from .tree_messages import binding_from, hello_message, look_message
@@ -45,7 +46,16 @@ FINAL: Final = (
 )  # fmt: skip
 """What does not get better by waiting, for a switch that was never attached."""
 
+PINGS_LOST: Final = ("ping timeout", "keepalive", "goaway", "transport closed")
+"""How gRPC's texts speak of a connection that `KEEPALIVE` has ended, or a server that ends."""
+
 log = structlog.get_logger("inagg.tree")
+
+
+def connection_lost(text: str) -> bool:
+    """Whether what a call of UNAVAILABLE says is gRPC's account of the connection to the parent, and no switch's own
+    sentence."""
+    return not text.startswith(LEAF_SAYS) and any(words in text.lower() for words in (*CONNECTION_LOST, *PINGS_LOST))
 
 
 class UplinkError(RuntimeError):
@@ -60,6 +70,8 @@ class UplinkAgent:
         self.name, self.parent = name, parent
         self.attached = asyncio.Event()
         """Whether the stream stands."""
+        self.trouble: str | None = None
+        """Why the stream does not stand, though the parent can be reached; None else, or where that is not known."""
         self._ever = False
         """Whether it has ever stood."""
         self._driver, self._access = driver, access
@@ -78,6 +90,7 @@ class UplinkAgent:
         told: object = None
         while True:
             kind: object = None
+            trouble: str | None = None
             try:
                 await self._restarted.wait()
                 await self._drop_all()
@@ -88,6 +101,7 @@ class UplinkAgent:
                 why = "the parent has ended the stream"
             except grpc.aio.AioRpcError as error:
                 why, kind = f"{error.code().name}: {error.details()}", error.code()
+                trouble = self._refusal(error)
                 if not self._ever:
                     await self._refused(error)
             except asyncio.CancelledError:
@@ -99,14 +113,27 @@ class UplinkAgent:
                     continue
                 why = kind = "the stream was cancelled on its way"
             except (DriverError, OSError, UplinkError) as error:
-                why = kind = str(error)
+                why = kind = trouble = str(error)
                 if isinstance(error, UplinkError) and not self._ever:
                     raise
             if self.attached.is_set() or kind != told:  # once for each reason: a parent may be away for long
                 log.warning("parent_lost", parent=self.parent, why=why, then="trying again until it is back")
-            told = kind
+            told, self.trouble = kind, trouble
             self.attached.clear()
             await asyncio.sleep(RETRY_S)
+
+    def _refusal(self, error: grpc.aio.AioRpcError) -> str | None:
+        """Why the parent has no stream for this switch, for those who ask it; None if it cannot be reached."""
+        said = error.details() or ""
+        if said.startswith(LEAF_SAYS):
+            return said
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return None
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return why_unlike(0, f"the switch at {self.parent}", "this switch")
+        if said == "Deadline Exceeded":  # gRPC's own
+            return f"its parent at {self.parent} does not answer in time"
+        return f"its parent at {self.parent} says: {said}"
 
     async def _refused(self, error: grpc.aio.AioRpcError) -> None:
         """Raises `UplinkError` if waiting does not help."""
@@ -158,6 +185,7 @@ class UplinkAgent:
                 if order.HasField("attached"):
                     log.info("attached", parent=self.parent, name=self.name)
                     self._ever = True
+                    self.trouble = None
                     self.attached.set()
                     continue
                 answer = await self._answer(order)

@@ -11,11 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import grpc
-
 from inagg_host.config import VARIABLES
 from inagg_link.sockopt import interface_index
-from inagg_proto import LEAF_SAYS
 from inagg_switch.addresses import SettingsError, split_address
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient, NotASwitch, UnlikeSwitch
@@ -104,16 +101,16 @@ def _what_to_do(error: ControlCallError, access: Access, address: str, host: str
         return f"export INAGG_SWITCH=HOST:PORT, as `inagg switch` prints it: on {host}, TCP {port} is another's"
     if error.refused:
         return SEE_VARIABLES
-    said = error.text.lower()
-    if error.code is grpc.StatusCode.DEADLINE_EXCEEDED or "settings frame" in said:  # of HTTP/2, the first
+    if error.hangs:
         look = f"on {host}: look at its log, and inagg top --switch {address}"
         return f"{look}; if it hangs, stop it and start it again; and let TCP {port} pass"
-    if error.code is grpc.StatusCode.INTERNAL:  # it cannot reach its own data plane
+    if error.broken:
         return f"on {host}: look at its log; if its data plane hangs, stop the switch and start it again: ranks go on"
     if not error.unreachable:
         return f"on {host}: look at the log of the switch"
-    if error.text.startswith(LEAF_SAYS):
+    if error.of_tree:
         return f"on {host}: look at its log; and see that the switch above it runs, and is reached"
+    said = error.text.lower()
     if "socket closed" in said and not access.tls:
         return "export INAGG_CA=FILE: the authority that signed the switch's certificate, as it may serve TLS"
     if access.tls and "refused" not in said:

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
@@ -254,6 +255,40 @@ def test_a_switch_that_takes_no_new_jobs_has_answered() -> None:
             client.drain()
         with pytest.raises(AllReduceError, match=f"the switch at {switch.control} says: job 'new' cannot begin here"):
             AllReduce(switch=switch.control, rank=0, workers=1, job="new", reconnect_s=0.1)
+
+
+class Refusal(grpc.RpcError):
+    """A call that has failed as `Calls.explain` sees it."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        self._code, self._text = code, text
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return self._text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "switch 'rack1' cannot be part of this tree: it has 2 shards, and the root 1: start it with --shards 1",
+            "switch 'rack1' cannot be part of this tree: it has 2 shards, and the root 1: start it with --shards 1",
+        ),
+        (
+            "switch 'rack1' does not reach its parent at 10.0.0.1:47100: failed to connect to all addresses; last "
+            "error: UNKNOWN: ipv4:10.0.0.1:47100: Connection refused",
+            "switch 'rack1' does not reach its parent at 10.0.0.1:47100: Connection refused",
+        ),
+    ],
+)
+def test_a_switch_that_says_what_is_wrong_in_its_tree_is_not_said_to_be_out_of_reach(text: str, said: str) -> None:
+    with closing(session_of("127.0.0.1:9")) as ours:
+        explained = ours.calls.explain(Refusal(grpc.StatusCode.UNAVAILABLE, text))
+    assert str(explained) == f"the switch at 127.0.0.1:9 says: {said}"
+    assert explained.code in calls.NOT_THERE, "it is tried again"
 
 
 def test_a_rank_that_has_waited_for_others_looks_for_the_switch_as_long_as_one_that_comes(

@@ -15,6 +15,7 @@ import pytest
 from tests.switch.service.certificates import Authority
 from tests.switch.service.serving import Serving, job_spec
 
+from inagg_switch.cli import connect
 from inagg_switch.cli.commands import jobs as jobs_command
 from inagg_switch.driver import JobCounters, SlotWait
 from inagg_switch.service.access import Access
@@ -151,6 +152,21 @@ def test_of_several_switches_the_first_that_answers_is_asked(
     monkeypatch.setenv("INAGG_SWITCH", f"127.0.0.1:1, {switch.server.address}")
     assert inagg(None, "jobs") == 0
     assert switch.server.address in capsys.readouterr().out
+
+
+def test_of_several_switches_one_that_takes_connections_and_says_nothing_is_passed_over(
+    switch: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a process that is stopped."""
+    monkeypatch.setattr(connect, "TRY_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        hangs = f"127.0.0.1:{stopped.getsockname()[1]}"
+        assert inagg(None, "jobs", "--switch", f"{hangs},{switch.server.address}") == 0
+        assert switch.server.address in capsys.readouterr().out
+        assert inagg(None, "jobs", "--switch", f"{hangs},127.0.0.1:1") == 1
+    said = capsys.readouterr().err
+    assert f"the switch at {hangs} did not answer in time" in said
+    assert "cannot reach the switch at 127.0.0.1:1" in said
 
 
 def test_of_several_switches_that_do_not_answer_all_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from tests.switch.control.world import LIMITS
 from inagg_switch.control import events as ev
 from inagg_switch.control.admission import JobSpec, check
 from inagg_switch.control.events import ROOT
+from inagg_switch.control.explain import explain
 from inagg_switch.control.members import JoinRequest, Position, Resume
 from inagg_switch.control.policy import Policy
 from inagg_switch.control.refusals import Code, ControlError
@@ -233,6 +234,31 @@ def test_a_job_of_one_switch_takes_nobody_from_below() -> None:
     world.registry.join(0.0, spec(2, tree=False), request, 60.0)
     with pytest.raises(ControlError, match=r"a rank of it has joined at the root\. All ranks"):
         world.join(1, "a", workers=2)
+
+
+def test_ranks_behind_a_leaf_that_is_gone_are_cut_off_and_no_dead_processes() -> None:
+    world = World(switch("a"), switch("b"))
+    for rank, at in enumerate("aab"):
+        world.join(rank, at, workers=3)
+    registry, (order,) = world.registry, world.orders()
+    registry.bound(0.0, order.job, order.serial)
+    job = registry.find(0.0, "job")
+
+    def why(now: float) -> str:
+        return " ".join(explain(job, now, None, [], has_switch=registry.topology.has).text)
+
+    registry.detach(1.0, "a", "its connection ended")
+    assert "Alive, but has not called Join yet: ranks 0-2." in why(1.0)
+    registry.heartbeat(8.0, "job", 2, 102)
+    registry.tick(8.0)
+    cut_off = "Cut off: ranks 0-1, who joined at switch 'a', which is not back in the tree: start it again, or name "
+    assert cut_off in why(8.0)
+    assert "Alive, but has not called Join yet: rank 2." in why(8.0)
+    registry.tick(12.0)
+    assert cut_off in why(12.0)
+    assert "look whether those processes still run" not in why(12.0)
+    registry.attach(switch("a"))
+    assert "Silent for too long: ranks 0-1; look whether those processes still run." in why(12.0)
 
 
 @pytest.mark.parametrize(("goes", "ends_within_s"), [(("a",), 60.0), (("b",), 2.0), ((), 2.0)])

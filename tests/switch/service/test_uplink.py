@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc.aio
 import pytest
 from tests.switch.background import LoopThread
 from tests.switch.control.world import LIMITS, RecordingDriver
-from tests.switch.service.serving import Serving
+from tests.switch.service.member_client import MemberClient
+from tests.switch.service.serving import Serving, job_spec, join_request
 
 from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
@@ -195,6 +196,28 @@ def test_a_switch_below_that_goes_leaves_no_task_behind(switch: Serving) -> None
     assert switch.loop.run(wait_for_orders(), 10) == []
 
 
+def test_why_says_which_leaf_the_ranks_joined_at_that_are_not_heard_since_it_has_gone(switch: Serving) -> None:
+    async def start() -> tuple[UplinkAgent, LeafServer, asyncio.Task[None]]:
+        agent = UplinkAgent(RecordingDriver(), "rack1", switch.server.address, Access())
+        leaf = LeafServer(agent, "127.0.0.1:0")
+        await leaf.start()
+        running = asyncio.create_task(agent.run())
+        async with asyncio.timeout(5):
+            await agent.attached.wait()
+        return agent, leaf, running
+
+    async def end() -> None:
+        running.cancel()
+        await leaf.stop(0.0)
+        await agent.close()
+
+    agent, leaf, running = switch.loop.run(start(), 10)
+    with MemberClient(leaf.address) as client:
+        client.join(join_request(0, job_spec(workers=1, lanes=1440, heartbeat_limit_s=0.2)), timeout_s=5)
+    switch.loop.run(end(), 10)
+    switch.until(lambda: "Cut off: rank 0, who joined at switch 'rack1'" in " ".join(switch.client.why("job").text))
+
+
 def test_a_leaf_that_does_not_reach_its_parent_is_not_said_to_be_out_of_reach_itself(loop_thread: LoopThread) -> None:
     async def start() -> tuple[UplinkAgent, LeafServer]:
         agent = UplinkAgent(RecordingDriver(), "rack1", NOBODY, Access())
@@ -208,4 +231,57 @@ def test_a_leaf_that_does_not_reach_its_parent_is_not_said_to_be_out_of_reach_it
     loop_thread.run(leaf.stop(0.0), 5)
     loop_thread.run(agent.close(), 5)
     assert str(caught.value).startswith(f"switch 'rack1' does not reach its parent at {NOBODY}: ")
+    assert caught.value.unreachable
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Connection refused", True),
+        ("Socket closed", True),
+        ("ping timeout", True),
+        ("switch 'rack1' does not reach its parent at 127.0.0.1:1: Failed to connect to remote host", False),
+        ("the switch is stopping: join again, bringing what you had, when it is back", False),
+    ],
+)
+def test_what_a_parent_says_itself_is_no_lost_connection(text: str, lost: bool) -> None:
+    assert uplink_agent.connection_lost(text) is lost
+
+
+def test_a_leaf_that_its_parent_takes_back_no_more_says_why(
+    serve: Callable[..., Serving], loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the root was started again with another number of shards."""
+    monkeypatch.setattr(uplink_agent, "RETRY_S", 0.01)
+    root, again = serve(RecordingDriver()), serve(RecordingDriver(shard_count=2))
+
+    async def start() -> tuple[UplinkAgent, LeafServer, asyncio.Task[None]]:
+        agent = UplinkAgent(RecordingDriver(shard_count=2), "rack1", root.server.address, Access())
+        agent._ever = True
+        leaf = LeafServer(agent, "127.0.0.1:0")
+        await leaf.start()
+        running = asyncio.create_task(agent.run())
+        async with asyncio.timeout(5):
+            while agent.trouble is None:
+                await asyncio.sleep(0.01)
+        return agent, leaf, running
+
+    async def attach(agent: UplinkAgent, running: asyncio.Task[None]) -> str | None:
+        async with agent._access.aio_channel(again.server.address) as channel:
+            agent._stub = control_pb2_grpc.ControlStub(channel)
+            async with asyncio.timeout(5):
+                await agent.attached.wait()
+            running.cancel()
+            await asyncio.wait((running,))
+            return agent.trouble
+
+    agent, leaf, running = loop_thread.run(start(), 10)
+    with ControlClient(leaf.address) as client, pytest.raises(ControlCallError) as caught:
+        client.data_planes()
+    assert loop_thread.run(attach(agent, running), 10) is None
+    loop_thread.run(leaf.stop(0.0), 5)
+    loop_thread.run(agent.close(), 5)
+    assert str(caught.value) == (
+        "switch 'rack1' cannot be part of this tree: it has 2 shards, and the root 1: start it with --shards 1"
+    )
     assert caught.value.unreachable
