@@ -287,7 +287,7 @@ class Job:
         """Take note of what the switch shows of the job. A datagram is a sign of life as good as a heartbeat: a worker
         that sends is not given up because the control connection is slow, nor one that waits for another, and so
         repeats what it sent, while a thread of it keeps the interpreter's lock."""
-        stall = self.watching.observe(now, seen)
+        stall = self.watching.observe(now, seen, {m.rank for m in self.roster if m.state is MemberState.LEFT})
         for rank, progress in enumerate(self.watching.progress):
             member = self.roster.by_rank.get(rank)
             if progress.heard_at == now and member is not None and member.state is MemberState.ACTIVE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,9 @@ from .events import Stalled
 
 WAITS_POLLED: Final = 256
 """Waiting slots that are listed at each look, the oldest; the others are only counted."""
+
+LEFT_AFTER_S: Final = 0.5
+"""After so long whoever has left sends nothing more, and what waits for it waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +51,24 @@ class StallDetector:
         self.last: Observation | None = None
         self._stall_after_s = stall_after_s
         self._report_at_s = stall_after_s
+        self._left: Set[int] = frozenset()
+        """Ranks that were told of as having left what waits for them."""
 
     def epoch_started(self) -> None:
         """The slots are cleared: nothing waits."""
         self.last = None
         self._report_at_s = self._stall_after_s
+        self._left = frozenset()
 
     def slots_waiting_for(self, rank: int) -> int:
         """How many of the slots listed at the last look miss ``rank``."""
         return sum(rank in wait.missing for _, wait in self.last.waits) if self.last is not None else 0
 
-    def observe(self, now: float, seen: Observation) -> Stalled | None:
-        """Take a look; the result is news of a stall, if there is any.
+    def observe(self, now: float, seen: Observation, left: Set[int] = frozenset()) -> Stalled | None:
+        """Take a look; the result is news of a stall, if there is any. ``left``: ranks that have left the job.
 
         A stall is told when it is `stall_after_s` old and then whenever it is twice as old as at the last time, so a
-        stall of a day is told some 15 times.
+        stall of a day is told some 15 times. One for a rank that has left is told at once.
         """
         for progress, contributions, bytes_in in zip(self.progress, seen.contributions, seen.bytes_in, strict=True):
             if contributions > progress.contributions:
@@ -71,8 +78,10 @@ class StallDetector:
             progress.contributions, progress.bytes_in = contributions, bytes_in
         self.last = seen
         longest_s = max((wait.waiting_s for _, wait in seen.waits), default=0.0)
-        if longest_s >= self._report_at_s:
-            self._report_at_s = 2 * longest_s
+        gone = left & {rank for _, wait in seen.waits if wait.waiting_s >= LEFT_AFTER_S for rank in wait.missing}
+        if longest_s >= self._report_at_s or not gone <= self._left:
+            self._left |= gone
+            self._report_at_s = max(self._stall_after_s, 2 * longest_s)
             ranks = sorted({rank for _, wait in seen.waits for rank in wait.missing})
             return Stalled(seen.slots_waiting, longest_s, tuple(ranks))
         if longest_s < self._stall_after_s < self._report_at_s:

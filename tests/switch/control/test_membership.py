@@ -334,3 +334,24 @@ def test_a_stall_is_told_when_it_is_old_enough_then_ever_more_seldom_then_its_en
         ev.Stalled(1, 20.0, (1,)),
         ev.Stalled(0, 0.0, ()),
     ]
+
+
+def test_a_stall_for_a_rank_that_has_left_is_told_at_once() -> None:
+    world = World()
+    world.join_all(spec(workers=3))
+    job = world.job()
+
+    def look(waiting_s: float, *missing: int) -> list[ev.Stalled]:
+        wait = SlotWait(slot=3, generation=9, missing=missing, waiting_s=waiting_s)
+        before = len(world.events)
+        world.registry.observe(world.now, job.number, Observation((9, 9, 9), (9, 9, 9), 1, ((0, wait),)))
+        world.pump()
+        return [event for event in world.events[before:] if isinstance(event, ev.Stalled)]
+
+    assert look(1.0, 1) == []
+    world.registry.leave(world.now, "job", 1, job.roster.by_rank[1].request.member, end=False, reason="")
+    assert look(0.4, 1) == []  # what it has sent may be on its way
+    assert look(0.6, 2) == []
+    assert look(0.6, 1) == [ev.Stalled(1, 0.6, (1,))]
+    assert look(1.6, 1) == []
+    assert look(5.0, 1) == [ev.Stalled(1, 5.0, (1,))]
