@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -31,6 +32,10 @@ class TlsTrouble:
 
     fault: TlsFault
     why: str = ""
+
+    def told(self, words: Mapping[TlsFault, str]) -> str:
+        """What a program says of it, in its ``words``, in which {why} stands for that."""
+        return words[self.fault].format(why=self.why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class GroupJobs:
         return self.own.inner
 
     def current(self, scatters: bool = False) -> GroupJob:
-        """The job for what is summed now: in the format of the block that the process is in (`formats.exact`), or else
+        """The job for what is summed now: in the format of the block that the thread is in (`formats.exact`), or else
         the group's, for reduce-scatters (``scatters``) or for the rest. The same on all ranks."""
         own = self.own.settings
         name = in_force() or (own.reduce_scatter_format if scatters else own.config.format)

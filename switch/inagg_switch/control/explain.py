@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..driver import SlotWait
@@ -41,12 +41,11 @@ def explain(
     *,
     window: int | None = None,
     refusals: Iterable[str] = (),
-    has_switch: Callable[[str], bool] = lambda _: True,
 ) -> Explanation:
     """Why ``job`` waits. ``waits`` are (shard, slot): of ``slots_waiting`` slots those that wait longest; None: the
     switch does not tell. ``unanswered``: by switch of a tree, slots whose sum has gone up and has no answer.
     ``window``: what the switch takes at once, in blocks, if that is little; ``refusals``: what is known of datagrams
-    that it refuses (`drops`); ``has_switch``: whether a switch of the tree is there."""
+    that it refuses (`drops`)."""
     ranks = rank_waits(job, now, waits)
     text: list[str] = []
     if job.state is JobState.RUNNING:
@@ -58,7 +57,7 @@ def explain(
     elif job.state is JobState.BINDING:
         text.append(f"All {count_text(job.spec.workers, 'rank')} have joined; the data planes are being set up.")
     else:
-        text += _joining(job, now, has_switch)
+        text += _joining(job, now)
     text += _silent(job, now)
     return Explanation(tuple(text), ranks)
 
@@ -156,9 +155,9 @@ def _whereabouts(job: Job, member: Member | None, now: float) -> str:
     )
 
 
-def _joining(job: Job, now: float, has_switch: Callable[[str], bool]) -> list[str]:
+def _joining(job: Job, now: float) -> list[str]:
     missing = job.roster.missing()
-    cut_off = _cut_off(job, now, has_switch)
+    cut_off = _cut_off(job, now)
     behind = {rank for ranks in cut_off.values() for rank in ranks}
     failed = [m.rank for m in job.roster if m.state is MemberState.FAILED and m.rank not in behind]
     left = [m.rank for m in job.roster if m.state is MemberState.LEFT]
@@ -183,12 +182,12 @@ def _joining(job: Job, now: float, has_switch: Callable[[str], bool]) -> list[st
     return text
 
 
-def _cut_off(job: Job, now: float, has_switch: Callable[[str], bool]) -> dict[str, list[int]]:
+def _cut_off(job: Job, now: float) -> dict[str, list[int]]:
     """By switch that has gone, the ranks that joined there and have not been heard since: their processes may live."""
     ranks: dict[str, list[int]] = {}
     for member in job.roster:
         between = member.state is MemberState.BETWEEN and member.silent_s(now) > 2 * job.heartbeat_interval_s
-        if (between or member.state is MemberState.FAILED) and not has_switch(member.request.switch):
+        if (between or member.state is MemberState.FAILED) and not job.has_switch_of(member):
             ranks.setdefault(member.request.switch, []).append(member.rank)
     return ranks
 

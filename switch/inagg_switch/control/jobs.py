@@ -121,6 +121,10 @@ class Job:
 
     # ---------------------------------------------------------------------------------- the barrier
 
+    def has_switch_of(self, member: Member) -> bool:
+        """Whether the switch is there by which ``member`` has joined."""
+        return self._topology.has(member.request.switch)
+
     def join(self, now: float, request: JoinRequest, ticket: Ticket) -> None:
         """Put ``request`` into the barrier. Its ticket will be admitted or refused, perhaps at once.
 
@@ -322,7 +326,7 @@ class Job:
         progress, slots = self.watching.progress[rank], self.watching.slots_waiting_for(rank)
         last_s = progress.since(now)
         broke_off = member.broke_off_at is not None
-        if member.seems_ended and self._topology.has(member.request.switch):  # it was not the switch that ended
+        if member.seems_ended and self.has_switch_of(member):  # it was not the switch that ended
             member.ended_at = now
         text = failed_text(self.name, rank, silent_s, progress.contributions, last_s, slots, broke_off)
         self._emit(now, ev.MemberFailed(rank, silent_s, progress.contributions, last_s, slots, text))

@@ -109,7 +109,6 @@ def why_answer(controller: Controller, snapshot: SwitchSnapshot, job: Job, slots
         snapshot.unanswered.get(job.number, {}),
         window=controller.registry.limits.window,
         refusals=drop_sentences(*controller.drops.grown()),
-        has_switch=controller.registry.topology.has,
     )
     return pb.WhyResponse(
         job=job_now(controller, job),

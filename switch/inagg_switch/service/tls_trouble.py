@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from inagg_link.tls import TlsClient, TlsFault, find_tls_trouble
 
 from ..addresses import split_address
 from .access import Access
+
+WORDS: Final = {
+    TlsFault.SERVED: "it serves with TLS: give --parent-ca",
+    TlsFault.NOT_SERVED: "it does not serve with TLS: leave out --parent-ca, or give it --tls-cert and --tls-key",
+    TlsFault.CERTIFICATE_WANTED: "it wants a certificate that its --client-ca has signed: give --tls-cert and "
+    "--tls-key",
+    TlsFault.UNTRUSTED: "its certificate cannot be trusted ({why}): give --parent-ca of the authority that signed it, "
+    "and the host by a name in it",
+}
 
 
 def tls_trouble(address: str, access: Access) -> str | None:
@@ -15,17 +26,4 @@ def tls_trouble(address: str, access: Access) -> str | None:
     """
     client = TlsClient(access.ca, access.certificate, access.key, access.server_name) if access.tls else None
     found = find_tls_trouble(*split_address(address), client)
-    if found is None:
-        return None
-    match found.fault:
-        case TlsFault.SERVED:
-            return "it serves with TLS: give --parent-ca"
-        case TlsFault.NOT_SERVED:
-            return "it does not serve with TLS: leave out --parent-ca, or give it --tls-cert and --tls-key"
-        case TlsFault.CERTIFICATE_WANTED:
-            return "it wants a certificate that its --client-ca has signed: give --tls-cert and --tls-key"
-        case TlsFault.UNTRUSTED:
-            return (
-                f"its certificate cannot be trusted ({found.why}): give --parent-ca of the authority that signed it, "
-                "and the host by a name in it"
-            )
+    return None if found is None else found.told(WORDS)

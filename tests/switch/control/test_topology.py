@@ -245,7 +245,7 @@ def test_ranks_behind_a_leaf_that_is_gone_are_cut_off_and_no_dead_processes() ->
     job = registry.find(0.0, "job")
 
     def why(now: float) -> str:
-        return " ".join(explain(job, now, None, [], has_switch=registry.topology.has).text)
+        return " ".join(explain(job, now, None, []).text)
 
     registry.detach(1.0, "a", "its connection ended")
     assert "Alive, but has not called Join yet: ranks 0-2." in why(1.0)
