@@ -13,6 +13,18 @@ class AllReduceError(RuntimeError):
     """The sums cannot be had: the switch or a rank is gone, or refuses. Every rank that waits gets one."""
 
 
+BRIEF_CHARS: Final = 200
+"""The most of an error that the switch and the other ranks are told."""
+
+
+def brief(text: str) -> str:
+    """What others are told of an error: its first line, and the second if that is announced. PyTorch's go on for many,
+    about how to look further on the rank that has it."""
+    lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
+    said = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+    return said if len(said) <= BRIEF_CHARS else f"{said[: BRIEF_CHARS - 4]} ..."
+
+
 def over_text(job: str, cause: str = "") -> str:
     """The error of a job that is over, or how it begins."""
     return cause if cause.startswith(f"job {job!r} ") else f"job {job!r} is over: {cause}"

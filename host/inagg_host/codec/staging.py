@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from .calls import Addresses
 from .job import Job
-from .ordered import store_word
+from .ordered import offset_of, store_word
 from .staged import FAILED, GIVEN_UP, MANY_TIES, STAGED, TIES, arriving_scale_address, release, staged_addresses
 from .table import Column
 
@@ -24,6 +24,9 @@ Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
 
 _ALIGNMENT = 64
+_WORD_OF: Final = {name: offset_of(STAGED, name) // 8 for name in STAGED.names or ()}
+NAN_BITS: Final = {"e": 0x7E00, "H": 0x7FC0, "f": 0x7FC00000, "d": 0x7FF8000000000000}
+"""By `numpy.dtype.char` of sums: bfloat16, which numpy does not have, is uint16."""
 
 
 class Codec:
@@ -33,8 +36,14 @@ class Codec:
         """``wake``: has the transport ask again; for any thread."""
         self._wake = wake
         self.record = np.zeros(1, STAGED)
+        self._words = self.record.view(np.int64)
         self.address: int = self.record.ctypes.data
         self._error: BaseException | None = None
+
+    def _describe(self, **fields: int) -> None:
+        """Write ``fields`` of the record, as its words: numpy takes thrice as long for fields."""
+        for name, value in fields.items():
+            self._words[_WORD_OF[name]] = value
 
     def fields(self, kernels: Addresses) -> dict[str, int]:
         """What the operation's record is to say; ``kernels``: those of the CPU. On the thread that begins it."""
@@ -76,18 +85,18 @@ class Arriving(Codec):
     that is not 0 when they are there; ``sums``: where the sums will be; ``summed``: a word that is told of them."""
 
     def __init__(
-        self, wake: Callable[[], None], words: Words, sums: npt.NDArray[Any], nan: Any, wait: Callable[[], None]
+        self, wake: Callable[[], None], words: Words, sums: npt.NDArray[Any], wait: Callable[[], None]
     ) -> None:
-        """``words``: int64, (2,), zeros: see above. ``nan``: as ``sums`` have it. ``wait``: returns when the values are
-        there."""
+        """``words``: int64, (2,), zeros: see above. ``sums``: of a float type, or uint16, which are bfloat16. ``wait``:
+        returns when the values are there."""
         super().__init__(wake)
         self._kept, self._wait = (words, sums), wait
         self.arrived: int = words.ctypes.data
         self.summed = self.arrived + 8
-        record: Any = self.record[0]
-        record["looked"], record["summed"] = self.arrived, self.summed
-        record["sums"], record["elements"], record["width"] = sums.ctypes.data, sums.size, sums.itemsize
-        record["nan"] = np.full(1, nan, sums.dtype).view(f"u{sums.itemsize}")[0]
+        self._describe(
+            looked=self.arrived, summed=self.summed, sums=sums.ctypes.data, elements=sums.size, width=sums.itemsize,
+            nan=NAN_BITS[sums.dtype.char],
+        )  # fmt: skip
 
     def wait(self) -> None:
         """Wait until they are there; raises what went wrong."""
@@ -97,7 +106,7 @@ class Arriving(Codec):
 
     def fields(self, kernels: Addresses) -> dict[str, int]:
         """As of the CPU, but scales, with which all begins, must wait until values are there."""
-        self.record["scale"] = kernels.scale
+        self._describe(scale=kernels.scale)
         fields = {"scale": arriving_scale_address(), "staged": self.address, "summed": self.summed}
         return {**kernels._asdict(), **fields}
 
@@ -175,6 +184,11 @@ def _plan(
     return found, at
 
 
+_SHARED: Final = ("looked", "agreed", "coded", "complete", "ties", "magnitudes", "codes", "flags", "sending",
+                  "receiving", "results")  # fmt: skip
+"""The parts of a `Board` whose addresses the record has, too."""
+
+
 class Staging(Codec):
     """Values on a device."""
 
@@ -185,13 +199,11 @@ class Staging(Codec):
         self._left = np.full(board.coded.size, chunk, np.int64)
         self._left[-1] = board.magnitudes.size - (board.coded.size - 1) * chunk
         self._starts = np.zeros(board.coded.size, np.int64)
-        record: Any = self.record[0]
-        for name in ("looked", "agreed", "coded", "complete", "ties", "magnitudes", "codes", "flags", "sending",
-                     "receiving", "results"):  # fmt: skip
-            record[name] = board.addresses[name]
-        record["width"], record["flag_bytes"] = board.magnitudes.itemsize, board.flags.shape[1]
-        record["starts"], record["left"] = self._starts.ctypes.data, self._left.ctypes.data
-        record["blocks"], record["chunk"] = board.magnitudes.size, chunk
+        self._describe(
+            **{name: board.addresses[name] for name in _SHARED}, width=board.magnitudes.itemsize,
+            flag_bytes=board.flags.shape[1], starts=self._starts.ctypes.data, left=self._left.ctypes.data,
+            blocks=board.magnitudes.size, chunk=chunk,
+        )  # fmt: skip
 
     def fields(self, kernels: Addresses) -> dict[str, int]:
         """The kernels of `codec.staged`; nothing is drafted."""
@@ -201,4 +213,5 @@ class Staging(Codec):
         """As `Codec.begin`. Raises RuntimeError if the engine has other chunks than the device was told of."""
         if operation.chunk != self._chunk:
             raise RuntimeError(f"a chunk has {operation.chunk} blocks, the device was told of {self._chunk}")
-        self._starts[:], self.record["needs"] = operation.starts, operation.needs
+        self._starts[:] = operation.starts
+        self._describe(needs=operation.needs)

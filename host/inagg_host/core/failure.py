@@ -48,7 +48,7 @@ def why(job: Any, operations: Iterable[Operation]) -> RuntimeError:
         )
     if error == CODEC_FAILED:
         codec = next(o for o in operations if block < o.first_block + o.blocks).codec
-        failure = RuntimeError(f"the codec of a tensor failed: {None if codec is None else codec.error}")
+        failure = RuntimeError(f"the device of a tensor failed: {None if codec is None else codec.error}")
         failure.__cause__ = None if codec is None else codec.error
         return failure
     if error == NO_MAXIMUM:

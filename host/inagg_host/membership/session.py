@@ -13,6 +13,7 @@ import grpc
 
 from inagg_host.config import Config, literal_host
 from inagg_host.core import Epoch, ShardLease
+from inagg_host.errors import brief
 from inagg_link import Address
 from inagg_link.sockopt import ends_of_way
 from inagg_proto import PROTOCOL, why_unlike
@@ -149,7 +150,7 @@ class Session:
             pb.Position(base=shard.lease.base, slots=shard.lease.slots, next_block=position)
             for shard, position in zip(epoch.shards, positions, strict=True)
         ]
-        return pb.Resume(epoch=epoch.number, seed=epoch.seed, shards=shards, reason=reason[:200])
+        return pb.Resume(epoch=epoch.number, seed=epoch.seed, shards=shards, reason=brief(reason))
 
     def _read_epoch(self, reply: pb.JoinResponse) -> Epoch:
         shards = tuple(
@@ -251,7 +252,7 @@ class Session:
         self.calls.stop()
         if self._epoch:
             request = pb.LeaveRequest(
-                name=self._config.job, rank=self._config.rank, member=self._member, end=end, reason=reason[:200]
+                name=self._config.job, rank=self._config.rank, member=self._member, end=end, reason=brief(reason)
             )
             try:
                 self.calls.stub.Leave(request, timeout=CALL_S, metadata=self.calls.metadata)

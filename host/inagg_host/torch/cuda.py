@@ -21,7 +21,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,9 +42,6 @@ log = logging.getLogger("inagg")
 
 FLOAT_TYPES = {dtype: float_type for float_type, dtype in DTYPES.items()}
 """What the switch can sum, and what the engine calls it."""
-
-NAN = {torch.bfloat16: 0x7FC0}
-"""As numpy has it, which has no such float."""
 
 
 class Stage:
@@ -134,7 +130,7 @@ class Stage:
             except Exception as error:  # of the device: all ranks must hear of it
                 wrong = error
             copied = self.device.look.mark()
-            arriving = Arriving(self._arrays.wake, words, sums, NAN.get(target.dtype, np.nan), copied.wait)
+            arriving = Arriving(self._arrays.wake, words, sums, copied.wait)
             if wrong is not None:
                 arriving.fail(wrong)
             work = self._arrays.submit(given, sums, float_type, divisor, tag=tag, arriving=arriving, scatter=scatter)

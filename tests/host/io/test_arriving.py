@@ -29,7 +29,7 @@ class Landing:
         self.waited = 0
         self.copying = threading.Thread(target=self._copy)
         """Whoever waits for values waits for it, if it was started."""
-        self.arriving = Arriving(rank.transport.wake, self.words, self.values, np.nan, self._wait)
+        self.arriving = Arriving(rank.transport.wake, self.words, self.values, self._wait)
 
     def _wait(self) -> None:
         self.waited += 1
@@ -91,7 +91,7 @@ def test_values_that_do_not_arrive_end_the_job_with_the_reason(stack: ExitStack)
     landing = Landing(World(stack).ranks[0], ELEMENTS)
     landing.submit()
     landing.arriving.fail(RuntimeError("no copy"))
-    assert str(landing.rank.failure()) == "the codec of a tensor failed: no copy"
+    assert str(landing.rank.failure()) == "the device of a tensor failed: no copy"
 
 
 def test_who_waits_for_values_hears_what_went_wrong_with_them(stack: ExitStack) -> None:

@@ -55,7 +55,7 @@ class Sums:
         self.words = np.zeros(2, np.int64)
         self.alone: bool | None = None
         """Whether they come without Python, when they are submitted."""
-        self.arriving = Arriving(rank.transport.wake, self.words, self.values, np.nan, lambda: None)
+        self.arriving = Arriving(rank.transport.wake, self.words, self.values, lambda: None)
         store_word(self.arriving.arrived, 1)
 
     def submit(self) -> None:

@@ -206,7 +206,7 @@ def test_a_device_that_fails_ends_the_job_with_what_it_said(stack: ExitStack, wr
     one.device.held = {"look"}
     staging = one.submit(values(0, ELEMENTS))
     staging.fail(RuntimeError("out of order"))
-    assert str(world.ranks[0].failure()) == "the codec of a tensor failed: out of order"
+    assert str(world.ranks[0].failure()) == "the device of a tensor failed: out of order"
     world.ranks[0].transport.close()
     staging.release()
     one.device.held = set()
@@ -220,7 +220,7 @@ def test_a_device_that_fails_before_it_has_encoded_ends_the_job_too(stack: ExitS
     stagings = [one.submit(values(number, ELEMENTS)) for number, one in enumerate(both)]
     wait_for(lambda: load_word(stagings[0].board.agreed.ctypes.data) == 1)
     stagings[0].fail(RuntimeError("out of order"))
-    assert str(world.ranks[0].failure()) == "the codec of a tensor failed: out of order"
+    assert str(world.ranks[0].failure()) == "the device of a tensor failed: out of order"
     both[0].device.held = set()
     for one, staging in zip(both, stagings, strict=True):
         one.rank.transport.close()
@@ -290,7 +290,7 @@ def test_a_tie_that_the_device_has_not_said_the_place_of_is_told(stack: ExitStac
     wait_for(lambda: load_word(board.agreed.ctypes.data) == 1)
     board.flags[:] = staged.TIE
     store_word(board.coded.ctypes.data, 1)
-    assert "the codec of a tensor failed: more than 64 lanes" in str(world.ranks[0].failure())
+    assert "the device of a tensor failed: more than 64 lanes" in str(world.ranks[0].failure())
     both[0].device.held = set()
     for one, staging in zip(both, stagings, strict=True):
         one.rank.transport.close()

@@ -67,7 +67,7 @@ def test_a_sum_for_a_device_that_is_interrupted_while_it_begins_goes_on(alarm: t
         running = pool.submit(other, switch)
         with AllReduce(switch=switch.control, job="begins", rank=0, workers=2) as all_reduce:
             words = np.zeros(2, np.int64)
-            arriving = Arriving(all_reduce.wake, words, arrays[0], np.nan, lambda: None)  # so it begins on this thread
+            arriving = Arriving(all_reduce.wake, words, arrays[0], lambda: None)  # so it begins on this thread
             store_word(arriving.arrived, 1)
             with patch.object(Engine, "_load", interrupted), pytest.raises(alarm):
                 all_reduce.submit(arrays[0], arriving=arriving)

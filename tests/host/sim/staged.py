@@ -134,7 +134,7 @@ class StagedSimulation(Simulation):
             self.copies.append(copy)
             memory.bring = copy.bring
             self._at(computed_s, copy.arrive)
-            arriving = Arriving(_nobody_wakes, copy.words, copy.landing, 0, _nobody_waits)
+            arriving = Arriving(_nobody_wakes, copy.words, copy.landing, _nobody_waits)
             return begin(copy.there, copy.landing, codec=arriving, scatter=tensor.scatters)
         operand = Operand(
             memory.values, memory.out, tensor.pieces, number if tensor.scatters else 0, lambda: self.now >= computed_s

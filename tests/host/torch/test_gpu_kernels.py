@@ -380,10 +380,11 @@ NUMPY_IS_SILENT = ("-W", "ignore::RuntimeWarning")
 def run_again(kernels: str, device: str, **environment: str) -> None:
     if AGAIN:
         pytest.skip("this is such a run")
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # not this run's
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *NUMPY_IS_SILENT, __file__],
         cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
-        env={**os.environ, "INAGG_TEST_KERNELS": kernels, "INAGG_TEST_DEVICE": device, **environment},
+        env={**ours, "INAGG_TEST_KERNELS": kernels, "INAGG_TEST_DEVICE": device, **environment},
     )  # fmt: skip
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
 

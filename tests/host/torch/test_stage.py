@@ -189,7 +189,7 @@ def sum_what_has_arrived(name: str) -> tuple[list[float], int]:
     """Sums of values that have arrived in the host's memory; the word that tells of them, when whoever waits knows."""
     words, values = torch.zeros(2, dtype=torch.int64).numpy(), torch.ones(100).numpy()
     with TensorAllReduce(rank=dist.get_rank(), workers=dist.get_world_size(), job=name) as all_reduce:
-        arriving = Arriving(all_reduce.arrays.wake, words, values, float("nan"), lambda: None)
+        arriving = Arriving(all_reduce.arrays.wake, words, values, lambda: None)
         store_word(arriving.arrived, 1)
         sums = all_reduce.arrays.submit(values, arriving=arriving).result()
         return [float(sums.min()), float(sums.max())], load_word(arriving.summed)

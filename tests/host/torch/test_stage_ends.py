@@ -78,7 +78,7 @@ WAIT, WRITE, LAUNCH, COPY = NAMES
 )
 def test_what_the_driver_refuses_is_told_to_all_ranks(two: World, function: str, copied_bytes: int) -> None:
     of_0, of_1 = two.run(fail_to_launch, f"{function}-{copied_bytes}-{os.getpid()}", function, copied_bytes)
-    assert of_0 == f"the codec of a tensor failed: {function}: 1"
+    assert of_0 == f"the device of a tensor failed: {function}: 1"
     assert of_0 in of_1
 
 
@@ -116,8 +116,8 @@ def test_who_is_interrupted_where_it_launches_ends_the_job(two: World) -> None:
     """So nothing of the device waits for ever, and nobody gets sums of other tensors."""
     (first, next_), (other, _) = two.run(interrupt_launch, f"interrupted-{os.getpid()}")
     assert first == "KeyboardInterrupt()"
-    assert "the codec of a tensor failed" in next_
-    assert "the codec of a tensor failed" in other
+    assert "the device of a tensor failed" in next_
+    assert "the device of a tensor failed" in other
 
 
 def fill_queues(name: str, instead: str, copied_bytes: int) -> tuple[float, str]:
