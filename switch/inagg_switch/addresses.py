@@ -88,11 +88,16 @@ def why_not_bound(host: str, port: int, kind: socket.SocketKind = socket.SOCK_ST
     return None
 
 
+def is_unix(address: str) -> bool:
+    """Whether an address of the control service is that of a Unix socket, as gRPC has them, and not host:port."""
+    return address.startswith(("unix:", "unix-abstract:"))
+
+
 def data_address(listen: str, data: str | None) -> tuple[str, int]:
     """Where the first shard binds to: as ``data`` says, and where it does not, the host of ``listen`` and the usual
     port. A switch whose control service takes any free port takes any free ones for data too. Raises `SettingsError`.
     """
-    if listen.startswith("unix"):
+    if is_unix(listen):
         control_host, control_port = "127.0.0.1", DATA_PORT
     else:
         control_host, control_port = split_address(listen)

@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import click
+
 from inagg_link.signals import Deferred
 
 PREFIX: Final = "inagg-"
@@ -25,7 +27,13 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
     """A new folder, whose name has ``what`` it is for; a context manager, or until `cleanup`."""
 
     def __init__(self, what: str) -> None:
-        remove_left_over()
+        """Raises `click.ClickException` where no folder can be written to."""
+        try:
+            remove_left_over()
+        except FileNotFoundError as error:  # of `tempfile.gettempdir`
+            raise click.ClickException(
+                f"{error.strerror}: set TMPDIR to a folder for temporary files that you may write to"
+            ) from error
         while True:
             with Deferred():  # between making it and noting that it is to be removed
                 super().__init__(prefix=f"{PREFIX}{what}-")

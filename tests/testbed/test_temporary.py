@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import click
 import pytest
 from tests.link.signalling import come, handled
 
@@ -98,3 +99,10 @@ def test_ctrl_c_while_a_folder_is_removed_leaves_nothing_of_it(tmp_path: Path, m
     with pytest.raises(KeyboardInterrupt):
         folder.cleanup()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_may_write_to_no_folder_is_told_of_tmpdir(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
+    with pytest.raises(click.ClickException, match="set TMPDIR"):
+        TemporaryFolder("nowhere")

@@ -11,7 +11,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from ..addresses import SettingsError, split_address
+from ..addresses import SettingsError, is_unix, split_address
 from ..service.access import Access
 from ..service.control_client import ControlCallError, ControlClient
 from ..service.security import SecurityError, read_secrets
@@ -61,7 +61,7 @@ def _addresses(switch: str) -> list[str]:
     addresses = [address.strip() for address in switch.split(",")]
     for address in addresses:
         try:
-            sound = address.startswith("unix:") or split_address(address)[1] > 0
+            sound = is_unix(address) or split_address(address)[1] > 0
         except SettingsError:
             sound = False
         if not sound:

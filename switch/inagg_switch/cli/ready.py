@@ -15,7 +15,7 @@ import structlog
 from inagg_link.sockopt import WILDCARDS
 from inagg_wire.formats import job_format
 
-from ..addresses import join_address, split_address
+from ..addresses import is_unix, join_address, split_address
 from ..control.text import count_text
 from ..p4.p4_driver import P4Driver
 from ..service.security import Security
@@ -176,7 +176,7 @@ def buffer_hint(driver: SoftwareDriver) -> str | None:
 
 def reachable(control: str) -> str:
     """The address to give to others: this machine's name in place of a wildcard."""
-    if control.startswith("unix"):
+    if is_unix(control):
         return control
     host, port = split_address(control)
     return join_address(socket.gethostname(), port) if host in WILDCARDS else control

@@ -14,7 +14,7 @@ from typing import Any, Final
 from inagg_link import Faults
 from inagg_wire.layout import CONTROL_PORT, UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
 
-from ..addresses import SettingsError, check_ports, data_address, is_here, resolved, split_address, with_port
+from ..addresses import SettingsError, check_ports, data_address, is_here, is_unix, resolved, split_address, with_port
 from ..control.policy import Policy
 from ..defaults import DRAIN_S, METRICS_PORT, WEB_PORT
 from ..multicast_groups import AUTO, OFF, parse_prefix
@@ -74,7 +74,7 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
     options = {name: value.absolute() if isinstance(value, Path) else value for name, value in options.items()}
     check_names(options)
     listen = str(options["listen"])
-    if not listen.startswith("unix"):
+    if not is_unix(listen):
         listen = with_port(listen, CONTROL_PORT)
     host, port = data_address(listen, options["data"])
     check_ports(port, options["shards"])
@@ -202,7 +202,7 @@ def _any_start(file: Path) -> Path:
 def check_services(address_of: Mapping[str, str | None]) -> None:
     """Raises `SettingsError` if two services, by their options, are to have the same address: host:port, unix:PATH, or
     None of one that there is not."""
-    there = [(option, address) for option, address in address_of.items() if address and not address.startswith("unix")]
+    there = [(option, address) for option, address in address_of.items() if address and not is_unix(address)]
     for at, (option, address) in enumerate(there):
         for before, other in there[:at]:
             if _share(address, other):

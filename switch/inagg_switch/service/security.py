@@ -15,7 +15,7 @@ import grpc.aio
 
 from inagg_proto import SECRET_METADATA, bearer
 
-from ..addresses import split_address
+from ..addresses import is_unix, split_address
 from .messages import Handler
 from .peers import peer_host
 from .refusal_throttle import RefusalThrottle
@@ -207,7 +207,7 @@ def read_ca(path: Path) -> bytes:
 
 def is_local(address: str) -> bool:
     """Whether only this machine can reach ``address`` (``host:port``, ``[v6]:port`` or ``unix:...``)."""
-    if address.startswith(("unix:", "unix-abstract:")):
+    if is_unix(address):
         return True
     host, _ = split_address(address)
     if host == "localhost":

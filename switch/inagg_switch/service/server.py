@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from inagg_proto import SERVICE
 from inagg_proto.v1 import control_pb2_grpc
 
-from ..addresses import split_address, why_not_bound
+from ..addresses import is_unix, split_address, why_not_bound
 from ..control.policy import Policy
 from ..defaults import ADDRESS
 from ..driver import Driver
@@ -137,7 +137,7 @@ class GrpcServer:
                 port = server.add_insecure_port(self.address)
         except RuntimeError:  # which says no more than that
             raise ServerError(f"cannot listen on {self.address}: {_why_not(self.address)}") from None
-        if not self.address.startswith("unix"):
+        if not is_unix(self.address):
             self.address = f"{self.address.rpartition(':')[0]}:{port}"
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

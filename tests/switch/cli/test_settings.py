@@ -10,7 +10,7 @@ import click
 import pytest
 
 from inagg_link import Faults
-from inagg_switch.addresses import SettingsError, check_ports, data_address, join_address, split_address
+from inagg_switch.addresses import SettingsError, check_ports, data_address, is_unix, join_address, split_address
 from inagg_switch.cli.commands import switch
 from inagg_switch.cli.ready import join_needs
 from inagg_switch.cli.settings import Settings, settings_from
@@ -72,6 +72,10 @@ def test_addresses_are_joined_as_they_are_split(address: tuple[str, int]) -> Non
 )
 def test_data_go_where_control_is_unless_said_otherwise(listen: str, data: str | None, found: tuple[str, int]) -> None:
     assert data_address(listen, data) == found
+
+
+def test_a_host_whose_name_begins_with_unix_is_no_socket() -> None:
+    assert [is_unix(a) for a in ("unix:/run/inagg", "unix-abstract:inagg", "unixhost:47100")] == [True, True, False]
 
 
 def test_a_name_becomes_an_address_as_data_planes_take_no_names() -> None:
