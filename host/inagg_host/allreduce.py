@@ -24,7 +24,7 @@ from .codec.staging import Arriving, Codec, Staging
 from .config import Config, ConfigError
 from .core import Engine
 from .core.reconcile import InnerGroup
-from .errors import CLOSED_JOINING, CLOSED_SUMMING, AllReduceError, over_text
+from .errors import CLOSED_JOINING, CLOSED_SUMMING, AllReduceError, again, over_text
 from .io.futures import Completer, Work
 from .membership.failover import Fallback
 from .membership.rejoin import Network
@@ -180,7 +180,7 @@ class AllReduce:
             raise AllReduceError("this process was forked from one that has joined: only that one is a rank of the job")
         with self._lock:
             if self._failure is not None:
-                raise self._failure
+                raise again(self._failure)
             # Where an operation could not begin on one rank alone, the next one is not to be taken for it.
             task.tag = zlib.crc32(pack(">II", self._begun, task.tag & 0xFFFFFFFF))
             self._begun = self._begun + 1 & 0xFFFFFFFF
@@ -206,7 +206,7 @@ class AllReduce:
     def _engine(self) -> Engine:
         network = self._network
         if network is None:
-            raise self._failure or AllReduceError("there is no switch now")
+            raise AllReduceError("there is no switch now") if self._failure is None else again(self._failure)
         return network.engine
 
     def wake(self) -> None:
@@ -275,7 +275,7 @@ class AllReduce:
         self._counters.failed += failure is not None
         if failure is None and task.codec is not None:
             task.codec.finish()
-        task.work.finish(failure or task.target, self._completer)
+        task.work.finish(task.target if failure is None else again(failure), self._completer)
 
     def _on_broken(self, network: Network, failure: AllReduceError) -> None:
         """A network has broken: end the job, so that the other ranks hear of it, and act by the policy."""

@@ -13,6 +13,14 @@ class AllReduceError(RuntimeError):
     """The sums cannot be had: the switch or a rank is gone, or refuses. Every rank that waits gets one."""
 
 
+def again(failure: AllReduceError) -> AllReduceError:
+    """The same error, for one more who is told. To raise an exception adds the frames of who raises it, and these keep
+    all that is theirs, tensors too, as long as the exception is there."""
+    same = type(failure)(*failure.args)
+    same.__cause__ = failure.__cause__
+    return same
+
+
 BRIEF_CHARS: Final = 200
 """The most of an error that the switch and the other ranks are told."""
 

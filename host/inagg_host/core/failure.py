@@ -48,8 +48,9 @@ def why(job: Any, operations: Iterable[Operation]) -> RuntimeError:
         )
     if error == CODEC_FAILED:
         codec = next(o for o in operations if block < o.first_block + o.blocks).codec
-        failure = RuntimeError(f"the device of a tensor failed: {None if codec is None else codec.error}")
-        failure.__cause__ = None if codec is None else codec.error
+        cause = None if codec is None else codec.error
+        failure = RuntimeError(f"the device of a tensor failed: {str(cause) or type(cause).__name__}")
+        failure.__cause__ = cause
         return failure
     if error == NO_MAXIMUM:
         return RuntimeError("the switch returned a smaller scale than this rank sent; it does not take maxima")

@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 
 from inagg_host import warmup
-from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.allreduce import AllReduce
 from inagg_host.codec.staging import Arriving, Codec, Staging
+from inagg_host.errors import again
 from inagg_host.io.futures import Work
 from inagg_host.io.watchdog import Watchdog
 from inagg_wire.scale import FloatType
@@ -36,12 +37,17 @@ from .gpu.device import Operand, TensorDevice, is_aligned, is_plain, overlap, vi
 from .gpu.floats import DTYPES
 from .gpu.lane import Lane, Mark
 from .gpu.platform import Platform
+from .in_flight import InFlight, wait_for
 from .work import TensorWork
 
 log = logging.getLogger("inagg")
 
 FLOAT_TYPES = {dtype: float_type for float_type, dtype in DTYPES.items()}
 """What the switch can sum, and what the engine calls it."""
+
+
+LOOK_S = 0.5
+"""How often somebody asks whether the device still works."""
 
 
 class Stage:
@@ -56,11 +62,14 @@ class Stage:
         encodes = arrays.config.policy == "raise" and platform.can_encode()
         self._copied_bytes = platform.copied_bytes
         self._jobs = {float_type: arrays.job(float_type) for float_type in FloatType if encodes}
-        self._unfinished = set[Future[None]]()
+        self._flights = dict[Future[None], InFlight]()
         self._told_of_host = False
         self.device = TensorDevice(platform, self._jobs)
         self._encodes = self.device.encodes
         self._watchdog = Watchdog(arrays.config.timeout_s)
+        self._closed = threading.Event()
+        self._looks = threading.Thread(target=self._look_after, name="inagg-device", daemon=True)
+        self._looks.start()
 
     def submit(
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
@@ -108,36 +117,34 @@ class Stage:
         def finish() -> None:
             self._arrays.count_invalid(int(board.invalid[own.start : own.stop].sum()))
 
-        work = self._arrays.submit_staged(staging, tensor.numel(), float_type, divisor, tag, scatter)
-        lanes = self.device.look, self.device.down
-        return self._begin(work, staging, launch, finish, result, (operand, landing, target), lanes)
+        def submit() -> Work:
+            return self._arrays.submit_staged(staging, tensor.numel(), float_type, divisor, tag, scatter)
+
+        used, lanes = (operand, landing, target), (self.device.look, self.device.down)
+        return self._begin(staging, submit, launch, finish, result, used, lanes)
 
     def _copy(
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
     ) -> TensorWork:
         """Copy the values to the host, sum them there, and copy the sums to the device."""
         if (failure := self._arrays.failure) is not None:  # before the device, which may be stuck, has to do with it
-            raise failure
+            raise again(failure)
         values, up, words = tensor.contiguous().resolve_neg(), self.device.up, self.device.words()
         there = up.host(tensor.numel(), dtype=tensor.dtype)
         landing = up.host(target.numel(), dtype=target.dtype) if scatter else there
-        given, float_type = view(there), FLOAT_TYPES[tensor.dtype]
-        sums = view(landing) if scatter else given
-        wrong: Exception | None = None
-        try:
+        given, sums, float_type = view(there), view(landing), FLOAT_TYPES[tensor.dtype]
+        copied = list[Mark]()
+        arriving = Arriving(self._arrays.wake, words, sums, lambda: wait_for(copied))
+
+        def submit() -> Work:
             try:
                 self.device.copy_to_host(values, there.data_ptr(), words.ctypes.data)
+                copied.append(self.device.look.mark())
             except Exception as error:  # of the device: all ranks must hear of it
-                wrong = error
-            copied = self.device.look.mark()
-            arriving = Arriving(self._arrays.wake, words, sums, copied.wait)
-            if wrong is not None:
-                arriving.fail(wrong)
-            work = self._arrays.submit(given, sums, float_type, divisor, tag=tag, arriving=arriving, scatter=scatter)
-        except BaseException:  # it is refused, or Ctrl-C: its memory must stay until the device has done with it
-            mark = self.device.look.mark()
-            threading.Thread(target=_keep, args=(mark, values, there, words), name="inagg-keep", daemon=True).start()
-            raise
+                arriving.fail(error)
+                with suppress(Exception):
+                    copied.append(self.device.look.mark())
+            return self._arrays.submit(given, sums, float_type, divisor, tag=tag, arriving=arriving, scatter=scatter)
 
         def launch() -> None:
             if is_plain(target):
@@ -149,96 +156,80 @@ class Stage:
         def finish() -> None:
             self.device.give_back(words)
 
-        return self._begin(work, arriving, launch, finish, result, (values, target, there, landing), ())
+        return self._begin(arriving, submit, launch, finish, result, (values, target, there, landing), ())
 
     def _begin(
-        self, work: Work, codec: Codec, launch: Callable[[], None], finish: Callable[[], None], result: Tensor,
-        used: object, lanes: tuple[Lane, ...],
+        self, codec: Codec, submit: Callable[[], Work], launch: Callable[[], None], finish: Callable[[], None],
+        result: Tensor, used: object, lanes: tuple[Lane, ...],
     ) -> TensorWork:  # fmt: skip
-        """Launch what brings the sums of what was submitted. ``finish`` is called when all is done; ``used``: what is
-        to be kept until then: until ``lanes`` have come to where they are then, if that is not before the sums."""
-        lane, done = self.device.up, Future[None]()
-        done.set_running_or_notify_cancel()
-        self._unfinished.add(done)
-        done.add_done_callback(self._unfinished.discard)
-        # Given away by the two below, since a future keeps its callbacks, and these would keep memory that is dear.
-        parts, codecs, failures = [(codec, finish, used)], [codec], list[BaseException]()
-
-        def release(work: Work) -> None:
-            with suppress(IndexError):  # once, by whoever comes first
-                waited_for = codecs.pop()
-                self._watchdog.remove(waited_for)
-                if waited_for.error is not None:
-                    failures.append(waited_for.error)
-                if work.exception() is not None:
-                    waited_for.release()
-
-        self._watchdog.add(codec)
-        # Before all is launched: a large operation fills the queues of the device, and then waits for what is in them.
-        work.add_done_callback(release)
-        alone = True
+        """Submit, and launch what brings the sums. ``finish`` is called when all is done; ``used``: what is to be kept
+        until then: until ``lanes`` have come to where they are then, if that is not before the sums."""
+        lane, alone, marks, arrival = self.device.up, True, list[Mark](), None
+        failed: BaseException | None = None
+        flight = InFlight(codec, self._watchdog, lambda why: self._arrays.close(why, end=True), finish, used)
+        self._flights[flight.done] = flight
+        flight.done.add_done_callback(self._is_over)
+        try:
+            flight.follow(submit())
+        except BaseException as error:  # it is refused, or Ctrl-C
+            with suppress(Exception):
+                marks.append(self.device.look.mark())
+            flight.dropped(marks, error)
+            raise
         try:
             alone = self._arrays.settle()
             launch()
         except BaseException as error:  # of the device, or Ctrl-C: all ranks must hear of it
-            codec.fail(error)
-            failures.insert(0, error)
+            flight.fail(error)
+            failed = error
         if not alone and not self._told_of_host:
             self._told_of_host = True
             log.warning(
                 "whoever waits for sums on %s waits on the host: the switch is out of reach, or sockets have no "
                 "UDP_SEGMENT or UDP_GRO here", self.device.device,
             )  # fmt: skip
-        arrival = None if lane.stream is None else Arrival(lane, self.device.told, alone)
-        marks = [each.mark() for each in lanes]
-        marks.append(lane.mark() if arrival is None else arrival.come())
-
-        def complete(work: Work) -> None:
-            kept, error = parts.pop(), work.exception()  # kept until the device has passed all marks
-            try:
-                try:
-                    release(work)  # where the work is done already, this may be called before that is
-                finally:
-                    for mark in marks:
-                        mark.wait()
-                kept[1]()
-                if error is None and failures:  # the sums had come before the codec was known to have failed
-                    error = AllReduceError(f"the device did not bring the sums: {failures[0]}")
-                    self._arrays.close(str(error), end=True)
-                if error is not None:
-                    raise error
-            except BaseException as failure:  # it belongs to whoever waits for the work
-                done.set_exception(failure)
+        try:
+            marks += [each.mark() for each in lanes]
+            if lane.stream is None:
+                marks.append(lane.mark())
             else:
-                done.set_result(None)
+                arrival = Arrival(lane, self.device.told, alone)
+                marks.append(arrival.come())
+            flight.launched(marks)
+        except BaseException as error:  # the same
+            flight.fail(error)
+            flight.lost()
+            arrival, failed = None, failed or error
+        if failed is not None and not isinstance(failed, Exception):
+            raise failed
+        return TensorWork(flight.done, [result], arrival=arrival)
 
-        submitter = threading.get_ident()
+    def _is_over(self, done: Future[None]) -> None:
+        self._flights.pop(done, None)
 
-        def complete_elsewhere(work: Work) -> None:
-            if threading.get_ident() != submitter:
-                complete(work)
-            else:  # the sums were there before this was chained, and who submits does not wait for the device
-                threading.Thread(target=complete, args=(work,), name="inagg-complete", daemon=True).start()
-
-        work.add_done_callback(complete_elsewhere)
-        if failures and not isinstance(failures[0], Exception):
-            raise failures[0]
-        return TensorWork(done, [result], arrival=arrival)
+    def _look_after(self) -> None:
+        """See whether the device still works: what went wrong on it after all was launched nobody else would know
+        before the time limit."""
+        while not self._closed.wait(LOOK_S):
+            if flights := list(self._flights.values()):
+                try:
+                    for lane in (self.device.look, self.device.down, self.device.up):
+                        lane.check()
+                except Exception as error:
+                    for flight in flights:
+                        flight.fail(error)
 
     @property
     def unfinished(self) -> list[Future[None]]:
         """What was submitted and is not over."""
-        return list(self._unfinished)
+        return list(self._flights)
 
     def close(self) -> None:
-        """Nothing more is submitted; the job has ended."""
+        """Nothing more is submitted; the job has ended. No error if called twice."""
+        self._closed.set()
+        self._looks.join()
         self._watchdog.close()
         self.device.close()
-
-
-def _keep(mark: Mark, *_used: object) -> None:
-    """Keep what is used until the device has come to a place."""
-    mark.wait()
 
 
 @torch.inference_mode()

@@ -24,7 +24,7 @@ from inagg_host.errors import CLOSED, AllReduceError
 from inagg_host.stats import Counters
 
 from .gpu.arrival import Arrival, refuse_capture
-from .gpu.lane import Lane
+from .gpu.lane import Lane, Mark
 from .tensors import TensorAllReduce, check
 from .work import TensorWork, wait_for_all
 
@@ -38,12 +38,22 @@ class _Sum:
     """Of the target's size and a little more, so that it has equal parts: the values, then the sums."""
     parts: torch.Tensor
     """What the host's ranks have of this rank's part, a row each; or one row, their sum."""
+    down: Lane | None
+    """Of a device: where all is done until the sums are submitted; what follows is done in the arrival's lane. They are
+    two, so that the next tensor's sums are in the network while those of this one are awaited."""
     scattered: dist.Work
     divisor: int
     tag: int
     arrival: Arrival | None
     scatter: bool
     """The target gets the sums of one rank alone: nothing is gathered."""
+
+    def keep(self, *tensors: torch.Tensor) -> None:
+        """Nobody else gets their memory before the lanes have done with it, whatever is raised meanwhile."""
+        for lane in (self.down, None if self.arrival is None else self.arrival.lane):
+            if lane is not None and lane.stream is not None:
+                for tensor in tensors:
+                    tensor.record_stream(lane.stream)
 
 
 class HostAllReduce:
@@ -56,7 +66,7 @@ class HostAllReduce:
         self._sums, self._inside, self._local_size = sums, [scatter, gather], scatter.size()
         self._begin = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-sums")
         self._end = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-gather")
-        self._lanes: dict[torch.device, tuple[Lane, Lane]] = {}
+        self._lanes: dict[torch.device, tuple[Lane, Lane, Lane]] = {}
         self._unfinished = set[Future[None]]()
         self._lock = threading.Lock()
         self._closed = False
@@ -86,8 +96,9 @@ class HostAllReduce:
                 raise AllReduceError(CLOSED)
             whole = self._by_place(tensor) if scatter else self._in_equal_parts(tensor)
             parts, scattered = self._begin_scatter(whole)
-            arrival = self._arrival(tensor.device) if tensor.is_cuda else None
-            one = _Sum(target, whole, parts, scattered, divisor, tag, arrival, scatter)
+            down, arrival = self._way(tensor.device) if tensor.is_cuda else (None, None)
+            one = _Sum(target, whole, parts, down, scattered, divisor, tag, arrival, scatter)
+            one.keep(whole, parts, target)
             launched = self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
         if arrival is not None:
             self._unfinished.add(done)
@@ -124,41 +135,42 @@ class HostAllReduce:
             return self._inside[1]._allgather_base(whole, part)
         return self._inside[1].alltoall_base(whole, part.repeat(self._local_size), [], [])
 
-    def _arrival(self, device: torch.device) -> Arrival:
+    def _way(self, device: torch.device) -> tuple[Lane, Arrival]:
         if device not in self._lanes:
-            self._lanes[device] = Lane(device), Lane(device)
-        return Arrival(*self._lanes[device])
+            self._lanes[device] = Lane(device), Lane(device), Lane(device)
+        down, up, told = self._lanes[device]
+        return down, Arrival(up, told)
 
     def _sum(self, one: _Sum) -> tuple[torch.Tensor, TensorWork]:
         """The host's sums of this rank's part, and the work that sums them over all hosts."""
-        with _on(one.arrival):
+        with _on(one.down):
             one.scattered.wait()
             part = one.parts[0] if len(one.parts) == 1 else one.parts.sum(0)
             out = torch.empty_like(one.target, memory_format=torch.contiguous_format) if one.scatter else part
+            one.keep(part, out)
             work = self._sums.submit(part, out, divisor=one.divisor, tag=one.tag, scatter=one.scatter)
             return out, work
 
     @torch.inference_mode()  # its tensors, if the caller was in it, can be written to in no other
     def _complete(self, one: _Sum, begun: Future[tuple[torch.Tensor, TensorWork]], done: Future[None]) -> None:
+        mark = None
         try:
-            with _on(one.arrival):
-                part, work = begun.result()
+            part, work = begun.result()
+            with _on(None if one.arrival is None else one.arrival.lane):
                 work.wait_here()
                 if one.scatter:
                     one.target.copy_(part)
                 else:
                     self._begin_gather(one.whole, part).wait()
                     one.target.copy_(one.whole[: one.target.numel()].view(one.target.shape))
-                if one.arrival is not None and (stream := one.arrival.lane.stream) is not None:
-                    for tensor in (one.whole, one.parts, one.target):
-                        tensor.record_stream(stream)
-                    one.arrival.come()
+                if one.arrival is not None:
+                    mark = one.arrival.come()
         except BaseException as error:  # whatever it is, it belongs to whoever waits
             # Ranks of other hosts wait for this one's part of what comes next, and will be told why it does not come.
             self._sums.close(f"sums inside of a host failed: {type(error).__name__}: {error}", end=True)
             done.set_exception(error)
         else:
-            work.when_over(lambda error: _end(done, error))  # at once, where it was waited for
+            work.when_over(lambda error: _end(done, error, mark))  # at once, where it was waited for
 
     @property
     def arrays(self) -> AllReduce:
@@ -192,12 +204,19 @@ class HostAllReduce:
             self._inside.pop().shutdown()
 
 
-def _end(done: Future[None], error: BaseException | None) -> None:
+def _end(done: Future[None], error: BaseException | None, mark: Mark | None) -> None:
+    """The sums of this rank's part are there, or never will be; all of the tensor's are when the device has come to
+    ``mark``."""
+    try:
+        if mark is not None:
+            mark.wait()
+    except Exception as of_device:
+        error = error or of_device
     if error is None:
         done.set_result(None)
     else:
         done.set_exception(error)
 
 
-def _on(arrival: Arrival | None) -> Any:
-    return nullcontext() if arrival is None else arrival.lane()
+def _on(lane: Lane | None) -> Any:
+    return nullcontext() if lane is None else lane()

@@ -25,6 +25,10 @@ DROPPED_WITHIN_S = 1.0
 CUDA_INNER = "INAGG_CUDA_INNER"
 """The environment's word for what serves CUDA tensors."""
 
+NCCL_LATER = timedelta(minutes=1)
+"""How much later than the time limit NCCL's watchdog ends the process. It counts from when an operation is launched,
+which may be behind sums that a stream waits for; when these do not come, `AllReduceError` is to say so first."""
+
 NUMBERS_GROUPS = not hasattr(dist, "_reconfigure")
 """Before torch 2.15, which numbers them itself, and warns of whoever asks for it."""
 
@@ -47,7 +51,7 @@ def make_inner(store: Store, rank: int, workers: int, timeout: timedelta, cuda: 
     if cuda and torch.cuda.is_available():
         if by == "nccl" and dist.is_nccl_available():
             options = dist.ProcessGroupNCCL.Options()
-            options._timeout = timeout
+            options._timeout = timeout + NCCL_LATER
             nccl = dist.ProcessGroupNCCL(PrefixStore("nccl/", store), rank, workers, options)
             if NUMBERS_GROUPS:
                 nccl._set_sequence_number_for_group()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
 
@@ -41,7 +42,8 @@ class TensorAllReduce:
         self.arrays = AllReduce(**options)
         self._stages: dict[torch.device, Stage] = {}
         self._platforms = PLATFORMS
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._submitting = False  # with the lock
         self._closed = False
 
     def __call__(self, tensor: torch.Tensor, out: torch.Tensor | None = None, divisor: int = 1) -> torch.Tensor:
@@ -74,13 +76,35 @@ class TensorAllReduce:
             raise ValueError("what a rank contributes is known of CPU tensors alone: give no contributed")
         tensor, target = tensor.detach(), result.detach()
         with span(SUBMIT):
-            with self._lock:
-                if self._closed:
-                    raise AllReduceError(CLOSED)
-                if tensor.device.type in self._platforms:
+            self._refuse_if_closed()
+            if tensor.device.type in self._platforms:
+                with self._alone():
                     return self.stage(tensor.device).submit(tensor, target, divisor, result, tag, scatter)
             pending, finish = self._submit_cpu(tensor, target, divisor, tag, wait, contributed, scatter)
             return TensorWork(pending, [result], finish)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise AllReduceError(CLOSED)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread at a time submits to devices. A handler of a signal, which interrupts it there, may end the job,
+        but submit nothing: it would be launched in the middle of something."""
+        with self._lock:
+            if self._submitting:
+                raise RuntimeError(
+                    "this thread is in the middle of submitting a tensor: a signal handler cannot submit another one; "
+                    "have it set a flag, and submit after the step"
+                )
+            self._refuse_if_closed()
+            self._submitting = True
+            try:
+                yield
+            finally:
+                self._submitting = False
+                if self._closed:  # by such a handler
+                    self._close_stages()
 
     def stage(self, device: torch.device) -> Stage:
         """What sums tensors of a device; with the lock. The first time it compiles."""
@@ -121,8 +145,12 @@ class TensorAllReduce:
         self._closed = True  # without the lock: who has it may wait for room on the device, until the job is over
         self.arrays.close(reason, end)
         with self._lock:
-            for stage in self._stages.values():
-                stage.close()
+            if not self._submitting:  # else we have interrupted that, which closes them in its turn
+                self._close_stages()
+
+    def _close_stages(self) -> None:
+        for stage in self._stages.values():
+            stage.close()
 
     def __enter__(self) -> Self:
         return self

@@ -119,6 +119,14 @@ class TensorWork(dist.Work):
         if self._arrival is not None:
             self.wait_here()
 
+    def block_current_stream(self) -> None:
+        """Make the current stream wait for the sums: of CUDA tensors as `wait` does. (What c10d has instead, for CPU
+        tensors, is a kernel that spins until a callback of Python's comes.)"""
+        if self._arrival is None:
+            super().block_current_stream()
+        else:
+            self.wait_here()
+
     def is_completed(self) -> bool:
         """Whether it is over, well or not."""
         if not self._pending.done():
@@ -207,6 +215,11 @@ class JoinedWork(dist.Work):
         """Make the current stream wait for all of them."""
         for work in self._works:
             work.synchronize()
+
+    def block_current_stream(self) -> None:
+        """Make the current stream wait for all of them."""
+        for work in self._works:
+            work.block_current_stream()
 
     def is_completed(self) -> bool:
         """Whether all are over."""

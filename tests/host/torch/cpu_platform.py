@@ -98,6 +98,10 @@ class HostLane(Lane):
         self._given.put(mark.reach)
         return mark
 
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
     def after(self, mark: Mark) -> None:
         self._given.put(mark.wait)
 

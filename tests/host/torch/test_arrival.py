@@ -38,7 +38,7 @@ def make_work(noted: list[str], alone: bool = True) -> tuple[TensorWork, Future[
     return TensorWork(pending, [torch.ones(2)], arrival=arrival), pending, arrival
 
 
-@pytest.mark.parametrize("how", ["wait", "synchronize"])
+@pytest.mark.parametrize("how", ["wait", "synchronize", "block_current_stream"])
 def test_the_stream_waits_for_the_sums_and_the_host_goes_on(noted: list[str], how: str) -> None:
     work, _, arrival = make_work(noted)
     arrival.come()
@@ -47,7 +47,7 @@ def test_the_stream_waits_for_the_sums_and_the_host_goes_on(noted: list[str], ho
     assert not work.is_completed()
 
 
-@pytest.mark.parametrize("how", ["wait", "synchronize"])
+@pytest.mark.parametrize("how", ["wait", "synchronize", "block_current_stream"])
 def test_the_host_waits_until_all_that_brings_the_sums_is_launched(noted: list[str], how: str) -> None:
     work, pending, arrival = make_work(noted)
 

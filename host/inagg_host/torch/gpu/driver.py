@@ -19,6 +19,9 @@ NON_BLOCKING = 1
 RELAXED = 2
 """CU_STREAM_CAPTURE_MODE_RELAXED: what this thread does is no part of what another one captures into a graph."""
 
+NOT_READY = 600
+"""CUDA_ERROR_NOT_READY: what a stream has to do is not done."""
+
 
 class DriverError(RuntimeError):
     """A function of the driver has failed. ``code``: the CUresult."""
@@ -92,6 +95,13 @@ def make_stream() -> int:
     _call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest))
     _call("cuStreamCreateWithPriority", ctypes.byref(stream), ctypes.c_uint(NON_BLOCKING), greatest)
     return stream.value or 0
+
+
+def check(stream: int) -> None:
+    """Raise what went wrong with a stream, or with all of its device. Does not wait."""
+    code = int(_function("cuStreamQuery")(ctypes.c_void_p(stream)))
+    if code not in (0, NOT_READY):
+        raise DriverError("cuStreamQuery", code)
 
 
 def wait_for_word(stream: int, address: int) -> None:

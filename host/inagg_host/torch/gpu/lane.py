@@ -93,6 +93,12 @@ class Lane:
         event.record(self.stream)
         return Mark(event, self.device)
 
+    def check(self) -> None:
+        """Raise what went wrong on the device, if that is known by now. For any thread, which does not wait."""
+        if self.stream is not None:
+            with on_device(self.device), driver.out_of_graphs():
+                driver.check(self.handle)
+
     def after(self, mark: Mark) -> None:
         """What is launched from now on waits for ``mark``."""
         if self.stream is not None:

@@ -1,0 +1,146 @@
+"""One operation whose sums a device brings: what is kept until the device has done with it, and who is told its end.
+
+Two things happen beside each other, on two threads: the device is told of the operation, by who submits it, and the
+network does its part. When both are over, and the device has passed all that was launched, so is the operation. Its
+memory stays until then, whatever is raised in between, Ctrl-C too: the device knows nothing of exceptions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+
+from inagg_host.allreduce import AllReduceError
+from inagg_host.codec.staging import Codec
+from inagg_host.io.futures import Work
+from inagg_host.io.watchdog import Watchdog
+
+from .gpu.lane import Mark
+
+_lost = list[object]()
+"""Memory of which nobody knows whether a device still uses it."""
+
+
+class InFlight:
+    """See above. `follow` when it is submitted; `launched`, or `lost`, when the device has been told all."""
+
+    def __init__(
+        self, codec: Codec, watchdog: Watchdog, end: Callable[[str], None], finish: Callable[[], None], used: object
+    ) -> None:
+        """``end`` ends the job, with a reason; ``finish`` is called when the device has done all; ``used`` is to be
+        kept until then."""
+        self.done = Future[None]()
+        """When all is over, or what went wrong."""
+        self.done.set_running_or_notify_cancel()
+        self._codec: Codec | None = codec
+        self._watchdog, self._end, self._finish = watchdog, end, finish
+        self._used: object = used
+        self._marks: Sequence[Mark] = ()
+        self._failures = list[BaseException]()
+        self._work: Work | None = None
+        self._told = False  # the device was told all
+        self._claims = itertools.count()
+
+    def follow(self, work: Work) -> None:
+        """It was submitted. The device is let go as soon as ``work`` is over, though much may be left to launch: a
+        large operation fills the device's queues, and then waits for what is in them."""
+        assert self._codec is not None
+        self._watchdog.add(self._codec)
+        work.add_done_callback(self._is_over)
+
+    def fail(self, error: BaseException) -> None:
+        """The device does not bring the sums: all ranks are to hear of it. For any thread; no error if it is over."""
+        codec = self._codec
+        if codec is not None:
+            self._failures.append(error)
+            codec.fail(error)
+
+    def launched(self, marks: Sequence[Mark]) -> None:
+        """When the device has passed these, it has done with the memory."""
+        self._marks, self._told = marks, True
+        self._meet()
+
+    def lost(self) -> None:
+        """Nobody knows what the device has still to do: the memory is kept for good."""
+        _lost.append(self._used)
+        self._told = True
+        self._meet()
+
+    def dropped(self, marks: Sequence[Mark], error: BaseException) -> None:
+        """It was not submitted, as far as is known, and ``error`` says why; what was launched before ends at ``marks``.
+        If it was submitted, all ranks hear of it."""
+        if self._codec is not None:
+            self.fail(error)
+            self._watchdog.remove(self._codec)
+        threading.Thread(target=_keep, args=(marks, self._used, self._codec), name="inagg-keep", daemon=True).start()
+        self._forget()
+        self.done.set_exception(error)
+
+    # --- the network's part is over ---
+
+    def _is_over(self, work: Work) -> None:
+        self._let_go(work)
+        self._work = work
+        if self._is_mine():
+            self._complete()
+
+    def _let_go(self, work: Work) -> None:
+        codec = self._codec
+        if codec is None:  # it was dropped
+            return
+        self._watchdog.remove(codec)
+        if codec.error is not None:
+            self._failures.append(codec.error)
+        if work.exception() is not None:
+            try:
+                codec.release()
+            except Exception as error:  # of the device, on the way to the host
+                self._failures.append(error)
+
+    def _meet(self) -> None:
+        if self._is_mine():  # who submits does not wait for the device
+            threading.Thread(target=self._complete, name="inagg-complete", daemon=True).start()
+
+    def _is_mine(self) -> bool:
+        """Whether both are over, and it is the caller who is to complete it. Without a lock, so that a handler of a
+        signal may interrupt who submits here and wait for the job's end."""
+        return self._told and self._work is not None and next(self._claims) == 0
+
+    def _complete(self) -> None:
+        assert self._work is not None
+        error, of_device = self._work.exception(), None
+        try:
+            wait_for(self._marks)
+            self._finish()
+        except BaseException as raised:  # it belongs to whoever waits for the work
+            of_device = raised
+        if error is None and self._failures:  # the sums had come before the codec was known to have failed
+            error = AllReduceError(f"the device did not bring the sums: {self._failures[0]}")
+            self._end(str(error))
+        self._forget()
+        if error is None and of_device is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error or of_device)
+
+    def _forget(self) -> None:
+        """Give away what is dear: a future keeps its callbacks, and an exception frames of who was told."""
+        self._work, self._codec, self._used, self._marks, self._finish = None, None, None, (), _nothing
+
+
+def wait_for(marks: Sequence[Mark]) -> None:
+    """Wait until a device has passed them. Raises what went wrong on it."""
+    for mark in marks:
+        mark.wait()
+
+
+def _keep(marks: Sequence[Mark], *_used: object) -> None:
+    with suppress(Exception):  # of the device, which does nothing more then
+        wait_for(marks)
+
+
+def _nothing() -> None:
+    pass
