@@ -24,7 +24,7 @@ from .codec.staging import Arriving, Codec, Staging
 from .config import Config, ConfigError
 from .core import Engine
 from .core.reconcile import InnerGroup
-from .errors import CLOSED_JOINING, CLOSED_SUMMING, AllReduceError, again, over_text
+from .errors import CLOSED_JOINING, CLOSED_SUMMING, FORKED, AllReduceError, again, over_text
 from .io.futures import Completer, Work
 from .membership.failover import Fallback
 from .membership.rejoin import Network
@@ -177,7 +177,7 @@ class AllReduce:
     def _begin(self, task: Task, submit: Callable[[Network], T]) -> T | Callable[[], None]:
         """``submit`` the task to the network if there is one, and return what that does."""
         if os.getpid() != self._process:
-            raise AllReduceError("this process was forked from one that has joined: only that one is a rank of the job")
+            raise AllReduceError(FORKED)
         with self._lock:
             if self._failure is not None:
                 raise again(self._failure)

@@ -6,6 +6,7 @@ from typing import Final
 
 CLOSED_JOINING: Final = "closed while joining"
 CLOSED_SUMMING: Final = "closed before the sums were there"
+FORKED: Final = "this process was forked from one that has joined: only that one is a rank of the job"
 CLOSED: Final = "this job was closed, and sums nothing any more"
 
 

@@ -8,6 +8,7 @@ something (as PowerSGD's do, for an operation of their own, which might else be 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
+from inagg_host.errors import FORKED, AllReduceError
 from inagg_host.stats import OperationCounters
 
 WAITS_AFTER_S = 0.005
@@ -144,18 +146,26 @@ class Work(Future[npt.NDArray[Any]]):
         self.set_running_or_notify_cancel()
         self._order = threading.Lock()
         self._chained = False
+        self._process = os.getpid()
         self.counters: OperationCounters | None = None
         """What it took; None before the end, and if it did not go through the switch."""
 
     def result(self, timeout: float | None = None) -> npt.NDArray[Any]:
         """The sums, when they are there. Raises what went wrong, or TimeoutError (and it goes on)."""
-        with waiting():
+        with self._waiting():
             return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What went wrong, or None if the sums are there; waits as `result`."""
-        with waiting():
+        with self._waiting():
             return super().exception(timeout)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        if os.getpid() != self._process and not self.done():  # nobody here would complete it
+            raise AllReduceError(FORKED)
+        with waiting():
+            yield
 
     def add_done_callback(self, fn: Callable[[Self], object]) -> None:
         """Have ``fn`` called with this when it is done, after what is chained to operations before it."""

@@ -152,8 +152,12 @@ def test_a_forked_process_neither_leaves_nor_ends_the_job(switch: SwitchProcess)
             all_reduce(np.ones(100, np.float32))
             ready.wait(PATIENCE_S)
             if rank == 0:
+                begun = all_reduce.submit(np.ones(100, np.float32))
 
                 def end() -> None:
+                    for call in (begun.result, begun.exception):
+                        with pytest.raises(AllReduceError, match="forked"):
+                            call()
                     with pytest.raises(AllReduceError, match="forked"):
                         all_reduce.submit(np.ones(100, np.float32))
                     all_reduce.close("it has failed", end=True)
@@ -162,6 +166,8 @@ def test_a_forked_process_neither_leaves_nor_ends_the_job(switch: SwitchProcess)
 
                 assert in_a_child(end) == 0
             go_on.wait(PATIENCE_S)
+            if rank == 0:
+                return float(begun.result(PATIENCE_S)[0])
             return float(all_reduce(np.ones(100, np.float32))[0])
 
     with ThreadPoolExecutor(2) as pool:
