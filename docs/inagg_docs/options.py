@@ -37,7 +37,7 @@ OF_PYTORCH: Final = (
      "sums gradients. Process groups alone have it."),
     ("`format`", "INAGG_FORMAT", "hook: nat8; backend: fix32", "As above."),
     ("`rejoin_limit_s`", "INAGG_REJOIN_LIMIT", "10", "As above. The job does not wait for a rank whose process "
-     "was killed."),
+     "was killed; after a restart of the switch, 30 s longer."),
     ("`timeout_s`", "INAGG_TIMEOUT", "the group's", "As above, and never longer than the group's."),
     ("", "INAGG_BLOCKING_WAIT", "0", "1: `work.wait()` of a CUDA tensor makes the host wait, and raises what goes "
      "wrong."),

@@ -113,6 +113,11 @@ class Config:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give seconds above 0")
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("certificate and key go together: give both or neither")
+        if self.certificate is not None and self.ca is None:
+            raise ConfigError(
+                "a certificate and its key (INAGG_CERTIFICATE and INAGG_KEY) are of no use without TLS: set INAGG_CA "
+                "to the file of the authority that signed the switch's certificate, or leave them out"
+            )
         if self.seed is not None and not 0 <= self.seed < 1 << 32:
             raise ConfigError(f"seed {self.seed}: give 32 bits")
         if self.window is not None and not 0 < self.window < 1 << 32:

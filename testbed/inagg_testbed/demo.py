@@ -17,7 +17,7 @@ from inagg_switch.cli.new_files import NewFile
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from .demo_training import WORKERS_MAX, Outcome, Training, run_trainings
-from .demo_words import conclusions, go_on, table
+from .demo_words import conclusions, go_on, print_outcomes
 from .extras import require
 from .option_types import format_option, json_option
 from .progress import Steps
@@ -123,16 +123,11 @@ def demo(
     few = target == "bmv2" or record is not None
     from_seed = range(seed, seed + (seeds or SEEDS["bmv2" if few else "software"]))
     place = Place(workers, link, racks, trunk)
-    throughput: list[dict[str, Any]] = []
     with live_view(web) as view, Steps(quiet=as_json) as progress:
         if view.url is not None:
             progress.say(f"live view: {view.url} in a browser, while this trains")
         passes = epochs or EPOCHS[target]
         found = _train(place, format_, target, gloo, record, view.options, passes, from_seed, progress)
-        if gloo and report is not None:
-            task = progress.task("all-reduces for the report")
-            throughput = measure_throughput(workers, format_, link, racks, trunk)
-            task.end()
     outcomes = [outcome for outcome, _ in found]
     where = f"{workers} workers {places(link, racks, trunk)}"
     if as_json:
@@ -140,10 +135,12 @@ def demo(
             line = asdict(outcome) | {"accuracy": outcome.accuracy}
             click.echo(json.dumps({"bench": "demo", "workers": workers} | place.about() | line))
     else:
-        console().print(table(outcomes, f"{workers} workers" + (f" in {racks} racks" if racks else "")))
+        out = console()
+        print_outcomes(out, outcomes, f"{workers} workers" + (f" in {racks} racks" if racks else ""))
         for sentence in conclusions(outcomes):
-            click.echo(click.wrap_text(sentence, 80))
+            click.echo(click.wrap_text(sentence, min(80, out.width)))
     if report is not None:
+        throughput = _all_reduces(place, format_, as_json) if gloo else []
         click.echo(f"report: {demo_report(report, found, where, throughput)}", err=as_json)
     if record is not None:
         from .replay.recording import add_note
@@ -172,6 +169,21 @@ class Place:
         links: dict[str, Any] = {"link": self.link} if self.link else {}
         trunks = {"trunk": self.trunk or self.link} if self.link else {}
         return links | ({"racks": self.racks} | trunks if self.racks else {})
+
+
+def _all_reduces(place: Place, format_: str, quiet: bool) -> list[dict[str, Any]]:
+    """What the report says of all-reduces beside the trainings; nothing, where they cannot be measured."""
+    with Steps(quiet=quiet) as progress:
+        task = progress.task("all-reduces for the report")
+        try:
+            found = measure_throughput(place.workers, format_, place.link, place.racks, place.trunk)
+        except click.ClickException as error:
+            why = error.format_message()
+        else:
+            task.end()
+            return found
+    click.echo(f"no all-reduces in the report: {why}", err=True)
+    return []
 
 
 def _train(

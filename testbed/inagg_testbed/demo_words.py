@@ -10,38 +10,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from rich.table import Table
+from rich.console import Console
 
 from .demo_training import Outcome
 from .report.history import NAMES
+from .tables import print_table
 
 CONFIDENCE: Final = 0.95
 
 
-def table(outcomes: Sequence[Outcome], workers: str) -> Table:
-    """The comparison, for people: 80 columns."""
+def print_outcomes(out: Console, outcomes: Sequence[Outcome], workers: str) -> None:
+    """Print the comparison as a table, for people: of 80 columns; on a narrower terminal as several."""
     seeds = len(outcomes[0].seeds)
     what = "accuracy: " + ("of one seed" if seeds == 1 else f"mean and standard deviation of {seeds} seeds")
-    result = Table(
-        title=f"{workers}, {outcomes[0].steps} steps of a CNN on 8x8 digits",
-        caption=f"{what}\nbytes: sent by one worker\nequal: all workers ended with the same parameters, bit for bit",
-        caption_justify="left",
-    )
-    for name in ("sums by", "numbers", "accuracy", "ms/step", "bytes/step", "share", "equal"):
-        result.add_column(name, justify="right", no_wrap=True)
+    title = f"{workers}, {outcomes[0].steps} steps of a CNN on 8x8 digits"
+    caption = f"{what}\nbytes: sent by one worker\nequal: all workers ended with the same parameters, bit for bit"
+    columns = ("sums by", "numbers", "accuracy", "ms/step", "bytes/step", "share", "equal")
+    rows = []
     reference = outcomes[-1].bytes_up_per_step
     for outcome in outcomes:
         share = f"{outcome.bytes_up_per_step / reference:.0%}" if len(outcomes) > 1 else ""
-        result.add_row(
-            NAMES[outcome.system],
-            outcome.format,
-            accuracy_text(outcome.accuracies),
-            f"{outcome.step_ms:.1f}",
-            f"{outcome.bytes_up_per_step:,.0f}",
-            share,
-            "yes" if outcome.same_parameters else "NO",
+        rows.append(
+            (
+                NAMES[outcome.system],
+                outcome.format,
+                accuracy_text(outcome.accuracies),
+                f"{outcome.step_ms:.1f}",
+                f"{outcome.bytes_up_per_step:,.0f}",
+                share,
+                "yes" if outcome.same_parameters else "NO",
+            )
         )
-    return result
+    print_table(out, title, columns, rows, caption=caption)
 
 
 def accuracy_text(accuracies: Sequence[float]) -> str:

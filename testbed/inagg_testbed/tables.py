@@ -46,7 +46,7 @@ def print_table(
     for number, part in enumerate(parts or [[]]):
         made = _table(title if not number else "", columns, rows, [*about, *part], left)
         if number == len(parts) - 1:
-            made.caption = caption
+            made.caption, made.caption_justify = caption, "left" if caption and "\n" in caption else "center"
         out.print(made)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
 from multiprocessing.connection import Connection
 from typing import Any
 
+import click
 import pytest
 from tests.link.signalling import Interrupted, come_in_the_midst_of_a_start, handled
 
+from inagg_testbed.bench import load
 from inagg_testbed.bench.load import Child, crew, messages
 
 PATIENCE_S = 60.0
@@ -28,6 +31,35 @@ def compile_much(connection: Connection) -> None:
     for _ in range(20_000):
         first_start._say()
     connection.send((None, "done"))
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "/dev/shm has no room: empty it, or give it more (docker run --shm-size 1g)"),
+        (errno.EROFS, "/dev/shm is read-only: mount a tmpfs there"),
+        (errno.EACCES, "/dev/shm may not be written to: mount a tmpfs there"),
+    ],
+)
+def test_want_of_shared_memory_is_told_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    def fail(_parties: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(load._spawn, "Barrier", fail)
+    with pytest.raises(click.ClickException) as caught:
+        load.common_barrier(2)
+    assert words in caught.value.message
+
+
+def test_another_failure_of_a_barrier_is_not_taken_for_one_of_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_parties: int) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(load._spawn, "Barrier", fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        load.common_barrier(2)
 
 
 def test_a_child_that_says_more_than_a_pipe_holds_does_not_stop_the_others() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
@@ -22,7 +23,7 @@ from inagg_testbed import demo as module
 from inagg_testbed.cli import COMMANDS, make_root
 from inagg_testbed.cli import run as root
 from inagg_testbed.demo_training import WORKERS_MAX, Outcome, Training, steps_of_epoch
-from inagg_testbed.demo_words import accuracy_text, conclusions, go_on, table
+from inagg_testbed.demo_words import accuracy_text, conclusions, go_on, print_outcomes
 from inagg_testbed.report.history import History
 from inagg_testbed.topology import Topology
 from inagg_testbed.training import load_digits
@@ -150,7 +151,7 @@ def test_all_that_is_printed_fits_80_columns(monkeypatch: pytest.MonkeyPatch) ->
     """Nothing is cut, whatever the format and however large the numbers."""
     console = Console(width=80, file=io.StringIO())
     wide = replace(outcome("tree", [0.951, 0.964], [1, 2]), format="dith8-exact", step_ms=1234.5)
-    console.print(table([wide, outcome("gloo", [1.0, 0.9], [1, 2])], "32 workers in 8 racks"))
+    print_outcomes(console, [wide, outcome("gloo", [1.0, 0.9], [1, 2])], "32 workers in 8 racks")
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "…" not in shown
     assert "dith8-exact" in shown
@@ -158,6 +159,42 @@ def test_all_that_is_printed_fits_80_columns(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # else commands have long paths
     lines = [line for line in run().stdout.splitlines() if not line.startswith("report: ")]
     assert max(map(len, lines)) <= 80
+
+
+def test_a_narrow_terminal_has_all_columns_in_several_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    console = Console(width=40, file=io.StringIO())
+    print_outcomes(console, [outcome("software"), outcome("gloo")], "4 workers")
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 40
+    assert shown.count("sums by") > 1
+    for cell in ("float32", "95.0%", "430,000", "17%", "bytes/step", "equal"):
+        assert cell in shown
+    lines = [line for line in run().stdout.split("Go on:")[0].splitlines() if not line.startswith("report: ")]
+    assert max(map(len, lines)) <= 40
+
+
+def test_where_all_reduces_cannot_be_measured_the_table_and_the_report_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where /dev/shm is full, of which trainings need nothing."""
+    pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install "inagg[report]"')
+    printed: list[str] = []
+
+    def fail(*_: Any) -> list[Any]:
+        printed.append("measured")
+        raise click.ClickException("/dev/shm has no room")
+
+    def show(*_: Any) -> None:
+        printed.append("table")
+
+    monkeypatch.setattr(module, "measure_throughput", fail)
+    monkeypatch.setattr(module, "print_outcomes", show)
+    result = run()
+    assert printed == ["table", "measured"]
+    assert "no all-reduces in the report: /dev/shm has no room" in result.stderr.splitlines()
+    assert (tmp_path / "inagg-demo.html").exists()
 
 
 def test_the_headline_says_how_much_faster_and_how_many_bytes_less(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.core import Engine, Epoch, OutOfGenerations, ShardLease
+from inagg_host.core.send import deadline
 from inagg_host.stats import Counters
 from inagg_link import Address, Batch, Link, UdpLink
 from inagg_link.port import ERRNO, Port, register
@@ -151,5 +152,6 @@ def warm_up() -> None:
         loop = Loop(engine, link, Counters(), lambda phase: None)
         loop.asked = True  # so it returns at once
         loop.run(port, [link.address], wake, wake, False, False)
-        let_run()  # which `thread` calls
+        let_run()  # this, and the next, `thread` calls
+        deadline(engine.state)
         os.close(wake)

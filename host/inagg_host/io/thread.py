@@ -252,14 +252,18 @@ class Transport:
             self._woken |= self._loop.woken
             self._hand_out(self.engine.news)
             return True
-        except Exception as error:  # whatever it is, those who wait must hear of it
-            self._paused = True
-            self._failed(error)
+        except Exception as error:
+            self._break(error)
             return False
         finally:
             with self.lock:
                 self._watch.begin(None)
                 self._loop.count()
+
+    def _break(self, error: Exception) -> None:
+        """Whatever it is, those who wait must hear of it."""
+        self._paused = True
+        self._failed(error)
 
     def _call_posted(self) -> None:
         self._loop.asked = False
@@ -306,11 +310,14 @@ class Transport:
     def _wait(self, poll: select.poll) -> None:
         """Until something comes, is posted or is due."""
         start_s, idle = time.monotonic(), self.engine.idle
-        due = [] if self._paused else [t for t in (self.engine.deadline, self._link.next_due_s) if t is not None]
-        timeout_s = min(due) - start_s if due else IDLE_S
-        for fd, _ in poll.poll(max(0.0, timeout_s) * 1e3):
-            if fd == self._wake:
-                self._woken = True
+        try:
+            due = [] if self._paused else [t for t in (self.engine.deadline, self._link.next_due_s) if t is not None]
+            timeout_s = min(due) - start_s if due else IDLE_S
+            for fd, _ in poll.poll(max(0.0, timeout_s) * 1e3):
+                if fd == self._wake:
+                    self._woken = True
+        except Exception as error:
+            self._break(error)
         if not idle:
             self._loop.phases[PLACE[Phase.IDLE]] += time.monotonic() - start_s
 
@@ -322,6 +329,12 @@ class Transport:
         encode_s, network_s, decode_s, _ = self._loop.phases.tolist()
         resent = int(self.engine.state.shards["retransmitted"].sum())
         return Totals(*self._link.traffic, resent, encode_s, network_s, decode_s)
+
+    def datagrams(self) -> tuple[int, int, int]:
+        """How many were sent so far, how many of them again, and how many came. For any thread."""
+        with self.lock:
+            sent, came, *_ = self._link.traffic
+            return sent, int(self.engine.state.shards["retransmitted"].sum()), came
 
     def update_counters(self) -> None:
         """Bring into the counters what link and engine count themselves. For any thread."""

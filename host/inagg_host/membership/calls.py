@@ -17,7 +17,7 @@ from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
 from . import way
-from .tls_trouble import tls_trouble
+from .tls_trouble import check_own_files, tls_trouble
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -55,6 +55,7 @@ class Calls:
         `ConfigError`."""
         self._config = config
         self._stop = stop
+        check_own_files(config)
         self.metadata = ((SECRET_METADATA, bearer(config.secret)),) if config.secret else ()
         """Of each call."""
         self.address = config.switches[0]
@@ -71,6 +72,7 @@ class Calls:
         self._began_s = time.monotonic()
         self._said = {"others": False, "switch": False}
         self._tried: set[str] = set()  # the switches that were tried after another one
+        self._troubles: dict[tuple[str, str], str] = {}  # with TLS, by address and what gRPC says: looked at once
 
     def ask(self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request, timeout_s: float) -> Reply:
         """The reply to a call that may take long. Raises `grpc.RpcError`, and `SessionError` if this rank is to stop
@@ -159,7 +161,7 @@ class Calls:
         leaf = text.startswith(LEAF_SAYS)
         text = GRPC_PREAMBLE.sub("", text)
         if error.code() in NOT_THERE and not leaf and "the switch" not in text:  # else it has answered
-            if (trouble := tls_trouble(self._config, self.address, said)) is not None:
+            if (trouble := self._tls_trouble(said)) is not None:
                 return SessionError(f"cannot reach the switch at {self.address}: {trouble}", error.code())
             return SessionError(
                 f"cannot reach the switch at {self.address}: is `inagg switch` running there? ({text}). INAGG_SWITCH "
@@ -173,3 +175,13 @@ class Calls:
                 f"the switch at {self.address} has not answered in time; `inagg doctor` looks at the way", error.code()
             )
         return SessionError(f"the switch at {self.address} says: {text}", error.code())
+
+    def _tls_trouble(self, said: str) -> str | None:
+        """As `tls_trouble`, which connects: once for each kind of failure while this waits."""
+        address, troubles = self.address, self._troubles
+        if (known := troubles.get((address, said))) is not None:
+            return known
+        found = tls_trouble(self._config, address, said)
+        if found is not None:
+            troubles[address, said] = found
+        return found

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host.codec.staging import Arriving
+from inagg_host.config import ConfigError
 from inagg_host.core import RanksDisagree
 from inagg_host.core.reconcile import InnerGroup, salvage, unfinished
 from inagg_host.errors import CLOSED_SUMMING, AllReduceError
@@ -276,7 +277,7 @@ class Fallback:
         while not self._stop.wait(RETRY_S):
             try:
                 network = self._join(self._stop)
-            except AllReduceError as error:
+            except (AllReduceError, ConfigError) as error:  # such as a certificate that is just being renewed
                 log.debug("not back yet: %s", error)
                 continue
             with self._lock:

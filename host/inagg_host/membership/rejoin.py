@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import grpc
+
 from inagg_host import warmup
 from inagg_host.config import Config
 from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, Refused
@@ -17,19 +19,26 @@ from inagg_host.task import Task
 from inagg_link import Address, Link
 from inagg_link.first_start import compile_all, saying
 from inagg_link.signals import Deferred
+from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 
 from .calls import SessionError
 from .endpoint import Endpoint
 from .session import Loss, Session
+from .unheard import Counted, Seen, Unheard, counted_of, done_text, where_text
 
 log = logging.getLogger("inagg")
 
 REJOINS_MAX = 8
 """New epochs one after the other, without a result between them, before a rank gives up."""
 
+NO_THREAD = "can't start new thread"
+"""What Python says where the process may have no more."""
+
 DEADLINES_EVERY_S = 0.2
+COUNTED_S = 2.0
+"""How long the switch may take to say what it has counted, which deadlines wait for."""
 
 LAST_S, LAST_LOOK_S = 0.2, 0.002
 """How long a job that is over takes what has come, and how often it looks whether that was all that it waited for: who
@@ -83,19 +92,23 @@ class Network:
             with saying(log.warning, f"rank {config.rank}'s loops"):
                 compile_all(warmup.units(job_format(config.format)), config.rank)
             epoch = self._join()
+            link = self._endpoint.link
+            self.engine = Engine(epoch, config.policy == "fallback", link.batch_datagrams)
+            self._deadlines = threading.Thread(target=self._watch_deadlines, name="inagg-deadlines", daemon=True)
+            self._deadlines.start()
+            self.transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
         except BaseException as error:
             self._over = True
+            self._closed.set()
             self._started.set()
             self._session.close("failed to start")
             self._endpoint.close()
             if isinstance(error, SessionError | OSError):
                 raise AllReduceError(str(error)) from None  # it says all; what was below it would only hide it
+            if str(error) == NO_THREAD:
+                raise AllReduceError(f"{error}: raise the limit of processes (ulimit -u; a container's pids)") from None
             raise
         self._counters.epochs += 1
-        link = self._endpoint.link
-        self.engine = Engine(epoch, config.policy == "fallback", link.batch_datagrams)
-        self.transport = Transport(self.engine, link, counters, self._on_finished, self._on_error)
-        threading.Thread(target=self._watch_deadlines, name="inagg-deadlines", daemon=True).start()
         self._started.set()
         self._check()
 
@@ -284,7 +297,10 @@ class Network:
         threading.Thread(target=self._broken, args=(self, failure), name="inagg-broken", daemon=True).start()
 
     def _watch_deadlines(self) -> None:
+        unheard = Unheard()
+        self._started.wait()
         while not self._closed.wait(DEADLINES_EVERY_S):
+            self._listen_for(unheard)
             oldest = next(iter(list(self._tasks)), None)
             if oldest is not None and time.monotonic() - oldest.submitted_s > self.config.timeout_s:
                 text = (
@@ -299,7 +315,30 @@ class Network:
             if (begun := self._begun.get(operation)) is None:
                 return ""
             done = self.transport.totals().since(begun)
-        return (
-            f" Meanwhile this rank sent {done.datagrams_out} datagrams, {done.resent} of them again, and "
-            f"{done.datagrams_in} came to it."
-        )
+        return f" {done_text(done.datagrams_out, done.resent, done.datagrams_in)}"
+
+    def _listen_for(self, unheard: Unheard) -> None:
+        """Warn if what this rank sends, or what it is answered, does not arrive."""
+        shards = self.engine.state.shards
+        waiting = (shards["snd_una"] < shards["snd_nxt"]).tolist()
+        seen = Seen(*self.transport.datagrams(), any(waiting))
+        if not unheard.asks(time.monotonic(), seen):
+            return
+        # Sums that a shard has yet to give are named alone: it may be the only one that a firewall stands before.
+        leases = [shard for shard, waits in zip(self.engine.epoch.shards, waiting, strict=True) if waits]
+        where = where_text([shard.address for shard in leases])
+        counted = self._counted()
+        if self.transport.datagrams()[-1] != seen.came:
+            return  # while the switch was asked
+        if (said := unheard.judge(time.monotonic(), seen, counted, where)) is not None:
+            log.warning("rank %d of job %r: %s", self.config.rank, self.config.job, said)
+
+    def _counted(self) -> Counted | None:
+        """What the switch has counted of this rank; None if it does not say."""
+        calls = self._session.calls
+        try:
+            request = pb.StatsRequest(name=self.config.job)
+            reply = calls.stub.Stats(request, timeout=COUNTED_S, metadata=calls.metadata)
+        except (grpc.RpcError, ValueError):  # ValueError: the channel was closed meanwhile
+            return None
+        return counted_of(reply, self.config.rank)

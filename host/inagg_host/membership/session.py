@@ -140,8 +140,9 @@ class Session:
             self._epoch, self._interval_s = epoch.number, reply.heartbeat_interval_s
         if not self._threads:
             for target in (self._beat, self._listen):
-                self._threads.append(threading.Thread(target=target, name=f"inagg{target.__name__}", daemon=True))
-                self._threads[-1].start()
+                thread = threading.Thread(target=target, name=f"inagg{target.__name__}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
         return epoch
 
     def resume(self, epoch: Epoch, positions: Sequence[int], reason: str) -> pb.Resume:
@@ -209,6 +210,10 @@ class Session:
                     self._hear(event)
             except ValueError:
                 continue  # the channel was closed: this rank talks to another switch now
+            except RuntimeError as error:  # there is no thread for the call: it is asked again
+                log.warning(
+                    "rank %d of job %s cannot listen to the switch: %s", self._config.rank, self._config.job, error
+                )
             except grpc.RpcError as error:
                 if error.code() in NOT_THERE and not self._closed.is_set() and stub is self.calls.stub:
                     self._tell(self._epoch, Loss(str(self.calls.explain(error))))

@@ -17,10 +17,28 @@ RECONNECT = (
 )
 """gRPC's own waits grow to two minutes, and a switch that is back would not be noticed for so long."""
 
+KEEPALIVE = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 60_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+"""A connection on which nothing passes any more is given up for a new one. Else TCP would go on with it, send again
+less and less often, and not notice for minutes that the way is open again.
+
+The keepalive's timeout is TCP_USER_TIMEOUT of the socket: the system ends the connection when the other machine has
+acknowledged nothing for so long, of heartbeats, or of the pings of who waits for others to join. Systems acknowledge
+for processes that are held, too, so none of them loses its connection. Ten seconds are as long as a switch waits for
+heartbeats, if nobody has asked for another limit: before, sums go on, and a way that opens again costs nothing.
+
+The timeout of pings is for a process that does not answer, which heartbeats notice sooner: it is long, so that none is
+given up for it that was not before. A server ends connections with too many pings, which are to be 5 s apart
+(`inagg_switch.service.server.OPTIONS`)."""
+
 
 def channel(config: Config, address: str) -> grpc.Channel:
     """Raises `ConfigError` if a file of keys cannot be read."""
-    options = (("grpc.enable_http_proxy", 0), *RECONNECT)
+    options = (("grpc.enable_http_proxy", 0), *RECONNECT, *KEEPALIVE)
     if config.ca is None:
         return grpc.insecure_channel(address, options)
 

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from inagg_host.config import ConfigError
+from inagg_host.errors import AllReduceError
+
 
 class Word(Protocol):
     """A way between the ranks of one job that needs no switch."""
@@ -31,5 +34,11 @@ def telling(word: Word | None) -> Iterator[Callable[[], str | None]]:
         yield word.hear
     except BaseException as error:
         if word.hear() is None:
-            word.give(str(error) or type(error).__name__)
+            word.give(_why(error))
         raise
+
+
+def _why(error: BaseException) -> str:
+    """What the others are told of an error: as Python does it, but errors of ours are sentences."""
+    name, text = type(error).__name__, str(error)
+    return text if isinstance(error, AllReduceError | ConfigError) and text else f"{name}: {text}" if text else name

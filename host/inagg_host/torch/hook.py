@@ -3,6 +3,7 @@
 No `from __future__ import annotations` here: DDP compares the hook's annotations as objects.
 """
 
+import contextlib
 import secrets
 from collections import Counter
 from collections.abc import Iterable
@@ -56,17 +57,18 @@ class InaggState:
     def __init__(
         self,
         process_group: dist.ProcessGroup | None = None,
-        timeout: timedelta = default_pg_timeout,
+        timeout: timedelta | None = None,
         compressor: str | Compressor | None = None,
         plain: Iterable[torch.Tensor] = (),
         **options: Any,
     ) -> None:
         """All ranks of ``process_group`` (None: of the default group) must do this at the same time; where there is no
         group yet, as in a launcher's configuration, the job is joined with the first bucket. ``timeout``: how long an
-        operation may take. ``plain``: parameters that are not compressed but averaged exactly by the process
-        group, such as those of the last layer. ``options``: as `Options`. Raises `ConfigError` or `AllReduceError`.
+        operation may take; None: as long as one of ``process_group`` (`timeout_of`). ``plain``: parameters that are not
+        compressed but averaged exactly by the process group, such as those of the last layer. ``options``: as
+        `Options`. Raises `ConfigError` or `AllReduceError`.
         """
-        if not isinstance(timeout, timedelta):
+        if not isinstance(timeout, timedelta | None):
             raise ConfigError(f"timeout is {timeout!r}: give a datetime.timedelta, as torch.distributed takes it")
         self.plain = tuple(plain)
         self.process_group, self.timeout, self.options = process_group, timeout, options
@@ -120,10 +122,11 @@ class InaggState:
 
     def _make_job(self, compressor: Compressor | None, options: dict[str, Any]) -> GroupJob:
         group, options = self.group(), with_format(compressor, options)
+        limit = timeout_of(group) if self.timeout is None else self.timeout
         # The job must not hold the state: it is left when nobody else does.
         collect = partial(_collect, group)
         leaving.begin()
-        job = GroupJob(options, group.rank(), group.size(), self.timeout, "ddp", collect, _get_default_store())
+        job = GroupJob(options, group.rank(), group.size(), limit, "ddp", collect, _get_default_store())
         if compressor is not None and (local_size := job.settings.local_size) > 1:
             raise ConfigError(
                 f"local_size is {local_size}, with which no rank has the whole gradient of a parameter that "
@@ -147,7 +150,8 @@ class InaggState:
     def _spare(self, name: str) -> ArrayGroup:
         group = self.group()
         store = PrefixStore(f"{name}/", _get_default_store())
-        return ArrayGroup(store, group.rank(), group.size(), self.timeout)
+        limit = timeout_of(group) if self.timeout is None else self.timeout
+        return ArrayGroup(store, group.rank(), group.size(), limit)
 
     @property
     def counters(self) -> Counters:
@@ -251,7 +255,7 @@ class InaggState:
 
     def __getstate__(self) -> dict[str, Any]:
         options = {name: value for name, value in self.options.items() if name != "secret"}
-        state = {"timeout": self.timeout, "options": options}
+        state: dict[str, Any] = {"timeout": self.timeout, "options": options}
         if self.compressor is not None or self._compression is not None:
             state |= {"compressor": self.compressor, "compression": self._compression}
         return state
@@ -262,6 +266,19 @@ class InaggState:
         self.compressor, self._compression = state.get("compressor"), state.get("compression")
         self._sight = None
         self._forget()
+
+
+def timeout_of(group: dist.ProcessGroup) -> timedelta:
+    """How long an operation of ``group`` may take: the shortest time that a backend of it has, Gloo's or NCCL's, which
+    is what `init_process_group` or `new_group` was told. PyTorch's own 30 minutes where no backend tells."""
+    limits = []
+    for device in group._device_types:
+        # A backend that is written in Python, or somebody else's, may have no options, or others.
+        with contextlib.suppress(RuntimeError, AttributeError):
+            limit = group._get_backend(device).options._timeout
+            if isinstance(limit, timedelta):
+                limits.append(limit)
+    return min(limits, default=default_pg_timeout)
 
 
 def _collect(group: dist.ProcessGroup, data: bytes) -> list[bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -11,13 +11,30 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from inagg_link.tls import TlsFault
+
 from ..addresses import SettingsError, is_unix, split_address
 from ..service.access import Access
 from ..service.control_client import ControlCallError, ControlClient
 from ..service.security import SecurityError, read_secrets
+from ..service.tls_trouble import INTERMEDIATE, OF_SERVER
 
 TRY_S: Final = 3.0
 """How long to wait for the answer of a switch where there is another to ask."""
+_OWN_PAIR: Final = "give --tls-cert and --tls-key (INAGG_CERTIFICATE and INAGG_KEY)"
+ADVICE: Final[Mapping[TlsFault, str]] = {
+    **OF_SERVER,
+    TlsFault.SERVED: "give --tls-ca (INAGG_CA) of the authority that signed its certificate, or --tls if the system "
+    "knows that",
+    TlsFault.NOT_SERVED: "leave out --tls and --tls-ca (INAGG_CA), or give it --tls-cert and --tls-key",
+    TlsFault.OWN_FILE: "see --tls-ca, --tls-cert and --tls-key (INAGG_CA, INAGG_CERTIFICATE and INAGG_KEY)",
+    TlsFault.UNKNOWN_ISSUER: f"give --tls-ca (INAGG_CA) of the authority that signed it; {INTERMEDIATE} too",
+    TlsFault.WRONG_NAME: "give --switch with a name in it, or --tls-name",
+    TlsFault.UNTRUSTED: "give --tls-ca (INAGG_CA) of the authority that signed it",
+    TlsFault.CERTIFICATE_WANTED: _OWN_PAIR,
+    TlsFault.CERTIFICATE_REFUSED: f"{_OWN_PAIR} of another",
+}
+"""What to do about TLS that fails, in what these commands take."""
 
 
 class AskError(click.ClickException):
@@ -53,7 +70,7 @@ def connected(
         raise click.UsageError(str(error)) from None
     except ControlCallError as error:
         before = "".join(f"{earlier}; " for earlier in silent) if error.silent else ""
-        raise AskError(f"{before}{error}{_if_default(error)}") from None
+        raise AskError(f"{before}{error}{_advice(error)}") from None
 
 
 def _addresses(switch: str) -> list[str]:
@@ -86,8 +103,10 @@ def _first(addresses: list[str], access: Access, silent: list[ControlCallError])
     return last
 
 
-def _if_default(error: ControlCallError) -> str:
-    """What to do where nobody has said which switch."""
+def _advice(error: ControlCallError) -> str:
+    """What to do about TLS that fails, or where nobody has said which switch."""
+    if error.trouble is not None:
+        return f": {ADVICE[error.trouble.fault]}"
     context = click.get_current_context(silent=True)
     if context is None or not error.unreachable:
         return ""

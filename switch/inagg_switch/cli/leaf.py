@@ -6,11 +6,15 @@ import asyncio
 
 import structlog
 
+from inagg_link.tls import TlsClient, TlsFault, find_tls_trouble
+
+from ..addresses import split_address
 from ..p4.p4_driver import P4Driver
+from ..service.security import is_local
 from ..service.server import LeafServer
 from ..service.uplink_agent import UplinkAgent
 from .priority import yield_to_shards
-from .ready import Urls, announce, facts, leaf_announcement, say_ready, tell_systemd
+from .ready import Urls, announce, facts, leaf_announcement, out_of_reach, say_ready, tell_systemd
 from .settings import ParentSettings, Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
 from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
@@ -44,6 +48,7 @@ class Leaf:
             if not self._stopped.is_set():
                 await server.start()  # whoever calls is answered from above
                 yield_to_shards()
+                await self._warn(server)
                 self._tell(server)
                 await asyncio.wait((stopped, running), return_when=asyncio.FIRST_COMPLETED)
             if running.done():
@@ -61,6 +66,26 @@ class Leaf:
             ignore_signals(loop)
             log.info("switch_stopped", name=parent.name)
 
+    async def _warn(self, server: LeafServer) -> None:
+        """Whoever calls is answered by the root, which knows of him what this switch tells."""
+        security, control, access = self._settings.security, server.address, self._parent.access
+        if security.client_ca is None and not security.named(server.secrets):
+            if access.certificate is not None and await asyncio.to_thread(wants_certificate, self._parent):
+                log.warning(
+                    "callers_without_names",
+                    what=f"{self._parent.address} knows callers by their certificates, and this switch asks for none: "
+                    "who calls it has no name, and is no operator",
+                    hint="give --client-ca",
+                )
+            if not is_local(control) and not server.secrets.by_name:
+                log.warning(
+                    "open_to_all",
+                    what=f"whoever reaches {control} may use this tree of switches",
+                    hint="give --secret-file, or --client-ca",
+                )
+        if (split := out_of_reach(control, self._driver)) is not None:
+            log.warning("out_of_reach", **split)
+
     def _tell(self, server: LeafServer) -> None:
         known = {**facts(server.address, self._driver, self._settings, Urls()), "name": self._parent.name}
         known["parent"] = self._parent.address
@@ -73,3 +98,10 @@ class Leaf:
     def _lose(self, why: str) -> None:
         self._lost = why
         self._stopped.set()
+
+
+def wants_certificate(parent: ParentSettings) -> bool:
+    """Whether the switch above asks callers for a certificate. Connects to it once more."""
+    client = TlsClient(parent.access.ca, server_name=parent.access.server_name)
+    found = find_tls_trouble(*split_address(parent.address), client)
+    return found is not None and found.fault is TlsFault.CERTIFICATE_WANTED

@@ -18,7 +18,7 @@ from inagg_wire.formats import job_format
 from ..addresses import is_unix, join_address, split_address
 from ..control.text import count_text
 from ..p4.p4_driver import P4Driver
-from ..service.security import Security
+from ..service.security import Security, is_local
 from ..service.server import ServerError
 from ..software.software_driver import SoftwareDriver
 from .new_files import write_whole
@@ -180,6 +180,19 @@ def reachable(control: str) -> str:
         return control
     host, port = split_address(control)
     return join_address(socket.gethostname(), port) if host in WILDCARDS else control
+
+
+def out_of_reach(control: str, driver: SoftwareDriver | P4Driver) -> dict[str, str] | None:
+    """Where the control service can be reached by other machines and data cannot, or the other way round: what that
+    means, and what to do; None else."""
+    data = join_address(*driver.shards[0].address)
+    if is_local(control) == is_local(data):
+        return None
+    if is_local(control):
+        what = f"workers elsewhere could send data, but cannot join: control listens on {control} alone"
+        return {"what": what, "hint": "give --listen an address that they reach"}
+    what = f"workers elsewhere can join, but no data of theirs comes: it is taken on {data} alone"
+    return {"what": what, "hint": "give --data an address that they reach"}
 
 
 def announce(text: str) -> None:

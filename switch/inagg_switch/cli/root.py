@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import structlog
 
-from ..addresses import join_address
 from ..control.text import count_text, seconds_text
 from ..driver import DriverError
 from ..service.controller import Controller
@@ -25,7 +24,18 @@ from ..service.server import STOP_GRACE_S, ControlServer, ServerError
 from ..software.software_driver import SoftwareDriver
 from .p4_settings import TofinoSettings
 from .priority import yield_to_shards
-from .ready import Urls, announce, announcement, buffer_hint, facts, join_needs, reachable, say_ready, tell_systemd
+from .ready import (
+    Urls,
+    announce,
+    announcement,
+    buffer_hint,
+    facts,
+    join_needs,
+    out_of_reach,
+    reachable,
+    say_ready,
+    tell_systemd,
+)
 from .settings import Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
 from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
@@ -149,12 +159,8 @@ class Root:
                 what=f"whoever reaches {control} may use this switch and end jobs",
                 hint="give --secret-file, or --client-ca",
             )
-        if not far and not is_local(join_address(*driver.shards[0].address)):
-            log.warning(
-                "out_of_reach",
-                what=f"workers elsewhere could send data, but cannot join: control listens on {control} alone",
-                hint="give --listen an address that they reach",
-            )
+        if (split := out_of_reach(control, driver)) is not None:
+            log.warning("out_of_reach", **split)
         if isinstance(settings.p4, TofinoSettings):
             log.warning(
                 "untried_driver",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import structlog
 
-from ..service.descriptors import raise_limit
+from ..service.descriptors import raise_limit, why_too_few
 from ..software.shard_process import ShardProcess, end_shards, start_shards
+from .ready_file import remove_own, why_taken
 from .settings import Settings
 from .signals import EXIT_STOPPED, Stopped, signals_raise
 
@@ -18,17 +19,21 @@ log = structlog.get_logger("inagg.switch")
 
 def serve(settings: Settings) -> int:
     """Run a switch until it is told to stop, or has lost a shard; the exit status. Raises `run.CannotServe`."""
-    if settings.ready_file is not None:
+    taken = why_taken(settings.ready_file) if settings.ready_file is not None else None
+    if settings.ready_file is not None and taken is None:
         settings.ready_file.unlink(missing_ok=True)  # of an earlier run that was killed
-    raise_limit()
+    too_few = why_too_few(raise_limit(), 0 if settings.p4 is not None else settings.software.shards)
+    why_not = taken or too_few
     shards: list[ShardProcess] = []
     with signals_raise():
         try:
-            if settings.p4 is None:
+            if settings.p4 is None and why_not is None:
                 shards = start_shards(settings.software)
             from .run import CannotServe, run  # while the shards start: gRPC and the rest take half as long
 
             try:
+                if why_not is not None:
+                    raise CannotServe(why_not)
                 return run(settings, shards)
             except CannotServe as error:
                 if settings.announce:
@@ -41,4 +46,4 @@ def serve(settings: Settings) -> int:
         finally:
             end_shards(shards)
             if settings.ready_file is not None:
-                settings.ready_file.unlink(missing_ok=True)
+                remove_own(settings.ready_file)

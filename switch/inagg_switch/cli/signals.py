@@ -68,7 +68,7 @@ def reload(server: GrpcServer) -> None:
 
     try:
         server.reload()
-    except SecurityError as error:
+    except (SecurityError, OSError) as error:
         log.error("not_reloaded", why=str(error), then="secrets and certificates stay as they were")
     else:
         log.info("reloaded", what="secrets and certificates", secrets=len(server.secrets.by_name))

@@ -204,8 +204,8 @@ lines too where standard output cannot be written.
 @file(P4, "--p4-cert", "Certificate to show to the switch.")
 @file(P4, "--p4-key", "Its key.")
 @in_section(P4, "--p4-name", metavar="NAME", help="Name in the switch's certificate, if it is not that of its address.")
-@file("Security", "--tls-cert", "Certificate of the switch, in PEM.")
-@file("Security", "--tls-key", "Its key.")
+@file("Security", "--tls-cert", "Certificate of the switch, in PEM, and after it the intermediate ones.")
+@file("Security", "--tls-key", "Its key, without a passphrase.")
 @file(
     "Security",
     "--client-ca",

@@ -30,12 +30,12 @@ def cause_text(cause: int) -> str:
 
 
 def members_text(members: Iterable[pb.Member]) -> str:
-    """``0-2 active, 3 failed``; in a tree of switches ``0-2 active at rack3``."""
+    """``ranks 0-2 active, rank 3 failed``; in a tree of switches ``ranks 0-2 active at rack3``."""
     by_state: dict[str, list[int]] = {}
     for member in members:
         where = f" at {member.switch}" if member.switch else ""
         by_state.setdefault(member_text(member.state) + where, []).append(member.rank)
-    return ", ".join(f"{ranks_text(ranks).partition(' ')[2]} {state}" for state, ranks in by_state.items())
+    return ", ".join(f"{ranks_text(ranks)} {state}" for state, ranks in by_state.items())
 
 
 def age_text(seconds: float) -> str:

@@ -103,14 +103,17 @@ def _running(job: Job, now: float, slots_waiting: int | None, ranks: Sequence[Ra
     return text
 
 
+_DOCTOR = "`inagg doctor` on a rank's host tries whether UDP passes, which a firewall may stop where TCP passes"
+
+
 def _nothing_waits(job: Job) -> str:
     """What a path that loses all datagrams of all ranks, such as one with a small MTU, looks like as well."""
     silent = [rank for rank, progress in enumerate(job.watching.progress) if not progress.contributions]
     return (
         "Nothing waits: no contribution of any rank has come that another has not sent; all compute, or have finished, "
-        "or what they send does not arrive"
+        "or what they send, or are answered, does not arrive"
         + (f", and nothing of {ranks_text(silent)} has come yet" if silent else "")
-        + " (`inagg doctor` on a rank's host looks at the way)."
+        + f" ({_DOCTOR})."
     )
 
 
@@ -149,9 +152,12 @@ def _whereabouts(job: Job, member: Member | None, now: float) -> str:
         return "It has left the job, so these slots will wait for ever: end the job on the other ranks."
     if member.silent_s(now) > 2 * job.heartbeat_interval_s:
         return "Its heartbeats have stopped as well: its process or its machine is gone, stopped, or cut off."
+    where = "see drops in `inagg top`"
+    if job.watching.progress[member.rank].heard_at is None:  # not even one that was refused
+        where = _DOCTOR
     return (
         "It heart-beats, so its process lives: it computes, waits for something else, or its datagrams do not arrive "
-        "(see drops in `inagg top`)."
+        f"({where})."
     )
 
 

@@ -2,8 +2,8 @@
 
 A rank joins by a *ticket*, which waits. When every rank has one, the job orders the switch to bind a new epoch, and
 when that is done all tickets are admitted. Whatever breaks an epoch leads back to the barrier; ranks that are gone
-have `rejoin_limit_s` to come back, less if their processes seem to have ended; then the job ends. `states` has the
-transitions.
+have `rejoin_limit_s` to come back, less if their processes seem to have ended, and longer if it was the switch that
+went away; then the job ends. `states` has the transitions.
 """
 
 from __future__ import annotations
@@ -19,12 +19,21 @@ from .epochs import prepare
 from .events import Cause
 from .join_checks import check_addresses, check_claimant, check_history, check_together
 from .leases import LeasePool, NoRoom
-from .members import ENDED_LIMIT_S, JoinRequest, Member, Roster, Ticket
+from .members import ENDED_LIMIT_S, RECONNECT_S, JoinRequest, Member, Roster, Ticket
 from .policy import HEARTBEATS_PER_LIMIT, Policy
 from .refusals import Code, ControlError
 from .stall_detector import Observation, StallDetector
 from .states import JOB_TRANSITIONS, WATCHED, JobState, JobTrigger, MemberState, MemberTrigger
-from .text import deserted_text, ended_text, failed_text, given_up_text, ranks_text, seconds_text, too_late_text
+from .text import (
+    RAN_ELSEWHERE,
+    deserted_text,
+    ended_text,
+    failed_text,
+    given_up_text,
+    ranks_text,
+    seconds_text,
+    too_late_text,
+)
 from .topology import Topology
 
 
@@ -63,7 +72,7 @@ class Job:
         self.ends_at = None if implicit else now + self.unjoined_limit_s
         """When the job is ended unless the ranks that are missing come; None: nothing threatens it."""
         self.incomplete_since: float | None = None
-        """Since when ranks are gone from a job that has run, and the others join again."""
+        """Since when ranks are gone from a job that has run, here or elsewhere, and the others join again."""
         self.epoch = 0
         """Of the running epoch, the one that is prepared, or the last one."""
         self.ran = False
@@ -92,6 +101,17 @@ class Job:
     def leases(self) -> tuple[Lease, ...]:
         """The slots that workers use, by shard, on whichever switch they are."""
         return tuple(Lease(lease.base, self.spec.slots) for lease in self.leased)
+
+    @property
+    def ran_elsewhere(self) -> bool:
+        """Whether ranks wait that were in an epoch of the job, and none has run here: this switch was started again, or
+        has taken the place of another."""
+        return not self.ran and any(member.request.resume is not None for member in self.roster.waiting())
+
+    @property
+    def absence_limit_s(self) -> float:
+        """How long ranks may be missing from a job that has run."""
+        return self.rejoin_limit_s if self.ran else RECONNECT_S + self.rejoin_limit_s
 
     @property
     def ever_bound(self) -> bool:
@@ -378,14 +398,13 @@ class Job:
         return self.running is not None and any(name in switches for name in self.running.by_switch)
 
     def _end_deserted(self, now: float) -> None:
-        if self.ran:
-            assert self.incomplete_since is not None
+        if self.incomplete_since is not None:
             ended = [member.rank for member in self.roster.ended()]
-            if ended and now < self.incomplete_since + self.rejoin_limit_s:
+            if ended and now < self.incomplete_since + self.absence_limit_s:
                 text = ended_text(self.name, ended)
             else:
-                before = self.last_epoch_end or "ranks left"
-                text = deserted_text(self.name, self.roster.gone(), self.rejoin_limit_s, before)
+                before = self.last_epoch_end or ("ranks left" if self.ran else RAN_ELSEWHERE)
+                text = deserted_text(self.name, self.roster.gone(), self.absence_limit_s, before)
             self.end(now, Cause.NOT_REJOINED, None, text)
         else:
             text = f"job {self.name!r} ended: no rank joined within {seconds_text(self.unjoined_limit_s)}"
@@ -414,18 +433,18 @@ class Job:
 
     def _settle(self, now: float) -> None:
         """Start or stop the time that the job has left, as it depends on who is there."""
-        if self.state is not JobState.JOINING or (self.ran and not self.roster.gone()):
+        if self.state is not JobState.JOINING or not self.roster.gone():
             self.ends_at = self.incomplete_since = None
-        elif self.ran:
+        elif self.ran or self.ran_elsewhere:
             self.incomplete_since = now if self.incomplete_since is None else self.incomplete_since
             ended = (m.ended_at + ENDED_LIMIT_S for m in self.roster.ended() if m.ended_at is not None)
-            self.ends_at = min((self.incomplete_since + self.rejoin_limit_s, *ended))
+            self.ends_at = min((self.incomplete_since + self.absence_limit_s, *ended))
         elif self.roster.by_rank:
-            self.ends_at = None
+            self.ends_at = self.incomplete_since = None
         elif self.implicit:
             self.end(now, Cause.NEVER_STARTED, None, f"no rank of job {self.name!r} waits any more")
         else:
-            self.ends_at = now + self.unjoined_limit_s
+            self.ends_at, self.incomplete_since = now + self.unjoined_limit_s, None
 
     # ---------------------------------------------------------------------------------- small change
 

@@ -15,6 +15,9 @@ BROKEN_OFF_LIMIT_S = 2.0
 what lets them wait longer is a processor that they do not get."""
 ENDED_LIMIT_S = 2.0
 """How long the others wait for it after that, if it seems to have ended: a process that has cannot come back."""
+RECONNECT_S = 30.0
+"""How long ranks try to reach a switch that went away, unless they were told otherwise (`reconnect_s`; the switch is
+not): so much later than the first of them the last may come."""
 HEARD_LATELY_S = 5.0
 """So long after a member was last heard its connection may break off because its process ends. One that breaks because
 the network is gone does so when gRPC's keepalive has had no answer, 15 s later (`service.server.OPTIONS`)."""

@@ -100,6 +100,10 @@ def deserted_text(job: str, gone: Iterable[int], rejoin_limit_s: float, before: 
     )
 
 
+RAN_ELSEWHERE: Final = "the switch was started again, or has taken the place of another"
+"""What came before ranks did not come back to a switch on which their job has not run."""
+
+
 def ended_text(job: str, ended: Iterable[int]) -> str:
     """Why a job ended of which processes seem to have ended."""
     return (

@@ -27,6 +27,7 @@ from ..control.stall_detector import WAITS_POLLED
 from ..control.text import bounded
 from ..driver import DriverError, Shard
 from .answers import job_now, list_answer, stats_answer, why_answer
+from .callers import Callers, brought
 from .coalesced import Coalesced
 from .controller import Controller
 from .conversion import (
@@ -42,7 +43,6 @@ from .messages import Malformed, check_message
 from .peers import own_host, peer_host
 from .refusal_throttle import RefusalThrottle
 from .remote_switch import RemoteSwitch
-from .security import Secrets, Security, caller_of, principal_of
 from .tree_messages import HERE_METADATA, PEER_METADATA, SWITCH_METADATA, switch_from
 
 SLOTS_LISTED: int = 16
@@ -72,10 +72,11 @@ def answered(
         began_s = time.monotonic()
         try:
             check_message(request)
+            self.callers.check_way(context)
             self.controller.check_open()
             return await method(self, request, context)
         except ControlError as error:
-            began_s += await self.throttle.wait(caller_of(context, self._secrets))  # no part of what it took
+            began_s += await self.throttle.wait(self.callers.throttled(context))  # no part of what it took
             await context.abort(status_code(error.code), bounded(error.text))
         except DriverError as error:
             log.error("driver_failed", call=method.__name__, error=str(error))
@@ -94,7 +95,7 @@ def answered(
 
 def _brought(context: Context, key: str) -> str:
     """What a switch below has added to a call; empty if none has."""
-    return next((str(value) for name, value in context.invocation_metadata() or () if name == key), "")
+    return brought(context, key) or ""
 
 
 async def _take_answers(requests: AsyncIterator[pb.AttachRequest | Malformed], remote: RemoteSwitch) -> None:
@@ -107,10 +108,10 @@ async def _take_answers(requests: AsyncIterator[pb.AttachRequest | Malformed], r
 class ControlService(control_pb2_grpc.ControlServicer):
     """The service, over a controller that runs."""
 
-    def __init__(self, controller: Controller, security: Security, secrets: Secrets, throttle: RefusalThrottle) -> None:
+    def __init__(self, controller: Controller, callers: Callers, throttle: RefusalThrottle) -> None:
         self.controller = controller
+        self.callers = callers
         self.throttle = throttle
-        self._security, self._secrets = security, secrets
         self._replies: Coalesced[object] = Coalesced(controller.policy.read_interval_s)
         self._reads = 0
 
@@ -144,7 +145,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         # Workers of a tree join at its leaves, wherever the job was created.
         tree = bool(_brought(context, SWITCH_METADATA) or registry.topology.switches)
         spec = spec_from(request.spec, registry.limits_for(tree=tree), tree=tree)
-        job, created = await self.controller.create(spec, principal_of(context, self._secrets))
+        job, created = await self.controller.create(spec, self.callers.principal(context))
         return pb.CreateResponse(job=job_now(self.controller, job), created=created)
 
     @answered
@@ -157,7 +158,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         spec = spec_from(request.spec, limits, tree=tree) if which == "spec" else request.name
         peer = _brought(context, PEER_METADATA) or context.peer()
         join_request = join_request_from(request, self._shards, peer, switch)
-        who = principal_of(context, self._secrets)
+        who = self.callers.principal(context)
         job, epoch = await self.controller.join(spec, join_request, context.time_remaining(), who)
         credit = registry.credit(job, epoch)
         return epoch_message(job, epoch, switch, self._shards_of(switch), credit)
@@ -185,13 +186,14 @@ class ControlService(control_pb2_grpc.ControlServicer):
         try:
             request = await anext(requests)
             check_message(request)
-            self._check_operator(context)
+            self.callers.check_way(context)
+            self.callers.check_operator(context)
             peer = _brought(context, PEER_METADATA) or context.peer()
             remote = self.controller.attach(switch_from(request.hello, _brought(context, SWITCH_METADATA), peer))
         except StopAsyncIteration:
             return
         except ControlError as error:
-            await self.throttle.wait(caller_of(context, self._secrets))
+            await self.throttle.wait(self.callers.throttled(context))
             await context.abort(status_code(error.code), bounded(error.text))
         why = "its connection ended"
         answers = asyncio.create_task(_take_answers(requests, remote))
@@ -228,34 +230,26 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
     @answered
     async def Evict(self, request: pb.EvictRequest, context: Context) -> pb.EvictResponse:  # noqa: N802
-        self._check_operator(context)
+        self.callers.check_operator(context)
         self.controller.evict(request.name, reason_from(request.reason))
         return pb.EvictResponse()
 
     @answered
     async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:  # noqa: N802
-        self._check_operator(context)
+        self.callers.check_operator(context)
         if request.off:
             self.controller.accept_new()
         else:
             self.controller.refuse_new()
         return pb.DrainResponse(jobs=len(self.controller.registry.jobs()))
 
-    def _check_operator(self, context: Context) -> None:
-        """Raises `ControlError` unless who calls is an operator, or nobody has a name."""
-        who = principal_of(context, self._secrets)
-        if self._security.named(self._secrets) and who not in self._security.operators:
-            raise ControlError(
-                Code.PERMISSION_DENIED,
-                f"{who!r} is no operator of this switch: call as {' or '.join(sorted(self._security.operators))}",
-            )
-
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Event]:  # noqa: N802
         try:
             check_message(request)
+            self.callers.check_way(context)
             self.controller.check_open()
             job = self.controller.registry.find(self.controller.now(), request.name)
-            subscriber = self.controller.subscribers.add(job.number, job.name, principal_of(context, self._secrets))
+            subscriber = self.controller.subscribers.add(job.number, job.name, self.callers.principal(context))
             by_us = False
             try:
                 yield pb.Event(at_s=self.controller.now(), state=job_now(self.controller, job))
@@ -268,7 +262,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
                     now = self.controller.now()
                     self.controller.registry.break_off(now, job, request.rank, request.member)
         except ControlError as error:
-            await self.throttle.wait(caller_of(context, self._secrets))
+            await self.throttle.wait(self.callers.throttled(context))
             await context.abort(status_code(error.code), bounded(error.text))
 
     @answered

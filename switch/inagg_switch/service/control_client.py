@@ -8,12 +8,15 @@ from typing import Final, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from inagg_link.tls import TlsTrouble
 from inagg_proto import GRPC_PREAMBLE, LEAF_SAYS, SERVICE, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
+from ..addresses import is_unix
 from ..defaults import ADDRESS
 from .access import Access
+from .tls_trouble import check_own_files, find
 
 CALL_TIMEOUT_S: Final = 10.0
 """How long a call that waits for nobody may take."""
@@ -28,6 +31,15 @@ RECONNECT: Final = (
 )
 """gRPC's own waits grow to two minutes, and for so long a switch that is back would not be noticed."""
 
+KEEPALIVE: Final = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 60_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+"""As workers have them, who say why (`inagg_host.membership.way`): a connection on which nothing passes is given up for
+a new one."""
+
 T = TypeVar("T")
 CONNECTION_LOST = (
     "failed to connect",
@@ -37,6 +49,9 @@ CONNECTION_LOST = (
     "dns resolution",
     "end of tcp stream",
     "errors resolving",
+    "verification check",
+    "ping timeout",
+    "keepalive",
 )
 """How gRPC's own texts speak of a connection that failed; a switch's sentences contain none of them, but for those that
 begin with `LEAF_SAYS`."""
@@ -45,10 +60,13 @@ begin with `LEAF_SAYS`."""
 class ControlCallError(Exception):
     """A call that failed: gRPC's code, and a sentence that says what to do."""
 
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+    def __init__(self, code: grpc.StatusCode, text: str, trouble: TlsTrouble | None = None) -> None:
+        """``trouble``: what is wrong with TLS, if it is that. The text says so, but not what to do: that has other
+        names for each who calls."""
         super().__init__(text)
         self.code = code
         self.text = text
+        self.trouble = trouble
 
     @property
     def unreachable(self) -> bool:
@@ -94,9 +112,12 @@ class ControlClient:
     """Calls to one switch. A context manager; `close` otherwise. All calls raise `ControlCallError`."""
 
     def __init__(self, address: str = ADDRESS, access: Access | None = None) -> None:
+        """Raises `SecurityError` for files that cannot be used."""
         self.address = address
         self._access = access or Access()
-        self._channel = self._access.channel(address, RECONNECT)
+        check_own_files(self._access)
+        self._troubles: dict[str, TlsTrouble] = {}  # by what gRPC says: it is looked at once for each
+        self._channel = self._access.channel(address, (*RECONNECT, *KEEPALIVE))
         self._stub = control_pb2_grpc.ControlStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
         self._metadata = self._access.metadata
@@ -161,6 +182,8 @@ class ControlClient:
         if text.startswith(LEAF_SAYS):
             text = GRPC_PREAMBLE.sub("", text)
         elif code is grpc.StatusCode.UNAVAILABLE and any(words in text.lower() for words in CONNECTION_LOST):
+            if (trouble := self._tls_trouble(text)) is not None:
+                return ControlCallError(code, f"cannot reach the switch at {self.address}: {trouble.what}", trouble)
             hint = (
                 "does it serve TLS, with a certificate for that name from an authority you trust?"
                 if self._access.tls
@@ -172,6 +195,15 @@ class ControlClient:
         elif code is grpc.StatusCode.DEADLINE_EXCEEDED and text == "Deadline Exceeded":
             text = f"the switch at {self.address} did not answer in time: is it overloaded, or stopped?"
         return ControlCallError(code, text)
+
+    def _tls_trouble(self, said: str) -> TlsTrouble | None:
+        """What is wrong with TLS, where gRPC has ``said`` that it cannot connect: looked at once for each text."""
+        if said in self._troubles:
+            return self._troubles[said]
+        found = None if is_unix(self.address) else find(self.address, self._access, said)
+        if found is not None:
+            self._troubles[said] = found
+        return found
 
     def _unknown_call(self) -> ControlCallError:
         """Why what answers does not know a call: by the health service, where all switches name their own service."""

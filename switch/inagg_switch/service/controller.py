@@ -39,8 +39,17 @@ ROOM_WAIT_S: Final = 2.0
 
 DEADLINE_MARGIN_S: Final = 0.5
 """How long before its own deadline a client is told who is missing: else it would learn nothing."""
+DEADLINE_ROUNDING: Final = 0.011
+"""By how much of itself a deadline may come later here than where the call was made, at each switch that it has come
+through: gRPC sends two or three digits of it, rounded up. So 100.001 s are 101 s here, and 1000.001 s are 1010 s."""
 
 log = structlog.get_logger("inagg.control")
+
+
+def patience_s(time_left_s: float, hops: int) -> float:
+    """How long a call may wait that says it has ``time_left_s``, and has come over ``hops`` connections."""
+    margin_s = DEADLINE_MARGIN_S + DEADLINE_ROUNDING * hops * time_left_s
+    return time_left_s - min(margin_s, time_left_s / 2)
 
 
 class Controller:
@@ -155,7 +164,9 @@ class Controller:
         """
         timeout_s = self.policy.join_timeout_s
         if time_left_s is not None:
-            timeout_s = min(timeout_s, time_left_s - min(DEADLINE_MARGIN_S, time_left_s / 2))
+            topology = self.registry.topology
+            hops = 1 + (len(topology.path(request.switch)) if topology.has(request.switch) else 0)
+            timeout_s = min(timeout_s, patience_s(time_left_s, hops))
         deadline = self.now() + timeout_s
         ticket = await self._with_room(lambda: self.registry.join(self.now(), job, request, deadline, principal))
         name = job if isinstance(job, str) else job.name

@@ -12,6 +12,11 @@ CONNECTIONS: Final = 0.9
 SHORT: Final = 0.8
 """The share of the limit from which on descriptors count as short."""
 
+OWN: Final = 24
+"""What a switch has open before anybody connects, and a few more; with less, gRPC ends the process."""
+OF_SHARD: Final = 3
+"""What it has open for each of its shards."""
+
 
 def raise_limit() -> int:
     """Take as many as this process may (getrlimit(2)): by default the soft limit is 1024, and each worker's connection
@@ -27,6 +32,17 @@ def connections_max(most: int) -> int:
     """As many connections as leave some descriptors for the rest, and ``most`` at most."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return most if limit == resource.RLIM_INFINITY else max(1, min(most, int(CONNECTIONS * limit)))
+
+
+def why_too_few(limit: int, shards: int) -> str | None:
+    """Why a switch of so many ``shards`` cannot begin with this limit (`raise_limit`), and what to do; None: it can."""
+    needed = OWN + OF_SHARD * shards
+    if limit == resource.RLIM_INFINITY or limit >= needed:
+        return None
+    return (
+        f"this process may have {limit} files and connections open, and needs {needed}, and one more for each worker: "
+        "raise the limit (ulimit -n, LimitNOFILE=)"
+    )
 
 
 def shortage() -> tuple[int, int] | None:

@@ -140,7 +140,7 @@ class _Server(HTTPServer):
         self.answer, self.secrets = answer, secrets
         self._name = name
         self._security, self._reloads_seen = security, secrets.reloads
-        self._tls = _context(security)
+        self._tls = security.server_context()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"inagg-{name}")
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._served: set[socket.socket] = set()
@@ -201,8 +201,8 @@ class _Server(HTTPServer):
         """With the certificates that there are since secrets and certificates were read again."""
         if self._reloads_seen != self.secrets.reloads:
             self._reloads_seen = self.secrets.reloads
-            with suppress(OSError):  # somebody has changed a file since it was checked: the old ones stay
-                self._tls = _context(self._security)
+            with suppress(SecurityError):  # somebody has changed a file since it was checked: the old ones stay
+                self._tls = self._security.server_context()
         return self._tls
 
     def server_close(self) -> None:
@@ -220,17 +220,6 @@ def _cut(connection: socket.socket) -> None:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)  # that of ssl.SSLSocket forgets its keys, too
     except OSError as error:
         log.debug("http_connection_gone", why=str(error))
-
-
-def _context(security: Security) -> ssl.SSLContext | None:
-    if security.certificate is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(security.certificate, security.key)
-    if security.client_ca is not None:
-        context.load_verify_locations(security.client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import platform
+from contextlib import suppress
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
+from inagg_link.validity import validity_of
+
 from .controller import Controller
 from .http_server import HttpServer, Listener, Reply, Request
 from .metrics import SwitchCollector
-from .security import Secrets, Security
+from .security import Secrets, Security, SecurityError, read
+
+CERTIFICATE_ENDS: Final = "inagg_tls_certificate_expiry_seconds"
 
 
 class MetricsServer:
@@ -29,6 +37,11 @@ class MetricsServer:
         PlatformCollector(registry=registry)
         about = Gauge("inagg_build_info", "1; the labels say what runs.", ("version", "driver"), registry=registry)
         about.labels(version_text(), controller.driver.name).set(1)
+        if security.certificate is not None:
+            ends = Gauge(
+                CERTIFICATE_ENDS, "When the switch's certificate expires, in seconds since 1970.", registry=registry
+            )
+            ends.set_function(_CertificateEnds(security.certificate, secrets).unix_s)
         self._controller, self._registry = controller, registry
         self._server = HttpServer(listener, "metrics", self._answer, security, secrets)
         self.url = f"{self._server.url}/metrics"
@@ -51,6 +64,28 @@ class MetricsServer:
             return Reply(encode(self._registry), kind)
         except TimeoutError:
             return Reply.text(HTTPStatus.SERVICE_UNAVAILABLE, "the control plane is too busy to answer")
+
+
+class _CertificateEnds:
+    """When the certificate expires that was read last: at the start, or with the secrets again."""
+
+    def __init__(self, certificate: Path, secrets: Secrets) -> None:
+        self._certificate, self._secrets = certificate, secrets
+        self._reloads_seen = secrets.reloads
+        self._unix_s = self._read()
+
+    def unix_s(self) -> float:
+        """In seconds since 1970; NaN if that is not known."""
+        if self._reloads_seen != self._secrets.reloads:
+            self._reloads_seen = self._secrets.reloads
+            self._unix_s = self._read()
+        return self._unix_s
+
+    def _read(self) -> float:
+        with suppress(SecurityError):  # somebody has removed the file since it was read
+            if (validity := validity_of(read(self._certificate))) is not None:
+                return validity.ends.timestamp()
+        return math.nan
 
 
 def version_text() -> str:

@@ -12,15 +12,17 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from inagg_proto import LEAF_SAYS, SERVICE
+from inagg_proto import LEAF_SAYS, SECRET_METADATA, SERVICE
 from inagg_proto.v1 import control_pb2
 
+from .callers import brought, callers_passed_on
 from .messages import Handler
 from .peers import own_host, peer_host
-from .tree_messages import HERE_METADATA, PEER_METADATA, SWITCH_METADATA
+from .tree_messages import CALLERS_METADATA, HERE_METADATA, PEER_METADATA, SWITCH_METADATA
 from .uplink_agent import UplinkAgent, connection_lost
 
-PASSED_ON: Final = frozenset(("authorization", SWITCH_METADATA, PEER_METADATA, HERE_METADATA))
+KEPT: Final = frozenset((SWITCH_METADATA, PEER_METADATA, HERE_METADATA))
+"""What the first switch says of a call, and those above it pass on as it is."""
 DATA_PLANES: Final = f"/{SERVICE}/DataPlanes"
 Context = Any
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -83,7 +85,7 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
 
     def _here(self, request: bytes, context: Context) -> Metadata:
         """What the first switch that is asked where data goes adds: only its machine knows the way back."""
-        if any(key == SWITCH_METADATA for key, _ in context.invocation_metadata() or ()):
+        if brought(context, SWITCH_METADATA):
             return ()
         try:
             asked = control_pb2.DataPlanesRequest.FromString(request)
@@ -92,9 +94,14 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
         return ((HERE_METADATA, own_host(asked.host, asked.own or peer_host(context.peer()))),)
 
     def _metadata(self, context: Context) -> Metadata:
-        own = {SWITCH_METADATA: self._name, PEER_METADATA: context.peer()}
-        brought = {key: value for key, value in context.invocation_metadata() or () if key in PASSED_ON}
-        return tuple((own | brought).items())
+        """That of a call which is passed on. Whether it was a switch that has said through which one the call came, the
+        root sees by the names."""
+        metadata = tuple((key, value) for key, value in context.invocation_metadata() or ())
+        said = {SWITCH_METADATA: self._name, PEER_METADATA: context.peer()}
+        if brought(context, SWITCH_METADATA):
+            said |= {key: str(value) for key, value in reversed(metadata) if key in KEPT}
+        said[CALLERS_METADATA] = callers_passed_on(context)
+        return (*((key, value) for key, value in metadata if key == SECRET_METADATA), *said.items())
 
     async def _abort(self, error: grpc.aio.AioRpcError, context: Context) -> None:
         details, code = error.details() or "", error.code()

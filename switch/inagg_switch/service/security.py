@@ -1,28 +1,26 @@
-"""Who may call the control service: TLS, mutual TLS, the shared secret, and when none of it is needed."""
+"""How a server is guarded: TLS, mutual TLS, shared secrets, and when none of it is needed. `callers` says who calls."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import grpc
-import grpc.aio
 
-from inagg_proto import SECRET_METADATA, bearer
+from inagg_link.validity import validity_of
+from inagg_proto import bearer
 
 from ..addresses import is_unix, split_address
-from .messages import Handler
-from .peers import peer_host
-from .refusal_throttle import RefusalThrottle
 
-HOW: Final = " (INAGG_SECRET, or --secret-file of the commands that ask a switch)"
-OPEN_SERVICES: Final = ("grpc.health.v1.", "grpc.reflection.")
-"""Services that want no secret: they tell nothing of jobs. Mutual TLS closes them too."""
+LIKE_A_NAME: Final = re.compile(r"[\w.-]+:[^:]+")
+"""A secret that looks like a name and a secret, but for a space."""
 
 
 class SecurityError(ValueError):
@@ -113,13 +111,48 @@ class Security:
         if self.certificate is None or self.key is None:
             return None
         certificate, key = read(self.certificate), read(self.key)
-        try:
-            # gRPC says only that it cannot listen; OpenSSL says why.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
-        except ssl.SSLError as error:
-            raise SecurityError(f"{self.certificate} and {self.key} are no certificate and its key: {error}") from None
+        self.server_context()  # gRPC says only that it cannot listen; OpenSSL says why
         ca = read_ca(self.client_ca) if self.client_ca is not None else None
         return grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
+
+    def server_context(self) -> ssl.SSLContext | None:
+        """The certificates in the files for who does without gRPC, None without TLS. Raises `SecurityError` for files
+        that cannot be used."""
+        if self.certificate is None:
+            return None
+
+        def ask() -> str:  # else OpenSSL would ask at the terminal, and all would wait for that
+            raise SecurityError(f"{self.key} is encrypted: give a key without a passphrase")
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.certificate, self.key, password=ask)
+        except OSError as error:  # ssl.SSLError is one
+            raise SecurityError(f"{self.certificate} and {self.key} are no certificate and its key: {error}") from None
+        if self.client_ca is not None:
+            try:
+                context.load_verify_locations(self.client_ca)
+            except OSError as error:
+                raise SecurityError(f"{self.client_ca} holds no certificates of authorities: {error}") from None
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def file_warnings(self, secrets: Secrets) -> list[tuple[str, dict[str, str]]]:
+        """What is odd about the files, though they can be used: names of events for the log, and their fields. Raises
+        `SecurityError` for a file that cannot be read."""
+        found = []
+        if self.certificate is not None:
+            validity = validity_of(read(self.certificate))
+            why = validity.why_not(datetime.now(UTC)) if validity is not None else None
+            if why is not None:
+                hint = "no caller trusts it: put a valid one there, and send SIGHUP"
+                what = f"the certificate in {self.certificate} {why}"
+                found.append(("certificate_not_valid", {"what": what, "hint": hint}))
+        if self.secret_file is not None and LIKE_A_NAME.fullmatch(secrets.by_name.get("", "")):
+            what = f"{self.secret_file} is read as one secret without a name, so whoever knows it is an operator"
+            hint = "if a name stands before the colon, put a space after that"
+            found.append(("secret_without_name", {"what": what, "hint": hint}))
+        return found
 
 
 class Secrets:
@@ -216,52 +249,3 @@ def is_local(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-class SecretInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not generic at run time
-    """Refuses calls that do not bring the shared secret, but for those of `OPEN_SERVICES`."""
-
-    def __init__(self, secrets: Secrets, throttle: RefusalThrottle) -> None:
-        self._secrets, self._throttle = secrets, throttle
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        """Called by gRPC for every call."""
-        if handler_call_details.method.startswith(tuple(f"/{service}" for service in OPEN_SERVICES)):
-            return await continuation(handler_call_details)
-        metadata = handler_call_details.invocation_metadata or ()
-        given = [value for key, value in metadata if key == SECRET_METADATA]
-        if not given:
-            return self._refusal(f"this switch wants a shared secret: give the one that it was started with{HOW}")
-        if not all([self._secrets.who(_bytes(value)) is not None for value in given]):
-            return self._refusal(f"the shared secret is wrong: give the one that this switch was started with{HOW}")
-        return await continuation(handler_call_details)
-
-    def _refusal(self, text: str) -> Handler:
-        async def refuse(_request: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-            await self._throttle.wait(caller_of(context, self._secrets))
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, text)
-
-        return grpc.unary_unary_rpc_method_handler(refuse)
-
-
-def principal_of(context: grpc.aio.ServicerContext[Any, Any], secrets: Secrets) -> str:
-    """Who calls: the name of the secret that he brought, or else the common name of the certificate that he showed;
-    empty if he has no name."""
-    for key, value in context.invocation_metadata() or ():
-        if key == SECRET_METADATA and (name := secrets.who(_bytes(value))):
-            return name
-    return next(iter(context.auth_context().get("x509_common_name", ())), b"").decode(errors="replace")
-
-
-def caller_of(context: grpc.aio.ServicerContext[Any, Any], secrets: Secrets) -> str:
-    """Whose refusals are counted together: a principal's; of who has no name, those of the host that he calls from
-    (where a switch below passes calls on, that of the switch)."""
-    return principal_of(context, secrets) or peer_host(context.peer())
-
-
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from contextlib import suppress
 from typing import Final
 
 import grpc
@@ -20,13 +21,14 @@ from ..addresses import is_unix, split_address, why_not_bound
 from ..control.policy import Policy
 from ..defaults import ADDRESS
 from ..driver import Driver
+from .callers import Callers, SecretInterceptor
 from .calls import ControlService
 from .controller import Controller
 from .descriptors import connections_max
 from .messages import MalformedInterceptor
 from .passing_on import PassingOn
 from .refusal_throttle import RefusalThrottle
-from .security import SecretInterceptor, Secrets, Security
+from .security import Secrets, Security, SecurityError
 from .uplink_agent import UplinkAgent
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
@@ -121,7 +123,9 @@ class GrpcServer:
         interceptors: list[grpc.aio.ServerInterceptor] = [MalformedInterceptor()]  # type: ignore[type-arg]
         self.secrets = self.security.secrets()
         if self.secrets.by_name:
-            interceptors.insert(0, SecretInterceptor(self.secrets, self._throttle))
+            interceptors.insert(
+                0, SecretInterceptor(self.secrets, Callers(self.security, self.secrets), self._throttle)
+            )
         server = grpc.aio.server(
             interceptors=interceptors,
             options=(*OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max(CONNECTIONS_MAX))),
@@ -153,6 +157,12 @@ class GrpcServer:
             mutual_tls=self.security.client_ca is not None,
             secret=bool(self.secrets.by_name),
         )
+        self._warn_of_files()
+
+    def _warn_of_files(self) -> None:
+        with suppress(SecurityError):  # somebody has removed a file since it was read
+            for event, fields in self.security.file_warnings(self.secrets):
+                log.warning(event, **fields)
 
     async def set_health(self, serving: bool) -> None:
         """Say by the health service whether it is good to call."""
@@ -164,6 +174,7 @@ class GrpcServer:
         """Read secrets and certificates again. Raises `SecurityError`; then all stays as it was."""
         self.security.check_files()
         self.secrets.reload()
+        self._warn_of_files()
 
     def _certificates_changed(self) -> bool:
         """Called by gRPC's threads."""
@@ -197,7 +208,7 @@ class ControlServer(GrpcServer):
         """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
         server = self._open()
         self.controller = Controller(self._driver, self._policy, self.set_health)
-        self._service = ControlService(self.controller, self.security, self.secrets, self._throttle)
+        self._service = ControlService(self.controller, Callers(self.security, self.secrets), self._throttle)
         control_pb2_grpc.add_ControlServicer_to_server(self._service, server)
         await self.controller.start()
         await self.set_health(True)

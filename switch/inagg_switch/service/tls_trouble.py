@@ -1,29 +1,67 @@
-"""Why TLS to a parent fails, in words that say what to do."""
+"""Why TLS to another switch fails, and what a switch that has a parent says of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from inagg_link.tls import TlsClient, TlsFault, find_tls_trouble
+from inagg_link.tls import OwnFileError, TlsClient, TlsFault, TlsTrouble, check_files, find_tls_trouble, may_be_tls
 
-from ..addresses import split_address
+from ..addresses import SettingsError, split_address
 from .access import Access
+from .security import SecurityError
 
-WORDS: Final = {
-    TlsFault.SERVED: "it serves with TLS: give --parent-ca",
-    TlsFault.NOT_SERVED: "it does not serve with TLS: leave out --parent-ca, or give it --tls-cert and --tls-key",
-    TlsFault.CERTIFICATE_WANTED: "it wants a certificate that its --client-ca has signed: give --tls-cert and "
-    "--tls-key",
-    TlsFault.UNTRUSTED: "its certificate cannot be trusted ({why}): give --parent-ca of the authority that signed it, "
-    "and the host by a name in it",
+OF_SERVER: Final[Mapping[TlsFault, str]] = {
+    TlsFault.EXPIRED: "the switch needs a new one, which it reads at SIGHUP, or else the authority",
+    TlsFault.NOT_YET_VALID: "compare the clocks of this machine and of the one that made it",
+}
+"""What to do about a certificate of the server's, whoever asks."""
+INTERMEDIATE: Final = (
+    "where that is an intermediate one, the switch's --tls-cert must hold the intermediate certificates"
+)
+"""Of a certificate whose issuer is unknown."""
+
+ADVICE: Final[Mapping[TlsFault, str]] = {
+    **OF_SERVER,
+    TlsFault.SERVED: "give --parent-ca",
+    TlsFault.NOT_SERVED: "leave out --parent-ca, or give it --tls-cert and --tls-key",
+    TlsFault.OWN_FILE: "see --parent-ca, --tls-cert and --tls-key",
+    TlsFault.UNKNOWN_ISSUER: f"give --parent-ca of the authority that signed it; {INTERMEDIATE} too",
+    TlsFault.WRONG_NAME: "give --parent with a name in it, or the parent a certificate for this one (subjectAltName)",
+    TlsFault.UNTRUSTED: "give --parent-ca of the authority that signed it, and the host by a name in it",
+    TlsFault.CERTIFICATE_WANTED: "give --tls-cert and --tls-key",
+    TlsFault.CERTIFICATE_REFUSED: "give --tls-cert and --tls-key of another",
 }
 
 
-def tls_trouble(address: str, access: Access) -> str | None:
-    """What is wrong between ``address`` (host:port) and this ``access``; None if that is not to be seen.
+def client_of(access: Access) -> TlsClient | None:
+    """How one with this ``access`` calls; None: without TLS."""
+    return TlsClient(access.ca, access.certificate, access.key, access.server_name) if access.tls else None
 
-    Connects once more, for the time of a handshake. The text names options of a switch that has a parent.
-    """
-    client = TlsClient(access.ca, access.certificate, access.key, access.server_name) if access.tls else None
-    found = find_tls_trouble(*split_address(address), client)
-    return None if found is None else found.told(WORDS)
+
+def check_own_files(access: Access) -> None:
+    """Raises `SecurityError` if a file that is shown or trusted is not what it should be: of that gRPC says only that
+    it cannot connect."""
+    if (client := client_of(access)) is not None:
+        try:
+            check_files(client)
+        except OwnFileError as error:
+            raise SecurityError(str(error)) from None
+
+
+def find(address: str, access: Access, said: str | None = None) -> TlsTrouble | None:
+    """What is wrong between ``address`` (host:port) and this ``access``; None if that is not to be seen. Connects once
+    more, for the time of a handshake, unless what gRPC has ``said`` does not come of TLS. Raises nothing."""
+    try:
+        host, port = split_address(address)
+    except SettingsError:
+        return None
+    if said is not None and not may_be_tls(said, host):
+        return None
+    return find_tls_trouble(host, port, client_of(access))
+
+
+def tls_trouble(address: str, access: Access) -> str | None:
+    """The same in words that name options of a switch that has a parent."""
+    found = find(address, access)
+    return None if found is None else found.told(ADVICE)

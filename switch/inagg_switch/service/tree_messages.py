@@ -22,6 +22,9 @@ SWITCH_METADATA = "inagg-switch"
 """With a call that a switch passes on: its name."""
 PEER_METADATA = "inagg-peer"
 """With such a call: gRPC's name of who made it."""
+CALLERS_METADATA = "inagg-callers"
+"""With such a call: the names in the certificates on its way so far, quoted as in URLs, with commas between: first that
+of who made it, then those of the switches that have passed it on before; empty where no certificate was shown."""
 HERE_METADATA = "inagg-here"
 """With such a call that asks where data goes: what `own_host` says on the machine of the switch that passes it on."""
 

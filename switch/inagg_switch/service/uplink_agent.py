@@ -33,14 +33,15 @@ LOOK_S: Final = 5.0
 FIND_S: Final = 5.0
 """How long the parent may take to say where its data planes are."""
 KEEPALIVE: Final = (
-    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_time_ms", 6_000),  # a server takes 5 s for too often
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
-"""A parent that vanished is noticed in eight seconds, and one that is back in one."""
+"""A parent that vanished is noticed in nine seconds, since its system acknowledges nothing (the timeout is TCP's
+TCP_USER_TIMEOUT, so a process that is only held is not given up by it), and one that is back in one."""
 FINAL: Final = (
     grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.FAILED_PRECONDITION,
 )  # fmt: skip
@@ -135,13 +136,18 @@ class UplinkAgent:
             return f"its parent at {self.parent} does not answer in time"
         return f"its parent at {self.parent} says: {said}"
 
+    @property
+    def _shown(self) -> str:
+        """What says to the parent who this switch is."""
+        return "--tls-cert" if self._access.secret is None and self._access.certificate is not None else "INAGG_SECRET"
+
     async def _refused(self, error: grpc.aio.AioRpcError) -> None:
         """Raises `UplinkError` if waiting does not help."""
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             raise UplinkError(str(why_unlike(0, f"the switch at {self.parent}", "this switch"))) from None
         if error.code() in FINAL:
-            secret = " (INAGG_SECRET of this switch)" if error.code() is grpc.StatusCode.PERMISSION_DENIED else ""
-            raise UplinkError(f"{self.parent} refuses this switch: {error.details()}{secret}") from None
+            hint = f" ({self._shown} of this switch)" if error.code() is grpc.StatusCode.PERMISSION_DENIED else ""
+            raise UplinkError(f"{self.parent} refuses this switch: {error.details()}{hint}") from None
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             trouble = await asyncio.to_thread(tls_trouble, self.parent, self._access)
             if trouble is not None:

@@ -114,7 +114,6 @@ def _why(error: OSError) -> str:
     advice = {
         errno.EADDRNOTAVAIL: "; no interface of this machine has that address (`ip address` lists them): give another "
         "one with --data, or --listen",
-        errno.EADDRINUSE: "; choose another port with --data",
     }.get(error.errno or 0, "")
     return f"{error.strerror or error}{advice}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -14,8 +15,9 @@ from enum import Enum
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Barrier
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +33,14 @@ RETRY_S = 0.05  # a loopback answers a window within a few milliseconds, on a lo
 STOP_CHECK_RECEIVES = 64
 
 _spawn = multiprocessing.get_context("spawn")
+
+NO_SHARED_MEMORY: Final = {
+    errno.ENOSPC: "has no room: empty it, or give it more (docker run --shm-size 1g)",
+    errno.EROFS: "is read-only: mount a tmpfs there (docker run --tmpfs /dev/shm)",
+    errno.EACCES: "may not be written to: mount a tmpfs there (docker run --tmpfs /dev/shm), with mode 1777",
+    errno.ENOSYS: "is not there: mount a tmpfs there (docker run --tmpfs /dev/shm)",
+}
+"""What is wrong with /dev/shm, and what to do, by the error of who wants to share memory."""
 
 
 class Feed(Protocol):
@@ -108,8 +118,15 @@ def drive(link: Link, peer: Address, feed: Feed, *, size: int, window: int, stop
 
 
 def common_barrier(parties: int) -> Barrier:
-    """For so many children, to be given to them as an argument. It sends nothing."""
-    return _spawn.Barrier(parties)
+    """For so many children, to be given to them as an argument. It sends nothing. Raises `click.ClickException` where
+    processes cannot share memory."""
+    try:
+        return _spawn.Barrier(parties)
+    except OSError as error:
+        if error.errno not in NO_SHARED_MEMORY:
+            raise
+        why = f"/dev/shm {NO_SHARED_MEMORY[error.errno]}"
+        raise click.ClickException(f"worker processes cannot share memory to wait for each other: {why}") from None
 
 
 class Sign(Enum):

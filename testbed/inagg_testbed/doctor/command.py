@@ -59,7 +59,7 @@ def doctor(switch: str, as_json: bool) -> int:
     """Look at this machine: is anything in the way of fast and correct sums, and what to do about it.
 
     Versions, compiled code, kernel limits, offloads, ports, and, where there is a --switch, the switch and the way to
-    it. It changes nothing.
+    it. It changes nothing; to see whether datagrams pass it runs a job of one rank on the switch for a moment.
     """
     found: list[Finding] = []
     out = console()

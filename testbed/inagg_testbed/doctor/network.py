@@ -12,16 +12,36 @@ from pathlib import Path
 from typing import Final
 
 from inagg_host.config import VARIABLES
+from inagg_host.membership.way import is_loopback
 from inagg_link.sockopt import interface_index
-from inagg_switch.addresses import SettingsError, split_address
+from inagg_link.tls import TlsFault
+from inagg_switch.addresses import SettingsError, join_address, split_address
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient, NotASwitch, UnlikeSwitch
 from inagg_switch.service.security import SecurityError
 
+from .datagrams import try_datagrams
 from .finding import Finding, Verdict
 
 PATIENCE_S: Final = 5.0
 SEE_VARIABLES: Final = "see INAGG_CA, INAGG_CERTIFICATE, INAGG_KEY and INAGG_SECRET"
+TLS_ADVICE: Final[Mapping[TlsFault, str]] = {
+    TlsFault.SERVED: "export INAGG_CA=FILE: of the authority that signed the switch's certificate",
+    TlsFault.NOT_SERVED: "on {host}: start the switch with --tls-cert and --tls-key; or unset INAGG_CA, and nothing "
+    "that is said is encrypted, nor the secret",
+    TlsFault.OWN_FILE: SEE_VARIABLES,
+    TlsFault.EXPIRED: "openssl x509 -enddate -noout -in FILE, of the switch's --tls-cert and of INAGG_CA; a new one in "
+    "its place, and on {host}: kill -HUP PID of the switch",
+    TlsFault.NOT_YET_VALID: "date, here and where the certificate was made",
+    TlsFault.UNKNOWN_ISSUER: "export INAGG_CA=FILE: of the authority that signed it; if that is an intermediate one, "
+    "its certificate goes into the switch's --tls-cert too",
+    TlsFault.WRONG_NAME: "export INAGG_SWITCH=NAME:{port}, a name in it; or give the switch a certificate for {host} "
+    "(subjectAltName)",
+    TlsFault.UNTRUSTED: "export INAGG_CA=FILE: of the authority that signed it",
+    TlsFault.CERTIFICATE_WANTED: "export INAGG_CERTIFICATE=FILE INAGG_KEY=FILE",
+    TlsFault.CERTIFICATE_REFUSED: "export INAGG_CERTIFICATE=FILE INAGG_KEY=FILE, of another",
+}
+"""What to do about TLS that fails, with {host} and {port} of the switch."""
 MTU_USUAL: Final = 1500
 MTU_OPTION: Final = {
     socket.AF_INET: (socket.IPPROTO_IP, 14),  # IP_MTU, include/uapi/linux/in.h
@@ -42,9 +62,16 @@ def check_switches(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]
             "switch", Verdict.NOTE, "INAGG_SWITCH is not set: no switch was looked for", "export INAGG_SWITCH=HOST:PORT"
         )
         return
+    if environ.get(VARIABLES["certificate"]) and not environ.get(VARIABLES["ca"]):
+        found = (
+            "INAGG_CERTIFICATE is set, and INAGG_CA is not: without TLS there is nobody to show it to, and ranks refuse"
+        )
+        do = "export INAGG_CA=FILE: of the authority that signed the switch's certificate; or unset INAGG_CERTIFICATE"
+        yield Finding("TLS", Verdict.WRONG, found, f"{do} INAGG_KEY")
+        return
     access = access_of(environ)
     for address in addresses_of(environ):
-        yield from _check_switch(address, access)
+        yield from _check_switch(address, access, environ)
 
 
 def access_of(environ: Mapping[str, str]) -> Access:
@@ -65,7 +92,7 @@ def addresses_of(environ: Mapping[str, str]) -> list[str]:
     return [part.strip() for part in text.split(",")] if text else []
 
 
-def _check_switch(address: str, access: Access) -> Iterator[Finding]:
+def _check_switch(address: str, access: Access, environ: Mapping[str, str]) -> Iterator[Finding]:
     name = f"switch {address}"
     try:
         host, port = split_address(address)  # workers want a port, too
@@ -88,9 +115,17 @@ def _check_switch(address: str, access: Access) -> Iterator[Finding]:
     except ControlCallError as error:
         yield Finding(name, Verdict.WRONG, error.text, _what_to_do(error, access, address, host, port))
         return
-    ports = ", ".join(str(plane.port) for plane in planes)
-    yield Finding(name, Verdict.OK, f"it answers; {driver}, data at UDP {ports}")
-    yield from check_way(planes[0].host or control, planes[0].port)
+    ports = [str(plane.port) for plane in planes]
+    yield Finding(name, Verdict.OK, f"it answers; {driver}, data at UDP {', '.join(ports)}")
+    data = planes[0].host or control
+    if is_loopback(data) and not is_loopback(control):
+        found = f"its data goes to {data}, each machine's own address: nothing of another machine comes to it"
+        do = f"on {host}: start the switch with --data {join_address(control, planes[0].port)}, or without --data"
+        yield Finding(f"way to {data}", Verdict.WRONG, found, do)
+        return
+    trial = try_datagrams(address, environ)
+    yield from check_way(data, planes[0].port, trial.datagram_bytes)
+    yield from trial.found
 
 
 def _what_to_do(error: ControlCallError, access: Access, address: str, host: str, port: int) -> str:
@@ -101,6 +136,8 @@ def _what_to_do(error: ControlCallError, access: Access, address: str, host: str
         return f"export INAGG_SWITCH=HOST:PORT, as `inagg switch` prints it: on {host}, TCP {port} is another's"
     if error.refused:
         return SEE_VARIABLES
+    if error.trouble is not None:
+        return TLS_ADVICE[error.trouble.fault].format(host=host, port=port)
     if error.hangs:
         look = f"on {host}: look at its log, and inagg top --switch {address}"
         return f"{look}; if it hangs, stop it and start it again; and let TCP {port} pass"
@@ -122,9 +159,11 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def check_way(host: str, port: int) -> Iterator[Finding]:
-    """The interface by which datagrams leave for ``host``, and the MTU of the route."""
+def check_way(host: str, port: int, datagram_bytes: int | None = None) -> Iterator[Finding]:
+    """The interface by which datagrams leave for ``host``, and the MTU of the route. ``datagram_bytes``: of the largest
+    one's UDP payload; None: as large as fit frames of 1500 bytes."""
     family = _family(host)
+    least = MTU_USUAL if datagram_bytes is None else datagram_bytes + HEADERS_BYTES[family]
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         try:
             sock.connect((host, port))
@@ -134,16 +173,11 @@ def check_way(host: str, port: int) -> Iterator[Finding]:
             yield Finding(f"way to {host}", Verdict.WRONG, f"no route: {error.strerror}", f"ip route get {host}")
             return
         interface = interface_of(own)
-        if mtu < MTU_USUAL:
-            found = f"MTU {mtu}: full datagrams are cut, or lost"
-            payload_bytes = mtu - HEADERS_BYTES[family]
-            yield Finding(
-                f"way to {host}",
-                Verdict.WRONG,
-                found,
-                f"sudo ip link set {interface or 'DEV'} mtu 1500, or start the switch with --datagram-bytes "
-                f"{payload_bytes}",
-            )
+        if mtu < least:
+            found = f"MTU {mtu}, and full datagrams take {least}: they are cut, or lost"
+            widen = f"sudo ip link set {interface or 'DEV'} mtu {max(least, 1500)}"
+            do = f"{widen}, or start the switch with --datagram-bytes {mtu - HEADERS_BYTES[family]}"
+            yield Finding(f"way to {host}", Verdict.WRONG, found, do)
         else:
             yield Finding(
                 f"way to {host}", Verdict.OK, f"by {interface or 'an interface'} with address {own}, MTU {mtu}"

@@ -16,6 +16,7 @@ import pytest
 from inagg_host import allreduce
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import ConfigError
+from inagg_host.core import Engine
 from inagg_host.membership import way
 from inagg_host.membership.rejoin import LAST_S, Network
 from inagg_host.membership.session import Loss
@@ -224,3 +225,34 @@ def test_sums_that_have_come_are_there_though_another_rank_has_ended_the_job(
                 assert work.result(PATIENCE_S)[0] == 2.0
             with pytest.raises(AllReduceError, match=rf"^job 'early-{comes}' is over: .*: enough$"):
                 (theirs.submit(values) if comes else work).result(PATIENCE_S)
+
+
+def test_whatever_is_raised_where_the_thread_waits_is_an_error_of_what_waits(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="waits", wrap_link=Withheld) as all_reduce:
+
+        def fail(engine: Engine) -> float:
+            raise OSError("no more files")
+
+        monkeypatch.setattr(Engine, "deadline", property(fail))
+        with pytest.raises(AllReduceError, match="no more files"):
+            all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S)
+
+
+def test_a_rank_that_can_start_no_thread_after_it_has_joined_is_no_rank_any_more(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "inagg-transport":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(AllReduceError, match="raise the limit of processes"):
+        AllReduce(switch=switch.control, rank=0, workers=1, job="threads")
+    monkeypatch.undo()
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="threads") as all_reduce:  # the name is free
+        assert (all_reduce(np.ones(100, np.float32)) == 1).all()

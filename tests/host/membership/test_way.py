@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from inagg_host.config import Config, ConfigError
 from inagg_host.membership import calls, session, way
 from inagg_host.membership.session import Loss, Session
 from inagg_link import FaultLink, Faults, Link
+from inagg_switch.service import control_client, server
 from inagg_switch.service.control_client import ControlClient
 from inagg_switch.service.peers import own_host
 from inagg_testbed.switch_process import SwitchProcess
@@ -320,3 +321,87 @@ def test_that_several_switches_take_turns_is_told_once_for_each(
     assert [record.getMessage().rpartition("; ")[2] for record in caplog.records] == [
         "trying the one at 127.0.0.1:10", "trying the one at 127.0.0.1:9",
     ]  # fmt: skip
+
+
+# --- a connection on which nothing passes any more ---
+
+
+class Filter:
+    """Passes connections on to ``target``, host:port, from ``address``. `shut`: on those that there are then nothing
+    passes any more, and neither end hears of it; later ones pass."""
+
+    def __init__(self, target: str) -> None:
+        self._target = way.split(target)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+        self._ends: list[socket.socket] = []
+        self._held: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def shut(self) -> None:
+        """From now on."""
+        self._held = set(self._ends)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                ends = self._server.accept()[0], socket.create_connection(self._target)
+                self._ends += ends
+                for source, sink in (ends, ends[::-1]):
+                    threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if source not in self._held:
+                    sink.sendall(data)
+            if source not in self._held:
+                sink.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Of all."""
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for end in self._ends:
+            end.close()
+
+
+def test_a_connection_on_which_nothing_passes_any_more_is_given_up_for_a_new_one(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter that opens again lets new connections pass at once; in the old one, TCP may not try for minutes."""
+    shorter = [(name, min(value, 200)) for name, value in way.KEEPALIVE]
+    monkeypatch.setattr(way, "KEEPALIVE", tuple(shorter))
+    with (
+        closing(Filter(switch.control)) as between,
+        closing(session_of(between.address, reconnect_s=PATIENCE_S)) as ours,
+    ):
+        assert ours.local_host() == "127.0.0.1"
+        between.shut()
+        ours.calls.begin()
+        assert ours.local_host() == "127.0.0.1"
+
+
+def test_the_system_ends_a_connection_of_a_rank_whose_other_end_acknowledges_nothing(switch: SwitchProcess) -> None:
+    """Before they have missed so many heartbeats that they count the switch as gone, and not before one is late."""
+    with closing(session_of(switch.control)) as ours:
+        ours.local_host()
+        limits_ms = set[int]()
+        for number in os.listdir("/proc/self/fd"):
+            with suppress(OSError), socket.socket(fileno=os.dup(int(number))) as connection:
+                host, port, *_ = connection.getpeername()  # gRPC's are of IPv6, also to addresses of IPv4
+                if (host.removeprefix("::ffff:"), port) == way.split(switch.control):
+                    limits_ms.add(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+    (limit_ms,) = limits_ms
+    assert calls.CALL_S < limit_ms / 1000 < calls.CALL_S * session.HEARTBEATS_MISSED
+
+
+@pytest.mark.parametrize("keepalive", [way.KEEPALIVE, control_client.KEEPALIVE])
+def test_a_switch_takes_the_pings_of_ranks_and_commands(keepalive: tuple[tuple[str, int], ...]) -> None:
+    """With time to spare: it would end their connections. And a switch that is held for a while is not given up for
+    them."""
+    ours, theirs = dict(keepalive), dict(server.OPTIONS)
+    assert ours["grpc.keepalive_time_ms"] >= 2 * theirs["grpc.http2.min_ping_interval_without_data_ms"]
+    assert ours["grpc.http2.max_pings_without_data"] == 0, "else there are two, and then none"
+    held_ms = session.HEARTBEATS_MISSED * calls.CALL_S * 1000
+    assert ours["grpc.http2.ping_timeout_ms"] > held_ms, "heartbeats notice it first"

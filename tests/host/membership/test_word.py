@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.config import ConfigError
 from inagg_host.membership import calls
+from inagg_host.membership.word import telling
 from inagg_testbed.switch_process import SwitchProcess
 
 from .processes import start_switch
@@ -41,6 +43,28 @@ def test_a_rank_that_cannot_join_tells_why() -> None:
         AllReduce(switch=NOWHERE, rank=1, workers=2, job="word", reconnect_s=0.01, word=board)
     assert board.said is not None
     assert board.said.startswith(f"rank 1 cannot join: cannot reach the switch at {NOWHERE}")
+
+
+class Stop(Exception):  # as a script calls it
+    """Of a handler of signals."""
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (SystemExit(0), "SystemExit: 0"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (Stop("signal 15"), "Stop: signal 15"),
+        (AllReduceError("no switch"), "no switch"),
+        (ConfigError("3 workers: too many"), "3 workers: too many"),
+    ],
+)
+def test_what_is_no_sentence_of_ours_is_told_with_its_kind(error: BaseException, words: str) -> None:
+    """Else it was "rank 1 cannot join: 0"."""
+    board = Board()
+    with pytest.raises(type(error)), telling(board):
+        raise error
+    assert board.said == f"rank 1 cannot join: {words}"
 
 
 def test_nobody_waits_for_a_rank_that_cannot_join(switch: SwitchProcess) -> None:

@@ -19,6 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from inagg_host.torch import InaggState, inagg_hook
+from inagg_host.torch.hook import timeout_of
 from inagg_testbed.training import Plan, load_digits, make_model, train
 
 
@@ -188,6 +189,38 @@ def test_a_restored_state_joins_a_new_job_as_it_was_configured(beside: World) ->
     assert restored["timeout_s"] == 50
     assert restored["options"] == {"format": "tern"}, "and without the secret"
     assert restored["operations"] == (0, 1)
+
+
+def limits() -> dict[str, float]:
+    """The longest that an operation may take, in seconds, of states that are told what or nothing."""
+    shorter = dist.new_group(timeout=timedelta(seconds=40))
+    found = {}
+    for name, options in {
+        "world": {},
+        "group": {"process_group": shorter},
+        "told": {"process_group": shorter, "timeout": timedelta(seconds=50)},
+        "restored": pickle.loads(pickle.dumps(InaggState())).__dict__,
+    }.items():
+        with InaggState(**{key: options[key] for key in ("process_group", "timeout") if key in options}) as state:
+            found[name] = state.job().settings.config.timeout_s
+    dist.destroy_process_group(shorter)
+    return found
+
+
+def test_an_operation_may_take_as_long_as_one_of_the_process_group(beside: World) -> None:
+    assert equal(beside.run(limits)) == {"world": 60, "group": 40, "told": 50, "restored": 60}
+
+
+def test_a_group_that_does_not_tell_has_the_usual_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Strange:
+        _device_types = (torch.device("cpu"), torch.device("cuda"))
+
+        def _get_backend(self, device: torch.device) -> object:
+            if device.type == "cuda":
+                raise RuntimeError("no backend")
+            return object()
+
+    assert timeout_of(Strange()) == timedelta(minutes=30)  # type: ignore[arg-type]
 
 
 def pickled_size() -> int:

@@ -130,6 +130,20 @@ def test_grpc_adds_nothing_to_the_sentence(authority: Authority) -> None:
     assert [line.partition(":")[0] for line in ended.stderr.splitlines()] == ["Error"]
 
 
+def test_a_switch_with_tls_is_said_to_have_it_with_the_option_to_give(
+    serve: Callable[..., Serving], authority: Authority, stranger: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = authority.issue("switch")
+    switch = serve(security=Security(pair.certificate, pair.key))
+    for options, what in (
+        ((), "it serves with TLS: give --tls-ca (INAGG_CA)"),
+        (("--tls-ca", str(stranger.pair.certificate)), "its certificate cannot be trusted (unable to get local issuer"),
+        (("--tls-ca", str(authority.pair.key)), "authority.key holds a key, and no certificate"),
+    ):
+        assert inagg(switch, "jobs", *options) != 0
+        assert what in " ".join(capsys.readouterr().err.split())
+
+
 def _answer_with_text(server: socket.socket) -> None:
     with suppress(OSError):
         while True:

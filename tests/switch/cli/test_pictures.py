@@ -81,8 +81,8 @@ def a_look(jobs: int = 2) -> Rates:
 def test_jobs_fit_a_terminal_and_names_can_be_copied(terminal: Console) -> None:
     print_jobs(terminal, some_jobs(), "127.0.0.1:47100")
     text = "\n".join(lines_of(terminal))
-    assert "0-1 active, 2 failed" in text
-    assert "0 waiting, 1 missing" in text
+    assert "ranks 0-1 active, rank 2 failed" in text
+    assert "rank 0 waiting, rank 1 missing" in text
     assert "train ends in 42.0 s unless its missing ranks come back." in text
     # the long name, over several lines of its column
     column = "".join(line[:17].strip() for line in text.split("JOB", 2)[1].splitlines() if line[:17].strip())
@@ -110,8 +110,10 @@ def test_jobs_in_a_pipe_are_one_line_each(pipe: Console) -> None:
         "1",
         "1m",
         "05s",
+        "rank",
         "0",
         "waiting,",
+        "rank",
         "1",
         "missing",
     ]

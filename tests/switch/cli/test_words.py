@@ -35,9 +35,9 @@ def test_ages_have_two_units(seconds: float, text: str) -> None:
     assert len(text) <= 7
 
 
-def test_members_are_grouped_by_what_they_do() -> None:
+def test_members_are_grouped_by_what_they_do_and_are_no_counts() -> None:
     members = job(members=(ACTIVE, ACTIVE, FAILED, ACTIVE, MISSING)).members
-    assert members_text(members) == "0-1, 3 active, 2 failed, 4 missing"
+    assert members_text(members) == "ranks 0-1, 3 active, rank 2 failed, rank 4 missing"
 
 
 def test_every_state_and_cause_has_a_word() -> None:

@@ -40,7 +40,17 @@ def test_where_nothing_waits_ranks_of_which_nothing_has_come_are_named() -> None
     world.join_all()
     assert "nothing of ranks 0-1 has come yet (`inagg doctor`" in why(world)[0]
     world.registry.observe(world.now, 1, Observation((5, 5), (5, 5)))
-    assert "what they send does not arrive (`inagg doctor`" in why(world)[0]
+    assert "what they send, or are answered, does not arrive (`inagg doctor`" in why(world)[0]
+
+
+def test_of_a_rank_of_which_not_one_datagram_has_come_it_is_said_what_tries_the_way() -> None:
+    world = World()
+    world.join_all()
+    world.registry.observe(world.now, 1, Observation((5, 0), (5, 0)))
+    (said,) = why(world, SlotWait(7, 2, (1,), 5.5))
+    assert "its datagrams do not arrive (`inagg doctor` on a rank's host tries whether UDP passes" in said
+    world.registry.observe(world.now, 1, Observation((5, 0), (5, 60)))
+    assert "(see drops in `inagg top`)" in why(world, SlotWait(7, 2, (1,), 5.5))[0], "they arrive, and are refused"
 
 
 def test_of_slots_that_nobody_can_look_into_nothing_is_claimed() -> None:

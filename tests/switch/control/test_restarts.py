@@ -87,6 +87,76 @@ def test_a_switch_that_drains_lets_jobs_go_on_that_ran_before_it_was_started(wor
     assert caught.value.code is Code.UNAVAILABLE
 
 
+def test_a_rank_that_was_lost_with_the_switch_is_not_waited_for_as_one_that_never_came(world: World) -> None:
+    """Here the switch does not know that the job has run; who brings what it had does."""
+    job = spec(workers=3, rejoin_limit_s=10.0)
+    brings = resume(world.join_all(job), 40)
+    world.restart()
+    tickets = [world.join(0, job, brings=brings)]
+    world.wait(5.0)
+    tickets.append(world.join(2, job, brings=brings))
+    world.wait(34.4)
+    assert not world.errors
+    assert world.job().ends_at == pytest.approx(world.now + 0.6)
+    world.wait(1.0)
+    assert not world.registry.jobs()
+    for ticket in tickets:
+        assert world.errors[ticket].code is Code.ABORTED
+        assert world.errors[ticket].text == (
+            "job 'job' ended: rank 1 did not come back within 40.0 s; before that: the switch was started again, or "
+            "has taken the place of another"
+        )
+    ended = world.last(ev.JobEnded)
+    assert isinstance(ended, ev.JobEnded)
+    assert ended.cause is Cause.NOT_REJOINED
+
+
+def test_ranks_may_come_to_a_new_switch_as_late_as_they_try_to_reach_it(world: World) -> None:
+    job = spec(rejoin_limit_s=0.0)
+    brings = resume(world.join_all(job), 40)
+    world.restart()
+    first = world.join(0, job, brings=brings)
+    world.wait(29.0)
+    world.join(1, job, brings=brings)
+    assert first in world.epochs
+    assert world.job().ends_at is None
+    world.wait(60.0, beating=(0, 1))
+    assert world.job().state is JobState.RUNNING
+
+
+def test_a_job_ends_at_no_time_while_the_switch_is_told_of_it(world: World) -> None:
+    job = spec(rejoin_limit_s=0.0)
+    brings = resume(world.join_all(job), 40)
+    world.restart()
+    world.slow = True
+    for rank in range(2):
+        world.join(rank, job, brings=brings)
+    world.wait(60.0)
+    assert world.job().state is JobState.BINDING
+
+
+def test_where_nobody_brings_anything_all_wait_as_long_as_they_said(world: World) -> None:
+    job = spec(rejoin_limit_s=10.0)
+    world.join(0, job)
+    world.wait(200.0)
+    assert world.job().ends_at is None
+    assert not world.errors
+
+
+def test_who_gives_up_takes_along_that_the_job_has_run(world: World) -> None:
+    job = spec(workers=3, rejoin_limit_s=10.0)
+    brings = resume(world.join_all(job), 0)
+    world.restart()
+    world.join(0, job, brings=brings)
+    gives_up = world.last_ticket
+    world.join(1, job)  # a new process, which fits those that have no result yet
+    world.wait(20.0)
+    world.cancel(gives_up)
+    assert world.job().ends_at is None
+    world.wait(60.0)
+    assert world.job().roster.missing() == (0, 2)
+
+
 def test_a_datagram_is_a_sign_of_life(world: World) -> None:
     """Of a worker whose heartbeats do not come through; also one that has been sent before, as by who waits."""
     world.join_all()

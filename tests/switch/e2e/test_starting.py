@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.utils import rdpcap
 from tests.switch.e2e.running import INAGG, Run, Switch, environment, gradients, inagg, until
+from tests.switch.service.certificates import Authority
 
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlClient
@@ -44,6 +46,7 @@ def test_a_port_in_use_is_named_with_what_to_do(good: Switch) -> None:
         assert "Traceback" not in said
         assert said.splitlines()[-1].startswith("Error: ")
         assert f"choose another address with {hint}" in said
+        assert said.splitlines()[-1].count("choose") == 1
 
 
 def test_all_addresses_that_another_switch_has_are_named_at_once(good: Switch) -> None:
@@ -55,6 +58,7 @@ def test_all_addresses_that_another_switch_has_are_named_at_once(good: Switch) -
     assert f"port {good.ready['shards'][0]['port']}" in said
     assert f"and so is {good.address}: is another switch running?" in said
     assert "Choose other addresses with --data and --listen" in said
+    assert said.lower().count("choose") == 1
 
 
 def test_why_it_could_not_start_is_json_for_who_reads_json(good: Switch) -> None:
@@ -64,6 +68,19 @@ def test_why_it_could_not_start_is_json_for_who_reads_json(good: Switch) -> None
     assert ended.returncode == 1
     assert (last["event"], last["level"]) == ("switch_failed", "error")
     assert "choose another address with --web" in last["why"]
+
+
+def test_a_limit_of_descriptors_that_is_too_small_is_named(tmp_path: Path) -> None:
+    """gRPC ended the process with words of its own."""
+    command = f"ulimit -n 16; exec {shlex.join(INAGG)} switch --listen 127.0.0.1:0"
+    ended = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=60, env=environment(), check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "Error: this process may have 16 files and connections open, and needs 27, and one more for each worker: raise "
+        "the limit (ulimit -n, LimitNOFILE=)\n"
+    )
 
 
 def test_the_first_lines_say_what_runs_and_how_to_join(start: Callable[..., Switch]) -> None:
@@ -250,10 +267,63 @@ def test_secrets_are_read_again_on_sighup_and_stay_if_the_file_cannot_be(
         client.list()
 
 
+def test_a_key_with_a_passphrase_is_an_error_in_one_line(authority: Authority) -> None:
+    pair = authority.issue("locked", passphrase=b"x")
+    done = inagg("switch", *FREE, "--tls-cert", str(pair.certificate), "--tls-key", str(pair.key), timeout_s=60)
+    assert done.returncode == 2
+    assert "is encrypted: give a key without a passphrase" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_key_with_a_passphrase_is_not_read_again_and_the_switch_serves_on(
+    start: Callable[..., Switch], authority: Authority, tmp_path: Path
+) -> None:
+    pair, locked = authority.issue("localhost"), authority.issue("locked", passphrase=b"x")
+    switch = start("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key))
+    for old, new in ((pair.certificate, locked.certificate), (pair.key, locked.key)):
+        old.write_bytes(new.read_bytes())
+    os.kill(switch.process.pid, signal.SIGHUP)
+    until(lambda: switch.events("not_reloaded"), 10)
+    assert "is encrypted" in switch.events("not_reloaded")[0]["why"]
+    with ControlClient(switch.address, Access(True, authority.pair.certificate)) as client:
+        client.list()
+
+
+def test_a_ready_file_of_a_switch_that_runs_stays_its_own(good: Switch) -> None:
+    before = good.ready_file.read_text()
+    done = inagg("switch", *FREE, "--ready-file", str(good.ready_file))
+    assert done.returncode == 1
+    said = f"is the ready file of another switch, which runs (process {good.process.pid}): name another"
+    assert said in done.stderr.splitlines()[-1]
+    assert good.ready_file.read_text() == before
+
+
+@pytest.mark.parametrize("left", ['{"pid": 1}', "{", "[]", '{"pid": "x"}', '{"pid": 4194304}', ""])
+def test_a_ready_file_that_a_switch_has_left_behind_is_in_nobodys_way(tmp_path: Path, left: str) -> None:
+    (tmp_path / "ready.json").write_text(left)
+    switch = Switch(tmp_path)
+    try:
+        until(lambda: switch.process.poll() is not None or switch.log_file.read_text().count("switch_serving"))
+        switch.wait_ready()
+        assert switch.ready["pid"] == switch.process.pid
+    finally:
+        switch.close()
+
+
+def test_a_switch_removes_no_ready_file_that_another_has_written_since(start: Callable[..., Switch]) -> None:
+    switch = start()
+    others = json.dumps({**switch.ready, "pid": 1})
+    switch.ready_file.write_text(others)
+    switch.signal(signal.SIGINT)
+    assert switch.ended() == 0
+    assert switch.ready_file.read_text() == others
+
+
 @pytest.mark.parametrize(
     ("options", "warns"),
     [
         (("--listen", "0.0.0.0:0", "--insecure"), ["open_to_all"]),
+        (("--listen", "0.0.0.0:0", "--insecure", "--data", "127.0.0.1:0"), ["open_to_all", "out_of_reach"]),
         (("--data", "0.0.0.0:0"), ["out_of_reach"]),
         ((), []),
     ],

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from tests.switch.e2e.test_trees import leaf_of, refused, same, sums
 from tests.switch.service.certificates import Authority
+from tests.switch.service.member_client import MemberClient
+from tests.switch.service.serving import job_spec
 
+from inagg_switch.service.access import Access
+from inagg_switch.service.control_client import ControlCallError
 from inagg_testbed.switch_process import SwitchProcess
 
 SECRETS = "operator: 0per4tor\ntraining: tr4ining\n"
@@ -34,8 +38,9 @@ def root(authority: Authority, secrets: Path) -> Iterator[SwitchProcess]:
 
 
 @pytest.fixture(autouse=True)
-def _as_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INAGG_SECRET", "0per4tor")
+def _as_operator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "root" in request.fixturenames:
+        monkeypatch.setenv("INAGG_SECRET", "0per4tor")
 
 
 def trusting(authority: Authority) -> tuple[str, str]:
@@ -73,6 +78,90 @@ def test_a_leaf_without_the_certificate_that_its_parent_wants_is_told_so(authori
         refused(lambda: leaf_of(strict, "x", *trusting(authority)), "wants a certificate that its --client-ca")
         with leaf_of(strict, "y", *trusting(authority), *tls(authority, "operator")) as leaf:
             assert leaf.process.poll() is None
+
+
+def access(authority: Authority, name: str) -> Access:
+    pair = authority.issue(name)
+    return Access(True, authority.pair.certificate, pair.certificate, pair.key)
+
+
+def test_nobody_but_an_operator_ends_a_job_through_a_leaf(authority: Authority) -> None:
+    """The certificate of the leaf itself is an operator's."""
+    mutual = ("--client-ca", str(authority.pair.certificate))
+    options = (*tls(authority, "operator"), *mutual)
+    with (
+        SwitchProcess(*options, "--quota-jobs", "1") as root,
+        leaf_of(root, "hall", *trusting(authority), *options) as hall,
+        leaf_of(hall, "rack", *trusting(authority), *options) as rack,
+        MemberClient(root.control, access(authority, "alice")) as alice,
+    ):
+        alice.create(job_spec("train", lanes=1440))
+        for leaf in (hall, rack):
+            with MemberClient(leaf.control, access(authority, "bob")) as bob:
+                with pytest.raises(ControlCallError, match="'bob' is no operator of this switch"):
+                    bob.evict("train")
+                with pytest.raises(ControlCallError, match="'bob' is no operator of this switch"):
+                    bob.drain()
+            with (
+                MemberClient(leaf.control, access(authority, "alice")) as alice_here,
+                pytest.raises(ControlCallError, match="'alice' may have 1 jobs"),
+            ):
+                alice_here.create(job_spec("more", lanes=1440))
+        with MemberClient(rack.control, access(authority, "operator")) as operator:
+            operator.evict("train")
+        assert not alice.list().jobs
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_leaf_that_asks_for_no_certificates_below_one_that_does_says_so(authority: Authority, asks: bool) -> None:
+    mutual = ("--client-ca", str(authority.pair.certificate))
+    own = (*tls(authority, "operator"), *trusting(authority))
+    with (
+        SwitchProcess(*tls(authority, "operator"), *mutual) as root,
+        leaf_of(root, "rack", *own, *(mutual if asks else ())) as leaf,
+    ):
+        assert ("this switch asks for none: who calls it has no name" in leaf.printed()) is not asks
+        if not asks:
+            with (
+                MemberClient(leaf.control, Access(True, authority.pair.certificate)) as somebody,
+                pytest.raises(ControlCallError, match=r"is no operator.*needs --client-ca"),
+            ):
+                somebody.drain()
+
+
+def test_a_leaf_below_one_that_asks_for_no_certificates_is_told_nothing_of_them(
+    root: SwitchProcess, authority: Authority
+) -> None:
+    with leaf_of(root, "rack", *trusting(authority), *tls(authority, "rack")) as leaf:
+        assert "asks for none" not in leaf.printed()
+
+
+@pytest.mark.parametrize(
+    ("control", "data", "told"),
+    [
+        ("0.0.0.0:0", "127.0.0.1:0", ["may use this tree", "--data an address"]),
+        ("127.0.0.1:0", "0.0.0.0:0", ["--listen an address"]),
+        ("127.0.0.1:0", "127.0.0.1:0", []),
+    ],
+)
+def test_a_leaf_that_is_open_to_all_or_out_of_reach_says_so(control: str, data: str, told: list[str]) -> None:
+    with SwitchProcess() as plain:
+        below = ("--parent", plain.control, "--name", "rack", "--insecure")
+        with SwitchProcess(*below, control=control, data=data) as leaf:
+            said = leaf.printed()
+    every = ["may use this tree", "--data an address", "--listen an address"]
+    assert [words for words in every if words in said] == told
+
+
+def test_a_leaf_whose_certificate_is_no_operators_is_told_which_option_says_who_it_is(
+    authority: Authority,
+) -> None:
+    mutual = ("--client-ca", str(authority.pair.certificate))
+    with SwitchProcess(*tls(authority, "operator"), *mutual) as root:
+        refused(
+            lambda: leaf_of(root, "x", *trusting(authority), *tls(authority, "rack")),
+            "'rack' is no operator.*--tls-cert of this switch",
+        )
 
 
 def test_a_leaf_with_a_wrong_secret_is_told_so(

@@ -251,7 +251,7 @@ def test_top_and_why_show_the_tree(root: SwitchProcess, racks: list[SwitchProces
     assert all(name in top for name in ("rack0", "rack1"))
     assert "TRUNK OF" in top
     assert "miss rank 1 at switch 'rack1'" in " ".join(why.split())
-    assert "0 active at rack0, 1 active at rack1" in " ".join(jobs.split())
+    assert "rank 0 active at rack0, rank 1 active at rack1" in " ".join(jobs.split())
 
 
 def test_what_a_leaf_is_asked_is_answered_from_above(root: SwitchProcess, racks: list[SwitchProcess]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import resource
 
-from inagg_switch.service.descriptors import shortage
+import pytest
+
+from inagg_switch.service.descriptors import shortage, why_too_few
 
 
 def test_where_none_is_left_to_look_with_all_are_open() -> None:
@@ -15,3 +17,14 @@ def test_where_none_is_left_to_look_with_all_are_open() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert found == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("limit", "shards", "needed"),
+    [(16, 1, 27), (26, 1, 27), (27, 1, None), (27, 2, 30), (24, 0, None), (resource.RLIM_INFINITY, 64, None)],
+)
+def test_a_switch_says_how_many_it_needs_to_begin(limit: int, shards: int, needed: int | None) -> None:
+    why = why_too_few(limit, shards)
+    assert (why is None) == (needed is None)
+    if why is not None:
+        assert f"may have {limit} files and connections open, and needs {needed}, and one more for each worker" in why

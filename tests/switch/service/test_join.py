@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import grpc
 import pytest
-from tests.switch.control.world import RecordingDriver
+from tests.switch.control.world import LIMITS, RecordingDriver
 from tests.switch.service.member_client import MemberClient
 from tests.switch.service.serving import Call, Serving, job_spec, join_request, resume
 
 from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
+from inagg_switch.control.members import JoinRequest
+from inagg_switch.control.policy import Policy
+from inagg_switch.control.refusals import Code, ControlError
+from inagg_switch.control.topology import AttachedSwitch
+from inagg_switch.driver import Shard
 from inagg_switch.service.control_client import ControlCallError
+from inagg_switch.service.controller import patience_s
 
 
 def test_create_tells_the_job_with_the_choices_of_the_switch(switch: Serving) -> None:
@@ -122,6 +129,58 @@ def test_who_waits_too_long_reads_who_is_missing_before_its_own_deadline(switch:
         switch.client.join(join_request(0, job_spec(workers=4)), timeout_s=0.6)
     assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
     assert not switch.client.list().jobs
+
+
+@pytest.mark.parametrize("timeout_s", [0.6, 30.0, 99.9, 100.0, 300.0, 1000.0, 9999.0, 70_000.0])
+def test_who_waits_for_long_is_told_before_its_own_deadline_too(
+    serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch, timeout_s: float
+) -> None:
+    """gRPC rounds deadlines up on their way: that of 300 s comes a second later here, that of 1000 s ten."""
+    serving = serve(policy=Policy(join_timeout_s=1e6))
+    controller = serving.server.controller
+    assert controller is not None
+    deadlines = []
+
+    def join(now: float, _job: object, _request: object, deadline: float, _principal: str) -> None:
+        deadlines.append(deadline - now)
+        raise ControlError(Code.FAILED_PRECONDITION, "that was all")
+
+    monkeypatch.setattr(controller.registry, "join", join)
+    asked_s = time.monotonic()
+    with pytest.raises(ControlCallError, match="that was all"):
+        serving.client.join(join_request(0), timeout_s=timeout_s)
+    took_s = time.monotonic() - asked_s
+    (waits_s,) = deadlines
+    assert waits_s < timeout_s - min(0.45, timeout_s / 2 - 0.01)
+    assert waits_s > 0.98 * timeout_s - 0.6 - took_s
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_a_deadline_may_be_rounded_by_each_switch_that_a_call_passes(hops: int) -> None:
+    for time_left_s in (100.0, 1000.0, 5e4):
+        here_s = time_left_s * 1.01**hops
+        assert patience_s(here_s, hops) < time_left_s - 0.45
+
+
+def test_the_way_through_a_tree_of_switches_counts(switch: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = switch.server.controller
+    assert controller is not None
+    waits = []
+    planes = (Shard(("127.0.0.1", 5555), 1024),)
+    for name, parent in (("rack", ""), ("leaf", "rack")):
+        controller.registry.topology.attach(AttachedSwitch(name, parent, planes, LIMITS))
+
+    def join(now: float, _job: object, _request: object, deadline: float, _principal: str) -> None:
+        waits.append(deadline - now)
+        raise ControlError(Code.FAILED_PRECONDITION, "that was all")
+
+    monkeypatch.setattr(controller.registry, "join", join)
+    monkeypatch.setattr(controller, "now", lambda: 5.0)
+    for name in ("", "rack", "leaf", "gone"):
+        request = JoinRequest(0, 1, (("127.0.0.1", 4000),), None, switch=name)
+        with pytest.raises(ControlError, match="that was all"):
+            switch.loop.run(controller.join("job", request, 200.0, ""))
+    assert waits == [pytest.approx(199.5 - 2.2 * hops) for hops in (1, 2, 3, 1)]
 
 
 def test_a_join_that_is_cancelled_no_longer_waits(switch: Serving) -> None:

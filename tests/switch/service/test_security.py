@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,14 +13,19 @@ from tests.switch.service.certificates import Authority, Pair
 from tests.switch.service.member_client import MemberClient
 from tests.switch.service.serving import Serving, job_spec, join_request
 
+from inagg_host.membership import tls_trouble as of_ranks
+from inagg_link.tls import TlsFault, TlsTrouble
 from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
+from inagg_switch.cli import connect
+from inagg_switch.service import control_client
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError
 from inagg_switch.service.security import Security, SecurityError, is_local
 from inagg_switch.service.server import ControlServer
-from inagg_switch.service.tls_trouble import tls_trouble
+from inagg_switch.service.tls_trouble import ADVICE, find, tls_trouble
+from inagg_testbed.doctor import network as of_doctor
 
 
 @pytest.fixture(scope="session")
@@ -60,13 +66,76 @@ def test_a_switch_whose_certificate_is_not_trusted_is_not_called(
         security=Security(server_pair.certificate, server_pair.key),
         access=Access(tls=True, ca=stranger.pair.certificate),
     )
-    with pytest.raises(ControlCallError, match="does it serve TLS, with a certificate for that name from an authority"):
+    with pytest.raises(ControlCallError, match=r"its certificate cannot be trusted \(unable to get local") as caught:
         serving.client.list()
+    assert caught.value.trouble == TlsTrouble(TlsFault.UNKNOWN_ISSUER, "unable to get local issuer certificate")
+    assert caught.value.unreachable
+
+
+def test_why_tls_fails_is_looked_at_once_for_each_way_in_which_it_does(
+    serve: Callable[..., Serving], stranger: Authority, server_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str | None] = []
+
+    def look(address: str, access: Access, said: str | None) -> TlsTrouble | None:
+        looks.append(said)
+        return find(address, access, said)
+
+    monkeypatch.setattr(control_client, "find", look)
+    access = Access(tls=True, ca=stranger.pair.certificate)
+    serving = serve(security=Security(server_pair.certificate, server_pair.key), access=access)
+    for _ in range(3):
+        with pytest.raises(ControlCallError, match="cannot be trusted"):
+            serving.client.list()
+    assert len(looks) == 1
+
+
+def test_a_file_of_ones_own_that_is_broken_is_named_before_the_switch_is_called(
+    authority: Authority, stranger: Authority, tmp_path: Path
+) -> None:
+    ca, own = authority.pair.certificate, authority.issue("own")
+    locked, garbage = authority.issue("locked", passphrase=b"x"), tmp_path / "garbage"
+    garbage.write_text("garbage")
+    for access, words in (
+        (Access(True, garbage), "garbage holds no certificate in PEM"),
+        (
+            Access(True, ca, own.certificate, stranger.pair.key),
+            r"stranger\.key is not the key of the certificate in .*own",
+        ),
+        (
+            Access(True, ca, locked.certificate, locked.key),
+            r"locked\.key is encrypted: give a key without a passphrase",
+        ),
+    ):
+        with pytest.raises(SecurityError, match=words):
+            MemberClient("127.0.0.1:1", access)
+
+
+@pytest.mark.parametrize(
+    ("begins_days", "ends_days", "fault"), [(-2, -1, TlsFault.EXPIRED), (1, 2, TlsFault.NOT_YET_VALID)]
+)
+def test_a_leaf_does_not_blame_the_authority_for_a_certificate_of_another_time(
+    serve: Callable[..., Serving], authority: Authority, begins_days: int, ends_days: int, fault: TlsFault
+) -> None:
+    pair = authority.issue(
+        f"time{begins_days}", begins=datetime.timedelta(days=begins_days), ends=datetime.timedelta(days=ends_days)
+    )
+    access = Access(True, authority.pair.certificate)
+    serving = serve(security=Security(pair.certificate, pair.key))
+    said = tls_trouble(serving.server.address, access)
+    assert said is not None
+    assert said.endswith(ADVICE[fault])
+    assert "--parent-ca" not in said
+
+
+@pytest.mark.parametrize("advice", [ADVICE, connect.ADVICE, of_ranks.ADVICE, of_doctor.TLS_ADVICE])
+def test_every_program_knows_what_to_do_about_every_fault(advice: dict[TlsFault, str]) -> None:
+    assert set(advice) == set(TlsFault)
 
 
 def test_without_tls_a_tls_switch_cannot_be_called(serve: Callable[..., Serving], server_pair: Pair) -> None:
     serving = serve(security=Security(server_pair.certificate, server_pair.key))
-    with pytest.raises(ControlCallError, match="is `inagg switch` running there, without TLS"):
+    with pytest.raises(ControlCallError, match=r"it serves with TLS$"):
         serving.client.list()
 
 
@@ -94,13 +163,18 @@ def test_mutual_tls_keeps_out_whom_it_does_not_know(
     with pytest.raises(ControlCallError) as caught:
         serving.client.list()
     assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+    wanted = TlsFault.CERTIFICATE_WANTED if shows == "nothing" else TlsFault.CERTIFICATE_REFUSED
+    assert caught.value.trouble is not None
+    assert caught.value.trouble.fault is wanted
 
 
 def test_a_certificate_is_for_its_name(serve: Callable[..., Serving], authority: Authority, server_pair: Pair) -> None:
     security = Security(server_pair.certificate, server_pair.key)
     other = serve(security=security, access=Access(True, authority.pair.certificate, server_name="elsewhere"))
-    with pytest.raises(ControlCallError, match="cannot reach"):
+    with pytest.raises(ControlCallError, match="not valid for 'elsewhere'") as caught:
         other.client.list()
+    assert caught.value.trouble is not None
+    assert caught.value.trouble.fault is TlsFault.WRONG_NAME
     right = serve(security=security, access=Access(True, authority.pair.certificate, server_name="localhost"))
     right.client.list()
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +20,7 @@ import numba
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from numba.core import caching
+from tests.switch.service.certificates import Authority
 
 from inagg_link import UdpLink, first_start, kept_code
 from inagg_proto import PROTOCOL, SERVICE
@@ -222,6 +224,40 @@ def test_what_is_to_be_done_depends_on_how_the_switch_fails(
     assert ("inagg switch" in found.do) == ("inagg switch" in words)
 
 
+def test_what_is_to_be_done_about_tls_depends_on_how_it_fails(tmp_path: Path) -> None:
+    """And is not always to see to all that may be wrong."""
+    authority = Authority(tmp_path, "authority")
+    ca, own = str(authority.pair.certificate), authority.issue("own")
+    late = authority.issue("late", begins=timedelta(days=-2), ends=timedelta(days=-1))
+    shown = {"INAGG_CERTIFICATE": str(own.certificate), "INAGG_KEY": str(own.key)}
+
+    def found(switch: SwitchProcess, **environ: str) -> Finding:
+        return next(iter(network.check_switches({"INAGG_SWITCH": switch.control, **environ})))
+
+    mutual = ("--tls-cert", str(own.certificate), "--tls-key", str(own.key), "--client-ca", ca)
+    with SwitchProcess(*mutual) as switch:
+        assert found(switch).do.startswith("export INAGG_CA=FILE")
+        assert found(switch, INAGG_CA=ca).do == "export INAGG_CERTIFICATE=FILE INAGG_KEY=FILE"
+        assert found(switch, INAGG_CA=ca, **shown).verdict is Verdict.OK
+        refused = found(switch, INAGG_CA=ca, INAGG_CERTIFICATE=str(late.certificate), INAGG_KEY=str(late.key))
+        assert "it has expired, on" in refused.found
+        broken = found(switch, INAGG_CA=str(own.key))
+        assert broken.found.endswith("own.key holds a key, and no certificate")
+    with SwitchProcess("--tls-cert", str(late.certificate), "--tls-key", str(late.key)) as switch:
+        assert "certificate has expired" in found(switch, INAGG_CA=ca).found
+        assert "kill -HUP" in found(switch, INAGG_CA=ca).do
+    with SwitchProcess() as switch:
+        assert "with --tls-cert and --tls-key" in found(switch, INAGG_CA=ca).do
+
+
+def test_a_certificate_without_an_authority_is_wrong_and_the_variable_is_named() -> None:
+    environ = {"INAGG_SWITCH": "127.0.0.1:1", "INAGG_CERTIFICATE": "a", "INAGG_KEY": "b"}
+    finding = only(network.check_switches(environ))
+    assert finding.verdict is Verdict.WRONG
+    assert finding.do.startswith("export INAGG_CA=FILE")
+    assert "--tls" not in finding.found + finding.do, "which a rank has not"
+
+
 @pytest.mark.parametrize("patience_s", [0.2, network.PATIENCE_S])
 def test_a_switch_that_is_stopped_is_not_to_be_started_beside_itself(
     patience_s: float, monkeypatch: pytest.MonkeyPatch
@@ -257,7 +293,7 @@ def test_a_narrow_route_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "MTU_USUAL", 1 << 17)
     found = next(iter(network.check_way("127.0.0.1", 9)))
     assert found.verdict is Verdict.WRONG
-    assert "mtu 1500" in found.do
+    assert "mtu 131072" in found.do
     assert "--datagram-bytes 65507" in found.do, "the most that IPv4 has, without its header and that of UDP"
 
 
@@ -265,7 +301,7 @@ def test_a_narrow_route_of_ipv6_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(network, "MTU_USUAL", 1 << 17)
     found = next(iter(network.check_way("::1", 9)))
     assert found.verdict is Verdict.WRONG
-    assert "ip link set lo mtu 1500" in found.do
+    assert "ip link set lo mtu 131072" in found.do
     assert "--datagram-bytes 65488" in found.do, "65536 bytes without the headers of IPv6 and UDP"
 
 
@@ -273,6 +309,33 @@ def test_the_way_is_that_to_the_data_not_to_the_control_service() -> None:
     with SwitchProcess(data="127.0.0.5:0") as switch:
         found = list(network.check_switches({"INAGG_SWITCH": switch.control}))
     assert "way to 127.0.0.5" in [finding.check for finding in found]
+
+
+def test_a_route_is_measured_by_what_the_switch_sends() -> None:
+    """Not by 1500 bytes, which a switch for other frames neither needs nor keeps to."""
+    assert next(iter(network.check_way("127.0.0.1", 9, 65535 - 28))).verdict is Verdict.OK
+    found = next(iter(network.check_way("127.0.0.1", 9, 65536 - 28)))
+    assert (found.verdict, found.found[:37]) == (Verdict.WRONG, "MTU 65535, and full datagrams take 65")
+    assert "mtu 65536" in found.do
+    assert next(iter(network.check_way("::1", 9, 65536 - 47))).verdict is Verdict.WRONG
+
+
+def test_the_datagrams_of_the_switch_that_is_asked_are_what_the_route_is_measured_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(network, "MTU_USUAL", 1 << 17)
+    with SwitchProcess() as switch:
+        _, way, _ = network.check_switches({"INAGG_SWITCH": switch.control})
+    assert way.verdict is Verdict.OK
+
+
+def test_data_at_an_address_that_each_machine_has_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "is_loopback", lambda host: host == "127.0.0.5")
+    with SwitchProcess(data="127.0.0.5:0") as switch:
+        _, way = network.check_switches({"INAGG_SWITCH": switch.control})
+    assert (way.check, way.verdict) == ("way to 127.0.0.5", Verdict.WRONG)
+    assert "nothing of another machine comes to it" in way.found
+    assert "--data 127.0.0.1:" in way.do
 
 
 def test_torch_that_is_not_there_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,159 @@
+"""Files of certificates and secrets with which a switch starts, or starts not, and what it says of them."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from tests.switch.service.certificates import Authority, Pair
+from tests.switch.service.serving import Serving
+from tests.switch.service.test_metrics import metrics_server
+
+from inagg_link.validity import Validity, validity_of
+from inagg_switch.service.access import Access
+from inagg_switch.service.metrics_server import CERTIFICATE_ENDS
+from inagg_switch.service.security import Security, SecurityError
+
+DAY = datetime.timedelta(days=1)
+Log = list[dict[str, Any]]
+
+
+@pytest.fixture
+def log() -> Any:
+    with structlog.testing.capture_logs() as events:
+        yield events
+
+
+def warned(log: Log, event: str) -> str | None:
+    """What the last event of that name says; None if there is none."""
+    return next((str(one["what"]) for one in reversed(log) if one["event"] == event), None)
+
+
+def put(pair: Pair, path: Path) -> Security:
+    """A switch with copies of a pair, which may change."""
+    shutil.copy(pair.certificate, path / "pem")
+    shutil.copy(pair.key, path / "key")
+    return Security(path / "pem", path / "key")
+
+
+# --- a key with a passphrase ---
+
+
+def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_passphrase(authority: Authority) -> None:
+    pair = authority.issue("locked", passphrase=b"x")
+    for use in (Security(pair.certificate, pair.key).check_files, Security(pair.certificate, pair.key).server_context):
+        with pytest.raises(SecurityError, match=r"locked\.key is encrypted: give a key without a passphrase"):
+            use()
+
+
+def test_a_server_stays_with_its_certificate_if_the_new_key_is_encrypted(
+    serve: Callable[..., Serving], authority: Authority, tmp_path: Path
+) -> None:
+    access = Access(True, authority.pair.certificate, server_name="localhost")
+    serving = serve(security=put(authority.issue("localhost"), tmp_path), access=access)
+    put(authority.issue("locked", passphrase=b"x"), tmp_path)
+    with pytest.raises(SecurityError, match="is encrypted"):
+        serving.server.reload()
+    serving.client.list()
+
+
+# --- dates ---
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "words"),
+    [(-2, -1, "has expired, on 20"), (1, 2, "is not valid before 20"), (-1, 1, None)],
+)
+def test_a_certificate_that_is_not_valid_is_told_at_the_start(
+    serve: Callable[..., Serving], authority: Authority, log: Log, begins: int, ends: int, words: str | None
+) -> None:
+    pair = authority.issue("dated", begins=begins * DAY, ends=ends * DAY)
+    serve(security=Security(pair.certificate, pair.key))
+    said = warned(log, "certificate_not_valid")
+    assert said is None if words is None else words in str(said)
+
+
+def test_a_certificate_that_is_not_valid_is_told_when_it_is_read_again(
+    serve: Callable[..., Serving], authority: Authority, log: Log, tmp_path: Path
+) -> None:
+    serving = serve(security=put(authority.issue("localhost"), tmp_path))
+    assert warned(log, "certificate_not_valid") is None
+    put(authority.issue("dated", begins=-2 * DAY, ends=-DAY), tmp_path)
+    serving.server.reload()
+    assert "has expired" in str(warned(log, "certificate_not_valid"))
+
+
+@pytest.mark.parametrize("ends", [DAY, 40 * 365 * DAY])  # the years from 2050 on are written in another way
+def test_the_dates_of_a_certificate_are_those_of_the_first_in_the_file(authority: Authority, ends: Any) -> None:
+    pair, now = authority.issue("dated", begins=-2 * DAY, ends=ends), datetime.datetime.now(datetime.UTC)
+    text = b"subject=CN = dated\n" + pair.certificate.read_bytes() + authority.pair.certificate.read_bytes()
+    found = validity_of(text)
+    assert found is not None
+    assert abs(found.begins - (now - 2 * DAY)) < datetime.timedelta(minutes=1)
+    assert abs(found.ends - (now + ends)) < datetime.timedelta(minutes=1)
+
+
+def test_no_mangled_certificate_is_more_than_unknown(authority: Authority) -> None:
+    pem = authority.pair.certificate.read_text()
+    head, *lines, tail = pem.splitlines()
+    for count in range(len(lines)):
+        found = validity_of("\n".join([head, *lines[:count], tail]).encode())
+        assert found is None or isinstance(found, Validity)
+    for text in ("", head, tail, f"{head}\n{tail}", f"{head}\n!!!!\n{tail}"):
+        assert validity_of(text.encode()) is None
+
+
+def test_metrics_tell_when_the_certificate_expires(
+    serve: Callable[..., Serving], authority: Authority, tmp_path: Path
+) -> None:
+    security = put(authority.issue("localhost"), tmp_path)
+    secrets = security.secrets()
+    serving = serve()
+    server = metrics_server(serving, security=security, secrets=secrets)
+    plain = metrics_server(serving)
+
+    def ends() -> float | None:
+        return server._registry.get_sample_value(CERTIFICATE_ENDS)
+
+    try:
+        now = datetime.datetime.now(datetime.UTC)
+        assert ends() == pytest.approx((now + DAY).timestamp(), abs=60)
+        put(authority.issue("dated", ends=9 * DAY), tmp_path)
+        assert ends() == pytest.approx((now + DAY).timestamp(), abs=60)  # it is not served yet
+        secrets.reload()
+        assert ends() == pytest.approx((now + 9 * DAY).timestamp(), abs=60)
+        (tmp_path / "pem").unlink()
+        secrets.reload()
+        assert math.isnan(ends() or 0.0)
+        assert plain._registry.get_sample_value(CERTIFICATE_ENDS) is None
+    finally:
+        server.close()
+        plain.close()
+
+
+# --- secrets ---
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("operator:ooo\n", True), ("s3cret\n", False), ("operator: ooo\n", False), ("s3cret:\u007e:x\n", False)],
+)
+def test_a_lone_secret_that_looks_like_a_name_and_a_secret_is_told(
+    serve: Callable[..., Serving], tmp_path: Path, log: Log, text: str, told: bool
+) -> None:
+    (tmp_path / "secrets").write_text(text)
+    serving = serve(security=Security(secret_file=tmp_path / "secrets"))
+    said = warned(log, "secret_without_name")
+    assert (said is not None) == told
+    assert "ooo" not in str(said)
+    if told:
+        (tmp_path / "secrets").write_text(text.replace(":", ": "))
+        log.clear()
+        serving.server.reload()
+        assert warned(log, "secret_without_name") is None
