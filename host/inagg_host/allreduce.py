@@ -221,6 +221,11 @@ class AllReduce:
         network = self._network
         return network is not None and network.transport.settle()
 
+    def later(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called on a thread where callbacks are, after those of operations that are over. Raises
+        RuntimeError once this is closed."""
+        self._completer.submit(call)
+
     def count_invalid(self, codes: int) -> None:
         """A device has found so many codes that name no level. For any thread."""
         network = self._network

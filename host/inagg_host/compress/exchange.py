@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,11 @@ class _Vector:
     @property
     def d(self) -> int:
         return self.entered.size
+
+
+def _tag(vectors: Sequence[_Vector]) -> int:
+    """What tells sums of the same size apart."""
+    return zlib.crc32(repr([(vector.number, vector.key.step) for vector in vectors]).encode())
 
 
 class Exchange:
@@ -148,7 +154,7 @@ class Exchange:
         ]
         values = np.concatenate(numbers) if len(numbers) > 1 else np.ascontiguousarray(numbers[0])
         own = np.empty_like(values) if _remembers(compressor) else None
-        work = self._sums.submit(values, np.empty_like(values), contributed=own, tag=vectors[0].number)
+        work = self._sums.submit(values, np.empty_like(values), contributed=own, tag=_tag(vectors))
         bounds = np.cumsum([0, *(part.size for part in numbers)])
 
         def finish() -> dict[int, Floats]:

@@ -4,6 +4,8 @@ What users chain to a future runs on the thread that completes it. On the transp
 And what submits further operations there must do so in the same order on all ranks: so callbacks begin in the order in
 which operations are done, which is the same everywhere, and one begins when those before it have ended or wait for
 something (as PowerSGD's do, for an operation of their own, which might else be completed behind them, that is, never).
+That is as far as it goes: what a callback submits after it has waited, and what other threads submit meanwhile, comes
+in an order that differs between ranks.
 """
 
 from __future__ import annotations

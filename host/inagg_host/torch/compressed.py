@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,10 @@ from torch._C._distributed_c10d import GradBucket
 
 from inagg_host.compress import Compressor, Floats, parse
 from inagg_host.compress.exchange import Exchange, Gather, Sums
-from inagg_host.compress.memory import Memories
+from inagg_host.compress.memory import Memories, memory_of
 from inagg_host.config import ConfigError
 from inagg_host.io.futures import Completer, Work
+from inagg_host.io.in_turn import InTurn
 
 from .gpu.lane import Computed, Lane, Mark
 from .options import asked
@@ -73,6 +76,17 @@ class Compression:
         self.seed = seed
         self.memories: Memories = {} if memories is None else memories
         self._numbers: dict[torch.Tensor, int] = {} if before is None else before._numbers
+
+    def steps(self) -> bytes:
+        """How far this rank is, for `catch_up`."""
+        return json.dumps([(n, m.d, m.dtype.str, m.step) for n, m in sorted(self.memories.items())]).encode()
+
+    def catch_up(self, everyone: Sequence[bytes]) -> None:
+        """Go on from the furthest steps of all ranks, who have said `steps`: on them hangs noise that all share. A step
+        may have failed on some alone, or they have loaded what was saved after different ones."""
+        for number, d, dtype, step in itertools.chain.from_iterable(map(json.loads, everyone)):
+            memory = memory_of(self.memories, number, d, dtype)
+            memory.step = max(memory.step, step)
 
     def places(self, bucket: GradBucket) -> list[Place]:
         """Which parameters a dense bucket has."""
@@ -158,8 +172,8 @@ class CompressedSums:
     def __init__(self, compression: Compression, sums: Sums, rank: int, workers: int, gather: Gather | None) -> None:
         self._compression, self._workers = compression, workers
         self._exchange = Exchange(sums, rank, workers, compression.seed, gather)
-        self._begin = ThreadPoolExecutor(1, thread_name_prefix="inagg-compress")
-        self._end = ThreadPoolExecutor(1, thread_name_prefix="inagg-decompress")
+        self._begin = InTurn("inagg-compress")
+        self._end = InTurn("inagg-decompress")
         self._completer = Completer()
         self._lanes: dict[torch.device, Lanes] = {}
 

@@ -166,7 +166,7 @@ class Stage:
         until then: until ``lanes`` have come to where they are then, if that is not before the sums."""
         lane, alone, marks, arrival = self.device.up, True, list[Mark](), None
         failed: BaseException | None = None
-        flight = InFlight(codec, self._watchdog, lambda why: self._arrays.close(why, end=True), finish, used)
+        flight = InFlight(codec, self._watchdog, self._arrays, finish, used)
         self._flights[flight.done] = flight
         flight.done.add_done_callback(self._is_over)
         try:

@@ -138,6 +138,7 @@ class InaggState:
         if self._compression is None:
             seed = asked("seed", self.options)
             self._compression = Compression(int(self._agree(str(secrets.randbits(32) if seed is None else seed)), 0))
+        self._compression.catch_up(_collect(self.group(), self._compression.steps()))
         if compressor.aggregation is Aggregation.GATHER and self._gather is None:
             self._gather = self._spare(self._agree(f"gather/{secrets.token_hex(8)}"))
         gather = None if self._gather is None else self._gather.gather
@@ -174,7 +175,8 @@ class InaggState:
         why_not = job.why_not(tensor, ReduceOp.AVG)
         if why_not is None and self.compressor is not None and self._sums is not None:
             plain = {id(parameter) for parameter in self.plain}
-            mask = [id(parameter) in plain for parameter in bucket.parameters()]
+            # Of an empty one there is nothing to compress.
+            mask = [id(p) in plain or p.numel() == 0 for p in bucket.parameters()]
             if not all(mask):
                 if any(mask):
                     job.inner["plain"] += 1

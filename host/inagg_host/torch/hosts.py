@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from torch.distributed import ProcessGroup
 
 from inagg_host.allreduce import AllReduce
 from inagg_host.errors import CLOSED, AllReduceError
+from inagg_host.io.in_turn import InTurn
 from inagg_host.stats import Counters
 
 from .gpu.arrival import Arrival, refuse_capture
@@ -64,8 +65,8 @@ class HostAllReduce:
         """``sums``: over the ranks of the same place on all hosts. ``scatter`` and ``gather``: two groups of this
         host's ranks, which nothing else uses. All three are closed by `close`."""
         self._sums, self._inside, self._local_size = sums, [scatter, gather], scatter.size()
-        self._begin = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-sums")
-        self._end = ThreadPoolExecutor(1, thread_name_prefix="inagg-host-gather")
+        self._begin = InTurn("inagg-host-sums")
+        self._end = InTurn("inagg-host-gather")
         self._lanes: dict[torch.device, tuple[Lane, Lane, Lane]] = {}
         self._unfinished = set[Future[None]]()
         self._lock = threading.Lock()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
-from inagg_host.allreduce import AllReduceError
+from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.codec.staging import Codec
 from inagg_host.io.futures import Work
 from inagg_host.io.watchdog import Watchdog
@@ -28,15 +28,14 @@ class InFlight:
     """See above. `follow` when it is submitted; `launched`, or `lost`, when the device has been told all."""
 
     def __init__(
-        self, codec: Codec, watchdog: Watchdog, end: Callable[[str], None], finish: Callable[[], None], used: object
+        self, codec: Codec, watchdog: Watchdog, arrays: AllReduce, finish: Callable[[], None], used: object
     ) -> None:
-        """``end`` ends the job, with a reason; ``finish`` is called when the device has done all; ``used`` is to be
-        kept until then."""
+        """``arrays``: the job. ``finish`` is called when the device has done all; ``used`` is to be kept until then."""
         self.done = Future[None]()
         """When all is over, or what went wrong."""
         self.done.set_running_or_notify_cancel()
         self._codec: Codec | None = codec
-        self._watchdog, self._end, self._finish = watchdog, end, finish
+        self._watchdog, self._arrays, self._finish = watchdog, arrays, finish
         self._used: object = used
         self._marks: Sequence[Mark] = ()
         self._failures = list[BaseException]()
@@ -101,8 +100,14 @@ class InFlight:
                 self._failures.append(error)
 
     def _meet(self) -> None:
-        if self._is_mine():  # who submits does not wait for the device
-            threading.Thread(target=self._complete, name="inagg-complete", daemon=True).start()
+        if not self._is_mine():
+            return
+        try:  # elsewhere, as who submits does not wait for the device
+            self._arrays.later(self._complete)
+        except BaseException as error:
+            self._complete()  # else nobody would
+            if not isinstance(error, RuntimeError):
+                raise
 
     def _is_mine(self) -> bool:
         """Whether both are over, and it is the caller who is to complete it. Without a lock, so that a handler of a
@@ -117,14 +122,16 @@ class InFlight:
             self._finish()
         except BaseException as raised:  # it belongs to whoever waits for the work
             of_device = raised
-        if error is None and self._failures:  # the sums had come before the codec was known to have failed
+        late = error is None and bool(self._failures)  # the sums had come before the codec was known to have failed
+        if late:
             error = AllReduceError(f"the device did not bring the sums: {self._failures[0]}")
-            self._end(str(error))
         self._forget()
         if error is None and of_device is None:
             self.done.set_result(None)
         else:
             self.done.set_exception(error or of_device)
+        if late:  # last: it waits for callbacks, and these may wait for what is done here
+            self._arrays.close(str(error), end=True)
 
     def _forget(self) -> None:
         """Give away what is dear: a future keeps its callbacks, and an exception frames of who was told."""

@@ -18,6 +18,7 @@ from torch.distributed import ProcessGroup
 
 from inagg_host.config import ConfigError
 from inagg_host.core.reconcile import Bytes
+from inagg_host.errors import CLOSED, AllReduceError
 
 DROPPED_WITHIN_S = 1.0
 """How long Gloo may take to let go of what it has gathered. It takes microseconds, on a busy machine milliseconds."""
@@ -101,7 +102,13 @@ class ArrayGroup:
 
     def __init__(self, store: Store, rank: int, workers: int, timeout: timedelta) -> None:
         """As `make_inner`."""
-        self._group = make_inner(store, rank, workers, timeout, cuda=False)
+        self._made: ProcessGroup | None = make_inner(store, rank, workers, timeout, cuda=False)
+
+    @property
+    def _group(self) -> ProcessGroup:
+        if self._made is None:
+            raise AllReduceError(CLOSED)
+        return self._made
 
     def gather(self, data: bytes) -> list[bytes]:
         """Every rank's bytes, of any length, in the order of ranks."""
@@ -116,5 +123,7 @@ class ArrayGroup:
         self._group.allreduce([torch.from_numpy(values)]).wait()
 
     def close(self) -> None:
-        """End the group."""
-        self._group.shutdown()
+        """End the group. No error if called twice."""
+        group, self._made = self._made, None  # Gloo's connections end with the object, and the others hear of it
+        if group is not None:
+            group.shutdown()

@@ -377,3 +377,63 @@ def test_mistakes_are_told_before_anything_is_joined(beside: World) -> None:
         "topk cannot do without options: it takes k (needed)",
         "format 'nat8': TernGrad(clip=2.5, scaler='layer') can be summed in tern",
     ]
+
+
+def go_on_after_a_step_that_failed_on_one(way: str) -> str:
+    """The gradients of a step after one that rank 1 did not make, with the same state in another job, or another state
+    that has what was saved; rand-k's coordinates are drawn by all ranks from the step."""
+    compressor = "ef+randk:k=0.1"
+
+    def step(model: torch.nn.Module) -> None:
+        model.zero_grad()
+        backward(model(torch.ones(4, 64)).square().sum())
+
+    def make() -> tuple[InaggState, torch.nn.Module, DistributedDataParallel]:
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+        state, model = InaggState(compressor=compressor, min_bytes=0), DistributedDataParallel(layers)
+        model.register_comm_hook(state, inagg_hook)
+        return state, layers, model
+
+    state, layers, model = make()
+    for _ in range(2):  # after the first one DDP cuts buckets anew, for which ranks talk to each other
+        step(model)
+    try:
+        if dist.get_rank() == 1:
+            raise KeyError("a bad batch")
+        step(model)
+    except (KeyError, RuntimeError):
+        state.close()  # the job ends for all
+    dist.barrier()
+    if way == "used again":
+        state.use(compressor)
+        model = DistributedDataParallel(layers)
+        model.register_comm_hook(state, inagg_hook)
+    else:
+        saved = state.state_dict()
+        state, layers, model = make()
+        state.load_state_dict(saved)
+    step(model)
+    state.close()
+    return digest(*(p.grad for p in layers.parameters() if p.grad is not None))
+
+
+@pytest.mark.parametrize("way", ["used again", "loaded"])
+def test_after_a_step_that_failed_on_some_ranks_all_draw_the_same_coordinates(beside: World, way: str) -> None:
+    equal(beside.run(go_on_after_a_step_that_failed_on_one, way))
+
+
+def leave_out_all_but_an_empty_one() -> float:
+    """A bucket of which but an empty parameter is to be compressed."""
+    model = torch.nn.Linear(20, 10, bias=False)
+    model.register_parameter("empty", torch.nn.Parameter(torch.zeros(0)))
+    with InaggState(compressor="ef+topk:k=0.1", plain=[model.weight], min_bytes=0) as state:
+        wrapped = DistributedDataParallel(model, find_unused_parameters=True)
+        wrapped.register_comm_hook(state, inagg_hook)
+        backward(wrapped(torch.full((1, 20), 1.0 + dist.get_rank())).sum())
+    assert model.weight.grad is not None
+    return float(model.weight.grad.min())
+
+
+def test_of_an_empty_parameter_there_is_nothing_to_compress(beside: World) -> None:
+    assert equal(beside.run(leave_out_all_but_an_empty_one)) == 1.5

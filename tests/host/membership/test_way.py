@@ -389,6 +389,8 @@ def test_the_system_ends_a_connection_of_a_rank_whose_other_end_acknowledges_not
         limits_ms = set[int]()
         for number in os.listdir("/proc/self/fd"):
             with suppress(OSError), socket.socket(fileno=os.dup(int(number))) as connection:
+                if connection.family not in (socket.AF_INET, socket.AF_INET6):
+                    continue
                 host, port, *_ = connection.getpeername()  # gRPC's are of IPv6, also to addresses of IPv4
                 if (host.removeprefix("::ffff:"), port) == way.split(switch.control):
                     limits_ms.add(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))

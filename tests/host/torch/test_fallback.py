@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,3 +84,27 @@ def test_sums_go_on_without_the_switch(beside: World, mortal: tuple[SoftwareDriv
     driver.close()
     _, inner = equal(beside.run(go_on))
     assert inner == {"switch-unavailable": 3}
+
+
+def fail_and_stay() -> float:
+    """After how long rank 1 hears of rank 0, which fails, destroys its group, and lives on."""
+    limit = timedelta(seconds=30)
+    group: Any = dist.new_group(
+        backend="inagg", timeout=limit, pg_options=Options(min_bytes=0, policy="fallback", reconnect_s=1.0)
+    )
+    values = torch.zeros(LARGE)
+    dist.all_reduce(values, group=group)
+    began_s = time.monotonic()
+    try:
+        if dist.get_rank() == 0:
+            raise KeyError("a bad batch")
+        dist.all_reduce(values, group=group)
+    except (KeyError, RuntimeError):
+        took_s = time.monotonic() - began_s
+        dist.destroy_process_group(group)
+    dist.barrier()
+    return took_s
+
+
+def test_a_rank_that_fails_and_lives_on_is_missing_in_the_inner_group_too(beside: World) -> None:
+    assert max(beside.run(fail_and_stay)) < 15

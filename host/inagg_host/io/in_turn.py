@@ -1,0 +1,60 @@
+"""A thread that calls what it is given, one after the other."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class InTurn:
+    """As `concurrent.futures.ThreadPoolExecutor` with one thread, but that a script which ends by an exception does not
+    wait for it first: what is called here may wait for other ranks, and these for what is done when the script ends."""
+
+    def __init__(self, name: str) -> None:
+        """``name``: of the thread, which starts with the first call."""
+        self._name = name
+        self._given: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def submit(self, call: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Have it called; what it returns, or raises. Raises RuntimeError after `shutdown`."""
+        done = Future[T]()
+
+        def run() -> None:
+            if done.set_running_or_notify_cancel():
+                try:
+                    result = call(*arguments)
+                except BaseException as error:  # it belongs to whoever waits for it
+                    done.set_exception(error)
+                else:
+                    done.set_result(result)
+
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("it is closed")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._thread.start()
+            self._given.put(run)
+        return done
+
+    def shutdown(self) -> None:
+        """Return when all is called that was submitted. No error if called twice."""
+        with self._lock:
+            self._closed = True
+            self._given.put(None)
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _serve(self) -> None:
+        while (run := self._given.get()) is not None:
+            run()
+            del run  # else what is over would be kept until there is more to do

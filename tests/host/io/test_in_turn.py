@@ -1,0 +1,46 @@
+"""A thread that calls what it is given, one after the other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from inagg_host.io.in_turn import InTurn
+
+
+def test_calls_come_in_their_order_and_all_before_the_end() -> None:
+    turn, called = InTurn("in-turn"), list[int]()
+    works = [turn.submit(called.append, number) for number in range(100)]
+    turn.shutdown()
+    turn.shutdown()
+    assert called == list(range(100))
+    assert all(work.done() for work in works)
+    assert not any(thread.name == "in-turn" for thread in threading.enumerate())
+    with pytest.raises(RuntimeError, match="closed"):
+        turn.submit(called.append, 100)
+
+
+def test_what_is_raised_belongs_to_who_waits_for_it() -> None:
+    turn = InTurn("in-turn")
+    with pytest.raises(ZeroDivisionError):
+        turn.submit(lambda: 1 // 0).result()
+    assert turn.submit(lambda: 1).result() == 1
+    turn.shutdown()
+
+
+WAITS = """
+import threading
+from inagg_host.io.in_turn import InTurn
+turn = InTurn("in-turn")
+turn.submit(threading.Event().wait)
+raise KeyError("the script fails")
+"""
+
+
+def test_a_script_that_fails_does_not_wait_for_what_is_called() -> None:
+    run = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 1
+    assert "the script fails" in run.stderr
