@@ -10,9 +10,11 @@ in an order that differs between ranks.
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -24,6 +26,9 @@ import numpy.typing as npt
 from inagg_host.errors import FORKED, AllReduceError
 from inagg_host.stats import OperationCounters
 
+LAST_S = 5.0
+"""How long the interpreter's end waits for callbacks. A daemon thread that asks for Python's lock in a destructor of
+PyTorch's when the interpreter has ended aborts the process ("terminate called without an active exception")."""
 WAITS_AFTER_S = 0.005
 """A callback that takes longer counts as waiting. That it waits for a `Work` is known at once; what else it waits for,
 such as a future of torch, cannot be seen."""
@@ -39,6 +44,7 @@ class Completer:
         self._spare = 0  # threads that wait for something to do
         self._closed = False
         self._threads: set[threading.Thread] = set()
+        _completers.add(self)
 
     def submit(self, call: Callable[[], None]) -> None:
         """Have ``call`` called soon. RuntimeError: it is closed, or the interpreter is ending and has no threads."""
@@ -113,6 +119,15 @@ class Completer:
             if self._queue:
                 self._need_spare()
             self._ends(run)
+
+
+_completers = weakref.WeakSet[Completer]()
+
+
+@atexit.register  # when this is imported, so before any job: what was registered last is called first
+def _finish() -> None:
+    for completer in list(_completers):
+        completer.shutdown(LAST_S)
 
 
 class _Run:

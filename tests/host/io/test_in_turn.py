@@ -32,15 +32,17 @@ def test_what_is_raised_belongs_to_who_waits_for_it() -> None:
 
 
 WAITS = """
-import threading
+import atexit, threading
 from inagg_host.io.in_turn import InTurn
-turn = InTurn("in-turn")
-turn.submit(threading.Event().wait)
+turn, left = InTurn("in-turn"), threading.Event()
+turn.submit(left.wait).add_done_callback(lambda done: print("it has gone on", flush=True))
+atexit.register(left.set)  # as a job is left
 raise KeyError("the script fails")
 """
 
 
-def test_a_script_that_fails_does_not_wait_for_what_is_called() -> None:
+def test_a_script_that_fails_waits_for_what_is_called_after_it_has_left_its_jobs() -> None:
     run = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
     assert "the script fails" in run.stderr
+    assert run.stdout == "it has gone on\n"
