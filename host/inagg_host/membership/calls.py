@@ -47,6 +47,9 @@ class SessionError(RuntimeError):
         self.code = code
 
 
+THEIRS = "(A rank that has not come may still compile, or have ended: its own log tells.)"
+
+
 class Calls:
     """For any thread. ``stub`` and ``address`` change with `try_again`: who reads one takes it once for each call."""
 
@@ -87,7 +90,7 @@ class Calls:
                     if self._late("others", WORD_AFTER_S):
                         why = self.why()
                         if not self._closed.is_set():  # else that is all that it says
-                            log.warning("%s has waited %g s to join: %s", self._who, WORD_AFTER_S, why)
+                            log.warning("%s has waited %g s to join: %s %s", self._who, WORD_AFTER_S, why, THEIRS)
                 return call.result()
             finally:
                 # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for it.

@@ -74,7 +74,11 @@ class InFlight:
         if self._codec is not None:
             self.fail(error)
             self._watchdog.remove(self._codec)
-        threading.Thread(target=_keep, args=(marks, self._used, self._codec), name="inagg-keep", daemon=True).start()
+        used = self._used, self._codec
+        try:
+            threading.Thread(target=_keep, args=(marks, used), name="inagg-keep", daemon=True).start()
+        except RuntimeError:  # there are no more threads
+            _lost.append(used)
         self._forget()
         self.done.set_exception(error)
 
@@ -144,7 +148,7 @@ def wait_for(marks: Sequence[Mark]) -> None:
         mark.wait()
 
 
-def _keep(marks: Sequence[Mark], *_used: object) -> None:
+def _keep(marks: Sequence[Mark], _used: object) -> None:
     with suppress(Exception):  # of the device, which does nothing more then
         wait_for(marks)
 

@@ -168,7 +168,7 @@ def _joining(job: Job, now: float) -> list[str]:
     failed = [m.rank for m in job.roster if m.state is MemberState.FAILED and m.rank not in behind]
     left = [m.rank for m in job.roster if m.state is MemberState.LEFT]
     between = [m.rank for m in job.roster if m.state is MemberState.BETWEEN and m.rank not in behind]
-    again = " again" if job.ran else ""
+    again = " again" if job.ran or job.ran_elsewhere else ""
     text = [f"The job waits for {ranks_text(missing)} of {job.spec.workers} to join{again}."]
     if job.ran and job.last_epoch_end:
         text.append(f"Epoch {job.epoch} ended: {job.last_epoch_end}.")

@@ -21,6 +21,14 @@ def test_a_job_that_waits_for_ranks_names_them() -> None:
     assert why(world) == ["The job waits for ranks 2-4, 6-7 of 8 to join."]
 
 
+def test_ranks_of_a_job_that_ran_on_a_switch_before_are_to_join_again() -> None:
+    world, job = World(), spec(workers=2)
+    brings = resume(world.join_all(job), 40)
+    world.restart()
+    world.join(0, job, brings=brings)
+    assert why(world)[0] == "The job waits for rank 1 of 2 to join again."
+
+
 def test_a_job_that_is_being_set_up_says_so() -> None:
     world = World()
     world.slow = True
