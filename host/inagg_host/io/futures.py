@@ -169,20 +169,19 @@ class Work(Future[npt.NDArray[Any]]):
 
     def result(self, timeout: float | None = None) -> npt.NDArray[Any]:
         """The sums, when they are there. Raises what went wrong, or TimeoutError (and it goes on)."""
-        with self._waiting():
+        self._refuse_if_forked()
+        with waiting():
             return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What went wrong, or None if the sums are there; waits as `result`."""
-        with self._waiting():
+        self._refuse_if_forked()
+        with waiting():
             return super().exception(timeout)
 
-    @contextmanager
-    def _waiting(self) -> Iterator[None]:
+    def _refuse_if_forked(self) -> None:
         if os.getpid() != self._process and not self.done():  # nobody here would complete it
             raise AllReduceError(FORKED)
-        with waiting():
-            yield
 
     def add_done_callback(self, fn: Callable[[Self], object]) -> None:
         """Have ``fn`` called with this when it is done, after what is chained to operations before it."""

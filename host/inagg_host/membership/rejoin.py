@@ -7,8 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import grpc
-
 from inagg_host import warmup
 from inagg_host.config import Config
 from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, Refused
@@ -19,14 +17,13 @@ from inagg_host.task import Task
 from inagg_link import Address, Link
 from inagg_link.first_start import compile_all, saying
 from inagg_link.signals import Deferred
-from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 
 from .calls import SessionError
 from .endpoint import Endpoint
 from .session import Loss, Session
-from .unheard import Counted, Seen, Unheard, counted_of, done_text, where_text
+from .unheard import Seen, Unheard, done_text, where_text
 
 log = logging.getLogger("inagg")
 
@@ -37,8 +34,6 @@ NO_THREAD = "can't start new thread"
 """What Python says where the process may have no more."""
 
 DEADLINES_EVERY_S = 0.2
-COUNTED_S = 2.0
-"""How long the switch may take to say what it has counted, which deadlines wait for."""
 
 LAST_S, LAST_LOOK_S = 0.2, 0.002
 """How long a job that is over takes what has come, and how often it looks whether that was all that it waited for: who
@@ -327,18 +322,8 @@ class Network:
         # Sums that a shard has yet to give are named alone: it may be the only one that a firewall stands before.
         leases = [shard for shard, waits in zip(self.engine.epoch.shards, waiting, strict=True) if waits]
         where = where_text([shard.address for shard in leases])
-        counted = self._counted()
+        counted = self._session.counted()
         if self.transport.datagrams()[-1] != seen.came:
             return  # while the switch was asked
         if (said := unheard.judge(time.monotonic(), seen, counted, where)) is not None:
             log.warning("rank %d of job %r: %s", self.config.rank, self.config.job, said)
-
-    def _counted(self) -> Counted | None:
-        """What the switch has counted of this rank; None if it does not say."""
-        calls = self._session.calls
-        try:
-            request = pb.StatsRequest(name=self.config.job)
-            reply = calls.stub.Stats(request, timeout=COUNTED_S, metadata=calls.metadata)
-        except (grpc.RpcError, ValueError):  # ValueError: the channel was closed meanwhile
-            return None
-        return counted_of(reply, self.config.rank)

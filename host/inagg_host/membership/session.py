@@ -23,11 +23,14 @@ from inagg_wire.slots import Lease
 
 from . import way
 from .calls import CALL_S, NOT_THERE, RETRY_S, Calls, SessionError
+from .unheard import Counted, counted_of
 
 log = logging.getLogger("inagg")
 
 CALL_MAX_S = 1e9
 """gRPC takes a later deadline for one that has passed."""
+COUNTED_S = 2.0
+"""How long the switch may take to say what it has counted, for which a rank's deadlines wait."""
 HEARTBEATS_MISSED = 3
 """So many heartbeats in a row must fail to reach the switch before it counts as gone."""
 
@@ -246,6 +249,15 @@ class Session:
                 return
             self._reported = epoch
         self._lost(loss)
+
+    def counted(self) -> Counted | None:
+        """What the switch has counted of this rank; None if it does not say in time."""
+        request = pb.StatsRequest(name=self._config.job)
+        try:
+            reply = self.calls.stub.Stats(request, timeout=COUNTED_S, metadata=self.calls.metadata)
+        except (grpc.RpcError, ValueError):  # ValueError: the channel was closed meanwhile
+            return None
+        return counted_of(reply, self._config.rank)
 
     def close(self, reason: str = "", end: bool = False) -> None:
         """Leave the job; ``end`` ends it for all. No error if the switch is gone or this is called twice."""

@@ -423,6 +423,28 @@ def test_after_a_step_that_failed_on_some_ranks_all_draw_the_same_coordinates(be
     equal(beside.run(go_on_after_a_step_that_failed_on_one, way))
 
 
+def be_a_step_ahead() -> str:
+    """What ranks are told of a step that is another one on each."""
+    model = torch.nn.Linear(64, 64)
+    with InaggState(compressor="ef+randk:k=0.1", min_bytes=0) as state:
+        wrapped = DistributedDataParallel(model)
+        wrapped.register_comm_hook(state, inagg_hook)
+        for _ in range(2):
+            backward(wrapped(torch.ones(4, 64)).sum())
+        assert state._compression is not None
+        for memory in state._compression.memories.values():
+            memory.step += dist.get_rank()
+        with pytest.raises(RuntimeError) as caught:
+            backward(wrapped(torch.ones(4, 64)).sum())
+    dist.barrier()
+    return str(caught.value)
+
+
+def test_ranks_at_different_steps_are_an_error_and_not_sums_of_different_coordinates(beside: World) -> None:
+    said = beside.run(be_a_step_ahead)
+    assert any("another rank reduces something else" in why for why in said)
+
+
 def leave_out_all_but_an_empty_one() -> float:
     """A bucket of which but an empty parameter is to be compressed."""
     model = torch.nn.Linear(20, 10, bias=False)
