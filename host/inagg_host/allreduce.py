@@ -93,8 +93,8 @@ class AllReduce:
             self._use(network)
         atexit.register(self.close)
 
-    def _join(self, stop: Callable[[], str | None]) -> Network:
-        return Network(self.config, self._counters, self._finish, self._on_broken, self._wrap_link, stop)
+    def _join(self, stop: Callable[[], str | None], level: int = logging.WARNING) -> Network:
+        return Network(self.config, self._counters, self._finish, self._on_broken, self._wrap_link, stop, level)
 
     def _use(self, network: Network) -> None:
         """Have ``network`` do what is submitted from now on."""
@@ -293,20 +293,26 @@ class AllReduce:
                 self._failure = failure
             tasks = network.close(reason, end=True)
             if self.config.policy == "fallback":
-                self._fall_back(network, tasks, failure)
-                return
+                tasks = self._fall_back(network, tasks, failure)
         for task in tasks:
-            self._finish(task, failure)
+            self._finish(task, self._failure)
 
-    def _fall_back(self, broken: Network | None, tasks: list[Task], why: AllReduceError) -> None:
+    def _fall_back(self, broken: Network | None, tasks: list[Task], why: AllReduceError) -> list[Task]:
+        """Go on with the inner group, which does ``tasks`` first; those that nobody does."""
         assert self._inner is not None  # the constructor has asked
         rank, workers = self.config.rank, self.config.workers
 
         def join(stop: threading.Event) -> Network:
-            return self._join(lambda: CLOSED_JOINING if stop.is_set() else None)
+            # Once a second, for as long as the switch stays away, which was said.
+            return self._join(lambda: CLOSED_JOINING if stop.is_set() else None, logging.DEBUG)
 
         self._fallback = Fallback(self._inner, rank, workers, self._counters, join, self._on_back, self._finish)
-        self._fallback.start(broken, tasks, why)
+        try:
+            self._fallback.start(broken, tasks, why)
+        except RuntimeError as error:  # there are no more threads
+            self._fallback, self._failure = None, AllReduceError(f"{why}; nor can the inner group be used: {error}")
+            return tasks
+        return []
 
     def _on_back(self, network: Network, tasks: list[Task]) -> None:
         """All ranks are in the network again: it does what is left."""

@@ -11,6 +11,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any
 
+from inagg_link.addresses import SettingsError, split_address
 from inagg_wire.formats import WORKERS_MAX, admit, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_MAX
 from inagg_wire.names import NAME_CHARS_MAX
@@ -21,6 +22,9 @@ from .nickname import script_name
 log = logging.getLogger("inagg")
 
 POLICIES = ("raise", "fallback")
+TIME_MAX_S = 1e9
+"""The longest time that is waited; who asks for more, or for infinity, means this. Python's locks take little more, and
+gRPC takes a deadline that is later for one that has passed."""
 UNNAMED_JOB = "default"
 """The job of who gives it no name, in an interpreter that runs no script."""
 _KINDS: dict[str, tuple[type, str]] = {
@@ -95,10 +99,14 @@ class Config:
             if not fits and not (optional and value is None):
                 raise ConfigError(f"{field.name} is {value!r}: give {words}")
         for address in self.switches:
-            host, _, port = address.rpartition(":")
-            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            why = "give a port from 1 on"
+            try:
+                sound = split_address(address)[1] > 0
+            except SettingsError as error:
+                sound, why = False, str(error)
+            if not sound:
                 raise ConfigError(
-                    f"switch {address!r}: give host:port of its control service, as `inagg switch` prints it"
+                    f"switch {address!r}: give host:port of its control service, as `inagg switch` prints it ({why})"
                 )
         if not 1 <= self.workers <= WORKERS_MAX:
             raise ConfigError(f"{self.workers} workers: a job has 1 to {WORKERS_MAX}")
@@ -111,6 +119,7 @@ class Config:
         for name in ("timeout_s", "join_timeout_s", "reconnect_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give seconds above 0")
+            object.__setattr__(self, name, min(getattr(self, name), TIME_MAX_S))
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("certificate and key go together: give both or neither")
         if self.certificate is not None and self.ca is None:

@@ -1,43 +1,9 @@
-"""What a rank has done: counted for every operation, read by people and by tests."""
+"""What a rank has done."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from operator import sub
-from typing import Any, NamedTuple
-
-
-class Totals(NamedTuple):
-    """What a rank's transport has done up to some time. Times in seconds, bytes of UDP payload."""
-
-    datagrams_out: int
-    datagrams_in: int
-    bytes_out: int
-    bytes_in: int
-    resent: int
-    encode_s: float
-    network_s: float
-    decode_s: float
-
-    def since(self, earlier: Totals) -> Totals:
-        """What has been done after ``earlier``."""
-        return Totals(*map(sub, self, earlier))
-
-
-@dataclass(frozen=True, slots=True)
-class OperationCounters:
-    """What a rank did for one operation: from its beginning to its end. What was done meanwhile for operations that
-    overlap it, counts in each of them."""
-
-    elements: int
-    seconds: float
-    rtt_s: float
-    """Smoothed round-trip time at the end, see `Counters`."""
-    done: Totals
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, flat."""
-        return {"elements": self.elements, "seconds": self.seconds, "rtt_s": self.rtt_s, **self.done._asdict()}
+from typing import Any
 
 
 @dataclass(slots=True)

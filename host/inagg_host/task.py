@@ -10,30 +10,18 @@ import numpy.typing as npt
 
 from inagg_wire.scale import FloatType
 
-from .codec.staging import Codec
+from .core.operation import Wanted
 from .io.futures import Work
 
 FLOAT_TYPES = {t.dtype: t for t in FloatType if t is not FloatType.BFLOAT16}
 
 
-@dataclass(slots=True, eq=False)
-class Task:
-    """Sum ``values`` over all ranks into ``target`` and divide by ``divisor``; both may be the same array.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Task(Wanted):
+    """One call: what is `Wanted`, and who waits for it."""
 
-    ``float_type`` None: take the maxima of bytes. ``contributed``: where to write what this rank adds to the sum. If it
-    ``scatters``, ``values`` are a piece for each rank, and ``target`` gets the sums of this rank's.
-    """
-
-    values: npt.NDArray[Any]
     target: npt.NDArray[Any]
-    float_type: FloatType | None
-    divisor: int
-    contributed: npt.NDArray[Any] | None = None
-    codec: Codec | None = None
-    """What brings the values, if they are elsewhere. With `Staging` the arrays only tell how many there are."""
-    scatters: bool = False
-    tag: int = 0
-    """32 bits, the same on all ranks: it tells tasks apart that are alike otherwise."""
+    """``out`` in the shape of the caller's."""
     work: Work = field(default_factory=Work)
 
 
@@ -52,7 +40,10 @@ def make_task(
     target = values if out is None else out
     float_type = float_type or FLOAT_TYPES.get(values.dtype)
     if float_type is None or values.dtype != float_type.dtype:
-        raise ValueError(f"{values.dtype} cannot be summed in the network: give float16, float32 or float64")
+        raise ValueError(
+            f"{values.dtype} cannot be summed in the network: give float16, float32 or float64, or bits of bfloat16 as "
+            "uint16, with float_type=FloatType.BFLOAT16"
+        )
     if not (values.flags.c_contiguous and target.flags.c_contiguous and target.flags.writeable):
         raise ValueError("the arrays must be contiguous, and the one for the sums writable")
     if divisor < 1:
@@ -72,7 +63,15 @@ def make_task(
             )
         if np.shares_memory(contributed, values) or np.shares_memory(contributed, target):
             raise ValueError("the array for what is contributed must be memory of its own")
-    return Task(values, target, float_type, divisor, contributed, scatters=pieces is not None)
+    task = _flat(values, target, float_type, divisor)
+    task.contributed, task.scatters = None if contributed is None else contributed.reshape(-1), pieces is not None
+    return task
+
+
+def _flat(values: npt.NDArray[Any], target: npt.NDArray[Any], float_type: FloatType | None, divisor: int = 1) -> Task:
+    flat = values.reshape(-1)
+    out = flat if target is values else target.reshape(-1)  # in place: one array to look at
+    return Task(flat, out, float_type, divisor, target=target)
 
 
 def _check_piece(values: npt.NDArray[Any], out: npt.NDArray[Any], pieces: int, rank: int) -> None:
@@ -92,7 +91,8 @@ def make_staged_task(elements: int, float_type: FloatType, divisor: int, pieces:
     """The task to sum ``elements`` values that are on a device; with more than one of ``pieces``, for as many
     ranks, it scatters."""
     values = np.broadcast_to(np.zeros(1, float_type.dtype), elements)  # of no memory
-    return Task(values, values[: elements // pieces], float_type, divisor, scatters=pieces > 1)
+    sums = values[: elements // pieces]
+    return Task(values, sums, float_type, divisor, scatters=pieces > 1, target=sums)
 
 
 def make_max_task(values: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Task:
@@ -105,4 +105,4 @@ def make_max_task(values: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Tas
             )
     if not target.flags.writeable:
         raise ValueError("the array for the maxima must be writable")
-    return Task(values, target, None, 1)
+    return _flat(values, target, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -17,6 +18,32 @@ def config(**fields: Any) -> Config:
 def test_a_window_that_is_none_is_refused(window: int) -> None:
     with pytest.raises(ConfigError, match="window"):
         config(window=window)
+
+
+@pytest.mark.parametrize("name", ["timeout_s", "join_timeout_s", "reconnect_s"])
+@pytest.mark.parametrize("time_s", [float("inf"), 1e300, threading.TIMEOUT_MAX + 1])
+def test_a_time_for_ever_is_one_that_can_be_waited(name: str, time_s: float) -> None:
+    threading.Lock().acquire(timeout=getattr(config(**{name: time_s}), name))
+
+
+@pytest.mark.parametrize(
+    ("switch", "why"),
+    [
+        ("::1", "host:port"), ("fe80::1", "host:port"), ("fd00::1:47100", "in brackets"),
+        ("http://10.0.0.1:47100", "no host"), ("host name:1", "no host"), ("h:\u00b2", "no port"), ("h:0", "from 1 on"),
+        ("h:65536", "no port"), ("h", "host:port"), (":1", "a host"), ("h:1,", "host:port"),
+    ],
+)  # fmt: skip
+def test_what_is_no_address_of_a_switch_is_refused(switch: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^switch .*: give host:port of its control service.*({why})"):
+        Config(switch=switch, rank=0, workers=1)
+
+
+@pytest.mark.parametrize(
+    "switch", ["[::1]:47100", "[fe80::1%eth0]:1", "rack-1.example:47100", "10.0.0.1:1, 10.0.0.2:1"]
+)
+def test_addresses_of_switches_are_taken(switch: str) -> None:
+    assert Config(switch=switch, rank=0, workers=1).switches == tuple(switch.split(", "))
 
 
 @pytest.mark.parametrize("job", ["\udcff", "two\nlines"])

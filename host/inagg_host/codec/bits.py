@@ -14,8 +14,9 @@ import numpy as np
 from numba.extending import register_jitable
 
 from inagg_link.jit import by_types, jit
+from inagg_link.native import mixed
 from inagg_link.simd import LANES, counting, rearranged, store
-from inagg_wire.noise import GAMMA, MIX_1, MIX_2, MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
+from inagg_wire.noise import GAMMA, MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
 
 U8, U16, U32, I32, U64, I64 = np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64
 Array = Any  # a numpy array, inside a kernel
@@ -31,18 +32,10 @@ def swapped(w: Any) -> Any:
 
 
 @jit
-def mix64(z: Any) -> Any:
-    """splitmix64's finalizer."""
-    z = U64((z ^ (z >> U64(30))) * U64(MIX_1))
-    z = U64((z ^ (z >> U64(27))) * U64(MIX_2))
-    return U64(z ^ (z >> U64(31)))
-
-
-@jit
 def block_key(seed: int, worker: int, block: int) -> tuple[Any, Any]:
     """`inagg_wire.noise.block_key`: two uint32."""
-    z = mix64(U64(((U64(seed) << U64(32)) | U64(worker)) + U64(GAMMA)))
-    z = mix64(U64(z ^ U64(block)))
+    z = mixed(U64(((U64(seed) << U64(32)) | U64(worker)) + U64(GAMMA)))
+    z = mixed(U64(z ^ U64(block)))
     return U32(z & U64(0xFFFFFFFF)), U32(z >> U64(32))
 
 

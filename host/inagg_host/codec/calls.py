@@ -25,7 +25,7 @@ from .coding import Coding, Natural
 from .decoder import decode
 from .drafts import FIRST_UNIT, NOBODYS, NOTES, Drafts, draft_blocks, groups
 from .encoder import encode
-from .job import FRACTION_BITS, Job
+from .job import Job
 from .scales import largest_magnitudes, scale_bytes
 
 # fmt: off
@@ -277,7 +277,7 @@ class Room:
             "expected": np.full(1, FIRST_UNIT, np.int64),
         }
         self._fields = {
-            "drafts": drafted, "fraction_bits": FRACTION_BITS[job.float_type],
+            "drafts": drafted, "fraction_bits": job.float_type.fraction_bits,
             "lowest_scale": job.lowest_scale, "dith8": job.dith8,
             **{name: array.ctypes.data for name, array in self.arrays.items()},
             **{f"{part}_{name}": value

@@ -9,7 +9,7 @@ import numpy as np
 from inagg_link.jit import by_types, fused, inline
 from inagg_link.simd import fence
 from inagg_wire.layout import HEADER_BYTES, Encoding
-from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
+from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO, FloatType
 
 from .bits import I32, U16, U32, U64, Array, bits_of
 from .coding import Fixed, Linear, Natural
@@ -20,6 +20,7 @@ from .past_caches import goes_past_caches
 NAT4, TERN, FIX32, INT4, INT16 = (
     int(e) for e in (Encoding.NAT4, Encoding.TERN, Encoding.FIX32, Encoding.INT4, Encoding.INT16)
 )
+NAN_HALF, NAN_BFLOAT, NAN_32, NAN_64 = (float_type.nan_bits for float_type in FloatType)
 
 
 # --- by family of the format ---
@@ -120,9 +121,9 @@ def divide(out: Any, sums: Any, divisor: Any, half: Any) -> Any:
 def nan_bits(out: Any, half: Any) -> Any:
     """The bits of NaN in the type of ``out``."""
     return {
-        16: lambda out, half: U16(0x7E00) if half else U16(0x7FC0),
-        32: lambda out, half: U32(0x7FC00000),
-        64: lambda out, half: U64(0x7FF8000000000000),
+        16: lambda out, half: U16(NAN_HALF) if half else U16(NAN_BFLOAT),
+        32: lambda out, half: U32(NAN_32),
+        64: lambda out, half: U64(NAN_64),
     }[out.dtype.bitwidth]
 
 

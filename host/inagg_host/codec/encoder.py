@@ -30,9 +30,10 @@ from .bits import (
 )
 from .coding import Fixed, Linear, Natural
 from .decoder import decode_payload
-from .drafts import BELOW, LARGEST, LOWEST, NOBODYS, NUMBER, SERIAL, UNIT, Drafts, draft, finish
+from .drafts import BELOW, LARGEST, LOWEST, NOBODYS, NUMBER, SERIAL, UNIT, Drafts, draft
 from .encoder_loops import inverse_of, linear8, linear32, natural, pack
 from .exact import FIX32, NAT4, NAT8, exact_code
+from .finish import finish
 from .own import of_float32
 
 TERN = int(Encoding.TERN)

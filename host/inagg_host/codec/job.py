@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,6 @@ from inagg_wire.scale import SCALE_BIAS, FloatType, unit
 from .coding import Coding, Fixed, Linear, Natural
 
 Bits = npt.NDArray[Any]  # uint16, uint32 or uint64
-
-FRACTION_BITS: Final = {
-    FloatType.FLOAT16: 10,
-    FloatType.BFLOAT16: 7,
-    FloatType.FLOAT32: 23,
-    FloatType.FLOAT64: 52,
-}
 
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (2, 4, 8)}
 _LARGEST_DATAGRAM_BYTES = HEADER_BYTES + LANE_COUNT_MAX * max(LANE_BITS.values()) // 8

@@ -32,16 +32,12 @@ may have some more arguments, which are 0."""
 
 
 class Calls(NamedTuple):
-    """Addresses of functions."""
+    """Addresses of the functions that have these `NAMES`."""
 
     wait: int
-    """cuStreamWaitValue32_v2."""
     write: int
-    """cuStreamWriteValue32_v2."""
     launch: int
-    """cuLaunchKernel."""
     copy: int
-    """cuMemcpyAsync."""
 
 
 NAMES: Final = ("cuStreamWaitValue32_v2", "cuStreamWriteValue32_v2", "cuLaunchKernel", "cuMemcpyAsync")

@@ -2,9 +2,8 @@
 never wait. They find scales and codes that the device has written into the host's memory, and say `NOT_YET` where it
 has not, and leave there what the device is to know: the agreed scales, and results.
 
-All that the device does for an operation is launched when that is submitted (`inagg_host.torch.cuda`). From then on the
-two tell each other by words in memory that both reach, and nobody calls the device's driver: such a call may wait for
-what the whole device does, which in turn may wait for this operation. Each word is written once, by one side, from 0 to
+All that the device does for an operation is launched when that is submitted (`inagg_host.torch.gpu.device` tells why).
+From then on the two tell each other by words in memory that both reach. Each is written once, by one side, from 0 to
 what it says:
 
 - ``looked`` (the device): how many blocks, from the first on, have their largest magnitudes in the host's memory;

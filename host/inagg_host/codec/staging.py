@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from inagg_wire.scale import FloatType
+
 from .calls import Addresses
 from .job import Job
 from .ordered import offset_of, store_word
@@ -25,8 +27,7 @@ Words = npt.NDArray[np.int64]
 
 _ALIGNMENT = 64
 _WORD_OF: Final = {name: offset_of(STAGED, name) // 8 for name in STAGED.names or ()}
-NAN_BITS: Final = {"e": 0x7E00, "H": 0x7FC0, "f": 0x7FC00000, "d": 0x7FF8000000000000}
-"""By `numpy.dtype.char` of sums: bfloat16, which numpy does not have, is uint16."""
+_NAN_BITS: Final = {float_type.dtype: float_type.nan_bits for float_type in FloatType}
 
 
 class Codec:
@@ -95,7 +96,7 @@ class Arriving(Codec):
         self.summed = self.arrived + 8
         self._describe(
             looked=self.arrived, summed=self.summed, sums=sums.ctypes.data, elements=sums.size, width=sums.itemsize,
-            nan=NAN_BITS[sums.dtype.char],
+            nan=_NAN_BITS[sums.dtype],
         )  # fmt: skip
 
     def wait(self) -> None:

@@ -8,7 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from .base import Aggregation, Compressor, Floats, Indices, Mask, check
 from .key import Key
 from .memory import Memories, Memory, memory_of
 
+if TYPE_CHECKING:
+    from inagg_host.allreduce import AllReduce
+
 log = logging.getLogger("inagg")
 
 LENGTH_BYTES = 4
@@ -28,33 +31,6 @@ NOT_FINITE = (1 << 8 * LENGTH_BYTES) - 1
 
 Bytes = npt.NDArray[np.uint8]
 Gather = Callable[[bytes], list[bytes]]
-
-
-class Pending(Protocol):
-    """As `inagg_host.io.futures.Work`."""
-
-    def result(self) -> npt.NDArray[Any]:
-        """Wait."""
-        ...
-
-
-class Sums(Protocol):
-    """What is needed of `inagg_host.allreduce.AllReduce`."""
-
-    def submit(
-        self,
-        values: npt.NDArray[Any],
-        out: npt.NDArray[Any] | None = None,
-        *,
-        contributed: npt.NDArray[Any] | None = None,
-        tag: int = 0,
-    ) -> Pending:
-        """Begin to sum."""
-        ...
-
-    def submit_max(self, values: Bytes) -> Pending:
-        """Begin to take maxima of bytes."""
-        ...
 
 
 @dataclass(slots=True)
@@ -87,7 +63,7 @@ class Exchange:
     same, in the same order, from one thread each.
     """
 
-    def __init__(self, sums: Sums, rank: int, workers: int, seed: int, gather: Gather | None = None) -> None:
+    def __init__(self, sums: AllReduce, rank: int, workers: int, seed: int, gather: Gather | None = None) -> None:
         self._sums, self._rank, self._workers, self._seed, self._gather = sums, rank, workers, seed, gather
         self.counts: Counter[str] = Counter()
         """Gathers, the bytes of this rank that went through them, and MAX rounds."""
@@ -246,6 +222,3 @@ class Exchange:
 def _remembers(compressor: Compressor) -> bool:
     """Whether it wants to know what this rank has contributed."""
     return type(compressor).leave is not Compressor.leave
-
-
-__all__ = ["Exchange", "Sums"]

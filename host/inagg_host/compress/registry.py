@@ -95,10 +95,11 @@ def _make(name: str, options: dict[str, Any]) -> Compressor:
 
 def _call(name: str, make: Callable[..., Compressor], options: dict[str, Any]) -> Compressor:
     try:
-        return make(**options)
-    except TypeError:  # the signature says no; those of ours check values with ValueError
+        signature(make).bind(**options)
+    except TypeError:
         wrong = f"does not take {options}" if options else "cannot do without options"
         raise ValueError(f"{name} {wrong}: it takes {_takes(name)}") from None
+    return make(**options)
 
 
 def _takes(name: str) -> str:

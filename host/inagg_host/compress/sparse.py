@@ -212,11 +212,9 @@ class SharedSparsifier(Sparsifier):
         """The coordinates of a vector of ``d`` elements, ascending, from the shared stream of ``key``."""
 
     def select(self, x: Floats, key: Key) -> Indices:
-        """As `choose`."""
         return self.choose(x.size, key)
 
     def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
-        """As `choose`."""
         return self.choose(d, key)
 
 

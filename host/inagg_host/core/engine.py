@@ -20,23 +20,19 @@ from inagg_host.codec import Job
 from inagg_host.codec.calls import Room
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.past_caches import STREAM_FROM, Recent
-from inagg_host.codec.staging import Codec
-from inagg_link import MAX_BATCH_DATAGRAMS, datagrams_per_call
-from inagg_wire.header import Header
-from inagg_wire.layout import GENERATION_MAX, HEADER_BYTES, Encoding, Kind, Op, datagram_bytes
+from inagg_link import MAX_BATCH_DATAGRAMS
 from inagg_wire.scale import FloatType
-from inagg_wire.slots import Lease
 
-from . import recovery
 from .draft import draft_ahead
 from .epoch import Epoch
 from .failure import why
 from .headers import JOB_AT, TOKEN_AT
-from .operation import Integers, Operation, address_of, begin_max, begin_sum
+from .operation import Integers, Operation, Wanted, address_of, begin_max, begin_sum
 from .receive import NOTHING_ELSE, on_batch
-from .schedule import SIGNATURE_LANES, Phase, chunk_blocks, drafted_blocks, scales_per_block
+from .records import begin_epoch, make_records, start_shard
+from .schedule import chunk_blocks, scales_per_block
 from .send import deadline, exhausted, next_batch
-from .state import LOADED_AT, OK, OLDEST_AT, OPERATION, OPERATIONS, RESULTS_MOST, State, make_state
+from .state import LOADED_AT, OK, OLDEST_AT, OPERATION, OPERATIONS, RESULTS_MOST
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -58,34 +54,10 @@ class Engine:
         """``keep_results``: so that `reconcile.salvage` is possible. ``batch_datagrams``: the most of an `Outgoing`,
         as small ones cost by the batch."""
         self.epoch = epoch
-        fmt, lanes, n, shards = epoch.format, epoch.lanes, epoch.workers, len(epoch.shards)
-        scale_lanes = fmt.scale_lanes(lanes)
-        results = {op: (fmt.result_encoding(op, n), fmt.lanes_for(op, lanes)) for op in Op}
-        result_bytes = {op: datagram_bytes(*result) for op, result in results.items()}
-        sizes = {op: datagram_bytes(fmt.encoding(op), fmt.lanes_for(op, lanes)) for op in Op}
-        self._scales = scales = scales_per_block(scale_lanes)
+        self._scales = scales_per_block(epoch.format.scale_lanes(epoch.lanes))
         self._window = sum(shard.lease.window for shard in epoch.shards)
-        drafted = drafted_blocks(self.chunk, shards) if fmt.up is Encoding.NAT8 else 0
-        slots = max(shard.lease.slots for shard in epoch.shards)
-        kept_bytes = max(result_bytes.values()) if keep_results else 0
-        self.state: State = make_state(shards, slots, drafted, sizes[Op.SUM], kept_bytes)
-        job = self._job = self.state.job[0]
-        job["batch"] = datagrams_per_call(max(sizes[Op.SUM], result_bytes[Op.SUM]), batch_datagrams)
-        job["scales"] = scales
-        job["signature"] = SIGNATURE_LANES if scale_lanes > SIGNATURE_LANES else 0
-        job["needs"] = Phase.REFINE if fmt.refined else Phase.SCALE
-        for name in ("rto_min_s", "rto_max_s", "rto_first_s"):
-            job[name] = getattr(recovery, name.upper())
-        job["look_s"] = job["held_s"] = np.inf
-        for op in Op:
-            job["size"][op], job["encoding"][op] = sizes[op], fmt.encoding(op)
-            job["result_encoding"][op], job["result_lanes"][op] = results[op]
-            job["result_size"][op] = result_bytes[op]
-        for record, shard in zip(self.state.shards, epoch.shards, strict=True):
-            _start(record, shard.lease, shard.resume_block)
-            record["snd_max"] = record["first"] = shard.resume_block
-            record["cwnd"] = record["ceiling"] = shard.lease.window
-        self._begin_epoch()
+        self.state = make_records(epoch, self._scales, self.chunk, keep_results, batch_datagrams)
+        self._job = self.state.job[0]
         self._rooms: dict[FloatType, tuple[Room, Integers]] = {}
         self._recent = Recent()
         self.operations: deque[Operation] = deque()
@@ -95,19 +67,8 @@ class Engine:
         self._job_at, self._records_at = address_of(self.state.job), address_of(self.state.operations)
         self._record_words = self.state.operations.view(np.int64).reshape(OPERATIONS, -1)
         self._next_block = int(
-            min(record["snd_nxt"] * shards + i for i, record in enumerate(self.state.shards))
+            min(record["snd_nxt"] * len(epoch.shards) + i for i, record in enumerate(self.state.shards))
         )  # of the next operation
-
-    def _begin_epoch(self) -> None:
-        e, job = self.epoch, self._job
-        job["number"], job["token"], job["error"], job["owner"] = e.job, e.token, OK, e.rank + 1
-        self.limit(e.credit or e.shards[0].lease.window)
-        for op in Op:
-            header = Header(
-                Kind.CONTRIBUTION, op, e.format.encoding(op), e.format.lanes_for(op, e.lanes), e.job, e.token,
-                e.shards[0].lease.base, 1,
-            )  # fmt: skip
-            job["header"][op] = np.frombuffer(header.pack(), np.uint8)
 
     def limit(self, credit: int) -> None:
         """The switch has room for so many blocks of each shard. For any thread: it counts from the next batch on."""
@@ -142,48 +103,20 @@ class Engine:
         """How many there were."""
         return self._collected + len(self.operations)
 
-    def submit(
-        self,
-        values: npt.NDArray[Any],
-        out: npt.NDArray[Any],
-        float_type: FloatType,
-        now: float,
-        divisor: int = 1,
-        contributed: npt.NDArray[Any] | None = None,
-        codec: Codec | None = None,
-        tag: int = 0,
-        scatter: bool = False,
-    ) -> Operation:
-        """Sum ``values`` over all ranks into ``out``, and divide by ``divisor``.
-
-        All are contiguous, 1-D, and must stay as they are until the end. ``contributed``, which must be memory of its
-        own, gets what this rank adds to the sum: what the codes stand for that it sends. With ``codec``, ``values``
-        and ``out`` only tell how many there are. ``tag``, 32 bits, must be the same on all ranks: it tells operations
-        apart that are alike otherwise. With ``scatter``, ``values`` are one piece of equal size for each rank, and this
-        rank's goes to ``out``; it may be the same memory there. Raises ValueError, and takes nothing, if they are empty
-        or not alike.
-        """
-        room, first = self._room(float_type)[0], self._next_block
-        pieces = self.epoch.workers if scatter else 1
+    def submit(self, wanted: Wanted, now: float) -> Operation:
+        """Begin what is ``wanted``. Maxima take blocks of scales alone, one for so many bytes as it carries scales.
+        Raises ValueError, and takes nothing, if arrays are empty or not alike."""
+        out, first = wanted.out, self._next_block
+        if wanted.float_type is None:
+            job = self._room(FloatType.FLOAT32)[0].job
+            return self._enqueue(begin_max(wanted, job, self._scales, first, now))
+        room, pieces = self._room(wanted.float_type)[0], self.epoch.workers if wanted.scatters else 1
         # Where results are kept, all ranks must have them, to pass on what others lack.
-        alone = scatter and self.epoch.scatters and not self._job["keeps"]
+        alone = wanted.scatters and self.epoch.scatters and not self._job["keeps"]
         past = False
-        if codec is None and out.size >= STREAM_FROM:
-            past = self._recent.is_far(address_of(out), out.nbytes, 0 if out is values else values.nbytes)
-        return self._enqueue(
-            begin_sum(
-                values, out, room, self._scales, self._window, first, now, divisor, contributed, codec, tag, pieces,
-                alone, past,
-            )
-        )  # fmt: skip
-
-    def submit_max(self, values: Bytes, out: Bytes, now: float, tag: int = 0) -> Operation:
-        """The maximum over all ranks of each byte of ``values`` (uint8, 1-D) into ``out``.
-
-        Takes blocks of scales alone, one for so many bytes as it carries scales. Raises as `submit`.
-        """
-        job = self._room(FloatType.FLOAT32)[0].job
-        return self._enqueue(begin_max(values, out, job, self._scales, self._next_block, now, tag))
+        if wanted.codec is None and out.size >= STREAM_FROM:
+            past = self._recent.is_far(address_of(out), out.nbytes, 0 if out is wanted.values else wanted.values.nbytes)
+        return self._enqueue(begin_sum(wanted, room, self._scales, self._window, first, now, pieces, alone, past))
 
     def _room(self, float_type: FloatType) -> tuple[Room, Integers]:
         """What the kernels need for a type, and the words of a record that says so."""
@@ -324,23 +257,10 @@ class Engine:
         if owned and not epoch.scatters:
             raise ValueError("the new epoch's switch cannot send results to one rank alone, as the one before did")
         self.epoch = epoch
-        self._begin_epoch()
+        begin_epoch(self.state, epoch)
         for at, value, size in ((JOB_AT, epoch.job, 2), (TOKEN_AT, epoch.token, 4)):
             self.rings[:, :, at : at + size] = np.frombuffer(value.to_bytes(size, "big"), np.uint8)
         self.state.rows["lost"] = False
         for record, shard in zip(self.state.shards, epoch.shards, strict=True):
-            _start(record, shard.lease, shard.resume_block)
+            start_shard(record, shard.lease, shard.resume_block)
             record["timer_s"] = now
-
-
-def _start(record: Any, lease: Lease, block: int) -> None:
-    """Begin an epoch of a shard at ``block``."""
-    record["base"], record["slots"], record["slot_bits"] = lease.base, lease.slots, lease.slots.bit_length() - 1
-    record["snd_una"] = record["snd_nxt"] = record["round_end"] = block
-    record["end"] = (lease.round(block) + 1) * lease.slots * GENERATION_MAX
-    record["highest"] = record["highest_alone"] = block - 1
-    record["flight"] = record["lost"] = record["backoff"] = record["asked"] = record["spurious"] = 0
-    record["expired"] = record["recover"] = record["again"] = block
-
-
-assert HEADER_BYTES >= TOKEN_AT + 4

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inagg_link import Address
 from inagg_wire.formats import JobFormat
 from inagg_wire.slots import Lease
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

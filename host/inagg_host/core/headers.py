@@ -19,6 +19,7 @@ SLOT_AT, GENERATION_AT = _AT["slot"], _AT["generation"]
 RESULT, NOTICE, ACK = int(Kind.RESULT), int(Kind.NOTICE), int(Kind.ACK)
 SUM = int(Op.SUM)
 HEADER, GENERATIONS = int(HEADER_BYTES), int(GENERATION_MAX)
+assert HEADER_BYTES >= TOKEN_AT + 4
 _MAGIC, _VERSION = int(MAGIC), int(VERSION)
 
 _NOTICED = np.isin(np.arange(max(Reason) + 1), [int(reason) for reason in NOTICED])

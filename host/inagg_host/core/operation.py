@@ -17,6 +17,7 @@ from inagg_host import codec
 from inagg_host.codec.calls import Room
 from inagg_host.codec.ordered import offset_of
 from inagg_host.codec.staging import Codec, Staging
+from inagg_wire.scale import FloatType
 
 from .schedule import Item, Phase, as_records, chunk_blocks, item_records, plan, signature
 from .state import OPERATION
@@ -28,6 +29,29 @@ Records = npt.NDArray[np.void]
 _SERIALS = count()
 _WORD_OF: Final = {name: offset_of(OPERATION, name) // 8 for name in OPERATION.names or ()}
 assert OPERATION.itemsize == 8 * len(_WORD_OF)
+
+
+@dataclass(slots=True, eq=False)
+class Wanted:
+    """What is to be done: sum ``values`` over all ranks into ``out``, and divide by ``divisor``.
+
+    Arrays are contiguous and 1-D, and must stay as they are until the end; these two may be the same memory.
+    """
+
+    values: npt.NDArray[Any]
+    out: npt.NDArray[Any]
+    float_type: FloatType | None
+    """None: take the maximum over all ranks of each byte."""
+    divisor: int = 1
+    contributed: npt.NDArray[Any] | None = None
+    """What gets what this rank adds, as of `AllReduce.submit`."""
+    codec: Codec | None = None
+    """What brings the values, if they are not in the host's memory yet. With `Staging` the arrays only tell how many
+    there are."""
+    tag: int = 0
+    """As of `AllReduce.submit`."""
+    scatters: bool = False
+    """``values`` are one piece of equal size for each rank, and ``out`` gets the sums of this rank's."""
 
 
 @dataclass(eq=False)
@@ -106,25 +130,14 @@ class Operation:
 
 
 def begin_sum(
-    values: npt.NDArray[Any],
-    out: npt.NDArray[Any],
-    room: Room,
-    scales: int,
-    window: int,
-    first_block: int,
-    now: float,
-    divisor: int = 1,
-    contributed: npt.NDArray[Any] | None = None,
-    brought_by: Codec | None = None,
-    tag: int = 0,
-    pieces: int = 1,
-    scatters: bool = False,
-    past: bool = False,
-) -> Operation:
-    """The sum of ``values``, see `Engine.submit`; of those in ``pieces`` equal pieces, whose blocks begin anew with
-    each. With more than one, ``out`` gets the piece that has this rank's number, and if it ``scatters``, others get
-    nothing of it. ``scales``: in a block; ``window``: blocks of all shards; ``past`` the caches: `codec.past_caches`.
+    wanted: Wanted, room: Room, scales: int, window: int, first_block: int, now: float, pieces: int, alone: bool,
+    past: bool,
+) -> Operation:  # fmt: skip
+    """The sum that is ``wanted``, of values in ``pieces`` equal pieces, whose blocks begin anew with each. With more
+    than one, ``out`` gets the piece that has this rank's number, ``alone`` if others get nothing of it. ``scales``: in
+    a block; ``window``: blocks of all shards; ``past`` the caches: `codec.past_caches`.
     """
+    values, out, contributed, brought_by = wanted.values, wanted.out, wanted.contributed, wanted.codec
     if values.size == 0 or values.size != pieces * out.size or not (out.flags.writeable or brought_by):
         what = "the same number of elements" if pieces == 1 else f"{pieces} times as many elements as out"
         raise ValueError(f"values must have {what}, at least one, and out be writable")
@@ -134,8 +147,8 @@ def begin_sum(
     chunk = chunk_blocks(job.lanes, scales, window)
     blocks = pieces * job.blocks(piece)
     fields = {
-        "divisor": divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts, "piece": piece,
-        "piece_blocks": job.blocks(piece), "own_piece": job.rank if pieces > 1 else 0, "scatters": scatters,
+        "divisor": wanted.divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts, "piece": piece,
+        "piece_blocks": job.blocks(piece), "own_piece": job.rank if pieces > 1 else 0, "scatters": alone,
         "past": past,
     }  # fmt: skip
     fields |= room.kernels._asdict() if brought_by is None else brought_by.fields(room.kernels)
@@ -148,24 +161,22 @@ def begin_sum(
         if contributed is not None:
             job.bits(contributed)
             fields["contributed"] = address_of(contributed)
-    if pieces > 1:
-        tag = crc32(pack(">II", tag, pieces))
+    tag = crc32(pack(">II", wanted.tag, pieces)) if pieces > 1 else wanted.tag
     shape = blocks, chunk, scales, job.refined
     items = plan(*shape)
     operation = Operation(
         values, out, job, items, item_records(*shape), chunk, first_block, now, *_room(blocks, blocks, items, chunk),
         fields,
-        signature(values.size, job.float_type, divisor, tag), contributed, codec=brought_by,
+        signature(values.size, job.float_type, wanted.divisor, tag), contributed, codec=brought_by,
     )  # fmt: skip
     if brought_by is not None:
         brought_by.begin(operation)
     return operation
 
 
-def begin_max(
-    values: Bytes, out: Bytes, job: codec.Job, chunk: int, first_block: int, now: float, tag: int = 0
-) -> Operation:
-    """The maxima of ``values``, ``chunk`` in a block, see `Engine.submit_max`. ``job``: of any type of values."""
+def begin_max(wanted: Wanted, job: codec.Job, chunk: int, first_block: int, now: float) -> Operation:
+    """The maxima that are ``wanted``, ``chunk`` in a block. ``job``: of any type of values."""
+    values, out = wanted.values, wanted.out
     if values.size == 0 or values.size != out.size or not out.flags.writeable:
         raise ValueError("values and out must have the same number of bytes, at least one, and out be writable")
     firsts = range(0, values.size, chunk)
@@ -176,7 +187,7 @@ def begin_max(
     fields = {"divisor": 1, "elements": values.size, "scaled": values.size, "drafting": 0, "scatters": 0}
     return Operation(
         values, out, job, items, (records, address_of(records)), chunk, first_block, now, magnitudes, lacking, rows,
-        room, fields, signature(values.size, None, 1, tag), maxima=True,
+        room, fields, signature(values.size, None, 1, wanted.tag), maxima=True,
     )  # fmt: skip
 
 

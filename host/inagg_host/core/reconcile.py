@@ -7,12 +7,12 @@ block is finished on all ranks or on none, and of those on none all ranks still 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.msgpack import decode, encode
 
 from .engine import Engine
 from .operation import Operation
@@ -54,8 +54,8 @@ class Finished:
 def salvage(engine: Engine, group: InnerGroup) -> list[Operation]:
     """Bring all ranks to the same finished blocks; the operations that this finishes here. For all ranks to call."""
     rank, state = engine.epoch.rank, engine.state
-    answers = group.gather(_join([_recent(state, shard) for shard in range(len(state.shards))]))
-    ranks = [[Finished(int(a[0]), frozenset(a[1:].tolist())) for a in _split(answer)] for answer in answers]
+    answers = group.gather(encode([_recent(state, shard) for shard in range(len(state.shards))]))
+    ranks = [[Finished(a[0], frozenset(a[1:])) for a in decode(answer, type=list[list[int]])] for answer in answers]
     finished: list[Operation] = []
     for shard in range(len(state.shards)):
         kept, rows = state.kept[shard], state.rows[shard]
@@ -77,12 +77,12 @@ def salvage(engine: Engine, group: InnerGroup) -> list[Operation]:
     return finished
 
 
-def _recent(state: State, shard: int) -> Integers:
+def _recent(state: State, shard: int) -> list[int]:
     """The oldest block of a shard whose row is not used again, then the finished ones from there on."""
     s, slots = state.shards[shard], int(state.shards[shard]["slots"])
     oldest = max(int(s["first"]), int(s["snd_max"]) - slots)
     blocks = np.arange(oldest, int(s["snd_max"]))
-    return np.concatenate([[oldest], blocks[state.rows[shard]["taken"][blocks & (slots - 1)]]])
+    return [oldest, *blocks[state.rows[shard]["taken"][blocks & (slots - 1)]].tolist()]
 
 
 def _take(engine: Engine, shard: int, data: Bytes, size: int, places: Integers, blocks: Integers) -> None:
@@ -115,17 +115,3 @@ def unfinished(engine: Engine) -> list[tuple[Operation, npt.NDArray[np.bool_]]]:
                     pending[item.first + mine] = ~(taken | (blocks < end - slots))
         left.append((operation, pending))
     return left
-
-
-def _join(parts: Sequence[npt.NDArray[np.int64]]) -> bytes:
-    """Arrays of integers as bytes, each with its length before it."""
-    return b"".join(np.concatenate([[part.size], part]).astype(np.int64).tobytes() for part in parts)
-
-
-def _split(data: bytes) -> list[npt.NDArray[np.int64]]:
-    words, parts = np.frombuffer(data, np.int64), []
-    while words.size:
-        count = int(words[0])
-        parts.append(words[1 : 1 + count])
-        words = words[1 + count :]
-    return parts

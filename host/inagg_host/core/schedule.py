@@ -10,7 +10,7 @@ as many as one block of scales covers: so their round trips hide behind the valu
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -107,7 +107,17 @@ def plan(blocks: int, chunk: int, scales: int, refined: bool) -> tuple[Item, ...
 
     ``chunk``: see `chunk_blocks`; ``scales``: in a block.
     """
-    return tuple(_items(blocks, chunk, scales, refined))
+    chunks = -(-blocks // chunk)
+    phases = list(Phase) if refined else [Phase.SCALE, Phase.VALUES]
+    items, start = list[Item](), 0
+    for step in range(chunks + len(phases) - 1):
+        for lag, phase in enumerate(phases):
+            if 0 <= (k := step - lag) < chunks:
+                values = min(chunk, blocks - k * chunk)
+                count = values if phase is Phase.VALUES else -(-values // scales)
+                items.append(Item(phase, start, count, k * chunk, values))
+                start += count
+    return tuple(items)
 
 
 ITEM = np.dtype([(name, np.int64) for name in ("phase", "start", "count", "first", "blocks", "chunk")])
@@ -124,16 +134,3 @@ def item_records(blocks: int, chunk: int, scales: int, refined: bool) -> tuple[n
 def as_records(items: Iterable[Item], chunk: int) -> npt.NDArray[np.void]:
     """`ITEM` records of ``items`` of an operation whose chunks are of ``chunk`` blocks."""
     return np.array([(i.phase, i.start, i.count, i.first, i.blocks, i.first // chunk) for i in items], ITEM)
-
-
-def _items(values: int, chunk: int, scales: int, refined: bool) -> Iterator[Item]:
-    chunks = -(-values // chunk)
-    phases = list(Phase) if refined else [Phase.SCALE, Phase.VALUES]
-    start = 0
-    for step in range(chunks + len(phases) - 1):
-        for lag, phase in enumerate(phases):
-            if 0 <= (k := step - lag) < chunks:
-                blocks = min(chunk, values - k * chunk)
-                count = blocks if phase is Phase.VALUES else -(-blocks // scales)
-                yield Item(phase, start, count, k * chunk, blocks)
-                start += count

@@ -10,25 +10,21 @@ in an order that differs between ranks.
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 import numpy.typing as npt
 
 from inagg_host.errors import FORKED, AllReduceError
-from inagg_host.stats import OperationCounters
 
-LAST_S = 5.0
-"""How long the interpreter's end waits for callbacks. A daemon thread that asks for Python's lock in a destructor of
-PyTorch's when the interpreter has ended aborts the process ("terminate called without an active exception")."""
+from . import at_end
+
 WAITS_AFTER_S = 0.005
 """A callback that takes longer counts as waiting. That it waits for a `Work` is known at once; what else it waits for,
 such as a future of torch, cannot be seen."""
@@ -44,7 +40,7 @@ class Completer:
         self._spare = 0  # threads that wait for something to do
         self._closed = False
         self._threads: set[threading.Thread] = set()
-        _completers.add(self)
+        at_end.callbacks.add(self)
 
     def submit(self, call: Callable[[], None]) -> None:
         """Have ``call`` called soon. RuntimeError: it is closed, or the interpreter is ending and has no threads."""
@@ -63,12 +59,23 @@ class Completer:
             self._news.notify_all()
             return self._news.wait_for(lambda: not self._threads - {threading.current_thread()}, limit_s)
 
+    def lose_threads(self) -> None:
+        """As `at_end.Waited`."""
+        self._news, self._threads, self._closed = threading.Condition(), set(), True
+
     def _need_spare(self) -> None:
         if self._spare == 0:
             thread = threading.Thread(target=self._serve, name="inagg-completion", daemon=True)
             thread.start()
             self._threads.add(thread)
             self._spare += 1
+
+    def _look_after_next(self) -> None:
+        """With the lock: what runs may wait, and someone must then begin what comes next; where there are no more
+        threads, this one does when it comes back."""
+        if self._queue:
+            with suppress(RuntimeError):
+                self._need_spare()
 
     def _serve(self) -> None:
         with self._news:
@@ -83,8 +90,7 @@ class Completer:
     def _run(self, call: Callable[[], None]) -> None:
         run = self._running = _Run(self)
         self._spare -= 1
-        if self._queue:  # someone must look after what comes next, should this one wait
-            self._need_spare()
+        self._look_after_next()
         self._news.release()
         try:
             with run:
@@ -116,18 +122,8 @@ class Completer:
     def waits(self, run: _Run) -> None:
         """``run`` waits for something: the next may begin."""
         with self._news:
-            if self._queue:
-                self._need_spare()
+            self._look_after_next()
             self._ends(run)
-
-
-_completers = weakref.WeakSet[Completer]()
-
-
-@atexit.register  # when this is imported, so before any job: what was registered last is called first
-def _finish() -> None:
-    for completer in list(_completers):
-        completer.shutdown(LAST_S)
 
 
 class _Run:
@@ -164,8 +160,6 @@ class Work(Future[npt.NDArray[Any]]):
         self._order = threading.Lock()
         self._chained = False
         self._process = os.getpid()
-        self.counters: OperationCounters | None = None
-        """What it took; None before the end, and if it did not go through the switch."""
 
     def result(self, timeout: float | None = None) -> npt.NDArray[Any]:
         """The sums, when they are there. Raises what went wrong, or TimeoutError (and it goes on)."""

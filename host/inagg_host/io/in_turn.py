@@ -1,27 +1,22 @@
-"""A thread that calls what it is given, one after the other.
-
-The interpreter's end waits for it, but only when jobs have been left: what is called may wait for sums, which then
-fail. To go on without it would not do, see `futures.LAST_S`.
-"""
+"""A thread that calls what it is given, one after the other."""
 
 from __future__ import annotations
 
-import atexit
 import queue
 import threading
-import weakref
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from .futures import LAST_S
+from . import at_end
 
 T = TypeVar("T")
 
 
 class InTurn:
-    """As `concurrent.futures.ThreadPoolExecutor` with one thread, for which the interpreter's end waits before jobs are
-    left."""
+    """As `concurrent.futures.ThreadPoolExecutor` with one thread; for those the interpreter's end waits before jobs are
+    left, for this one after that (`at_end`)."""
 
     def __init__(self, name: str) -> None:
         """``name``: of the thread, which starts with the first call."""
@@ -32,7 +27,8 @@ class InTurn:
         self._closed = False
 
     def submit(self, call: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Have it called; what it returns, or raises. Raises RuntimeError after `shutdown`."""
+        """Have it called; what it returns, or raises. Raises RuntimeError after `shutdown`, and where there are no more
+        threads."""
         done = Future[T]()
 
         def run() -> None:
@@ -48,20 +44,27 @@ class InTurn:
             if self._closed:
                 raise RuntimeError("it is closed")
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-                self._thread.start()
-                _running.add(self)
+                thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
+                at_end.in_turn.add(self)
             self._given.put(run)
         return done
 
-    def shutdown(self, limit_s: float | None = None) -> None:
-        """Return when all is called that was submitted, or after ``limit_s``. No error if called twice."""
+    def shutdown(self, limit_s: float | None = None) -> bool:
+        """As `at_end.Waited`."""
         with self._lock:
             self._closed = True
             self._given.put(None)
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(limit_s)
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(limit_s)
+        return not thread.is_alive()
+
+    def lose_threads(self) -> None:
+        """As `at_end.Waited`."""
+        self._lock, self._thread, self._closed = threading.Lock(), None, True
 
     def _serve(self) -> None:
         while (run := self._given.get()) is not None:
@@ -69,11 +72,7 @@ class InTurn:
             del run  # else what is over would be kept until there is more to do
 
 
-_running = weakref.WeakSet[InTurn]()
-
-
-@atexit.register  # when this is imported: after `futures`, and before any job, and what is registered last comes first
-def _finish() -> None:
-    # A gather of Gloo's may not hear that all is over, so there is a limit.
-    for turn in list(_running):
-        turn.shutdown(LAST_S)
+def shutdown_all(waited: Iterable[at_end.Waited], limit_s: float) -> bool:
+    """Shut them down, one after the other; False: after ``limit_s`` for all of them not all is over, and goes on."""
+    until_s = time.monotonic() + limit_s
+    return all([one.shutdown(max(0.0, until_s - time.monotonic())) for one in waited])

@@ -12,31 +12,16 @@ import numpy as np
 
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.core import Engine, Epoch, OutOfGenerations, ShardLease
+from inagg_host.core.operation import Wanted
 from inagg_host.core.send import deadline
-from inagg_host.stats import Counters
 from inagg_link import Address, Batch, Link, UdpLink
 from inagg_link.port import ERRNO, Port, register
 from inagg_link.waiting import let_run
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
+from . import serve as s
 from .phases import Phase
-from .serve import (
-    ASKED_AT,
-    AWAITED,
-    DECODE,
-    ENCODE,
-    EXHAUSTED,
-    IDLE,
-    LOOP,
-    NETWORK,
-    RECEIVE_FAILED,
-    SERVES_AT,
-    STAYS_AT,
-    UNSENT,
-    WOKEN,
-    serve,
-)
 
 Array = Any
 
@@ -48,12 +33,11 @@ class Loop:
         self,
         engine: Engine,
         link: Link,
-        counters: Counters,
         trace: Callable[[Phase | None], None],
     ) -> None:
         """``trace`` is called with a phase to show, now and then, if that is asked for (None: outside of the loop)."""
-        self._engine, self._link, self._counters, self._trace = engine, link, counters, trace
-        self._record = np.zeros(1, LOOP)
+        self._engine, self._link, self._trace = engine, link, trace
+        self._record = np.zeros(1, s.LOOP)
         self._at: int = self._record.ctypes.data
         phases = (*Phase,)
 
@@ -65,8 +49,8 @@ class Loop:
         self._callback_address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         self.phases: Array = self._record["phases"][0]
         """Seconds of each phase, in their order: of the loop, and of what else whoever has the turn does."""
-        self._counted, self._unshown = [0.0] * len(Phase), np.zeros(len(Phase))
-        """Those that are in the counters, and that a profiler is still to be shown."""
+        self._unshown = np.zeros(len(Phase))
+        """Those that a profiler is still to be shown."""
         self._port: Port | None = None
         self._shards: Sequence[Address] = ()
         self._peers = np.zeros(0, np.int64)
@@ -78,33 +62,24 @@ class Loop:
         """Datagrams that came from somewhere else than a shard."""
         return int(self._record["strangers"][0])
 
-    def count(self) -> None:
-        """Bring the seconds of each phase into the counters. With the lock of the transport."""
-        c, before = self._counters, self._counted
-        encode_s, network_s, decode_s, idle_s = self._counted = self.phases.tolist()
-        c.encode_s += encode_s - before[ENCODE]
-        c.network_s += network_s - before[NETWORK]
-        c.decode_s += decode_s - before[DECODE]
-        c.idle_s += idle_s - before[IDLE]
-
     @property
     def asked(self) -> bool:
         """Whether there is work for Python, which the next ring of ``wake`` is about. For any thread."""
-        return bool(load_word(self._at + ASKED_AT))
+        return bool(load_word(self._at + s.ASKED_AT))
 
     @asked.setter
     def asked(self, asked: bool) -> None:
-        store_word(self._at + ASKED_AT, asked)
+        store_word(self._at + s.ASKED_AT, asked)
 
     def stay(self) -> None:
         """From now on, and until Python is asked for, it returns for nothing that is finished. For any thread."""
-        store_word(self._at + STAYS_AT, 1)
+        store_word(self._at + s.STAYS_AT, 1)
 
     @property
     def serves(self) -> int:
         """The operations, as `Engine.submitted` counts them, up to which no end needs Python; 0: it does not run, or by
         a guest. For any thread."""
-        return int(load_word(self._at + SERVES_AT))
+        return int(load_word(self._at + s.SERVES_AT))
 
     def run(self, port: Port, shards: Sequence[Address], wake: int, bell: int, traced: bool, guest: bool) -> None:
         """Serve until something else is to be done: operations are finished, perhaps, or the engine has gone wrong.
@@ -122,17 +97,17 @@ class Loop:
         if port is not self._port or shards is not self._shards:
             self._port, self._shards = port, shards
             self._peers = np.array([register(port, address) for address in shards], np.int64)
-        why = serve(port, state, self._peers, self._record, wake)
+        why = s.serve(port, state, self._peers, self._record, wake)
         if traced:
             self._trace(None)
             self._unshown = self.phases - record["shown"]
-        self.woken, self.awaited = why == WOKEN, why == AWAITED
-        if why == UNSENT:
+        self.woken, self.awaited = why == s.WOKEN, why == s.AWAITED
+        if why == s.UNSENT:
             for start, count, size, shard in state.pieces[int(record["piece"]) : int(record["pieces"])].tolist():
                 self._link.send(Batch(state.memory[start : start + count * size], size, shards[shard]))
-        elif why == RECEIVE_FAILED:
+        elif why == s.RECEIVE_FAILED:
             self._link.receive_failed(int(port.words[ERRNO]))
-        elif why == EXHAUSTED:
+        elif why == s.EXHAUSTED:
             raise OutOfGenerations
 
 
@@ -147,9 +122,9 @@ def warm_up() -> None:
         shard = ShardLease(link.address, Lease(0, 4))
         engine = Engine(Epoch(1, 1, 1, fmt, 1, 0, fmt.min_lanes, 0, (shard,)))
         values = np.zeros(1, np.uint8)
-        engine.submit_max(values, values, 0.0)
+        engine.submit(Wanted(values, values, None), 0.0)
         wake = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        loop = Loop(engine, link, Counters(), lambda phase: None)
+        loop = Loop(engine, link, lambda phase: None)
         loop.asked = True  # so it returns at once
         loop.run(port, [link.address], wake, wake, False, False)
         let_run()  # this, and the next, `thread` calls

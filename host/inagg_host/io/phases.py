@@ -8,24 +8,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from enum import Enum
+from enum import IntEnum
 from typing import Any
 
 
-class Phase(Enum):
-    """The value is the name of the range in a trace."""
+class Phase(IntEnum):
+    """The value is where its seconds are in an array of them."""
 
-    ENCODE = "inagg::encode"
+    ENCODE = 0
     """Finding scales and encoding."""
-    NETWORK = "inagg::network"
+    NETWORK = 1
     """In system calls that send and receive."""
-    DECODE = "inagg::decode"
-    IDLE = "inagg::idle"
+    DECODE = 2
+    IDLE = 3
     """Waiting for the network or for other ranks."""
 
+    @property
+    def range(self) -> str:
+        """Its name in a trace."""
+        return f"inagg::{self.name.lower()}"
 
-PLACE = {phase: place for place, phase in enumerate(Phase)}
-"""Where the seconds of a phase are in an array of them."""
 
 Tracer = Callable[[str], AbstractContextManager[object] | None]
 
@@ -40,7 +42,7 @@ def trace_with(tracer: Tracer) -> None:
 
 def tracing() -> bool:
     """Whether a range would be recorded now."""
-    return bool(_tracers) and _tracers[0](Phase.NETWORK.value) is not None
+    return bool(_tracers) and _tracers[0](Phase.NETWORK.range) is not None
 
 
 class Ranges:
@@ -59,7 +61,7 @@ class Ranges:
             self._range.__exit__(None, None, None)
             self._range = None
         if _tracers and phase is not None:
-            self._range = _tracers[0](phase.value)
+            self._range = _tracers[0](phase.range)
             if self._range is not None:
                 self._range.__enter__()
 
@@ -75,15 +77,9 @@ class Stopwatch:
 
     def begin(self, phase: Phase | None) -> float:
         """End the phase that is on, and begin another (None: none). The time."""
-        now_s = self.lap()
-        self._phase = phase
-        self._ranges.begin(phase)
-        return now_s
-
-    def lap(self) -> float:
-        """Count the phase that is on so far. The time."""
         now_s = self._clock()
         if self._phase is not None:
-            self._phases[PLACE[self._phase]] += now_s - self._since_s
-        self._since_s = now_s
+            self._phases[self._phase] += now_s - self._since_s
+        self._phase, self._since_s = phase, now_s
+        self._ranges.begin(phase)
         return now_s

@@ -54,8 +54,7 @@ operations are finished and it does not return. Three words: ``asked``, others s
 ``stays``, whether it returns for nothing else, unless it is a guest's; ``serves``, the counter up to which operations
 are served, so that their end needs no Python."""
 ASKED_AT, STAYS_AT, SERVES_AT = (offset_of(LOOP, name) for name in ("asked", "stays", "serves"))
-ENCODE, NETWORK, DECODE, IDLE = range(4)
-assert [phase.name for phase in Phase] == ["ENCODE", "NETWORK", "DECODE", "IDLE"]
+ENCODE, NETWORK, DECODE, IDLE = map(int, Phase)
 
 LOOK_EVERY_S = 0.001
 """How long other work may wait while there is something to do here: to look for it costs a system call."""

@@ -3,9 +3,9 @@
 Other threads hand it work, by `submit` and `post`, two queues and an eventfd; it hands results out through callbacks,
 which must be short (a future is completed on another thread, since what users chain to it may block: see `futures`).
 
-Where a device waits for operations, from the first such one on, this thread stays in compiled code, which needs no
-interpreter (`loop`): whoever submits gives the engine its operation himself, and another thread hands out results. Else
-one thread for all of it takes less time (100 sums of 4 KiB at once, two workers on two processors: a tenth to a fifth).
+Where a device waits for operations, from the first such one on, this thread stays in compiled code (`serve`): whoever
+submits gives the engine its operation himself, and another thread hands out results. Else one thread for all of it
+takes less time (100 sums of 4 KiB at once, two workers on two processors: a tenth to a fifth).
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from inagg_host.core import Engine, Operation, OutOfGenerations
-from inagg_host.core.state import FOREIGN, REPEATED
-from inagg_host.io.phases import PLACE, Phase, Ranges, Stopwatch, tracing
-from inagg_host.stats import Counters, Totals
-from inagg_link import Batch, Link
+from inagg_host.core import Engine, Operation
+from inagg_host.io.phases import Phase, Ranges, Stopwatch, tracing
+from inagg_host.stats import Counters
+from inagg_link import Link
 from inagg_link.signals import Deferred
 from inagg_link.waiting import let_run
 
 from .loop import Loop
+from .step import Steps
+from .tally import Tally, Traffic
 
 IDLE_S = 3600.0
 REMIND_S = 0.05
@@ -55,13 +56,13 @@ class Transport:
     ) -> None:
         self.engine = engine
         self._link = link
-        self._counters = counters
         self.lock = threading.RLock()
         """To be held by whoever uses the engine, but for compiled code, or changes the counters."""
         ranges = Ranges()
-        self._loop = Loop(engine, link, counters, ranges.begin)
+        self._loop = Loop(engine, link, ranges.begin)
         self._watch = Stopwatch(self._loop.phases, ranges)
-        self._strangers = 0
+        self._steps = Steps(engine, link, self._watch)
+        self._tally = Tally(engine, link, self._loop, self._steps, counters)
         self._finished, self._failed = finished, failed
         self._to_begin: deque[Callable[[], None]] = deque()
         self._posted: deque[Callable[[], None]] = deque()
@@ -83,7 +84,12 @@ class Transport:
             poll.register(link.fileno(), select.POLLIN)
         self._route()
         self._thread = threading.Thread(target=self._run, name="inagg-transport", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # there are no more threads, and whoever comes back to the switch tries again and again
+            os.close(self._wake)
+            os.close(self._bell)
+            raise
 
     # --- for other threads ---
 
@@ -206,8 +212,9 @@ class Transport:
             while self._to_begin:
                 self._to_begin.popleft()()
             if self._collector is None and self.engine.awaited and not self._closing:
-                self._collector = threading.Thread(target=self._collect, name="inagg-finished", daemon=True)
-                self._collector.start()
+                collector = threading.Thread(target=self._collect, name="inagg-finished", daemon=True)
+                collector.start()
+                self._collector = collector
 
     def _end_turn(self) -> None:
         """The thread goes on, if there is something left to do."""
@@ -246,7 +253,7 @@ class Transport:
                 if idle and self._link.next_due_s is None:
                     return False
                 with self.lock:
-                    return self._step()
+                    return self._steps.step(self._peers, self._finished)
             # What it does is shown only where it may come to Python to show it.
             self._loop.run(port, self._peers, self._wake, self._bell, tracing() and not stays, guest)
             self._woken |= self._loop.woken
@@ -258,7 +265,7 @@ class Transport:
         finally:
             with self.lock:
                 self._watch.begin(None)
-                self._loop.count()
+                self._tally.count_phases()
 
     def _break(self, error: Exception) -> None:
         """Whatever it is, those who wait must hear of it."""
@@ -287,26 +294,6 @@ class Transport:
             except Exception as error:
                 self._failed(error)
 
-    def _step(self) -> bool:
-        """Receive what has come, send what may be sent; whether something had come."""
-        begin, engine = self._watch.begin, self.engine
-        begin(Phase.NETWORK)
-        batches = self._link.receive(0.0)
-        now_s = begin(Phase.DECODE)
-        for batch in batches:
-            if batch.peer not in self._peers:
-                self._strangers += len(batch)
-                continue
-            for operation in engine.on_batch(self._peers.index(batch.peer), batch.data, batch.size, now_s):
-                self._finished(operation)
-        for out in engine.outgoing(begin(Phase.ENCODE)):
-            begin(Phase.NETWORK)
-            self._link.send(Batch(out.data, out.size, self._peers[out.shard]))
-            begin(Phase.ENCODE)
-        if engine.exhausted and not engine.idle:
-            raise OutOfGenerations
-        return bool(batches) or engine.draft_ahead()
-
     def _wait(self, poll: select.poll) -> None:
         """Until something comes, is posted or is due."""
         start_s, idle = time.monotonic(), self.engine.idle
@@ -319,32 +306,16 @@ class Transport:
         except Exception as error:
             self._break(error)
         if not idle:
-            self._loop.phases[PLACE[Phase.IDLE]] += time.monotonic() - start_s
+            self._loop.phases[Phase.IDLE] += time.monotonic() - start_s
 
     # --- what was done ---
 
-    def totals(self) -> Totals:
-        """What has been done so far, up to now. In a callback of an operation, in `submit` or in a post."""
-        self._watch.lap()
-        encode_s, network_s, decode_s, _ = self._loop.phases.tolist()
-        resent = int(self.engine.state.shards["retransmitted"].sum())
-        return Totals(*self._link.traffic, resent, encode_s, network_s, decode_s)
-
-    def datagrams(self) -> tuple[int, int, int]:
-        """How many were sent so far, how many of them again, and how many came. For any thread."""
+    def datagrams(self) -> Traffic:
+        """As `Tally.datagrams`. For any thread."""
         with self.lock:
-            sent, came, *_ = self._link.traffic
-            return sent, int(self.engine.state.shards["retransmitted"].sum()), came
+            return self._tally.datagrams()
 
     def update_counters(self) -> None:
-        """Bring into the counters what link and engine count themselves. For any thread."""
+        """As `Tally.update`. For any thread."""
         with self.lock:
-            self._loop.count()
-            shards, c = self.engine.state.shards, self._counters
-            c.datagrams_out, c.datagrams_in, c.bytes_out, c.bytes_in = self._link.traffic
-            c.resent, c.timeouts = int(shards["retransmitted"].sum()), int(shards["timeouts"].sum())
-            c.repeated = int(shards["counts"][:, REPEATED].sum())
-            c.foreign = self._strangers + self._loop.strangers + int(shards["counts"][:, FOREIGN].sum())
-            c.rtt_s = self.engine.round_trip_s or 0.0
-            least_s = float(shards["rtt_min_s"].min())
-            c.rtt_least_s = least_s if least_s < float("inf") else 0.0
+            self._tally.update()

@@ -13,24 +13,20 @@ import os
 import select
 import threading
 import time
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numba import types
-from numba.core.types import ExternalFunction
 
 from inagg_host.codec.ordered import exchange, load, offset_of, store, store_word
 from inagg_host.codec.staged import DUE, FOLLOWING, give_up
 from inagg_host.codec.staging import Codec
 from inagg_link.jit import jit
-from inagg_link.waiting import let_run
+from inagg_link.waiting import CLOCK_MONOTONIC, clock_gettime, let_run, ppoll
 
 PATIENCE_S: Final = 5.0
 """A thread of Python has its turn more often, if any has."""
 LOOKS: Final = 10
 """How often it looks in that time."""
-NEVER_S: Final = 1e9
-"""As long as any limit need be, and as long as 64 bits of nanoseconds have room for."""
 
 WATCH: Final = np.dtype(
     [(name, np.int64) for name in ("lock", "first", "alive_ns", "patience_ns", "event", "seconds", "nanoseconds")]
@@ -40,10 +36,6 @@ last; how long it may not; the poll(2) structure of what ends this; room for a t
 _LOCK, _FIRST, _ALIVE, _PATIENCE, _EVENT, _TIME = (
     offset_of(WATCH, name) for name in ("lock", "first", "alive_ns", "patience_ns", "event", "seconds")
 )
-
-_clock_gettime: Any = ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
-_ppoll: Any = ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
-_MONOTONIC: Final = time.CLOCK_MONOTONIC
 
 
 @jit
@@ -77,9 +69,9 @@ def _run(watch: int) -> None:
     while True:
         store(watch + _TIME, every_ns // 1000000000)
         store(watch + _TIME + 8, every_ns % 1000000000)
-        if _ppoll(watch + _EVENT, 1, watch + _TIME, 0) > 0:
+        if ppoll(watch + _EVENT, 1, watch + _TIME, 0) > 0:
             return
-        _clock_gettime(_MONOTONIC, watch + _TIME)
+        clock_gettime(CLOCK_MONOTONIC, watch + _TIME)
         now_ns = load(watch + _TIME) * 1000000000 + load(watch + _TIME + 8)
         if now_ns - load(watch + _ALIVE) < load(watch + _PATIENCE):
             continue
@@ -98,8 +90,8 @@ class Watchdog:
     """Of the operations of one device."""
 
     def __init__(self, limit_s: float, patience_s: float = PATIENCE_S) -> None:
-        """``limit_s``: how long sums are waited for."""
-        self._limit_ns = int(min(limit_s, NEVER_S) * 1e9)
+        """``limit_s``: how long sums are waited for, up to `config.TIME_MAX_S`."""
+        self._limit_ns = int(limit_s * 1e9)
         self._event = os.eventfd(0, os.EFD_CLOEXEC)
         self._record = np.zeros(1, WATCH)
         self._at: int = self._record.ctypes.data
@@ -108,12 +100,15 @@ class Watchdog:
         self._closed = threading.Event()
         self._every_s = patience_s / LOOKS
         self._alive()
-        self._threads = [
-            threading.Thread(target=target, name=name, daemon=True)
-            for target, name in ((self._pulse, "inagg-pulse"), (self._watch, "inagg-watchdog"))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = list[threading.Thread]()
+        try:
+            for target, name in ((self._pulse, "inagg-pulse"), (self._watch, "inagg-watchdog")):
+                thread = threading.Thread(target=target, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:  # there are no more threads
+            self.close()
+            raise
 
     def add(self, codec: Codec) -> None:
         """Watch what a device waits for, from now on, and keep its memory."""

@@ -58,6 +58,8 @@ class Calls:
         `ConfigError`."""
         self._config = config
         self._stop = stop
+        self.level = logging.WARNING
+        """Of what is logged of waits and vain attempts."""
         check_own_files(config)
         self.metadata = ((SECRET_METADATA, bearer(config.secret)),) if config.secret else ()
         """Of each call."""
@@ -90,7 +92,9 @@ class Calls:
                     if self._late("others", WORD_AFTER_S):
                         why = self.why()
                         if not self._closed.is_set():  # else that is all that it says
-                            log.warning("%s has waited %g s to join: %s %s", self._who, WORD_AFTER_S, why, THEIRS)
+                            log.log(
+                                self.level, "%s has waited %g s to join: %s %s", self._who, WORD_AFTER_S, why, THEIRS
+                            )
                 return call.result()
             finally:
                 # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for it.
@@ -104,7 +108,7 @@ class Calls:
         if time.monotonic() > self._began_s + tries_s:
             raise why from None
         if self._late("switch", WORD_OF_SWITCH_AFTER_S):
-            log.warning("%s tries again, for %g s in all (INAGG_RECONNECT): %s", self._who, tries_s, why)
+            log.log(self.level, "%s tries again, for %g s in all (INAGG_RECONNECT): %s", self._who, tries_s, why)
         if len(self._config.switches) > 1:
             self._move_on(why)
         self.check_stop()
@@ -120,7 +124,7 @@ class Calls:
             before, self.address = self._channel, switches[(switches.index(self.address) + 1) % len(switches)]
             self._channel = way.channel(self._config, self.address)
             self.stub = control_pb2_grpc.ControlStub(self._channel)
-        level = logging.DEBUG if self.address in self._tried else logging.WARNING  # once for each; they take turns
+        level = logging.DEBUG if self.address in self._tried else self.level  # once for each; they take turns
         log.log(level, "rank %d: %s; trying the one at %s", self._config.rank, why, self.address)
         self._tried.add(self.address)
         before.close()

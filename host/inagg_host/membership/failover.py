@@ -12,6 +12,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Final
 
@@ -19,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host.codec.staging import Arriving
-from inagg_host.config import ConfigError
 from inagg_host.core import RanksDisagree
 from inagg_host.core.reconcile import InnerGroup, salvage, unfinished
 from inagg_host.errors import CLOSED_SUMMING, AllReduceError
@@ -27,12 +27,10 @@ from inagg_host.stats import Counters
 from inagg_host.task import Task
 from inagg_wire.scale import FloatType, from_bfloat16, to_bfloat16
 
+from .coming_back import Return
 from .rejoin import Network
 
 log = logging.getLogger("inagg")
-
-RETRY_S = 1.0
-"""How long to wait between two attempts to come back to the network."""
 
 CLOSE_S = 5.0
 """How long `Fallback.close` waits for what the inner group is doing. Gloo cannot be interrupted."""
@@ -73,21 +71,17 @@ class Fallback:
         finish: Callable[[Task, AllReduceError | None], None],
     ) -> None:
         self._group, self._rank, self._ranks, self._counters = group, rank, ranks, counters
-        self._join, self._back, self._finish = join, back, finish
+        self._return, self._back, self._finish = Return(join, rank), back, finish
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._why = ""
         self._lock = threading.Lock()
         self._left: deque[Pending] = deque()
         """What the network had taken on and is not done, oldest first. Of the fallback's thread."""
         self._doing: Task | None = None
-        self._abandoned = False
-        """Closed while the inner group was at work: nothing is written or finished any more."""
+        self._abandoned: list[Task] | None = None
+        """Closed while the inner group was at work: nothing is written any more, and these were finished then."""
         self._closed = threading.Event()
-        self._stop = threading.Event()
-        """Not to come back to the network."""
-        self._network: Network | None = None
         self._thread = threading.Thread(target=self._run, name="inagg-fallback", daemon=True)
-        self._return: threading.Thread | None = None
 
     def start(self, broken: Network | None, tasks: list[Task], why: Exception) -> None:
         """Begin, with what ``broken`` left; None: there never was a network."""
@@ -107,15 +101,16 @@ class Fallback:
     def drain(self) -> list[Task]:
         """Take back the tasks that are not begun."""
         tasks = []
-        while not self._queue.empty():
-            if (task := self._queue.get()) is not None:
-                tasks.append(task)
+        with suppress(queue.Empty):  # the fallback's thread may take the last one meanwhile
+            while True:
+                if (task := self._queue.get_nowait()) is not None:
+                    tasks.append(task)
         return tasks
 
     def close(self) -> None:
         """Stop after the task that is being done, or after `CLOSE_S`; what is not done fails."""
         self._closed.set()
-        self._stop_returning()
+        self._return.stop()
         self._queue.put(None)
         if self._thread is threading.current_thread() or not self._thread.is_alive():
             return
@@ -123,8 +118,8 @@ class Fallback:
         if not self._thread.is_alive():
             return
         with self._lock:
-            self._abandoned = True
-            tasks = [*([self._doing] if self._doing else []), *(task for task, _ in self._left), *self.drain()]
+            left = [task for task, _ in list(self._left)]
+            tasks = self._abandoned = [*([self._doing] if self._doing else []), *left, *self.drain()]
             self._left.clear()
             self._queue.put(None)  # the first one is among what was drained
         log.warning("rank %d: closed while the inner group still waits for another rank", self._rank)
@@ -168,7 +163,7 @@ class Fallback:
         # If one was not in the network, nothing was summed there.
         if self._broken is not None and all(answer[0] == Left.NETWORK for answer in answers):
             self._salvage(self._broken)
-        self._start_return()
+        self._return.start()
 
     def _salvage(self, broken: Network) -> None:
         """Finish what the network had begun as far as other ranks have the results; note what of it is pending."""
@@ -179,7 +174,7 @@ class Fallback:
             task = self._left[i][0]
             assert task.values.size == operation.values.size
             if not blocks.all():
-                piece = task.target.size  # or all of it
+                piece = task.out.size  # or all of it
                 lanes = np.repeat(blocks.reshape(task.values.size // piece, -1), engine.epoch.lanes, axis=1)
                 self._left[i] = task, lanes[:, :piece].reshape(-1)
 
@@ -191,27 +186,27 @@ class Fallback:
         if isinstance(task.codec, Arriving):
             task.codec.wait()
         where = np.ones(task.values.size, np.bool_) if pending is None else pending
-        sums = _widen(task.values.reshape(-1)[where], task.float_type)
+        sums = _widen(task.values[where], task.float_type)
         if sums.size:
             self._group.all_reduce(sums)
         if task.divisor != 1:
             sums /= task.divisor
         with self._lock:
-            if not self._abandoned:
+            if self._abandoned is None:
                 if task.contributed is not None:  # before the target, which may be the values
-                    task.contributed.reshape(-1)[where] = task.values.reshape(-1)[where]
-                begin = self._rank * task.target.size if task.scatters else 0
-                mine = where[begin : begin + task.target.size]
+                    task.contributed[where] = task.values[where]
+                begin = self._rank * task.out.size if task.scatters else 0
+                mine = where[begin : begin + task.out.size]
                 before = int(np.count_nonzero(where[:begin]))
-                task.target.reshape(-1)[mine] = _narrow(sums, task.float_type)[before : before + np.count_nonzero(mine)]
+                task.out[mine] = _narrow(sums, task.float_type)[before : before + np.count_nonzero(mine)]
         self._done(task)
 
     def _take_maxima(self, task: Task) -> None:
         """The maxima of bytes."""
         rows = [np.frombuffer(row, np.uint8) for row in self._group.gather(task.values.tobytes())]
         with self._lock:
-            if not self._abandoned:
-                task.target.reshape(-1)[:] = np.max(rows, axis=0)
+            if self._abandoned is None:
+                task.out[:] = np.max(rows, axis=0)
         self._done(task)
 
     def _done(self, task: Task) -> None:
@@ -221,13 +216,13 @@ class Fallback:
     def _end(self, task: Task, failure: AllReduceError | None) -> None:
         with self._lock:
             self._doing = None
-            if self._abandoned:
+            if task in (self._abandoned or ()):
                 return
         self._finish(task, failure)
 
     def _no_way(self, error: Exception) -> AllReduceError:
         """The inner group failed too: why neither way can be gone."""
-        self._stop_returning()
+        self._return.stop()
         if isinstance(error, AllReduceError):
             return error
         failure = AllReduceError(f"{self._why}; and the inner group cannot be used either: {error}")
@@ -238,20 +233,12 @@ class Fallback:
 
     def _all_back(self) -> bool:
         """Whether all ranks have a network that works; agreed on, so the same on all."""
-        with self._lock:
-            broken = self._network if self._network is not None and self._network.failure is not None else None
-            if broken is not None:
-                self._network = None
-        if broken is not None:
-            broken.close()
-            self._start_return()
-        ready = np.array([self._network is not None], np.float32)
+        ready = np.array([self._return.is_back()], np.float32)
         self._group.all_reduce(ready)
         return int(ready[0]) == self._ranks
 
     def _hand_over(self, task: Task) -> None:
-        with self._lock:
-            network, self._network = self._network, None
+        network = self._return.take()
         if network is None:  # closed meanwhile
             self._end(task, AllReduceError(CLOSED_SUMMING))
             return
@@ -259,33 +246,6 @@ class Fallback:
         log.warning("[%s] over: rank %d is back in the network; %d sums so far went to the inner group", REASON,
                     self._rank, carried)  # fmt: skip
         self._back(network, [task, *(task for task, _ in self._left)])
-
-    def _start_return(self) -> None:
-        self._return = threading.Thread(target=self._come_back, name="inagg-return", daemon=True)
-        self._return.start()
-
-    def _stop_returning(self) -> None:
-        self._stop.set()
-        with self._lock:
-            network, self._network = self._network, None
-        if network is not None:
-            network.close()
-        if self._return is not None:
-            self._return.join()
-
-    def _come_back(self) -> None:
-        while not self._stop.wait(RETRY_S):
-            try:
-                network = self._join(self._stop)
-            except (AllReduceError, ConfigError) as error:  # such as a certificate that is just being renewed
-                log.debug("not back yet: %s", error)
-                continue
-            with self._lock:
-                if not self._stop.is_set():
-                    self._network = network
-                    return
-            network.close()
-            return
 
 
 def _widen(values: npt.NDArray[Any], float_type: FloatType) -> npt.NDArray[Any]:

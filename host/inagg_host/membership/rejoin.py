@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from inagg_host import warmup
 from inagg_host.config import Config
 from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, Refused
 from inagg_host.errors import AllReduceError, over_text
+from inagg_host.io.tally import Traffic
 from inagg_host.io.thread import Transport
-from inagg_host.stats import Counters, OperationCounters, Totals
+from inagg_host.stats import Counters
 from inagg_host.task import Task
 from inagg_link import Address, Link
 from inagg_link.first_start import compile_all, saying
@@ -21,9 +23,9 @@ from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 
 from .calls import SessionError
+from .deadlines import Deadlines
 from .endpoint import Endpoint
 from .session import Loss, Session
-from .unheard import Seen, Unheard, done_text, where_text
 
 log = logging.getLogger("inagg")
 
@@ -60,19 +62,22 @@ class Network:
         broken: Callable[[Network, AllReduceError], None],
         wrap_link: Callable[[Link], Link] | None,
         stop: Callable[[], str | None],
+        level: int = logging.WARNING,
     ) -> None:
         """``stop`` is asked while this is being made: joining fails with the sentence that it returns, though other
-        ranks may still come. When a job that runs joins again, it is not."""
+        ranks may still come. When a job that runs joins again, it is not. ``level``: of what is logged meanwhile of
+        waits and vain attempts."""
         self.config = config
         self._counters, self._finished, self._broken = counters, finished, broken
-        self._tasks: dict[Operation, Task] = {}  # in order; to be changed where the transport calls
-        self._begun: dict[Operation, Totals] = {}  # likewise: what had been done when they were
+        # In order, and `Transport.datagrams` when they were begun; to be changed where the transport calls.
+        self._tasks: dict[Operation, tuple[Task, Traffic]] = {}
         self._late: list[Task] = []  # begun when it was over
         self._lock = threading.Lock()
         self._over = False
         self.failure: AllReduceError | None = None
         """Why it has broken, if it has."""
         self._rejoining = False
+        self._put_off: deque[Callable[[], None]] = deque()  # of `_aside`
         self._in_vain = 0
         self._closed = threading.Event()
         self._started = threading.Event()  # there is a transport, or there will be none
@@ -81,6 +86,7 @@ class Network:
             return None if self._started.is_set() else stop()
 
         self._session = Session(config, self._on_loss, self._on_credit, stop_starting, self._round_trip_s)
+        self._session.calls.level = level
         self._endpoint = Endpoint(wrap_link)
         try:
             # Before the others can wait for this rank: on a new machine it compiles.
@@ -104,6 +110,7 @@ class Network:
                 raise AllReduceError(f"{error}: raise the limit of processes (ulimit -u; a container's pids)") from None
             raise
         self._counters.epochs += 1
+        self._session.calls.level = logging.WARNING
         self._started.set()
         self._check()
 
@@ -154,9 +161,8 @@ class Network:
         self._closed.set()
         self._session.close(reason, end)
         self.transport.close()
-        unfinished = [*self._tasks.values(), *self._late]
+        unfinished = [*(task for task, _ in self._tasks.values()), *self._late]
         self._tasks.clear()
-        self._begun.clear()
         self._late.clear()
         return unfinished
 
@@ -166,45 +172,22 @@ class Network:
         if self._over:
             self._late.append(task)
             return
-        values, now = task.values.reshape(-1), time.monotonic()
-        out = values if task.target is task.values else task.target.reshape(-1)  # in place: one array to look at
         try:
-            if task.float_type is None:
-                operation = self.engine.submit_max(values, out, now, task.tag)
-            else:
-                contributed = None if task.contributed is None else task.contributed.reshape(-1)
-                operation = self.engine.submit(
-                    values,
-                    out,
-                    task.float_type,
-                    now,
-                    task.divisor,
-                    contributed,
-                    task.codec,
-                    task.tag,
-                    task.scatters,
-                )
+            operation = self.engine.submit(task, time.monotonic())
         except Exception as error:  # of the caller's codec, perhaps: it is this task's alone
-            failure = AllReduceError(f"an array of {values.size} elements of {values.dtype} cannot be summed: {error}")
+            what = f"an array of {task.values.size} elements of {task.values.dtype}"
+            failure = AllReduceError(f"{what} cannot be summed: {error}")
             failure.__cause__ = error
             self._finished(task, failure)
             return
-        self._tasks[operation] = task
-        self._begun[operation] = self.transport.totals()
+        self._tasks[operation] = task, self.transport.datagrams()
 
     def _on_finished(self, operation: Operation) -> None:
         self._in_vain = 0
         self._counters.operations += 1
         self._counters.invalid_codes += operation.invalid_codes
         self._counters.elements += operation.values.size
-        task = self._tasks.pop(operation)
-        task.work.counters = OperationCounters(
-            operation.values.size,
-            time.monotonic() - operation.submitted_s,
-            self.engine.round_trip_s or 0.0,
-            self.transport.totals().since(self._begun.pop(operation)),
-        )
-        self._finished(task, None)
+        self._finished(self._tasks.pop(operation)[0], None)
 
     def _on_error(self, error: Exception) -> None:
         stale = isinstance(error, Refused) and error.reason in STALE_EPOCH
@@ -225,9 +208,16 @@ class Network:
                 return
             self._rejoining = True
         if final:
-            threading.Thread(target=self._end, args=(loss.cause,), name="inagg-over", daemon=True).start()
+            self._aside("inagg-over", lambda: self._end(loss.cause))
         else:
-            threading.Thread(target=self._rejoin, args=(loss,), name="inagg-rejoin", daemon=True).start()
+            self._aside("inagg-rejoin", lambda: self._rejoin(loss))
+
+    def _aside(self, name: str, call: Callable[[], None]) -> None:
+        """Have ``call`` called on a thread of its own, or, where there are no more, on the one that is there anyway."""
+        try:
+            threading.Thread(target=call, name=name, daemon=True).start()
+        except RuntimeError:
+            self._put_off.append(call)
 
     def _end(self, cause: str) -> None:
         """The job is over, when what has come is taken."""
@@ -252,12 +242,17 @@ class Network:
             ready.set()
 
         self.transport.post(stop)
-        ready.wait()
+        while not ready.wait(DEADLINES_EVERY_S):
+            if self._closed.is_set():  # what is posted then may never be called
+                return
         resume = self._session.resume(self.engine.epoch, positions, loss.cause)
         try:
             epoch = self._session.join(self._bind, resume, multicast=self._endpoint.listens)
         except Exception as error:  # whatever it is: those who wait must hear of it
-            self._break(AllReduceError(f"{loss.cause}; and a new epoch could not begin: {error}"), error)
+            why = f"a new epoch could not begin: {error}"
+            if loss.cause.partition(": ")[0] != str(error).partition(": ")[0]:  # else they say the same, as of a switch
+                why = f"{loss.cause}; and {why}"
+            self._break(AllReduceError(why), error)
             return
         with self._lock:
             self._rejoining = False
@@ -289,41 +284,15 @@ class Network:
         if self._started.is_set():
             self.transport.post(self.transport.pause)
         # On a thread of its own: who hears of it closes this, which ends the thread that calls.
-        threading.Thread(target=self._broken, args=(self, failure), name="inagg-broken", daemon=True).start()
+        self._aside("inagg-broken", lambda: self._broken(self, failure))
 
     def _watch_deadlines(self) -> None:
-        unheard = Unheard()
         self._started.wait()
-        while not self._closed.wait(DEADLINES_EVERY_S):
-            self._listen_for(unheard)
-            oldest = next(iter(list(self._tasks)), None)
-            if oldest is not None and time.monotonic() - oldest.submitted_s > self.config.timeout_s:
-                text = (
-                    f"no result within {self.config.timeout_s:g} s. {self._session.calls.why()}{self._done_for(oldest)}"
-                )
-                self._break(AllReduceError(text))
-                return
-
-    def _done_for(self, operation: Operation) -> str:
-        """A sentence: what went to and fro since an operation began. The switch does not see what never arrives."""
-        with self.transport.lock:
-            if (begun := self._begun.get(operation)) is None:
-                return ""
-            done = self.transport.totals().since(begun)
-        return f" {done_text(done.datagrams_out, done.resent, done.datagrams_in)}"
-
-    def _listen_for(self, unheard: Unheard) -> None:
-        """Warn if what this rank sends, or what it is answered, does not arrive."""
-        shards = self.engine.state.shards
-        waiting = (shards["snd_una"] < shards["snd_nxt"]).tolist()
-        seen = Seen(*self.transport.datagrams(), any(waiting))
-        if not unheard.asks(time.monotonic(), seen):
+        if self._closed.is_set():
             return
-        # Sums that a shard has yet to give are named alone: it may be the only one that a firewall stands before.
-        leases = [shard for shard, waits in zip(self.engine.epoch.shards, waiting, strict=True) if waits]
-        where = where_text([shard.address for shard in leases])
-        counted = self._session.counted()
-        if self.transport.datagrams()[-1] != seen.came:
-            return  # while the switch was asked
-        if (said := unheard.judge(time.monotonic(), seen, counted, where)) is not None:
-            log.warning("rank %d of job %r: %s", self.config.rank, self.config.job, said)
+        deadlines = Deadlines(self.config, self._session, self.transport, self._tasks)
+        while not self._closed.wait(DEADLINES_EVERY_S):
+            while self._put_off:
+                self._put_off.popleft()()
+            if not self._over and (why := deadlines.missed()) is not None:
+                self._break(AllReduceError(why))

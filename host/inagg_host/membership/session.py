@@ -15,20 +15,18 @@ from inagg_host.config import Config, literal_host
 from inagg_host.core import Epoch, ShardLease
 from inagg_host.errors import brief
 from inagg_link import Address
+from inagg_link.addresses import resolved, split_address
 from inagg_link.sockopt import ends_of_way
 from inagg_proto import PROTOCOL, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
-from . import way
 from .calls import CALL_S, NOT_THERE, RETRY_S, Calls, SessionError
 from .unheard import Counted, counted_of
 
 log = logging.getLogger("inagg")
 
-CALL_MAX_S = 1e9
-"""gRPC takes a later deadline for one that has passed."""
 COUNTED_S = 2.0
 """How long the switch may take to say what it has counted, for which a rank's deadlines wait."""
 HEARTBEATS_MISSED = 3
@@ -88,7 +86,7 @@ class Session:
         while True:
             there = f"the switch at {self.calls.address}"
             try:
-                control = way.resolve(way.split(self.calls.address)[0])  # more often than gRPC asks for a name
+                control = resolved(split_address(self.calls.address)[0])  # more often than gRPC asks for a name
                 question = pb.DataPlanesRequest(host=control, own=given)
                 answer = self.calls.ask(self.calls.stub.DataPlanes, question, CALL_S)
                 if (unlike := why_unlike(answer.protocol, there, "this rank")) is not None:
@@ -127,7 +125,7 @@ class Session:
             request.addresses.add(host=host, port=port)
             asked_s = time.monotonic()
             try:
-                reply = self.calls.ask(self.calls.stub.Join, request, min(c.join_timeout_s, CALL_MAX_S))
+                reply = self.calls.ask(self.calls.stub.Join, request, c.join_timeout_s)
                 break
             except grpc.RpcError as error:
                 explained = self.calls.explain(error)
@@ -238,7 +236,11 @@ class Session:
         elif kind == "stalled":
             if gone := sorted(self._left.intersection(event.stalled.ranks)):
                 ranks = ", ".join(map(str, gone))
-                text = f"rank {ranks} has left the job, and what it has not sent is waited for"
+                text = (
+                    f"rank {ranks} has left the job, and what it has not sent is waited for. Have all ranks sum as "
+                    "many times: DistributedSampler and drop_last=True give all of them as many batches, and DDP's "
+                    "`with model.join():` lets some have fewer"
+                )
                 self._tell(self._epoch, Loss(text, final=True))
         elif kind == "job_ended":
             self._tell(self._epoch, Loss(event.job_ended.text, final=True))

@@ -7,10 +7,9 @@ from functools import cache
 from typing import Final
 
 from inagg_host.config import Config, ConfigError
+from inagg_link.addresses import split_address
 from inagg_link.tls import OwnFileError, TlsClient, TlsFault, check_files, find_tls_trouble, may_be_tls
 from inagg_proto import GRPC_PREAMBLE
-
-from . import way
 
 SEE: Final = "see INAGG_CA, INAGG_CERTIFICATE and INAGG_KEY"
 _OTHER_PAIR: Final = "set INAGG_CERTIFICATE and INAGG_KEY"
@@ -52,7 +51,7 @@ _check_once = cache(check_files)
 def tls_trouble(config: Config, address: str, said: str) -> str | None:
     """What is wrong between the switch at ``address`` and ``config``, where gRPC has ``said`` that it cannot connect;
     None if that is not to be seen. Connects once more, if ``said`` may come of TLS."""
-    host, port = way.split(address)
+    host, port = split_address(address)
     if not GRPC_PREAMBLE.match(said) or not may_be_tls(said, host):
         return None
     found = find_tls_trouble(host, port, client_of(config))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from inagg_link import Address
+from inagg_link.addresses import join_address
 from inagg_proto.v1 import control_pb2 as pb
 
 AFTER_S: Final = 8.0
@@ -105,4 +106,4 @@ def done_text(sent: int, resent: int, came: int) -> str:
 
 def where_text(addresses: list[Address]) -> str:
     """Where datagrams go to, for people."""
-    return " and ".join(f"UDP [{host}]:{port}" if ":" in host else f"UDP {host}:{port}" for host, port in addresses)
+    return " and ".join(f"UDP {join_address(host, port)}" for host, port in addresses)

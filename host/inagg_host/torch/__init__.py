@@ -4,11 +4,6 @@ The backend needs no import: torch finds it (`inagg_host.autoload`). Importing t
 not to look for backends (TORCH_DEVICE_BACKEND_AUTOLOAD=0).
 """
 
-import os
-
-# The workers of a DataLoader are forked and call no gRPC. Without this, gRPC logs a line for each of them.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-
 from inagg_host.autoload import BACKEND, register
 
 from .backend import InaggGroup

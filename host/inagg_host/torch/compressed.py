@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -14,16 +15,19 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
+from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Compressor, Floats, parse
-from inagg_host.compress.exchange import Exchange, Gather, Sums
+from inagg_host.compress.exchange import Exchange, Gather
 from inagg_host.compress.memory import Memories, memory_of
 from inagg_host.config import ConfigError
 from inagg_host.io.futures import Completer, Work
-from inagg_host.io.in_turn import InTurn
+from inagg_host.io.in_turn import InTurn, shutdown_all
 
 from .gpu.lane import Computed, Lane, Mark
 from .options import asked
 from .work import TensorWork
+
+log = logging.getLogger("inagg")
 
 Place = tuple[int, int, int]
 """A parameter's number, and where its gradient begins and ends in a bucket."""
@@ -169,9 +173,12 @@ class CompressedSums:
     order there, which is that of the calls. On another the sums are waited for.
     """
 
-    def __init__(self, compression: Compression, sums: Sums, rank: int, workers: int, gather: Gather | None) -> None:
+    def __init__(
+        self, compression: Compression, arrays: AllReduce, rank: int, workers: int, gather: Gather | None
+    ) -> None:
         self._compression, self._workers = compression, workers
-        self._exchange = Exchange(sums, rank, workers, compression.seed, gather)
+        self._limit_s = arrays.config.timeout_s
+        self._exchange = Exchange(arrays, rank, workers, compression.seed, gather)
         self._begin = InTurn("inagg-compress")
         self._end = InTurn("inagg-decompress")
         self._completer = Completer()
@@ -224,8 +231,10 @@ class CompressedSums:
             work.finish(np.empty(0), self._completer)  # it is the tensor that has the sums
 
     def close(self) -> None:
-        """Stop. The job must have ended, so that nothing waits."""
-        for pool in (self._begin, self._end, self._completer):
-            pool.shutdown()
+        """Stop. The job must have ended, so that nothing waits but a gather, which does not hear of it: for as long as
+        an operation may take."""
+        if not shutdown_all((self._begin, self._end, self._completer), self._limit_s):
+            log.warning("after %g s a gather still waits for another rank", self._limit_s)
+            return  # what a lane does is not over
         for lanes in self._lanes.values():
             lanes.close()

@@ -1,8 +1,7 @@
 """Tensors of one device on their way to the switch and back, beside the training stream.
 
-All that the device does for a tensor is launched when it is submitted, on streams of our own, which then wait for the
-network: see `gpu.device`. So neither the thread that submits nor the transport's waits for the device, and whoever
-needs the sums has a stream wait for them.
+All that the device does for a tensor is launched when it is submitted, on streams of our own (`gpu.device`). So no
+thread waits for the device, and whoever needs the sums has a stream wait for them.
 
 Of a large tensor codes alone cross the bus: the device encodes and decodes it, and host and device tell each other four
 times how far they are. A small one is copied to the host as it is, and back: its values cross the bus in less time than
@@ -69,7 +68,12 @@ class Stage:
         self._watchdog = Watchdog(arrays.config.timeout_s)
         self._closed = threading.Event()
         self._looks = threading.Thread(target=self._look_after, name="inagg-device", daemon=True)
-        self._looks.start()
+        try:
+            self._looks.start()
+        except BaseException:  # there are no more threads
+            self._watchdog.close()
+            self.device.close()
+            raise
 
     def submit(
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool

@@ -106,11 +106,9 @@ class ForwardingGroup(ProcessGroup):
         return self._desc
 
     def getGroupName(self) -> str:  # noqa: N802
-        """As `group_name`."""
         return str(self._name)
 
     def getGroupDesc(self) -> str:  # noqa: N802
-        """As `group_desc`."""
         return self._desc
 
     def _set_group_name(self, name: GroupName) -> None:

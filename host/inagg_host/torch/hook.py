@@ -3,7 +3,6 @@
 No `from __future__ import annotations` here: DDP compares the hook's annotations as objects.
 """
 
-import contextlib
 import secrets
 from collections import Counter
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket, PrefixStore
 from torch.distributed import ReduceOp
-from torch.distributed.distributed_c10d import _get_default_store, default_pg_timeout
+from torch.distributed.distributed_c10d import _get_default_store
 
 from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Aggregation, Compressor
@@ -26,7 +25,7 @@ from inagg_host.stats import Counters
 from . import leaving
 from .checkpoint import load, save
 from .compressed import Apart, CompressedSums, Compression, choose, with_format
-from .inner import ArrayGroup
+from .inner import ArrayGroup, collect, timeout_of
 from .job import GroupJob
 from .options import asked
 from .sight import Sample, Sight, Writer
@@ -122,11 +121,10 @@ class InaggState:
 
     def _make_job(self, compressor: Compressor | None, options: dict[str, Any]) -> GroupJob:
         group, options = self.group(), with_format(compressor, options)
-        limit = timeout_of(group) if self.timeout is None else self.timeout
         # The job must not hold the state: it is left when nobody else does.
-        collect = partial(_collect, group)
+        gather = partial(collect, group)
         leaving.begin()
-        job = GroupJob(options, group.rank(), group.size(), limit, "ddp", collect, _get_default_store())
+        job = GroupJob(options, group.rank(), group.size(), self._limit, "ddp", gather, _get_default_store())
         if compressor is not None and (local_size := job.settings.local_size) > 1:
             raise ConfigError(
                 f"local_size is {local_size}, with which no rank has the whole gradient of a parameter that "
@@ -138,7 +136,7 @@ class InaggState:
         if self._compression is None:
             seed = asked("seed", self.options)
             self._compression = Compression(int(self._agree(str(secrets.randbits(32) if seed is None else seed)), 0))
-        self._compression.catch_up(_collect(self.group(), self._compression.steps()))
+        self._compression.catch_up(collect(self.group(), self._compression.steps()))
         if compressor.aggregation is Aggregation.GATHER and self._gather is None:
             self._gather = self._spare(self._agree(f"gather/{secrets.token_hex(8)}"))
         gather = None if self._gather is None else self._gather.gather
@@ -146,13 +144,16 @@ class InaggState:
 
     def _agree(self, text: str) -> str:
         """What rank 0 says."""
-        return _collect(self.group(), text.encode())[0].decode()
+        return collect(self.group(), text.encode())[0].decode()
 
     def _spare(self, name: str) -> ArrayGroup:
         group = self.group()
         store = PrefixStore(f"{name}/", _get_default_store())
-        limit = timeout_of(group) if self.timeout is None else self.timeout
-        return ArrayGroup(store, group.rank(), group.size(), limit)
+        return ArrayGroup(store, group.rank(), group.size(), self._limit)
+
+    @property
+    def _limit(self) -> timedelta:
+        return timeout_of(self.group()) if self.timeout is None else self.timeout
 
     @property
     def counters(self) -> Counters:
@@ -268,25 +269,6 @@ class InaggState:
         self.compressor, self._compression = state.get("compressor"), state.get("compression")
         self._sight = None
         self._forget()
-
-
-def timeout_of(group: dist.ProcessGroup) -> timedelta:
-    """How long an operation of ``group`` may take: the shortest time that a backend of it has, Gloo's or NCCL's, which
-    is what `init_process_group` or `new_group` was told. PyTorch's own 30 minutes where no backend tells."""
-    limits = []
-    for device in group._device_types:
-        # A backend that is written in Python, or somebody else's, may have no options, or others.
-        with contextlib.suppress(RuntimeError, AttributeError):
-            limit = group._get_backend(device).options._timeout
-            if isinstance(limit, timedelta):
-                limits.append(limit)
-    return min(limits, default=default_pg_timeout)
-
-
-def _collect(group: dist.ProcessGroup, data: bytes) -> list[bytes]:
-    everyone = [b""] * group.size()
-    dist.all_gather_object(everyone, data, group=group)
-    return everyone
 
 
 def _close(job: GroupJob, sums: CompressedSums | None, gather: ArrayGroup | None) -> None:

@@ -9,6 +9,7 @@ for each of its ranks, and sends as many bytes as one rank alone would.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -21,13 +22,15 @@ from torch.distributed import ProcessGroup
 
 from inagg_host.allreduce import AllReduce
 from inagg_host.errors import CLOSED, AllReduceError
-from inagg_host.io.in_turn import InTurn
+from inagg_host.io.in_turn import InTurn, shutdown_all
 from inagg_host.stats import Counters
 
 from .gpu.arrival import Arrival, refuse_capture
 from .gpu.lane import Lane, Mark
 from .tensors import TensorAllReduce, check
 from .work import TensorWork, wait_for_all
+
+log = logging.getLogger("inagg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +200,12 @@ class HostAllReduce:
             for group in self._inside:
                 group.abort()
         self._sums.close(reason, end)
-        for pool in (self._begin, self._end):
-            pool.shutdown()
-        for lane in itertools.chain(*self._lanes.values()):
-            lane.close()
+        limit_s = self.arrays.config.timeout_s
+        if shutdown_all((self._begin, self._end), limit_s):
+            for lane in itertools.chain(*self._lanes.values()):
+                lane.close()
+        else:
+            log.warning("after %g s another rank of this host is still waited for", limit_s)
         while self._inside:  # Gloo's connections end with the object, and others of the host hear of it
             self._inside.pop().shutdown()
 

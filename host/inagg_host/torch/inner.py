@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import weakref
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ProcessGroup
+from torch.distributed.distributed_c10d import default_pg_timeout
 
 from inagg_host.config import ConfigError
 from inagg_host.core.reconcile import Bytes
@@ -94,6 +96,26 @@ def _until_dropped(lent: list[weakref.ref[torch.Tensor]]) -> None:
         time.sleep(0)  # gives the interpreter away
 
 
+def timeout_of(group: dist.ProcessGroup) -> timedelta:
+    """How long an operation of ``group`` may take: the shortest time that a backend of it has, Gloo's or NCCL's, which
+    is what `init_process_group` or `new_group` was told. PyTorch's own 30 minutes where no backend tells."""
+    limits = []
+    for device in group._device_types:
+        # A backend that is written in Python, or somebody else's, may have no options, or others.
+        with suppress(RuntimeError, AttributeError):
+            limit = group._get_backend(device).options._timeout
+            if isinstance(limit, timedelta):
+                limits.append(limit)
+    return min(limits, default=default_pg_timeout)
+
+
+def collect(group: dist.ProcessGroup, data: bytes) -> list[bytes]:
+    """As `gather`, of a group that torch.distributed knows."""
+    everyone = [b""] * group.size()
+    dist.all_gather_object(everyone, data, group=group)
+    return everyone
+
+
 class ArrayGroup:
     """Blocking collectives of arrays: `inagg_host.core.reconcile.InnerGroup`, for the policy "fallback".
 
@@ -111,15 +133,12 @@ class ArrayGroup:
         return self._made
 
     def gather(self, data: bytes) -> list[bytes]:
-        """Every rank's bytes, of any length, in the order of ranks."""
         return gather(self._group, data)
 
     def broadcast(self, data: Bytes, source: int) -> None:
-        """Rank ``source``'s 1-D uint8 array to all, in place; of the same size on all."""
         self._group.broadcast(torch.from_numpy(data), source).wait()
 
     def all_reduce(self, values: npt.NDArray[Any]) -> None:
-        """Sum a contiguous 1-D float32 or float64 array over all ranks, in place."""
         self._group.allreduce([torch.from_numpy(values)]).wait()
 
     def close(self) -> None:

@@ -4,9 +4,7 @@ The garbage collector may run on any thread and between any two steps of it: whi
 leaving a job waits for. So it only puts what is to be done into a queue, which may be done anywhere
 (`queue.SimpleQueue`).
 
-The interpreter's end waits for that thread. A daemon thread is ended when it next asks for Python's lock, and where it
-does so in a destructor of PyTorch's, as of a process group of which it had the last reference, that aborts the process
-("terminate called without an active exception").
+The interpreter's end waits for that thread, for the reason that `inagg_host.io.at_end` tells, and before that waits.
 """
 
 from __future__ import annotations
@@ -33,9 +31,9 @@ def begin() -> None:
     global _process, _thread
     with _lock:
         if _process != os.getpid():
-            _process = os.getpid()
-            _thread = threading.Thread(target=_run, name="inagg-leave", daemon=True)
-            _thread.start()
+            thread = threading.Thread(target=_run, name="inagg-leave", daemon=True)
+            thread.start()
+            _process, _thread = os.getpid(), thread
 
 
 def leave(close: Callable[[], None]) -> None:

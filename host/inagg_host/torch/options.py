@@ -100,7 +100,7 @@ def settle(
     min_bytes = options.pop("min_bytes", None)
     if min_bytes is None:
         min_bytes = _int("INAGG_MIN_BYTES", DEFAULT_MIN_BYTES)
-    if not isinstance(min_bytes, Integral) or min_bytes < 0:
+    if not _is_whole(min_bytes) or min_bytes < 0:
         raise ConfigError(f"min_bytes is {min_bytes!r}: give a number of bytes, 0 for all tensors")
     if asked("format", given) is None:
         options["format"] = default_format
@@ -134,12 +134,16 @@ def _local_size(given: Any, workers: int) -> int:
         if not text:
             raise ConfigError('local_size is "auto", but torchrun has set no LOCAL_WORLD_SIZE: give a number')
     try:
-        size = 1 if text == "" else int(text)
+        size = 1 if text == "" else int(text) if isinstance(text, str) or _is_whole(text) else 0
     except ValueError:
         size = 0
     if size < 1 or workers % size:
         raise ConfigError(f"local_size {text!r}: give how many ranks each host has, which divides {workers}, or 'auto'")
     return size
+
+
+def _is_whole(given: Any) -> bool:
+    return isinstance(given, Integral) and not isinstance(given, bool)  # which is an integer to Python
 
 
 def _int(variable: str, default: int) -> int:

@@ -9,6 +9,7 @@ Each set of members is a job of its own on the switch. The interface is that of 
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import Counter
 from datetime import timedelta
@@ -19,7 +20,7 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 
 from inagg_host.config import ConfigError, literal_host
 from inagg_host.errors import AllReduceError
-from inagg_host.membership.way import split
+from inagg_link.addresses import split_address
 from inagg_link.sockopt import ends_of_way
 
 from .backend import InaggGroup, come_together
@@ -129,7 +130,7 @@ class ReconfigurableGroup(InaggGroup):
             raise ConfigError("no switch is named: set INAGG_SWITCH=host:port, as `inagg switch` prints it")
         switch = str(switches).split(",")[0].strip()
         try:
-            return ends_of_way(*split(switch))[0]
+            return ends_of_way(*split_address(switch))[0]
         except (OSError, ValueError) as error:
             raise ConfigError(f"no way to the switch at {switch}: {error}") from error
 
@@ -169,7 +170,7 @@ class ReconfigurableGroup(InaggGroup):
 def _ranked(handles: set[str] | list[str]) -> list[str]:
     ranked = sorted(handles) if isinstance(handles, set | frozenset) else list(handles)
     for handle in ranked:
-        if not handle.startswith("inagg:") or handle.count(":") < 3:
+        if not re.fullmatch(r"inagg:[^:]+:[0-9]+:.+", handle):
             raise ValueError(f"{handle!r} is no handle of this backend")
     if len(set(ranked)) != len(ranked):
         raise ValueError("a handle is there twice")

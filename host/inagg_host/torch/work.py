@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from inagg_host.allreduce import AllReduceError
+from inagg_host.config import TIME_MAX_S
 from inagg_host.io.futures import waiting
 
 from .gpu.arrival import Arrival, refuse_capture
@@ -74,7 +75,7 @@ class TensorWork(dist.Work):
 
     def _wait_on_host(self, timeout: timedelta) -> None:
         try:
-            self._pending.result(timeout.total_seconds() if timeout else None)
+            self._pending.result(min(timeout.total_seconds(), TIME_MAX_S) if timeout else None)
         except TimeoutError:
             raise AllReduceError(f"no result within the {timeout.total_seconds():g} s of wait") from None
         self._finish_once()

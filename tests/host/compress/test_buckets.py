@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,6 +22,8 @@ SOON_S = 60.0
 
 class OneRank:
     """The sums of a job of one rank: its own values."""
+
+    config = SimpleNamespace(timeout_s=SOON_S)
 
     def submit(self, values: npt.NDArray[Any], out: npt.NDArray[Any], **options: Any) -> SimpleNamespace:
         out[:] = values
@@ -64,6 +67,31 @@ def test_who_submits_a_bucket_does_not_wait_for_its_values(monkeypatch: pytest.M
     computed.set()
     work.get_future().wait()
     sums.close()
+
+
+def test_closing_waits_for_a_gather_no_longer_than_an_operation_may_take(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Gloo's goes on for its own time limit, though the job has ended: another rank sleeps."""
+    monkeypatch.setattr(OneRank, "config", SimpleNamespace(timeout_s=0.1))
+    gathers, over = threading.Event(), threading.Event()
+
+    def gather(data: bytes) -> list[bytes]:
+        gathers.set()
+        assert over.wait(SOON_S)
+        return [data]
+
+    sums = CompressedSums(Compression(seed=1), cast(Any, OneRank()), rank=0, workers=1, gather=gather)
+    compressor = choose("topk:k=0.1")
+    assert compressor is not None
+    work = sums.average(compressor, bucket_of(torch.arange(100.0)), cast(Any, SimpleNamespace(mask=[False])))
+    assert gathers.wait(SOON_S)
+    began_s = time.monotonic()
+    sums.close()
+    assert time.monotonic() - began_s < SOON_S / 2
+    assert not work.is_completed()
+    assert "a gather still waits for another rank" in caplog.text
+    over.set()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

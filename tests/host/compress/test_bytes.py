@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inagg_host.compress import Compressor, Contraction, Floats, Key, NoBound, TernGrad, TopK, names, parse, register
+from inagg_host.compress import (
+    Compressor,
+    Contraction,
+    Floats,
+    Key,
+    NoBound,
+    TernGrad,
+    TopK,
+    names,
+    parse,
+    register,
+    registry,
+)
 from inagg_host.compress.codes import pack, unpack
 
 D = 1000
@@ -197,6 +209,17 @@ def test_one_of_ones_own_is_told_by_its_settings() -> None:
     assert repr(Mine()) == "Mine(power=1)", "and not by where it lies: checkpoints compare that"
     assert Mine(2) == Mine(2) != Mine(1)
     assert len({Mine(1), Mine(1), Mine(2)}) == 2
+
+
+def test_what_goes_wrong_in_a_compressor_of_ones_own_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the options: its own mistake is another."""
+
+    def make(power: int = 1) -> Compressor:
+        raise TypeError(f"a mistake with {power}")
+
+    monkeypatch.setitem(registry._makers, "mistaken", make)
+    with pytest.raises(TypeError, match="a mistake with 2"):
+        parse("mistaken:power=2")
 
 
 def test_a_name_can_be_registered_once() -> None:

@@ -12,6 +12,7 @@ from tests.host.sim.staged import StagedSimulation, check_staged_run
 
 from inagg_host.codec import Job
 from inagg_host.core import Engine, Epoch, Outgoing, ShardLease
+from inagg_host.core.operation import Wanted
 from inagg_host.core.recovery import RTO_FIRST_S
 from inagg_host.core.send import LOOK_LEAST_S, LOOK_MOST_S, LOOK_PART
 from inagg_switch.aggregation.aggregator import Aggregator
@@ -93,7 +94,7 @@ def alone() -> Alone:
     board = device.board(job, 2, engine.chunk)
     staging = Watched(board, engine.chunk, lambda: None)
     device.launch(Operand(values, values), job, board, staging, engine.chunk)
-    engine.submit(values, values, FloatType.FLOAT32, 0.0, codec=staging)
+    engine.submit(Wanted(values, values, FloatType.FLOAT32, codec=staging), 0.0)
     return Alone(engine, device, switch)
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from inagg_host.core import Engine, Epoch, Operation, ShardLease
+from inagg_host.core.operation import Wanted
 from inagg_host.core.schedule import Phase
 from inagg_host.io.loop import Loop
 from inagg_host.io.thread import Transport
@@ -98,10 +99,10 @@ class Rank:
 
     def _submit(self, *operation: Any) -> None:
         values, out, float_type, divisor, contributed = operation
-        self.engine.submit(values, out, float_type, 0.0, divisor, contributed)
+        self.engine.submit(Wanted(values, out, float_type, divisor, contributed), 0.0)
 
     def submit_max(self, values: Array, out: Array) -> None:
-        self.transport.submit(lambda: (self.engine.submit_max(values, out, 0.0), None)[1])
+        self.transport.submit(lambda: (self.engine.submit(Wanted(values, out, None), 0.0), None)[1])
 
     def wait(self, operations: int) -> None:
         """Until so many operations are done. Raises what went wrong."""
@@ -115,6 +116,11 @@ class Rank:
         with self.news:
             assert self.news.wait_for(lambda: self.wrong, PATIENCE_S), "nothing went wrong"
         return self.wrong[0]
+
+
+def no_threads(thread: threading.Thread) -> None:
+    """In place of `threading.Thread.start`, as where a process may have no more."""
+    raise RuntimeError("can't start new thread")
 
 
 Wrap = Callable[[int, Link], Link]
@@ -230,7 +236,7 @@ def begun(
     leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, slots), first) for i in range(1, 1 + shards))
     engine = Engine(Epoch(1, 1, 1, job_format(fmt), 1, 0, lanes, 0, leases))
     mine = values(1, elements)
-    operation = engine.submit(mine, mine, FloatType.FLOAT32, 0.0)
+    operation = engine.submit(Wanted(mine, mine, FloatType.FLOAT32), 0.0)
     operation.agreed[:] = Call(operation.job, mine).agree()[0]
     operation.lacking[Phase.SCALE] = 0
     return engine, operation

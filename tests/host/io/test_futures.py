@@ -13,6 +13,8 @@ import pytest
 from inagg_host.io import futures
 from inagg_host.io.futures import Completer, Work
 
+from .rig import no_threads
+
 PATIENCE_S = 20.0
 SUM = np.zeros(1)
 
@@ -98,6 +100,20 @@ def test_threads_go_when_nothing_waits_any_more() -> None:
     assert len(completer._threads) == 1
     completer.shutdown()
     assert not completer._threads
+
+
+def test_where_there_are_no_more_threads_callbacks_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    completer, gate, done = Completer(), threading.Event(), list[int]()
+    completer.submit(lambda: None)  # which has its thread
+    with completer._news:
+        monkeypatch.setattr(threading.Thread, "start", no_threads)
+        for number in range(5):
+            completer._queue.append(
+                partial(one_after_the_other, partial(gate.wait, 0.05), partial(done.append, number))
+            )
+        completer._news.notify()
+    assert completer.shutdown(PATIENCE_S)
+    assert done == list(range(5))
 
 
 def test_a_callback_may_close_what_calls_it() -> None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from inagg_host.io.in_turn import InTurn
+from inagg_host.io.in_turn import InTurn, shutdown_all
+
+from .rig import no_threads
+
+PATIENCE_S = 20.0
 
 
 def test_calls_come_in_their_order_and_all_before_the_end() -> None:
@@ -29,6 +34,27 @@ def test_what_is_raised_belongs_to_who_waits_for_it() -> None:
         turn.submit(lambda: 1 // 0).result()
     assert turn.submit(lambda: 1).result() == 1
     turn.shutdown()
+
+
+def test_who_got_no_thread_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = InTurn("in-turn")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_threads)
+        with pytest.raises(RuntimeError, match="new thread"):
+            turn.submit(int)
+    assert turn.submit(int).result(PATIENCE_S) == 0
+    turn.shutdown()
+
+
+def test_all_are_shut_down_within_one_limit() -> None:
+    turns, gate = [InTurn(f"in-turn-{number}") for number in range(3)], threading.Event()
+    works = [turn.submit(gate.wait, PATIENCE_S) for turn in turns]
+    began_s = time.monotonic()
+    assert not shutdown_all(turns, 0.2)
+    assert 0.2 <= time.monotonic() - began_s < 0.5
+    gate.set()
+    assert shutdown_all(turns, PATIENCE_S)
+    assert all(work.done() for work in works)
 
 
 WAITS = """

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from inagg_host.core import Engine, Epoch, Operation, RanksDisagree, Refused, ShardLease
+from inagg_host.core.operation import Wanted
 from inagg_host.io.loop import Loop
-from inagg_host.stats import Counters
 from inagg_link import Batch, UdpLink
 from inagg_link.sockopt import SOL_UDP, UDP_SEGMENT
 from inagg_switch.aggregation.aggregator import Aggregator, Send
@@ -40,14 +40,14 @@ class Alone:
         self.engine = Engine(Epoch(1, 7, 9, FORMAT, 1, 0, LANES, 0, (shard,)))
         self.aggregator = Aggregator(LEASE.slots, LANES, 1)
         self.aggregator.bind(Binding(7, 9, FORMAT, LANES, LEASE, 0, (self.rank.address,)))
-        self._loop = Loop(self.engine, self.rank, Counters(), lambda phase: None)
+        self._loop = Loop(self.engine, self.rank, lambda phase: None)
         self._wake = os.eventfd(1, os.EFD_CLOEXEC)
         self._loop.asked = True  # there is other work: so the loop ends when it would wait
         stack.callback(os.close, self._wake)
 
     def submit(self) -> Operation:
         values = np.ones(LANES, np.float32)
-        return self.engine.submit(values, values, FloatType.FLOAT32, 0.0)
+        return self.engine.submit(Wanted(values, values, FloatType.FLOAT32), 0.0)
 
     def run(self) -> list[Operation]:
         port = self.rank.port()

@@ -14,6 +14,7 @@ import pytest
 
 from inagg_host.codec import Job, staged
 from inagg_host.codec.ordered import load_word, store_word
+from inagg_host.core.operation import Wanted
 from inagg_link import FaultLink, Faults, Link
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType
@@ -76,7 +77,7 @@ class Staged:
         nowhere = np.broadcast_to(np.zeros(1, float_type.dtype), elements)
 
         def submit() -> None:
-            self.rank.engine.submit(nowhere, nowhere, float_type, 0.0, divisor, codec=staging)
+            self.rank.engine.submit(Wanted(nowhere, nowhere, float_type, divisor, codec=staging), 0.0)
 
         self.rank.transport.submit(submit, awaited=True)
 

@@ -293,7 +293,7 @@ def test_whoever_records_sees_the_phases(
         return ExitStack()
 
     phases.trace_with(trace)
-    busy = {phase.value for phase in phases.Phase} - {phases.Phase.IDLE.value}
+    busy = {phase.range for phase in phases.Phase} - {phases.Phase.IDLE.range}
     arrays = [[values(rank, 100 * LARGE)] for rank in range(2)]
     world = World(stack, wrap=wrap)
     for _ in range(SUMS_MOST):  # the loop shows what lags most now and then, which in a quick sum may be one thing
@@ -301,7 +301,7 @@ def test_whoever_records_sees_the_phases(
         if not records or busy <= set(seen):
             break
     assert bool(runs) == (wrap is as_it_is)
-    assert set(seen) - {phases.Phase.IDLE.value} == (busy if records else set())
+    assert set(seen) - {phases.Phase.IDLE.range} == (busy if records else set())
 
 
 def test_timers_of_the_transports_thread_are_not_late(stack: ExitStack) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,10 +12,11 @@ import numpy as np
 import pytest
 
 from inagg_host.codec.ordered import load_word, store_word
+from inagg_host.config import TIME_MAX_S
 from inagg_host.io import watchdog
 from inagg_host.io.watchdog import Watchdog
 
-from .rig import LANES, World, needs_port
+from .rig import LANES, World, needs_port, no_threads
 from .test_interpreter import Sums, comes
 
 pytestmark = needs_port
@@ -79,8 +82,23 @@ def test_what_was_removed_is_not_given_up(looking: Watchdog, sums: Sums, place: 
     assert load_word(removed.arriving.summed) == 0
 
 
-def test_a_time_limit_that_never_comes_is_taken(sums: Sums) -> None:
-    patient = Watchdog(float("inf"), PATIENCE_S)
+def test_the_longest_time_limit_is_taken(sums: Sums) -> None:
+    patient = Watchdog(TIME_MAX_S, PATIENCE_S)
     patient.add(sums.arriving)
     patient.close()
     patient.close()
+
+
+def test_nothing_is_left_of_one_that_got_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def count() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    before, start = count(), threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        (no_threads if thread.name == "inagg-watchdog" else start)(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="new thread"):
+        Watchdog(LIMIT_S, PATIENCE_S)
+    assert count() == before

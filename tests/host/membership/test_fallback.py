@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inagg_host.core import RanksDisagree
+from inagg_host.core.operation import Wanted
 from inagg_host.core.reconcile import unfinished
 from inagg_host.errors import AllReduceError
 from inagg_host.io.futures import Completer
+from inagg_host.membership import coming_back
 from inagg_host.membership import failover as module
 from inagg_host.membership.failover import REASON, Fallback, _narrow, _widen
 from inagg_host.membership.rejoin import Network
@@ -39,7 +42,7 @@ WHY = AllReduceError("the switch is on fire")
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RETRY_S", 0.005)
+    monkeypatch.setattr(coming_back, "RETRY_S", 0.005)
 
 
 class FakeNetwork(Network):
@@ -210,7 +213,7 @@ def test_a_reduce_scatter_that_was_begun_is_finished(in_place: bool) -> None:
     arrays = [array.copy() for array in given]
     outs = [a[135 * r : 135 * r + 135] if in_place else np.zeros(135, np.float32) for r, a in enumerate(arrays)]
     for rank, engine in enumerate(cluster.engines):
-        engine.submit(arrays[rank], outs[rank], FloatType.FLOAT32, cluster.now, scatter=True)
+        engine.submit(Wanted(arrays[rank], outs[rank], FloatType.FLOAT32, scatters=True), cluster.now)
     step(cluster, 4)
     step(cluster, 1, results_to(1))
     blocks = unfinished(cluster.engines[0])[0][1]
@@ -293,7 +296,7 @@ def test_nobody_comes_back_once_the_inner_group_has_failed() -> None:
     with ranks(meeting.groups(), join) as (rank,):
         with pytest.raises(AllReduceError):
             rank.sum(np.ones(1, np.float32)).work.result(PATIENCE_S)
-        assert rank.fallback._return is None
+        assert rank.fallback._return._thread is None
     assert not joined.is_set()
 
 
@@ -311,7 +314,7 @@ def test_when_all_are_back_the_network_gets_what_is_left_in_order() -> None:
         for task in [rank.sum(np.ones(1, np.float32)) for rank in made]:
             assert task.work.result(PATIENCE_S).tolist() == [2.0]
         there.set()
-        wait_for(lambda: all(rank.fallback._network is not None for rank in made))
+        wait_for(lambda: all(rank.fallback._return._network is not None for rank in made))
         tasks = [[rank.sum(np.ones(1, np.float32)) for _ in range(3)] for rank in made]
         for rank, of_rank in zip(made, tasks, strict=True):
             assert rank.came_back.wait(PATIENCE_S)
@@ -336,11 +339,11 @@ def test_as_long_as_one_is_not_back_all_stay_on_the_inner_group() -> None:
         return FakeNetwork()  # the first one to try
 
     with ranks(Meeting(2).groups(), join) as made:
-        wait_for(lambda: any(rank.fallback._network is not None for rank in made))
+        wait_for(lambda: any(rank.fallback._return._network is not None for rank in made))
         for _ in range(3):
             for task in [rank.sum(np.ones(1, np.float32)) for rank in made]:
                 assert task.work.result(PATIENCE_S).tolist() == [2.0]
-        network = next(n for rank in made if (n := rank.fallback._network) is not None)
+        network = next(n for rank in made if (n := rank.fallback._return._network) is not None)
         assert not any(rank.back for rank in made)
     assert isinstance(network, FakeNetwork)
     assert network.closed.is_set(), "nobody else knows of it"
@@ -356,10 +359,10 @@ def test_a_network_that_breaks_before_all_are_back_is_closed_and_joined_again() 
         return networks[-1]
 
     with ranks(Meeting(1).groups(), join) as (rank,):
-        wait_for(lambda: rank.fallback._network is not None)
+        wait_for(lambda: rank.fallback._return._network is not None)
         assert rank.sum(np.ones(1, np.float32)).work.result(PATIENCE_S).tolist() == [1.0]
         assert networks[0].closed.is_set()
-        wait_for(lambda: rank.fallback._network is not None)
+        wait_for(lambda: rank.fallback._return._network is not None)
         rank.sum(np.ones(1, np.float32))
         assert rank.came_back.wait(PATIENCE_S)
         assert rank.back[0][0] is networks[1]
@@ -389,7 +392,7 @@ def test_a_network_that_came_when_all_was_closed_is_closed() -> None:
         return network
 
     with ranks(Meeting(1).groups(), join) as (rank,):
-        wait_for(lambda: rank.fallback._return is not None)
+        wait_for(lambda: rank.fallback._return._thread is not None)
         time.sleep(0.05)
     assert network.closed.is_set()
 
@@ -426,6 +429,62 @@ def test_closing_does_not_wait_for_an_inner_group_that_is_stuck(monkeypatch: pyt
     assert not fallback._thread.is_alive()
     assert values.tolist() == [1.0] * 4
     pool.shutdown()
+
+
+def made_alone(finish: Callable[[Task, AllReduceError | None], None]) -> Fallback:
+    """One that is not started."""
+    (group,) = Meeting(1).groups()
+    return Fallback(group, 0, 1, Counters(), never, lambda *_: None, finish)
+
+
+def test_what_another_takes_meanwhile_is_not_waited_for() -> None:
+    """The fallback's thread takes the last of the queue while it is drained."""
+
+    class Quicker(queue.SimpleQueue[Task | None]):
+        def empty(self) -> bool:
+            is_empty = super().empty()
+            if not is_empty:
+                super().get()
+            return is_empty
+
+        def get_nowait(self) -> Task | None:
+            if not super().empty():
+                super().get()
+            return super().get_nowait()
+
+    fallback = made_alone(lambda *_: None)
+    fallback._queue = Quicker()
+    fallback.submit(make_task(np.ones(1, np.float32), None))
+    drained = list[list[Task]]()
+    drains = threading.Thread(target=lambda: drained.append(fallback.drain()), daemon=True)
+    drains.start()
+    drains.join(PATIENCE_S)
+    assert drained == [[]]
+
+
+def test_what_is_taken_up_just_when_closing_gives_up_fails_too() -> None:
+    """It is not among what `close` has failed."""
+    finished = list[Task]()
+    fallback = made_alone(lambda task, failure: finished.append(task))
+    tasks = [make_task(np.ones(1, np.float32), None) for _ in range(2)]
+    fallback._abandoned = tasks[:1]
+    for task in tasks:
+        fallback._end(task, AllReduceError("closed"))
+    assert finished == tasks[1:]
+
+
+def test_who_gets_no_thread_to_come_back_stays_on_the_inner_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == "inagg-return":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with ranks(Meeting(2).groups()) as made:
+        for task in [rank.sum(np.ones(1, np.float32)) for rank in made]:
+            assert task.work.result(PATIENCE_S).tolist() == [2.0]
 
 
 def test_what_is_not_begun_when_it_is_closed_fails() -> None:

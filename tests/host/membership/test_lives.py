@@ -17,14 +17,15 @@ from inagg_host import allreduce
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import ConfigError
 from inagg_host.core import Engine
-from inagg_host.membership import way
 from inagg_host.membership.rejoin import LAST_S, Network
 from inagg_host.membership.session import Loss
 from inagg_link import Batch, Link, LinkAround
+from inagg_link.addresses import resolved
 from inagg_testbed.switch_process import SwitchProcess
 from inagg_wire import header as wire
 from inagg_wire.layout import Op
 
+from .groups import Meeting
 from .processes import start_switch
 
 PATIENCE_S = 30.0
@@ -78,7 +79,7 @@ def test_a_name_that_cannot_be_resolved_for_a_while_is_asked_for_again(
     switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch, lasts: bool
 ) -> None:
     """When a rank joins again. Where it lasts, that is an error, and soon."""
-    resolve, failing, asked = way.resolve, threading.Event(), threading.Event()
+    failing, asked = threading.Event(), threading.Event()
 
     def flaky(host: str) -> str:
         if failing.is_set():
@@ -86,9 +87,9 @@ def test_a_name_that_cannot_be_resolved_for_a_while_is_asked_for_again(
             if not lasts:
                 failing.clear()
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        return resolve(host)
+        return resolved(host)
 
-    monkeypatch.setattr(way, "resolve", flaky)
+    monkeypatch.setattr("inagg_host.membership.session.resolved", flaky)
     options: dict[str, Any] = {"switch": switch.control, "job": f"names-{lasts}", "reconnect_s": 0.5}
     with AllReduce(rank=0, workers=1, **options) as all_reduce:
         network = all_reduce._network
@@ -173,6 +174,94 @@ def test_a_forked_process_neither_leaves_nor_ends_the_job(switch: SwitchProcess)
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(run, range(2))) == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("timeout_s", [float("inf"), 1e12])
+def test_a_rank_that_waits_for_ever_can_be_closed(switch: SwitchProcess, timeout_s: float) -> None:
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="patient", timeout_s=timeout_s) as all_reduce:
+        work, called = all_reduce.submit(np.ones(100, np.float32)), threading.Event()
+        work.add_done_callback(lambda _: called.wait(0.1))
+        assert work.result(PATIENCE_S)[0] == 1.0
+
+
+def test_who_joins_again_goes_when_it_is_closed_meanwhile(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transport calls nothing any more."""
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="closed-meanwhile") as all_reduce:
+        network, posted = all_reduce._network, threading.Event()
+        assert network is not None
+        monkeypatch.setattr(network.transport, "post", lambda call: posted.set())
+        network._on_loss(Loss("for a test"))
+        assert posted.wait(PATIENCE_S)
+    (again,) = [thread for thread in threading.enumerate() if thread.name == "inagg-rejoin"] or [threading.Thread()]
+    if again.ident is not None:
+        again.join(PATIENCE_S)
+    assert not again.is_alive()
+
+
+def no_thread(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Threads of these names cannot be started."""
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name in names:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+
+
+def test_who_waits_hears_that_all_is_over_though_there_are_no_more_threads(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="no-thread", wrap_link=Withheld) as all_reduce:
+        work, network = all_reduce.submit(np.ones(100, np.float32)), all_reduce._network
+        assert network is not None
+        no_thread(monkeypatch, "inagg-over", "inagg-broken")
+        network._on_loss(Loss("enough", final=True))
+        with pytest.raises(AllReduceError, match=r"is over: enough$"):
+            work.result(PATIENCE_S)
+
+
+def test_all_fails_where_there_is_no_thread_to_fall_back_on(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (group,) = Meeting(1).groups()
+    options: dict[str, Any] = {"switch": switch.control, "rank": 0, "workers": 1, "job": "no-fallback"}
+    with AllReduce(policy="fallback", inner=group, wrap_link=Withheld, **options) as all_reduce:
+        work, network = all_reduce.submit(np.ones(100, np.float32)), all_reduce._network
+        assert network is not None
+        no_thread(monkeypatch, "inagg-fallback")
+        network._break(AllReduceError("it broke"))
+        why = r"^it broke; nor can the inner group be used: can't start new thread$"
+        with pytest.raises(AllReduceError, match=why):
+            work.result(PATIENCE_S)
+        with pytest.raises(AllReduceError, match=why):
+            all_reduce.submit(np.ones(100, np.float32))
+
+
+def test_attempts_to_come_back_are_not_logged_as_long_as_the_switch_stays_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("inagg_host.membership.calls.WORD_OF_SWITCH_AFTER_S", 0.0)
+    monkeypatch.setattr("inagg_host.membership.coming_back.RETRY_S", 0.01)
+    (group,) = Meeting(1).groups()
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        options: dict[str, Any] = {"switch": f"127.0.0.1:{port},localhost:{port}", "rank": 0, "workers": 1}
+        with (
+            caplog.at_level("DEBUG", "inagg"),
+            AllReduce(policy="fallback", inner=group, job="away", reconnect_s=0.1, **options) as all_reduce,
+        ):
+            assert all_reduce(np.ones(100, np.float32))[0] == 1.0
+            give_up_s = time.monotonic() + PATIENCE_S
+            while caplog.text.count("not back yet") < 3:
+                assert time.monotonic() < give_up_s
+                time.sleep(0.01)
+    said = [record.message for record in caplog.records if record.levelname != "DEBUG"]
+    assert [sum(words in line for line in said) for words in ("tries again", "trying the one at")] == [1, 1]
 
 
 class Withheld(LinkAround):

@@ -22,7 +22,9 @@ from inagg_host.config import Config, ConfigError
 from inagg_host.membership import calls, session, way
 from inagg_host.membership.session import Loss, Session
 from inagg_link import FaultLink, Faults, Link
-from inagg_switch.service import control_client, server
+from inagg_link.addresses import resolved, split_address
+from inagg_proto import KEEPALIVE
+from inagg_switch.service import server
 from inagg_switch.service.control_client import ControlClient
 from inagg_switch.service.peers import own_host
 from inagg_testbed.switch_process import SwitchProcess
@@ -45,15 +47,14 @@ def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Who was asked for; only literal addresses are known at once, and the name `LATE` from the second time on."""
     monkeypatch.setattr(calls, "RETRY_S", 0.01)
     asked: list[str] = []
-    resolve = way.resolve
 
     def find(host: str) -> str:
         asked.append(host)
         if host == UNKNOWN or (host == LATE and asked.count(LATE) < 2):
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return resolve("127.0.0.1" if host == LATE else host)
+        return resolved("127.0.0.1" if host == LATE else host)
 
-    monkeypatch.setattr(way, "resolve", find)
+    monkeypatch.setattr(f"{session.__name__}.resolved", find)
     return asked
 
 
@@ -331,7 +332,7 @@ class Filter:
     passes any more, and neither end hears of it; later ones pass."""
 
     def __init__(self, target: str) -> None:
-        self._target = way.split(target)
+        self._target = split_address(target)
         self._server = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
         self._ends: list[socket.socket] = []
@@ -370,7 +371,7 @@ def test_a_connection_on_which_nothing_passes_any_more_is_given_up_for_a_new_one
     switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A filter that opens again lets new connections pass at once; in the old one, TCP may not try for minutes."""
-    shorter = [(name, min(value, 200)) for name, value in way.KEEPALIVE]
+    shorter = [(name, min(value, 200)) for name, value in KEEPALIVE]
     monkeypatch.setattr(way, "KEEPALIVE", tuple(shorter))
     with (
         closing(Filter(switch.control)) as between,
@@ -392,17 +393,16 @@ def test_the_system_ends_a_connection_of_a_rank_whose_other_end_acknowledges_not
                 if connection.family not in (socket.AF_INET, socket.AF_INET6):
                     continue
                 host, port, *_ = connection.getpeername()  # gRPC's are of IPv6, also to addresses of IPv4
-                if (host.removeprefix("::ffff:"), port) == way.split(switch.control):
+                if (host.removeprefix("::ffff:"), port) == split_address(switch.control):
                     limits_ms.add(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
     (limit_ms,) = limits_ms
     assert calls.CALL_S < limit_ms / 1000 < calls.CALL_S * session.HEARTBEATS_MISSED
 
 
-@pytest.mark.parametrize("keepalive", [way.KEEPALIVE, control_client.KEEPALIVE])
-def test_a_switch_takes_the_pings_of_ranks_and_commands(keepalive: tuple[tuple[str, int], ...]) -> None:
+def test_a_switch_takes_the_pings_of_ranks_and_commands() -> None:
     """With time to spare: it would end their connections. And a switch that is held for a while is not given up for
     them."""
-    ours, theirs = dict(keepalive), dict(server.OPTIONS)
+    ours, theirs = dict(KEEPALIVE), dict(server.OPTIONS)
     assert ours["grpc.keepalive_time_ms"] >= 2 * theirs["grpc.http2.min_ping_interval_without_data_ms"]
     assert ours["grpc.http2.max_pings_without_data"] == 0, "else there are two, and then none"
     held_ms = session.HEARTBEATS_MISSED * calls.CALL_S * 1000

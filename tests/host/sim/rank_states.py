@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host.core import Engine, Epoch, Operation
+from inagg_host.core.operation import Wanted
 from inagg_host.core.state import OPERATIONS
 
 from .memory import Content, Memory
@@ -94,7 +95,9 @@ class Core:
             tensor.values[rank], tensor.in_place, sums, self.world.lanes, tensor.float_type, rank, tensor.pieces
         )
         self.memory.append(memory)
-        self.engine.submit(memory.values, memory.out, tensor.float_type, 0.0, tensor.divisor, scatter=tensor.scatters)
+        self.engine.submit(
+            Wanted(memory.values, memory.out, tensor.float_type, tensor.divisor, scatters=tensor.scatters), 0.0
+        )
 
     def _key(self) -> Hashable:
         """What tells states apart. Drafts do not: whatever they are, the same codes come of them."""

@@ -19,7 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from inagg_host.torch import InaggState, inagg_hook
-from inagg_host.torch.hook import timeout_of
+from inagg_host.torch.inner import timeout_of
 from inagg_testbed.training import Plan, load_digits, make_model, train
 
 

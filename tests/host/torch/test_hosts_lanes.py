@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +18,7 @@ from inagg_host.torch.hosts import HostAllReduce
 from inagg_host.torch.work import TensorWork
 
 CPU = torch.device("cpu")
+PATIENCE_S = 30.0
 
 
 class CudaTensor(torch.Tensor):
@@ -121,3 +124,17 @@ def test_a_tensor_is_there_when_the_device_has_gathered_it_and_not_before(rig: R
     assert work.is_completed()
     assert rig.noted[-1] == "up has done all"
     rig.sums.close()
+
+
+def test_closing_waits_for_a_rank_of_the_host_no_longer_than_an_operation_may_take(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It sleeps, and the groups of the host do not hear that the job has ended."""
+    rig, over = Rig(), threading.Event()
+    rig.sums.arrays.config = cast(Any, SimpleNamespace(timeout_s=0.1))
+    rig.sums._begin.submit(over.wait, PATIENCE_S)
+    began_s = time.monotonic()
+    rig.sums.close()
+    assert time.monotonic() - began_s < PATIENCE_S / 2
+    assert "another rank of this host is still waited for" in caplog.text
+    over.set()

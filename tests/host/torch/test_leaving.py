@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from queue import SimpleQueue
+
+import pytest
+
+from inagg_host.torch import leaving
 
 SCRIPT = """
 import time
@@ -28,3 +34,21 @@ del group
 def test_a_script_that_ends_waits_for_the_job_that_is_being_left() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60.0)
     assert (done.returncode, done.stdout) == (0, "left\n"), done.stderr
+
+
+def test_who_got_no_thread_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(leaving, "_process", 0)
+    monkeypatch.setattr(leaving, "_thread", None)
+    monkeypatch.setattr(leaving, "_left", SimpleQueue())  # not that of a thread that there is
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="new thread"):
+            leaving.begin()
+    left = threading.Event()
+    leaving.begin()
+    leaving.leave(left.set)
+    assert left.wait(30.0)
+    leaving.leave(None)  # type: ignore[arg-type]  # the thread's end

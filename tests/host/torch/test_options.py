@@ -111,7 +111,9 @@ def test_what_is_no_number_is_refused(variable: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "given", [{"min_bytes": -1}, {"rank": 0}, {"workers": 2}, {"fromat": "nat8"}, {"format": "nat9"}], ids=str
+    "given",
+    [{"min_bytes": -1}, {"min_bytes": True}, {"rank": 0}, {"workers": 2}, {"fromat": "nat8"}, {"format": "nat9"}],
+    ids=str,
 )
 def test_options_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # ConfigError, or that of an unknown format
@@ -153,7 +155,7 @@ def test_ranks_of_the_job_are_hosts_where_hosts_sum_inside_first(monkeypatch: py
     assert (settings.config.rank, settings.config.workers, settings.local_size) == (3, 4, 2)
 
 
-@pytest.mark.parametrize("local_size", [0, -1, 3, "many", "auto"])
+@pytest.mark.parametrize("local_size", [0, -1, 3, "many", "auto", 1.0, True])
 def test_a_host_size_that_cannot_be_is_refused(local_size: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     with pytest.raises(ConfigError, match="local_size"):

@@ -229,6 +229,7 @@ def test_a_uuid_serves_once(alone: ReconfigurableGroup) -> None:
     [
         ([], "none of this process"),
         (["gloo:0:host"], "no handle of this backend"),
+        (["inagg:a:port:host"], "'inagg:a:port:host' is no handle of this backend"),
         (["inagg:a:1:h", "inagg:a:1:h"], "twice"),
     ],
 )

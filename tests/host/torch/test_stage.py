@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -248,3 +250,18 @@ def scatter_over_values(name: str) -> tuple[list[bool], list[float]]:
 
 def test_sums_are_not_written_over_values_that_may_not_be_encoded_yet(two: World) -> None:
     assert equal(two.run(scatter_over_values, f"over-{os.getpid()}")) == ([True, False], [2.0, 2.0])
+
+
+def test_nothing_is_left_of_a_stage_that_got_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays: Any = SimpleNamespace(config=SimpleNamespace(policy="fallback", timeout_s=1.0))
+    platform, start = CpuPlatform(torch.device("cpu")), threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == "inagg-device":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="new thread"):
+        cuda.Stage(arrays, platform)
+    assert not [thread for thread in threading.enumerate() if thread.name in ("inagg-pulse", "inagg-watchdog")]

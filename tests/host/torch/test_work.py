@@ -72,6 +72,12 @@ def test_waiting_has_a_limit_and_the_work_goes_on() -> None:
     assert work.wait()
 
 
+def test_the_longest_limit_is_taken() -> None:
+    work, pending, _ = make_work()
+    threading.Timer(0.05, pending.set_result, [None]).start()
+    assert work.wait(timedelta.max)
+
+
 def test_an_error_is_raised_by_wait_and_future() -> None:
     work, pending, calls = make_work()
     future = work.get_future()

@@ -101,22 +101,18 @@ class Cuda:
         self.calls = Calls(*(driver.address(name) for name in NAMES))
 
     def can_encode(self) -> bool:
-        """As `Platform.can_encode`."""
         if importlib.util.find_spec("triton") is not None:
             return True
         warn_of_copies("there is no Triton here (pip install triton)")
         return False
 
     def here(self) -> AbstractContextManager[None]:
-        """As `Platform.here`."""
         return on_device(self.device)
 
     def lane(self) -> Lane:
-        """As `Platform.lane`."""
         return Lane(self.device)
 
     def kernels(self, job: Job, mean: bool) -> Kernels:
-        """As `Platform.kernels`."""
         try:
             # Triton takes a second to import.
             kernels = importlib.import_module("inagg_host.torch.gpu.triton_kernels")

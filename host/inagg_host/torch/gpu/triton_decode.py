@@ -197,9 +197,6 @@ def _decode(
     tl.store(counts + (row_at + block) * tl.num_programs(1) + tl.program_id(1), tl.sum(wrong, axis=0))
 
 
-NAN_BITS = {torch.float16: 0x7E00, torch.bfloat16: 0x7FC0, torch.float32: 0x7FC00000, torch.float64: 0x7FF8 << 48}
-
-
 def decode(
     job: Job, payloads: Tensor, table: Tensor, values: Tensor, counts: Tensor, at: int, count: int, divisor: int = 1
 ) -> Any:
@@ -211,7 +208,7 @@ def decode(
     source = payloads if codes is None else payloads.view(codes)
     return _decode[(count, count_words(job))](
         source, table, values.view(FLOATS[size]), counts, values.numel(), at, divisor, LANES=job.lanes,
-        UNITS=job.for_decode.payload_bytes // source.element_size(), NAN_BITS=NAN_BITS[values.dtype],
+        UNITS=job.for_decode.payload_bytes // source.element_size(), NAN_BITS=job.float_type.nan_bits,
         TOP=job.for_decode.top, NATURAL_CODE=encoding in SIGN_AND_LEVEL, BITS=each, SIZE=size,
         HALF=values.dtype is torch.float16, MEAN=divisor != 1, TILE=DECODING_TILE,
         STEPS=_steps(job), num_warps=DECODING_WARPS, **UNFUSED,

@@ -1,0 +1,63 @@
+"""A rank that waits for too long, and what it can tell of the reason."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from operator import sub
+
+from inagg_host.config import Config
+from inagg_host.core import Operation
+from inagg_host.io.tally import Traffic
+from inagg_host.io.thread import Transport
+from inagg_host.task import Task
+
+from .session import Session
+from .unheard import Seen, Unheard, done_text, where_text
+
+log = logging.getLogger("inagg")
+
+
+class Deadlines:
+    """Of one rank: to be asked again and again, on one thread."""
+
+    def __init__(
+        self, config: Config, session: Session, transport: Transport, tasks: Mapping[Operation, tuple[Task, Traffic]]
+    ) -> None:
+        """``tasks``: what is unfinished, in order, and the transport's `datagrams` when that was begun; it changes
+        where the transport calls."""
+        self._config, self._session, self._transport, self._tasks = config, session, transport, tasks
+        self._unheard = Unheard()
+
+    def missed(self) -> str | None:
+        """Why the sums of what has waited longest will not come any more, as far as is known; None if it may still
+        wait. Warns if what this rank sends, or what it is answered, does not arrive."""
+        self._listen()
+        oldest, limit_s = next(iter(list(self._tasks)), None), self._config.timeout_s
+        if oldest is None or time.monotonic() - oldest.submitted_s <= limit_s:
+            return None
+        return f"no result within {limit_s:g} s. {self._session.calls.why()}{self._done_for(oldest)}"
+
+    def _done_for(self, operation: Operation) -> str:
+        """A sentence: what went to and fro since an operation began. The switch does not see what never arrives."""
+        with self._transport.lock:
+            if operation not in self._tasks:
+                return ""
+            _, begun = self._tasks[operation]
+        return f" {done_text(*map(sub, self._transport.datagrams(), begun))}"
+
+    def _listen(self) -> None:
+        transport, shards = self._transport, self._transport.engine.state.shards
+        waiting = (shards["snd_una"] < shards["snd_nxt"]).tolist()
+        seen = Seen(*transport.datagrams(), any(waiting))
+        if not self._unheard.asks(time.monotonic(), seen):
+            return
+        # Sums that a shard has yet to give are named alone: it may be the only one that a firewall stands before.
+        leases = [shard for shard, waits in zip(transport.engine.epoch.shards, waiting, strict=True) if waits]
+        where = where_text([shard.address for shard in leases])
+        counted = self._session.counted()
+        if transport.datagrams()[-1] != seen.came:
+            return  # while the switch was asked
+        if (said := self._unheard.judge(time.monotonic(), seen, counted, where)) is not None:
+            log.warning("rank %d of job %r: %s", self._config.rank, self._config.job, said)

@@ -1,0 +1,45 @@
+"""What the interpreter's end waits for is not waited for where it has no threads: in a process that was forked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+FORKS = """
+import os, sys, threading, time
+from inagg_host.io import at_end
+from inagg_host.io.futures import Completer
+from inagg_host.io.in_turn import InTurn
+
+completer, turn, forked = Completer(), InTurn("in-turn"), threading.Event()
+completer.submit(lambda: None)
+turn.submit(int).result()
+
+def hold():
+    with completer._news, turn._lock:
+        held.set()
+        forked.wait()
+
+held = threading.Event()
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    for one in (completer, turn):
+        try:
+            one.submit(int)
+        except RuntimeError as error:
+            print(error, flush=True)
+        assert one.shutdown()
+    sys.exit(0)
+began_s = time.monotonic()
+assert os.waitpid(child, 0)[1] == 0
+forked.set()
+assert time.monotonic() - began_s < at_end.LAST_S
+turn.submit(print, "the parent goes on").result()
+"""
+
+
+def test_a_forked_process_ends_at_once_and_takes_nothing_on() -> None:
+    run = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout) == (0, "it is closed\nit is closed\nthe parent goes on\n"), run.stderr
