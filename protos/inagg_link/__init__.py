@@ -14,13 +14,13 @@ from inagg_link.base import (
     Link,
     canonical,
     datagrams_per_call,
-    gather,
     split,
 )
 from inagg_link.fault_link import FaultLink
 from inagg_link.faults import Arrival, FaultCounters, FaultModel, Faults
 from inagg_link.groups import Group, GroupLink
-from inagg_link.pcap import NOTE, CapturedDatagram, CaptureError, CaptureLink, append_note, read_capture
+from inagg_link.pcap import NOTE, CaptureLink, append_note
+from inagg_link.pcap_reading import CapturedDatagram, CaptureError, read_capture
 from inagg_link.udp import UdpLink
 
 __all__ = [
@@ -47,7 +47,6 @@ __all__ = [
     "append_note",
     "canonical",
     "datagrams_per_call",
-    "gather",
     "read_capture",
     "split",
 ]

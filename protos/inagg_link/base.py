@@ -4,8 +4,8 @@ A system call per datagram costs more than all the arithmetic on the datagram (m
 loopback, one core: 44 datagrams cost 130 us to send one by one and 4 us as one batch). So the unit here is
 the `Batch`.
 
-`udp` sends them over sockets, `memory` within a process for tests. `fault_link` and `pcap` go around any link
-(`around`), so they stack: `FaultLink(CaptureLink(UdpLink(...), "run.pcap"), Faults(drop=0.01), seed=7)`.
+`udp` sends them over sockets. `fault_link` and `pcap` go around any link (`around`), so they stack:
+`FaultLink(CaptureLink(UdpLink(...), "run.pcap"), Faults(drop=0.01), seed=7)`.
 
 A link is used by one thread at a time; no method locks.
 """
@@ -238,15 +238,3 @@ def split(batch: Batch) -> Iterator[Batch]:
         return
     for start in range(0, batch.data.nbytes, step):
         yield Batch(batch.data[start : start + step], batch.size, batch.peer)
-
-
-def gather(datagrams: Sequence[bytes], peer: Address) -> list[Batch]:
-    """Datagrams of any sizes as batches, in order: equal neighbours share one, as far as one call sends them."""
-    runs: list[list[bytes]] = []
-    for datagram in datagrams:
-        check_size(len(datagram))
-        if runs and len(runs[-1][0]) == len(datagram):
-            runs[-1].append(datagram)
-        else:
-            runs.append([datagram])
-    return [part for run in runs for part in split(Batch(np.frombuffer(b"".join(run), np.uint8), len(run[0]), peer))]

@@ -23,7 +23,7 @@ class FaultLink(LinkAround):
 
     Batches that arrive later than they were sent are held here, and go on when this link is used again at or
     after their time: a `receive` waits no longer than until the next is due (`next_due_s`). What is still
-    held when the link is closed is lost, and stands in `lost_at_close`.
+    held when the link is closed is lost.
 
     `seed`: drawn if None; in any case an attribute, and in the repr. `clock`: seconds, monotonic.
     """
@@ -44,7 +44,6 @@ class FaultLink(LinkAround):
         self.seed = secrets.randbits(32) if seed is None else seed
         self.sending = self._model("send", directions, 0)
         self.receiving = self._model("receive", directions, 1)
-        self.lost_at_close = 0
         self._clock = clock
         self._lent = False
         # heaps of (time, number, batch): the number keeps the order of equal times and is never equal itself
@@ -81,7 +80,6 @@ class FaultLink(LinkAround):
         return min(due if below is None else [*due, below], default=None)
 
     def close(self) -> None:
-        self.lost_at_close += sum(len(batch) for _, _, batch in self._outbound + self._inbound)
         self._outbound, self._inbound = [], []
         super().close()
 

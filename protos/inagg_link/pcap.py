@@ -14,10 +14,8 @@ import logging
 import os
 import struct
 import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -27,8 +25,6 @@ from inagg_link.around import LinkAround
 from inagg_link.base import Address, Batch, Link
 
 MAGIC_NANOSECONDS = 0xA1B23C4D
-MAGIC_MICROSECONDS = 0xA1B2C3D4
-LINKTYPE_ETHERNET = 1
 LINKTYPE_RAW = 101
 SNAP_BYTES = 262_144  # as tcpdump: more than any packet has
 FILE_HEADER = "IHHiIII"  # magic, major, minor, zone, sigfigs, snaplen, linktype
@@ -43,23 +39,8 @@ IPV6_HEADER_BYTES = 40
 UDP_HEADER_BYTES = 8
 NOTE: Address = ("0.0.0.0", 0)
 """Source and destination of what is no datagram but a note of whoever captures: see `CaptureLink.note`."""
-_ETHERTYPES = {b"\x08\x00": 4, b"\x86\xdd": 6}
 
 log = logging.getLogger("inagg")
-
-
-class CaptureError(ValueError):
-    """The file is not a capture that `read_capture` reads, or it ends within a record."""
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedDatagram:
-    """One UDP datagram of a capture; `time_ns` since 1970."""
-
-    time_ns: int
-    source: Address
-    destination: Address
-    payload: bytes
 
 
 def internet_checksum(data: bytes) -> int:
@@ -120,7 +101,6 @@ def note_record(payload: bytes, time_ns: int) -> bytes:
     return records(np.frombuffer(payload, np.uint8).reshape(1, -1), NOTE, NOTE, time_ns)
 
 
-GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 GZIP_LEVEL = 1  # more takes longer than it saves: codes of numbers are nearly random
 
 
@@ -156,7 +136,6 @@ class CaptureLink(LinkAround):
     ) -> None:
         super().__init__(link)
         self.path = os.fspath(path)
-        self.captured = 0
         self.not_captured = 0
         self._left_bytes = max_bytes - FILE_HEADER_BYTES
         self._whole_bytes = 0
@@ -240,74 +219,4 @@ class CaptureLink(LinkAround):
         if kept and not self._write(kept):
             room = 0
         self._left_bytes = self._left_bytes - len(kept) if room == count else 0
-        self.captured += room
         self.not_captured += count - room
-
-
-def read_capture(path: str | os.PathLike[str]) -> Iterator[CapturedDatagram]:
-    """The UDP datagrams of a pcap file, in order, with their own bytes; packets of other protocols are passed
-    over.
-
-    Reads both byte orders, micro- and nanoseconds, LINKTYPE_RAW and LINKTYPE_ETHERNET (so those of bmv2 too).
-    Checksums are not verified. CaptureError: not such a file, a record cut short, or a UDP packet that is a
-    fragment or was not captured whole.
-    """
-    with open(path, "rb") as raw:
-        compressed = raw.read(2) == GZIP_MAGIC
-        raw.seek(0)
-        try:
-            yield from _read(cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if compressed else raw, path)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CaptureError(f"{path}: ends within what is compressed ({error})") from None
-
-
-def _read(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[CapturedDatagram]:
-    """The datagrams of an open file."""
-    header = file.read(FILE_HEADER_BYTES)
-    if len(header) < FILE_HEADER_BYTES:
-        raise CaptureError(f"{path}: too short for a pcap file")
-    for order in "<>":
-        magic, _, _, _, _, _, link_type = struct.unpack(order + FILE_HEADER, header)
-        if magic in (MAGIC_NANOSECONDS, MAGIC_MICROSECONDS):
-            break
-    else:
-        raise CaptureError(f"{path}: not a pcap file (pcapng is another format: editcap -F pcap converts)")
-    if link_type not in (LINKTYPE_RAW, LINKTYPE_ETHERNET):
-        raise CaptureError(f"{path}: link type {link_type}; only RAW (101) and Ethernet (1) are read")
-    unit_ns = 1 if magic == MAGIC_NANOSECONDS else 1000
-    while record := file.read(RECORD_HEADER_BYTES):
-        if len(record) < RECORD_HEADER_BYTES:
-            raise CaptureError(f"{path}: ends within the header of a record")
-        seconds, fraction, captured, _ = struct.unpack(order + RECORD_HEADER, record)
-        frame = file.read(captured)
-        if len(frame) < captured:
-            raise CaptureError(f"{path}: ends within a record")
-        found = _parse_frame(frame, link_type)
-        if found is not None:
-            yield CapturedDatagram(seconds * 10**9 + fraction * unit_ns, *found)
-
-
-def _parse_frame(frame: bytes, link_type: int) -> tuple[Address, Address, bytes] | None:
-    """Source, destination and payload of a frame; None if it is not UDP over IP."""
-    if link_type == LINKTYPE_ETHERNET:
-        version = _ETHERTYPES.get(frame[12:14])
-        frame = frame[14:]
-    else:
-        version = frame[0] >> 4 if frame else None
-    if version == 4 and len(frame) >= IPV4_HEADER_BYTES and frame[9] == IP_PROTOCOL_UDP:
-        if int.from_bytes(frame[6:8]) & 0x3FFF:  # more fragments, or not the first
-            raise CaptureError("a UDP packet in fragments; reassemble the capture first")
-        hosts, start = (frame[12:16], frame[16:20]), (frame[0] & 0xF) * 4
-    elif version == 6 and len(frame) >= IPV6_HEADER_BYTES and frame[6] == IP_PROTOCOL_UDP:
-        hosts, start = (frame[8:24], frame[24:40]), IPV6_HEADER_BYTES
-    else:
-        return None
-    udp = frame[start : start + UDP_HEADER_BYTES]
-    if len(udp) < UDP_HEADER_BYTES:
-        raise CaptureError("a UDP packet that was captured without its header")
-    source_port, destination_port, udp_bytes, _ = struct.unpack("!HHHH", udp)
-    payload = frame[start + UDP_HEADER_BYTES : start + udp_bytes]
-    if udp_bytes < UDP_HEADER_BYTES or len(payload) < udp_bytes - UDP_HEADER_BYTES:
-        raise CaptureError("a UDP packet that was not captured whole")
-    source, destination = (str(ipaddress.ip_address(host)) for host in hosts)
-    return (source, source_port), (destination, destination_port), payload

@@ -150,7 +150,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _check_certificates(path: str | Path) -> None:
-    data = _read(path)
+    data = read_file(path)
     try:
         _context().load_verify_locations(path)
     except ssl.SSLError:
@@ -163,7 +163,7 @@ def _check_certificates(path: str | Path) -> None:
 
 
 def _check_key(certificate: str | Path, key: str | Path) -> None:
-    data = _read(key)
+    data = read_file(key)
 
     def refuse() -> str:
         raise OwnFileError(f"{key} is encrypted: give a key without a passphrase")
@@ -179,7 +179,8 @@ def _check_key(certificate: str | Path, key: str | Path) -> None:
         raise OwnFileError(f"{key} holds {there}") from None
 
 
-def _read(path: str | Path) -> bytes:
+def read_file(path: str | Path) -> bytes:
+    """Raises `OwnFileError` if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:

@@ -25,12 +25,12 @@ from inagg_link.port import (
     TEXT,
 )
 
-_clock_gettime: Any = ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
+clock_gettime: Any = ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 _pread: Any = ExternalFunction("pread", types.int64(types.int32, types.uintp, types.uint64, types.int64))
 _sched_yield: Any = ExternalFunction("sched_yield", types.int32())
 _read: Any = ExternalFunction("read", types.int64(types.int32, types.uintp, types.uint64))
 _write: Any = ExternalFunction("write", types.int64(types.int32, types.uintp, types.uint64))
-_ppoll: Any = ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
+ppoll: Any = ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
 
 POLLIN, CLOCK_MONOTONIC = select.POLLIN, time.CLOCK_MONOTONIC
 
@@ -48,7 +48,7 @@ SPACE, SLASH, ZERO = b" /0"
 def clock(port: Any) -> Any:
     """Seconds, as time.monotonic."""
     words = port.words
-    _clock_gettime(CLOCK_MONOTONIC, words.ctypes.data + 8 * CLOCK)
+    clock_gettime(CLOCK_MONOTONIC, words.ctypes.data + 8 * CLOCK)
     return np.float64(words[CLOCK]) + np.float64(words[CLOCK + 1]) * 1e-9
 
 
@@ -111,7 +111,7 @@ def wait(port: Any, other: int, timeout_ns: int) -> Any:
     sockets[POLLED, count] = other | POLLIN << 32
     words[CLOCK], words[CLOCK + 1] = timeout_ns // 1000000000, timeout_ns % 1000000000
     timeout = words.ctypes.data + 8 * CLOCK if timeout_ns >= 0 else 0
-    if _ppoll(sockets[POLLED].ctypes.data, count + 1, timeout, 0) <= 0:
+    if ppoll(sockets[POLLED].ctypes.data, count + 1, timeout, 0) <= 0:
         return 0
     came = 0
     for i in range(count):
@@ -124,7 +124,7 @@ def wait(port: Any, other: int, timeout_ns: int) -> Any:
 def wait_for(port: Any, event: int) -> None:
     """Until an eventfd(2) is rung, or a signal came; whatever comes to the sockets."""
     port.sockets[POLLED, 0] = event | POLLIN << 32
-    _ppoll(port.sockets[POLLED].ctypes.data, 1, 0, 0)
+    ppoll(port.sockets[POLLED].ctypes.data, 1, 0, 0)
 
 
 @jit

@@ -35,6 +35,36 @@ LEAF_SAYS: Final = "switch '"
 SECRET_METADATA: Final = "authorization"
 """The metadata key of the shared secret; its value is `bearer` of it."""
 
+NO_PROXY: Final = (("grpc.enable_http_proxy", 0),)
+"""Of a channel: a proxy of the environment is for the web, and would be in the way of loopback too."""
+
+RECONNECT: Final = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+"""Of a channel to a switch: gRPC's own waits grow to two minutes, and a switch that is back would not be noticed for so
+long."""
+
+KEEPALIVE: Final = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 60_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+"""Of the channel of a rank or a command to a switch: a connection on which nothing passes any more is given up for a
+new one. Else TCP would go on with it, send again less and less often, and not notice for minutes that the way is open
+again.
+
+The keepalive's timeout is TCP_USER_TIMEOUT of the socket: the system ends the connection when the other machine has
+acknowledged nothing for so long, of heartbeats, or of the pings of who waits for others to join. Systems acknowledge
+for processes that are held, too, so none of them loses its connection. Ten seconds are as long as a switch waits for
+heartbeats, if nobody has asked for another limit: before, sums go on, and a way that opens again costs nothing.
+
+The timeout of pings is for a process that does not answer, which heartbeats notice sooner: it is long, so that none is
+given up for it that was not before. A server ends connections with too many pings, which are to be 5 s apart
+(`inagg_switch.service.server.OPTIONS`)."""
+
 
 def why_unlike(protocol: int, who: str, than: str) -> str | None:
     """Why ``who``, of that `PROTOCOL`, and the caller, ``than``, cannot work together; None if they can."""

@@ -49,6 +49,17 @@ class FloatType(Enum):
         """The dtype of arrays of this type."""
         return _DTYPES[self]
 
+    @property
+    def fraction_bits(self) -> int:
+        """Of the significand: those that are stored."""
+        return {16: 10 if self is FloatType.FLOAT16 else 7, 32: 23, 64: 52}[8 * self.dtype.itemsize]
+
+    @property
+    def nan_bits(self) -> int:
+        """Of the NaN that stands for a sum that there is not: quiet, positive, without a payload."""
+        bits = 8 * self.dtype.itemsize
+        return (1 << bits - 1) - (1 << self.fraction_bits - 1)
+
 
 _DTYPES: Final[dict[FloatType, np.dtype[Any]]] = {
     FloatType.FLOAT16: np.dtype(np.float16),

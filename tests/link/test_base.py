@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.link.gathering import gather
 
-from inagg_link import MAX_BATCH_DATAGRAMS, MAX_DATAGRAM_BYTES, Batch, canonical, datagrams_per_call, gather, split
+from inagg_link import MAX_BATCH_DATAGRAMS, MAX_DATAGRAM_BYTES, Batch, canonical, datagrams_per_call, split
 from inagg_link.base import count_datagrams
 
 PEER = ("127.0.0.1", 9000)

@@ -312,13 +312,14 @@ def test_each_of_many_peers_meets_faults_of_its_own() -> None:
     assert one != other
 
 
-def test_what_is_held_when_the_link_closes_is_counted() -> None:
+def test_what_is_held_when_the_link_closes_is_lost() -> None:
     world = World(Faults(delay_s=1.0))
     world.link.send(numbered(3))
     world.other.send(Batch(numbered(4).data, SIZE, world.link.address))
     world.link.receive(0.0)
     world.link.close()
-    assert world.link.lost_at_close == 7
+    world.clock.advance(2.0)
+    assert (world.link.next_due_s, world.other.receive(0.0)) == (None, [])
     with pytest.raises(OSError, match="closed"):
         world.inner.receive(0.0)
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.link.gathering import gather
 from tests.link.loopback import collect, numbered, rows
 from tests.link.loops import cut, needs_port, port_of, receive, receive_all, send, send_all
 
-from inagg_link import Batch, UdpLink, gather, native, sockopt
+from inagg_link import Batch, UdpLink, native, sockopt
 from inagg_link.port import ERRNO, PEER, SEGMENT, SIZE, key_of
 
 pytestmark = needs_port

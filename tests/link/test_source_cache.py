@@ -170,3 +170,23 @@ def test_the_sources_of_the_loop_are_all_that_is_compiled_into_it() -> None:
         "layout.py",
     } <= found
     assert not {"allreduce.py", "thread.py"} & found
+
+
+def test_the_sources_of_the_switchs_loop_are_all_that_is_compiled_into_it() -> None:
+    import inagg_switch.software.loop as loop
+
+    found = {file.name for file in sources.files(Path(loop.__file__))}
+    assert {
+        "loop.py",
+        "receive.py",
+        "replies.py",
+        "runs.py",
+        "uplink.py",
+        "validation.py",
+        "kernels.py",
+        "deferred_sum.py",
+        "noise_word.py",
+        "peers.py",
+        "state.py",
+    } <= found
+    assert not {"data_plane.py", "shard.py"} & found

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.link.gathering import gather
 from tests.link.loopback import PATIENCE_S, both_ways, collect, every_pair, needs_offload, numbered, rows
 
-from inagg_link import MAX_BATCH_BYTES, MAX_DATAGRAM_BYTES, Batch, UdpLink, gather
+from inagg_link import MAX_BATCH_BYTES, MAX_DATAGRAM_BYTES, Batch, UdpLink
 from inagg_link import udp as udp_module
 
 # --- what is sent is what is received ---

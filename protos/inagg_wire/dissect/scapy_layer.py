@@ -4,7 +4,7 @@
     >>> bind()                                # UDP port 47101 is inagg from now on; bind(port) for another
     >>> rdpcap("run.pcap")[0][Inagg].show()
 
-Needs scapy (`pip install inagg[capture]`). Never on a hot path.
+Needs scapy (`pip install '.[capture]'`, in the clone). Never on a hot path.
 """
 
 from __future__ import annotations
