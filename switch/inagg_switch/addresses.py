@@ -1,57 +1,30 @@
-"""Addresses as people write them, host and port, one of which may be left out; and what they stand for here."""
+"""Where a switch listens and takes data, and whether that can be."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import Final
 
+from inagg_link.addresses import PORT_MAX, SettingsError, join_address, resolved, split_address
 from inagg_link.sockopt import ends_of_way
 from inagg_wire.layout import DATA_PORT
 
-PORT_MAX: Final = 0xFFFF
-
-
-class SettingsError(ValueError):
-    """Settings that cannot be; the text says what to change."""
-
-
-def split_address(text: str, default_port: int | None = None) -> tuple[str, int]:
-    """``host``, ``host:port`` or ``[v6]:port`` as (host, port). Raises `SettingsError`."""
-    host, colon, port_text = text.rpartition(":")
-    if host.count(":") >= 2 and not host.startswith("[") and not _is_ipv6(text):
-        raise SettingsError(f"{text}: give an IPv6 address in brackets, such as [{host}]:{port_text}")
-    if not colon or (host.count(":") and not host.startswith("[")) or text.endswith("]"):
-        host, port_text = text, ""  # no port, or an IPv6 address without brackets
-    host = host.removeprefix("[").removesuffix("]")
-    if port_text:
-        if not port_text.isascii() or not port_text.isdigit() or int(port_text) > PORT_MAX:
-            raise SettingsError(f"{text}: {port_text!r} is no port; give host:port, with a port from 0 to {PORT_MAX}")
-        port = int(port_text)
-    elif default_port is not None:
-        port = default_port
-    else:
-        raise SettingsError(f"{text}: give host:port")
-    if not host:
-        raise SettingsError(f"{text}: give a host before the port, such as 127.0.0.1:{port}")
-    return host, port
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        return bool(ipaddress.IPv6Address(text.partition("%")[0]))
-    except ValueError:
-        return False
-
-
-def join_address(host: str, port: int) -> str:
-    """``host:port``, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+__all__ = [
+    "SettingsError", "check_ports", "data_address", "is_here", "is_unix", "join_address", "literal", "resolved",
+    "split_address", "why_not_bound", "with_port",
+]  # fmt: skip
 
 
 def with_port(text: str, default_port: int) -> str:
     """An address that has a port. Raises `SettingsError`."""
-    return join_address(*split_address(text, default_port))
+    return join_address(*_split(text, default_port))
+
+
+def _split(text: str, default_port: int) -> tuple[str, int]:
+    """The same, as (host, port). A number alone, which a resolver takes for a host, is a port without one."""
+    if text.isascii() and text.isdigit():
+        raise SettingsError(f"{text}: give a host before the port, such as 127.0.0.1:{text}")
+    return split_address(text, default_port)
 
 
 def literal(host: str) -> str:
@@ -68,11 +41,6 @@ def literal(host: str) -> str:
         return resolved(host)
     except OSError as error:
         raise SettingsError(f"{host}: {error.strerror}; give the address itself") from None
-
-
-def resolved(host: str) -> str:
-    """The first literal address of a host. Raises OSError."""
-    return str(socket.getaddrinfo(host.partition("%")[0], None, type=socket.SOCK_DGRAM)[0][4][0])
 
 
 def why_not_bound(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> OSError | None:
@@ -104,7 +72,7 @@ def data_address(listen: str, data: str | None) -> tuple[str, int]:
     usual = DATA_PORT if control_port else 0
     if data is None:
         return literal(control_host), usual
-    host, port = split_address(data, usual)
+    host, port = _split(data, usual)
     return literal(host), port
 
 

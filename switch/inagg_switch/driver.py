@@ -119,6 +119,12 @@ class Counters:
         return {reason.label: count for reason, count in self.drops.items()} | self.link_drops
 
 
+COUNTED: Final = (
+    "datagrams_in", "bytes_in", "datagrams_out", "bytes_out", "notices", "send_refused", "kernel_drops", "cpu_s",
+)  # fmt: skip
+"""The fields of `Counters` that are numbers, and of `inagg.v1.ShardStats`."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlotWait:
     """A slot whose children have no result yet: which of them are missing (none: the parent has not answered), and how
@@ -143,51 +149,41 @@ class Driver(Protocol):
     @property
     def shards(self) -> tuple[Shard, ...]:
         """The data planes, in order; blocks are striped over them (block mod number of shards)."""
-        ...
 
     @property
     def limits(self) -> Limits:
         """What this switch can serve."""
-        ...
 
     def admit(self, workers: Sequence[tuple[Address, ...]]) -> str | None:
         """Why no job can have ``workers``, each with its address for each shard, and which it could have; None if one
         can. Asks no data plane: `bind` finds nothing wrong with them that this does not. For any thread."""
-        ...
 
     def bind(self, shard: int, binding: Binding) -> None:
         """Admit a job, or its new epoch: clear the slots of the lease, then accept its datagrams.
 
         A binding of the same job number replaces the old one; its counters go on.
         """
-        ...
 
     def unbind(self, shard: int, job: int) -> None:
         """Drop all further datagrams of ``job`` and forget its counters.
 
         Unknown jobs are no error: a restarted switch knows none.
         """
-        ...
 
     def counters(self, shard: int) -> Counters:
         """A snapshot."""
-        ...
 
     def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]] | None:
         """How many slots of ``job`` wait, and the ``limit`` that wait longest, longest first; None if this switch does
         not tell what its slots hold."""
-        ...
 
     def died(self) -> str | None:
         """What became of the first data plane that has ended though it was not told to; None if all serve. For any
         thread."""
-        ...
 
     def restart(self, shard: int) -> None:
         """Start a data plane again that has died, at the same address. It knows no job then. Raises `DriverError` if
         that cannot be."""
-        ...
 
     def close(self) -> None:
         """Stop the data planes. No error if called twice."""
-        ...

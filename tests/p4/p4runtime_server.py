@@ -20,6 +20,7 @@ from inagg_switch.p4.builds import Build
 from inagg_switch.p4.grpc_stream import STATUS_DETAILS
 from inagg_switch.p4.plane import Cell, Delete, Entry, Group, Insert, Masked, Replica
 
+from .entry_keys import key_of
 from .switch_server import SwitchServer
 
 ALREADY_EXISTS, NOT_FOUND = 6, 5
@@ -42,6 +43,11 @@ class P4RuntimeServer(SwitchServer):
         self.written: list[pb.WriteRequest] = []
         self.fail_next_insert: str | None = None
         """Refuse the next insertion with this text."""
+        self.writes_go_on = threading.Event()
+        """Until it is set, a write waits. It is, at first."""
+        self.writes_go_on.set()
+        self.reads_end_after: int | None = None
+        """Break off the next read after so many entities."""
         self._info = pb.P4Info()
         self._items: set[tuple[Any, ...]] = set()
         self._lock = threading.Lock()
@@ -81,6 +87,7 @@ class P4RuntimeServer(SwitchServer):
         self._only_primary(request, context)
         with self._lock:
             self.written.append(request)
+            self.writes_go_on.wait(30)
             results = [self._update(update) for update in request.updates]
         if any(error.canonical_code for error in results):
             details = []
@@ -99,7 +106,7 @@ class P4RuntimeServer(SwitchServer):
             if insert and self.fail_next_insert is not None:
                 text, self.fail_next_insert = self.fail_next_insert, None
                 raise Refused(13, text)
-            key = (what.number,) if isinstance(what, Group) else what.key
+            key = key_of(what)
             if insert and key in self._items:
                 raise Refused(ALREADY_EXISTS, "it exists")
             if not insert and key not in self._items:
@@ -114,7 +121,10 @@ class P4RuntimeServer(SwitchServer):
     def _read(self, request: Any, context: Any) -> Iterator[Any]:
         assert self.switch is not None
         names = {counter.preamble.id: counter.preamble.name for counter in self._info.counters}
-        for entity in request.entities:
+        end_after, self.reads_end_after = self.reads_end_after, None
+        for place, entity in enumerate(request.entities):
+            if place == end_after:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "broken off")
             entry = entity.counter_entry
             cell = Cell(names[entry.counter_id], entry.index.index)
             count = self.switch.counts([cell])[cell]

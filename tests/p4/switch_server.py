@@ -11,10 +11,12 @@ import grpc
 
 
 class SwitchServer(ABC):
-    """On a free port of loopback, from the constructor to `close`."""
+    """On a port of loopback, from the constructor to `close`."""
 
     credentials: grpc.ServerCredentials | None = None
     """For TLS; of the class, to be set before one is made."""
+    port = 0
+    """TCP port, likewise; 0: a free one."""
 
     def __init__(self, service: str, messages: Any, **unary: Callable[[Any, Any], Any]) -> None:
         """``messages``: the module of the protocol's messages. ``unary``: calls by name."""
@@ -29,9 +31,9 @@ class SwitchServer(ABC):
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         if self.credentials is None:
-            port = self._server.add_insecure_port("127.0.0.1:0")
+            port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         else:
-            port = self._server.add_secure_port("127.0.0.1:0", self.credentials)
+            port = self._server.add_secure_port(f"127.0.0.1:{self.port}", self.credentials)
         self.target = f"127.0.0.1:{port}"
         self._server.start()
 

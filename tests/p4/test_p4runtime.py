@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +16,7 @@ from inagg_switch.driver import DriverError
 from inagg_switch.p4 import grpc_stream as stream
 from inagg_switch.p4.bmv2.bmv2_plane import Bmv2Plane, bmv2_driver
 from inagg_switch.p4.bmv2.p4runtime_client import Client
-from inagg_switch.p4.bmv2.p4runtime_info import Program, number_bytes, read_p4info
+from inagg_switch.p4.bmv2.p4runtime_info import P4Names, number_bytes, read_p4info
 from inagg_switch.p4.builds import build, builds
 from inagg_switch.p4.entries import job_entries
 from inagg_switch.p4.grpc_stream import WriteFailed
@@ -115,8 +116,6 @@ def test_a_server_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest
 
 
 def test_the_end_of_the_switch_is_noticed(server: P4RuntimeServer) -> None:
-    import select
-
     plane = Bmv2Plane(PROGRAM, server.target)
     assert plane.died() is None
     server.close()
@@ -125,6 +124,49 @@ def test_the_end_of_the_switch_is_noticed(server: P4RuntimeServer) -> None:
     with pytest.raises(DriverError, match="serves no more"):
         plane.counts([Cell("results", 0)])
     plane.close()
+
+
+def test_a_switch_that_has_come_up_at_the_address_of_the_old_one_is_not_spoken_to(
+    server: P4RuntimeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, entry = Cell("results", 0), Entry("forward", (("destination", 1),), "to_port", (("port", 1),))
+    with closing(Bmv2Plane(PROGRAM, server.target)) as old:
+        server.close()
+        assert select.select(old.sentinels, [], [], 10)[0]
+        monkeypatch.setattr(P4RuntimeServer, "port", int(server.target.rpartition(":")[2]))
+        with P4RuntimeServer(PROGRAM) as again, closing(Bmv2Plane(PROGRAM, again.target)) as new:
+            assert new.counts([cell]) == {cell: Count(0, 0)}
+            for ask in (lambda: old.counts([cell]), lambda: old.write([Insert(entry)])):
+                with pytest.raises(DriverError, match="serves no more"):
+                    ask()
+            assert again.written == []
+
+
+def test_a_job_whose_entries_the_switch_writes_too_late_leaves_nothing_behind(
+    server: P4RuntimeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(bmv2_driver(PROGRAM, NETWORK, server.target)) as driver:
+        assert server.switch is not None
+        monkeypatch.setattr(stream, "CALL_S", 0.3)
+        server.writes_go_on.clear()
+        with pytest.raises(DriverError, match="has not answered Write in time"):
+            driver.bind(0, make_binding(7, n=3, children=WORKERS))
+        with pytest.raises(DriverError, match="would share slots with job 7"):  # as long as it may have any of them
+            driver.bind(0, make_binding(8, n=3, children=WORKERS))
+        server.writes_go_on.set()
+        monkeypatch.undo()
+        driver.unbind(0, 7)
+        assert server.switch.tables["binding"].rows == []
+        driver.bind(0, make_binding(8, n=3, children=WORKERS))
+
+
+def test_counters_of_which_some_are_told_are_an_error_and_the_next_ones_are_whole(server: P4RuntimeServer) -> None:
+    cells = [Cell("results", row) for row in range(3)]
+    with closing(Bmv2Plane(PROGRAM, server.target)) as plane:
+        server.reads_end_after = 2
+        with pytest.raises(DriverError, match="refused Read: UNAVAILABLE, broken off"):
+            plane.counts(cells)
+        assert list(plane.counts(cells)) == cells
 
 
 def test_updates_after_one_that_fails_are_done(server: P4RuntimeServer) -> None:
@@ -150,17 +192,17 @@ def test_to_delete_what_is_not_there_is_no_error(server: P4RuntimeServer) -> Non
 
 @pytest.mark.parametrize("name", sorted(builds()))
 def test_every_program_has_what_the_driver_names(name: str) -> None:
-    program = Program(read_p4info(builds()[name].p4info))
+    names = P4Names(read_p4info(builds()[name].p4info))
     for item in job_entries(make_binding(1, n=3, children=WORKERS), NETWORK, 0, 1):
-        program.entity(item)
+        names.entity(item)
 
 
 def test_a_program_of_another_version_is_named() -> None:
-    program = Program(pb.P4Info())
+    names = P4Names(pb.P4Info())
     with pytest.raises(DriverError, match=r"has no to_port: its P4Info is of another version"):
-        program.entity(Entry("forward", (("destination", 1),), "to_port", (("port", 1),)))
+        names.entity(Entry("forward", (("destination", 1),), "to_port", (("port", 1),)))
     with pytest.raises(DriverError, match=r"has no counter sent|has no sent"):
-        program.counter(Cell("sent", 0))
+        names.counter(Cell("sent", 0))
 
 
 @pytest.mark.parametrize(
@@ -171,14 +213,14 @@ def test_numbers_are_as_short_as_they_can_be(value: int, text: str) -> None:
 
 
 def test_ternary_fields_and_counters_have_the_numbers_of_the_p4info() -> None:
-    program = Program(read_p4info(PROGRAM.p4info))
+    names = P4Names(read_p4info(PROGRAM.p4info))
     entry = Entry("binding", (("job", Masked(7, 0xFFFF)),), "refuse", (("reason", 34),), priority=2)
-    message = program.entity(entry).table_entry
-    table = next(t for t in program.info.tables if t.preamble.name == "binding")
+    message = names.entity(entry).table_entry
+    table = next(t for t in names.info.tables if t.preamble.name == "binding")
     assert message.table_id == table.preamble.id
     assert [(m.field_id, m.ternary.value, m.ternary.mask) for m in message.match] == [(1, b"\x07", b"\xff\xff")]
     assert message.priority == 2
     cell = Cell("results", 3)
-    read = program.counter(cell)
+    read = names.counter(cell)
     read.counter_entry.data.packet_count = 9
-    assert program.count(read) == (cell, Count(9, 0))
+    assert names.count(read) == (cell, Count(9, 0))

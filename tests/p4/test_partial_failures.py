@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import pytest
+from tests.p4.entry_keys import key_of
 from tests.p4.rig import make_network
 from tests.switch.control.world import World, spec
 
@@ -60,10 +61,6 @@ class FailingPlane:
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-def key_of(what: Entry | Group) -> object:
-    return ("group", what.number) if isinstance(what, Group) else what.key
 
 
 class OneSwitch(P4Driver):

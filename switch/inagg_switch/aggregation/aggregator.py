@@ -20,7 +20,8 @@ from ..driver import BY_RANK, TOTALS, Counters, DriverError, JobCounters, SlotWa
 from .deferred_sum import HELD_WORKERS
 from .kernels import absorb
 from .peers import Sources, row_of
-from .receive import RUN_BYTES, take_batch
+from .receive import take_batch
+from .runs import RUN_BYTES
 from .state import (
     BYTES_IN,
     BYTES_OUT,

@@ -107,11 +107,6 @@ class Sources:
             if group not in self.peers.group:
                 del self._names[group]
 
-    @property
-    def names(self) -> set[Address]:
-        """All addresses that are known."""
-        return set(self._names.values())
-
     def name(self, key: int) -> Address:
         """The address of a peer or a group of a bound job."""
         return self._names[key]

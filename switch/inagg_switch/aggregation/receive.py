@@ -10,52 +10,37 @@ from typing import Any
 import numpy as np
 
 from inagg_link.jit import inline, jit
-from inagg_wire.layout import HEADER_BYTES, UDP_PAYLOAD_BYTES_MAX
+from inagg_wire.layout import HEADER_BYTES
 
-from .deferred_sum import HELD_WORKERS, emit_held, hold_nat4, hold_nat8, range_of_levels, unpack_nat4
-from .kernels import NAT8, Array, absorb, add_nat8, emit
-from .noise_word import group_0_word
+from .deferred_sum import hold_nat4, hold_nat8
+from .kernels import NAT8, Array, absorb
 from .peers import PARENT
+from .replies import write_ack, write_notice, write_result
+from .runs import close_run, room_for
 from .state import BYTES_IN, BYTES_OUT, DATAGRAMS_IN, DATAGRAMS_OUT, NOTICES, Counts, Jobs, Noise, Out, Slots, Tables
-from .uplink import gather, is_asked_for, slot_below, take_result, write_partial
+from .uplink import is_asked_for, slot_below, take_result, write_partial
 from .validation import (
-    ACK,
     DUPLICATE,
-    FORMAT_AT,
     GENERATION_AT,
     JOB_AT,
-    KIND_AT,
-    LANES_AT,
-    NOTICE,
     NOTICED_REASONS,
     OP_AT,
     OUTSIDE_WINDOW,
     OWNER_AT,
-    RESULT,
     SLOT_AT,
     STALE,
     WRONG_OP,
     malformed,
-    put_u16,
     put_u32,
     u16,
     u32,
     unbound,
 )
 
-RUN_BYTES = UDP_PAYLOAD_BYTES_MAX
-"""Bytes of one run."""
-
 ABSORBED, COMPLETE, ELSEWHERE, RESEND, ACK_AGAIN, UP, UP_AGAIN = 0, -1, -2, -3, -4, -5, -6
 """What became of a datagram that is not dropped: it is in the sum, or its part of the result is here; with it, the
 result is there for all children, or for its owner; or has gone to an owner elsewhere, for all children to know; the
 child gets the result again, or its acknowledgement; the sum goes up to the parent, or does so again."""
-
-
-@inline
-def copy(to: Array, data: Array, size: int) -> None:
-    for i in range(size):
-        to[i] = data[i]
 
 
 @inline
@@ -144,109 +129,6 @@ def arrive(d: Array, row: int, jobs: Any, slots: Any, counts: Any) -> int:
     if not bare:
         return COMPLETE
     return ELSEWHERE if u16(d, OWNER_AT) != 0 else ABSORBED
-
-
-@inline
-def write_result(to: Array, d: Array, row: int, jobs: Any, slots: Any, counts: Any, noise: Noise) -> None:
-    """The result of the slot that ``d`` names, a contribution or the last part of a result of the parent's."""
-    op, slot, generation = np.int64(d[OP_AT]), u32(d, SLOT_AT), u32(d, GENERATION_AT)
-    if d[KIND_AT] == RESULT:
-        slot = slot_below(d, row, jobs)
-    s = slots.table[slot]
-    copy(to, d, HEADER_BYTES)
-    to[KIND_AT] = RESULT
-    to[FORMAT_AT] = jobs.table[row].result_encoding[op]
-    put_u16(to, LANES_AT, jobs.table[row].lanes[op])
-    put_u32(to, SLOT_AT, slot)
-    payload, size, at = to[HEADER_BYTES:], jobs.table[row].result_bytes[op] - HEADER_BYTES, s.at
-    kept = slots.results[jobs.table[row].kept_at + slot * jobs.table[row].kept_bytes :]
-    if at < 0:
-        copy(payload, kept, size)
-        return
-    # A block that comes in parts has the noise of the slot and the lanes that it has where it comes in one.
-    bits = jobs.table[row].part_bits
-    word = np.uint32(group_0_word(jobs.table[row].seed, slot >> bits, generation))
-    words = noise.lanes[(slot & ((1 << bits) - 1)) * jobs.table[row].lanes[op] :]
-    encoding, lanes, shift = jobs.table[row].result_encoding[op], jobs.table[row].lanes[op], jobs.table[row].shift[op]
-    held, levels, others = jobs.table[row].held[op], jobs.table[row].levels[op], jobs.table[row].children - 1
-    # What is held is kept only until here: ``d`` is the last contribution, which is held nowhere.
-    if jobs.table[row].up_full != 0:
-        gather(payload, slot, op, row, jobs, slots)
-    elif held == NAT8:
-        codes, last = slots.acc[at:].view(np.uint8), d[HEADER_BYTES:]
-        lowest, highest = range_of_levels(last, lanes)
-        if highest > levels:
-            last = codes[(HELD_WORKERS - 1) * lanes :]
-            counts.jobs[row].invalid_codes += hold_nat8(last, d[HEADER_BYTES:], lanes, levels)[0]
-        octaves = int(max(highest, s.highest)) - int(min(lowest, s.lowest))
-        emit_held(payload, kept, codes, last, others + 1, octaves, lanes, noise, word)
-    elif held != 0:
-        unpack_nat4(slots.codes, d[HEADER_BYTES:], lanes)
-        add_nat8(slots.sums, slots.codes, lanes, True, levels)
-        for i in range(others):
-            unpack_nat4(slots.codes, slots.acc[at:].view(np.uint8)[i * lanes // 2 :], lanes)
-            add_nat8(slots.sums, slots.codes, lanes, False, levels)
-        emit(encoding, payload, slots.sums, lanes, words, word, shift)
-    else:
-        emit(encoding, payload, slots.acc[at:], lanes, words, word, shift)
-    if size <= jobs.table[row].kept_bytes:
-        if held != NAT8:  # else it is there
-            copy(kept, payload, size)
-        slots.free[jobs.table[row].base + jobs.table[row].free] = at
-        jobs.table[row].free += 1
-        s.at = -1
-
-
-@inline
-def write_ack(to: Array, d: Array, row: int, jobs: Any) -> None:
-    """What a child gets in place of the result that ``d`` is or asks for."""
-    copy(to, d, HEADER_BYTES)
-    to[KIND_AT] = ACK
-    to[FORMAT_AT] = jobs.table[row].result_encoding[d[OP_AT]]
-    put_u16(to, LANES_AT, 0)
-
-
-@inline
-def write_notice(to: Array, d: Array, why: int) -> None:
-    """The notice that contribution ``d`` was refused, into ``to``."""
-    copy(to, d, HEADER_BYTES)
-    to[KIND_AT] = NOTICE
-    put_u16(to, LANES_AT, 0)
-    put_u16(to, OWNER_AT, why)
-
-
-@jit
-def begin_run(out: Out, run: int, row: int, to: int, but: int, alone: int, size: int, count: int) -> None:
-    new = out.runs[run]
-    new.row, new.to, new.but, new.alone, new.size, new.count = row, to, but, alone, size, count
-
-
-@jit
-def close_run(out: Out, run: int, at: int, jobs: Jobs) -> tuple[int, int]:
-    """If the last run has results for one child alone, acknowledge them to the others. Takes and returns the number of
-    the last run, and where the next datagram stands."""
-    if run < 0 or out.runs[run].alone == 0 or jobs.table[out.runs[run].row].children == 1:
-        return run, at
-    last = out.runs[run]
-    start = at - last.count * last.size
-    for i in range(last.count):
-        write_ack(out.buffer[at + i * HEADER_BYTES :], out.buffer[start + i * last.size :], last.row, jobs)
-    begin_run(out, run + 1, last.row, -1, last.to, 0, HEADER_BYTES, last.count)
-    return run + 1, at + last.count * HEADER_BYTES
-
-
-@inline
-def room_for(out: Out, run: int, at: int, row: int, to: int, alone: int, size: int, jobs: Jobs) -> tuple[Any, Any]:
-    """The number of the run, at ``run`` or after it, for one more datagram of ``size`` bytes, ``alone`` for ``to`` or
-    not; and where it is to stand, at ``at`` or after it. Counts it."""
-    last = out.runs[run]
-    full = run < 0 or last.count == out.most or (last.count + 1) * size > RUN_BYTES
-    if full or last.row != row or last.to != to or last.but >= 0 or last.alone != alone or last.size != size:
-        run, at = close_run(out, run, at, jobs)
-        run += 1
-        begin_run(out, run, row, to, -1, alone, size, 0)
-    out.runs[run].count += 1
-    return run, at
 
 
 @jit

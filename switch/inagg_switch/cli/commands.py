@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..defaults import ADDRESS
-from .sections import Number, SectionedCommand, all_of, file, in_section
+from .sections import Number, SectionedCommand, Whole, all_of, file, in_section
 from .switch_options import switch
 
 # gRPC's core prints its own account of a failure, unless it finds this when it is imported: after this module.
@@ -54,11 +54,11 @@ client_options = all_of(
     file(
         WHICH,
         "--tls-cert",
-        "Certificate to show, where the switch demands one.",
+        "Certificate to show where the switch demands one.",
         envvar="INAGG_CERTIFICATE",
         show_envvar=True,
     ),
-    file(WHICH, "--tls-key", "Its key.", envvar="INAGG_KEY", show_envvar=True),
+    file(WHICH, "--tls-key", "Private key of --tls-cert.", envvar="INAGG_KEY", show_envvar=True),
     in_section(
         WHICH,
         "--tls-name",
@@ -112,10 +112,11 @@ def jobs(as_json: bool, **reach: Any) -> None:
     cls=SectionedCommand,
     epilog="""\b
 Examples:
-  inagg top                                live; Ctrl-C ends it
+  inagg top                                live, until Ctrl-C
   inagg top --once                         one look, as tables
   inagg top train --json --interval 10     a JSON line every 10 seconds
-  inagg top | tee top.log                  a line of name=value every second
+  inagg top | tee top.log                  a line of name=value every second,
+                                           in plain numbers
 
 \b
 ELEM/s     elements summed per second, each once however many workers
@@ -123,6 +124,10 @@ WAITING    slots whose sum lacks somebody, at this moment
 DUP        contributions that came twice before the sum was complete
 RESENT     results sent again to one worker, which had lost one
 STALE      contributions for a block that the job has left behind
+
+\b
+Exit status: 0, also when Ctrl-C ends it, which is its usual end; 130 if that
+comes before --once or --count are done.
 """,
 )
 @click.argument("job", required=False, callback=named, shell_complete=complete_job)
@@ -136,9 +141,7 @@ STALE      contributions for a block that the job has left behind
     metavar="SECONDS",
     help="Time between looks.",
 )
-@click.option(
-    "--count", type=click.IntRange(0), default=0, metavar="N", show_default=True, help="End after N looks; 0: never."
-)
+@click.option("--count", type=Whole(0), default=0, metavar="N", show_default=True, help="End after N looks; 0: never.")
 @client_options
 def top(job: str | None, once: bool, as_json: bool, interval: float, count: int, **reach: Any) -> None:
     """Watch the traffic of a switch and of its jobs, or of JOB alone (as much of its name as is unique): throughput,
@@ -177,6 +180,7 @@ Exit status:
   2  wrong usage
   3  the job is over
   4  it waits: for ranks to join, for contributions, or a rank is silent
+--watch ends with that of its last look, also when Ctrl-C ends it.
 """,
 )
 @click.argument("job", required=False, callback=named, shell_complete=complete_job)
@@ -189,7 +193,7 @@ Exit status:
 )
 @click.option(
     "--slots",
-    type=click.IntRange(1, 1024),
+    type=Whole(1, 1024),
     default=16,
     show_default=True,
     metavar="N",
@@ -240,7 +244,7 @@ Example:
 """,
 )
 @click.argument("job", callback=named, shell_complete=complete_job)
-@click.option("--reason", default="", metavar="TEXT", help="Why: its ranks are told.")
+@click.option("--reason", default="", metavar="TEXT", help="Why the job ends: its ranks are told.")
 @client_options
 def evict(job: str, reason: str, **reach: Any) -> None:
     """End JOB (as much of its name as is unique), whoever runs it: its ranks get an error that says so, and its slots

@@ -11,15 +11,12 @@ from inagg_proto.v1 import control_pb2 as pb
 
 from ..service.control_client import ControlClient
 from ..service.plain import plain
-from .terminal_tables import NARROW, columns_that_fit, console, table
+from .terminal_tables import NAME_COLUMNS, NARROW, columns_that_fit, console, table
 from .words import age_text, cause_text, members_text, state_text
 
 ENDED_SHOWN: Final = 5
 """Ended jobs in the table for people; JSON has all that the switch remembers."""
 
-
-NAME_COLUMNS: Final = 17
-"""Columns for a job's name on a terminal; a longer one takes more lines."""
 
 DRAINING: Final = "The switch takes no new jobs; those that run go on."
 
@@ -33,7 +30,8 @@ def show_jobs(client: ControlClient, as_json: bool) -> None:
     if as_json:
         print(json.dumps(plain(reply)))
     else:
-        print_jobs(console(), reply, client.address)
+        with console() as out:  # in one write, so that `inagg jobs | head -1` is no error
+            print_jobs(out, reply, client.address)
 
 
 def print_jobs(out: Console, reply: pb.ListResponse, address: str) -> None:

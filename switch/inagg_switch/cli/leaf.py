@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import structlog
 
-from inagg_link.tls import TlsClient, TlsFault, find_tls_trouble
+from inagg_link.tls import TlsFault
 
-from ..addresses import split_address
 from ..p4.p4_driver import P4Driver
 from ..service.security import is_local
 from ..service.server import LeafServer
+from ..service.tls_trouble import find
 from ..service.uplink_agent import UplinkAgent
 from .priority import yield_to_shards
 from .ready import Urls, announce, facts, leaf_announcement, out_of_reach, say_ready, tell_systemd
@@ -102,6 +103,5 @@ class Leaf:
 
 def wants_certificate(parent: ParentSettings) -> bool:
     """Whether the switch above asks callers for a certificate. Connects to it once more."""
-    client = TlsClient(parent.access.ca, server_name=parent.access.server_name)
-    found = find_tls_trouble(*split_address(parent.address), client)
+    found = find(parent.address, replace(parent.access, certificate=None, key=None))
     return found is not None and found.fault is TlsFault.CERTIFICATE_WANTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ def why_not_written(folder: Path) -> str | None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write ``text``, in UTF-8, so that a reader sees all of it, or what was there before. Raises OSError."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        partial.write_text(text, encoding="utf-8")
+        # A new file: in a folder that others may write to, a link of theirs would have us write to what it points to.
+        with partial.open("x", encoding="utf-8") as file:
+            file.write(text)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -43,7 +46,6 @@ class NewFile(click.Path):
         self._replaces = replaces
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Called by click."""
         if not os.fsdecode(value):  # of a variable that is not set, which is "." to pathlib
             self.fail("no file is named", param, ctx)
         path: Any = super().convert(_home(value), param, ctx)
@@ -67,7 +69,6 @@ class NewFolder(click.Path):
         super().__init__(file_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Called by click."""
         if not os.fsdecode(value):  # of a variable that is not set; "." says where one is
             self.fail("no folder is named: give . for this one", param, ctx)
         path: Any = super().convert(_home(value), param, ctx)

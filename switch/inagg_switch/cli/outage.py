@@ -20,9 +20,9 @@ class Outage:
         self._told: ControlCallError | None = None
         self._back_s: float | None = None  # when the switch first answered again, though with an error
 
-    def missed(self, error: ControlCallError) -> None:
-        """A question has failed: say so on standard error, once. Raises ``error`` if asking again does not help, as
-        where a job is over."""
+    def missed(self, error: ControlCallError, *, quiet: bool = False) -> None:
+        """A question has failed: say so on standard error, once, unless ``quiet``. Raises ``error`` if asking again
+        does not help, as where a job is over."""
         if error.silent:
             self._back_s = None
         elif self._told is None:
@@ -32,7 +32,7 @@ class Outage:
             self._back_s = now_s if self._back_s is None else self._back_s
             if now_s > self._back_s + RETURN_S:
                 raise error
-        if self._told is None or error.silent != self._told.silent:
+        if not quiet and (self._told is None or error.silent != self._told.silent):
             click.echo(f"{error}; asking again until that is over", err=True)
         self._told = error
 

@@ -16,11 +16,11 @@ from inagg_link.sockopt import WILDCARDS
 from inagg_wire.formats import job_format
 
 from ..addresses import is_unix, join_address, split_address
-from ..control.text import count_text
 from ..p4.p4_driver import P4Driver
 from ..service.security import Security, is_local
 from ..service.server import ServerError
 from ..software.software_driver import SoftwareDriver
+from ..text import count_text
 from .new_files import write_whole
 from .p4_settings import TofinoSettings
 from .settings import ParentSettings, Settings

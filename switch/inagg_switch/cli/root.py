@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import structlog
 
-from ..control.text import count_text, seconds_text
 from ..driver import DriverError
 from ..service.controller import Controller
 from ..service.descriptors import shortage
@@ -22,6 +21,7 @@ from ..service.metrics_server import MetricsServer
 from ..service.security import is_local
 from ..service.server import STOP_GRACE_S, ControlServer, ServerError
 from ..software.software_driver import SoftwareDriver
+from ..text import count_text, seconds_text
 from .p4_settings import TofinoSettings
 from .priority import yield_to_shards
 from .ready import (

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 F = TypeVar("F", bound=Callable[..., Any])
+NEAR: Final = 0.75
+"""How alike an unknown option and one that there is must be, as difflib counts, for a hint; click's 0.6 takes in what
+nobody meant."""
 
 
-class Number(click.ParamType):  # type: ignore[type-arg]  # not generic in older versions
-    """A finite number from ``least`` (not included if ``above``) to ``most``."""
+class Number(click.FloatRange):
+    """A finite number in a range: NaN is in none, and JSON has no infinity, nor has a measurement."""
 
     name = "number"
 
-    def __init__(self, least: float, most: float = math.inf, *, above: bool = False) -> None:
-        self._least, self._most, self._above = least, most, above
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Called by click."""
-        try:
-            number = float(value)
-        except ValueError:
-            self.fail(f"{value!r} is no number", param, ctx)
-        if not math.isfinite(number):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number", param, ctx)
+        if math.isinf(number):
             self.fail(f"{value} is not finite", param, ctx)
-        if not self._least <= number <= self._most or (self._above and number == self._least):
-            upper = f" and at most {self._most:g}" if self._most < math.inf else ""
-            self.fail(f"{value} is not {'above' if self._above else 'at least'} {self._least:g}{upper}", param, ctx)
         return number
 
 
-SECONDS = Number(0.0, above=True)
+class Whole(click.IntRange):
+    """A whole number in a range, which errors call an integer, as people do."""
+
+    name = "integer"
+
+
+SECONDS = Number(0.0, min_open=True)
 PROBABILITY = Number(0.0, 1.0)
 
 
@@ -71,8 +73,14 @@ def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
 class SectionedCommand(click.Command):
     """A command whose help has a list of options for each section, in the order in which they come first."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            near = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, NEAR)
+            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx) from None
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Called by click."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             # What arguments are for is said in the text; some versions of click list them here too.

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import click
 
-from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_MAX
+from inagg_wire.layout import DATA_PORT, UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK, UDP_PAYLOAD_BYTES_MAX
 
 from ..control.policy import Policy
 from ..defaults import ADDRESS, DRAIN_S, LOG_FORMATS, LOG_LEVELS, METRICS_ADDRESS, WEB_ADDRESS
 from ..p4 import TARGETS
 from .new_files import NewFile
-from .sections import PROBABILITY, SECONDS, F, Number, SectionedCommand, file, in_section
+from .sections import PROBABILITY, SECONDS, F, Number, SectionedCommand, Whole, file, in_section
 
 P4 = "P4 switches (--target bmv2 or tofino), which run elsewhere"
 TREE = "A tree of switches: workers of several racks, more than 32 workers"
-FAULTS = "Faults, for experiments: probabilities per datagram and direction"
+FAULTS = "Faults, for experiments, in each direction"
 SHARDS_MAX: Final = 1024
+of_target, of_address, of_tree, of_size, of_p4, of_guard, of_log, of_fault = (
+    partial(in_section, section) for section in ("Target", "Addresses", TREE, "Size", P4, "Security", "Log", FAULTS)
+)
 POLICY: Final = Policy()
 
 
@@ -37,6 +41,11 @@ def limit(name: str, kind: click.ParamType[Any], help: str, usual: object = None
         usual = f"{getattr(POLICY, name[2:].replace('-', '_') + '_s' * timed):g}"
     help = f"{help}  [default: {usual}]"
     return in_section("Limits", name, type=kind, metavar="SECONDS" if timed else "N", help=help, **more)
+
+
+def probability(name: str, help: str) -> Callable[[F], F]:
+    """The option of a fault."""
+    return in_section(FAULTS, name, type=PROBABILITY, default=0.0, metavar="P", help=help)
 
 
 @click.command(
@@ -69,8 +78,7 @@ Standard output has the lines for people, standard error the log, and those
 lines too where standard output cannot be written.
 """,
 )
-@in_section(
-    "Target",
+@of_target(
     "--target",
     type=click.Choice(("software", *TARGETS)),
     default="software",
@@ -78,31 +86,28 @@ lines too where standard output cannot be written.
     help="What adds up: processes of this command, or a P4 switch that runs our program. The Tofino driver and program "
     "have never been tried on hardware.",
 )
-@in_section(
-    "Addresses",
+@of_address(
     "--listen",
     default=ADDRESS,
     show_default=True,
     metavar="HOST:PORT",
-    help="TCP address of the control service, which workers and commands are told. Port 0: any free one.",
+    help="TCP address of the control service: workers have it as INAGG_SWITCH, commands as --switch. Port 0: any free "
+    "one.",
 )
-@in_section(
-    "Addresses",
+@of_address(
     "--data",
     metavar="HOST[:PORT]",
     help="UDP address of the first shard; the others take the next ports. Default: the host of --listen and port "
     f"{DATA_PORT} (any free ones if --listen has port 0). 0.0.0.0 and [::] take data at all addresses of this machine.",
 )
-@in_section(
-    "Addresses",
+@of_address(
     "--metrics",
     is_flag=False,
     flag_value=METRICS_ADDRESS,
     metavar="[HOST:PORT]",
     help=f"Serve metrics for Prometheus; without a value on {METRICS_ADDRESS}. Default: no metrics.",
 )
-@in_section(
-    "Addresses",
+@of_address(
     "--web",
     is_flag=False,
     flag_value=WEB_ADDRESS,
@@ -110,55 +115,49 @@ lines too where standard output cannot be written.
     help=f"Serve the live view, a page for a browser; without a value on {WEB_ADDRESS}. It asks for the switch's "
     "secret, if there is one.  [default: no live view]",
 )
-@in_section(
-    "Addresses",
+@of_address(
     "--ready-file",
     type=NewFile(replaces=True),
     metavar="FILE",
     help="Write the addresses as JSON to FILE when the switch serves, and remove FILE when it stops. For programs "
     "that start a switch with port 0.",
 )
-@in_section(
-    TREE,
+@of_tree(
     "--parent",
     metavar="HOST[:PORT]",
     help="Control service of the switch above, which may have a parent itself. Up to 32 switches below each, and three "
     "levels. The root alone takes jobs; this switch passes on what its workers and commands ask.",
 )
-@in_section(TREE, "--name", metavar="NAME", help="Of this switch in the tree, such as rack3.  [default: the host's]")
+@of_tree("--name", metavar="NAME", help="Name of this switch in the tree, such as rack3.  [default: the host's]")
 @file(TREE, "--parent-ca", "Authority that signed the parent's certificate; with TLS. This switch shows it --tls-cert.")
-@in_section(
-    "Size",
+@of_size(
     "--shards",
-    type=click.IntRange(1, SHARDS_MAX),
+    type=Whole(1, SHARDS_MAX),
     default=1,
     show_default=True,
     help="Data planes, each with a process (a core), a port and slots of its own; as many at all switches of a tree.",
 )
-@in_section(
-    "Size",
+@of_size(
     "--slots",
-    type=click.IntRange(2, 1 << 24),
+    type=Whole(2, 1 << 24),
     callback=power_of_two,
     help="Slots of each shard, a power of two. A job takes twice its window.  [default: 65536; fewer if datagrams "
     "are larger, 8192 on loopback]",
 )
-@in_section(
-    "Size",
+@of_size(
     "--datagram-bytes",
-    type=click.IntRange(56, UDP_PAYLOAD_BYTES_MAX),
+    type=Whole(56, UDP_PAYLOAD_BYTES_MAX),
     help="Most UDP payload of a datagram: the MTU, on the whole way to every worker, less 28. Jumbo frames of 9000 "
-    "bytes: 8972. Jobs of nat8 and fix32 that do not say get blocks as large.  [default: 1472; 13101 on loopback]",
+    "bytes: 8972. Jobs of nat8 and fix32 that do not say get blocks as large, of a multiple of 8 lanes."
+    f"  [default: {UDP_PAYLOAD_BYTES_1500}; {UDP_PAYLOAD_BYTES_LOOPBACK} on loopback]",
 )
-@in_section(
-    "Size",
+@of_size(
     "--offload/--no-offload",
     default=True,
     show_default=True,
     help="Use the kernel's UDP_SEGMENT and UDP_GRO where it has them. Without, each datagram is a system call.",
 )
-@in_section(
-    "Size",
+@of_size(
     "--multicast",
     default="auto",
     show_default=True,
@@ -168,20 +167,17 @@ lines too where standard output cannot be written.
     "or ff15::8000:0/112; only for a network that carries multicast to every worker, since what it does not carry is "
     "missed and asked for again, which is very slow. Whoever can join the group can read the sums.",
 )
-@in_section(
-    P4,
+@of_p4(
     "--p4runtime",
     metavar="HOST:PORT",
     help="bmv2: TCP address of the switch's P4Runtime server.  [default: 127.0.0.1:9559]",
 )
-@in_section(
-    P4,
+@of_p4(
     "--bfrt",
     metavar="HOST[:PORT]",
     help="tofino: TCP address of the switch's BF Runtime server, bf_switchd.  [default: 127.0.0.1:50052]",
 )
-@in_section(
-    P4,
+@of_p4(
     "--program",
     metavar="NAME",
     help="bmv2: the program to load, named for format and most lanes of its jobs: nat8-128 (all: "
@@ -190,22 +186,19 @@ lines too where standard output cannot be written.
 @file(
     P4, "--network", "TOML file: the switch's own address, and the address, MAC and port of each host (p4/README.md)."
 )
-@in_section(P4, "--device-id", type=click.IntRange(0), default=0, metavar="N", help="Of the switch.  [default: 0]")
-@in_section(
-    P4,
+@of_p4("--device-id", type=Whole(0), default=0, metavar="N", help="Device id of the switch.  [default: 0]")
+@of_p4(
     "--thrift",
     metavar="HOST:PORT",
     help="bmv2: TCP address of its Thrift server, for `inagg why`: P4Runtime there cannot read the slots.",
 )
-@in_section(
-    P4, "--p4-tls", is_flag=True, help="Reach the switch with TLS, and trust the authorities that the system trusts."
-)
+@of_p4("--p4-tls", is_flag=True, help="Reach the switch with TLS, and trust the authorities that the system trusts.")
 @file(P4, "--p4-ca", "Authority that signed the switch's certificate; with TLS.")
 @file(P4, "--p4-cert", "Certificate to show to the switch.")
-@file(P4, "--p4-key", "Its key.")
-@in_section(P4, "--p4-name", metavar="NAME", help="Name in the switch's certificate, if it is not that of its address.")
+@file(P4, "--p4-key", "Private key of --p4-cert.")
+@of_p4("--p4-name", metavar="NAME", help="Name in the switch's certificate, if it is not that of its address.")
 @file("Security", "--tls-cert", "Certificate of the switch, in PEM, and after it the intermediate ones.")
-@file("Security", "--tls-key", "Its key, without a passphrase.")
+@file("Security", "--tls-key", "Private key of --tls-cert, without a passphrase.")
 @file(
     "Security",
     "--client-ca",
@@ -217,17 +210,14 @@ lines too where standard output cannot be written.
     "File with a secret that all callers must know, or with a line `name: secret` for each of several. SIGHUP has "
     "it read again, and the certificates. Without it: the variable INAGG_SECRET.",
 )
-@in_section(
-    "Security",
+@of_guard(
     "--operator",
     multiple=True,
     metavar="NAME",
     help="Who may evict jobs and drain, by the name of a secret or in a certificate (repeatable). Where nobody has a "
     "name, everybody may.  [default: operator]",
 )
-@in_section(
-    "Security", "--insecure", is_flag=True, help="Serve without TLS on an address that other machines can reach."
-)
+@of_guard("--insecure", is_flag=True, help="Serve without TLS on an address that other machines can reach.")
 @limit("--heartbeat-limit", SECONDS, "Silence after which a rank counts as failed, for jobs that do not say.")
 @limit(
     "--rejoin-limit",
@@ -237,87 +227,69 @@ lines too where standard output cannot be written.
 @limit("--join-timeout", SECONDS, "Longest wait for the other ranks to join.")
 @limit("--stall-after", SECONDS, "How long a slot may wait before that is told to the ranks and the log.")
 @limit("--poll-interval", SECONDS, "How often the shards' counters are read: the age of metrics.")
-@limit("--jobs-max", click.IntRange(1, 65534), "Most jobs at a time.")
+@limit("--jobs-max", Whole(1, 65534), "Most jobs at a time.")
 @limit(
     "--quota-jobs",
-    click.IntRange(1),
+    Whole(1),
     "Most jobs at a time of each caller, by the name of his secret or in his certificate.",
     "all",
 )
-@limit("--quota-slots", click.IntRange(1), "Most slots on each shard of each caller.", "all")
-@limit("--quota-watches", click.IntRange(1), "Most open watches of each caller; a rank has one.", "any number")
+@limit("--quota-slots", Whole(1), "Most slots on each shard of each caller.", "all")
+@limit("--quota-watches", Whole(1), "Most open watches of each caller; a rank has one.", "any number")
 @limit("--heartbeat-limit-max", SECONDS, "The longest heartbeat limit that a job may ask for.")
 @limit("--rejoin-limit-max", SECONDS, "The longest rejoin limit that a job may ask for.")
 @limit(
     "--shard-restarts",
-    click.IntRange(0),
+    Whole(0),
     "How often in a minute shards that died are started again, before the switch ends.",
     5,
     default=5,
 )
 @limit("--drain", Number(0.0), "How long running jobs may go on after the first signal to stop.", f"{DRAIN_S:g}")
-@in_section(
-    "Log",
+@of_log(
     "--log-format",
     type=click.Choice(LOG_FORMATS),
     default="human",
     show_default=True,
     help="Lines for people, or one JSON object a line (then nothing is printed on standard output).",
 )
-@in_section(
-    "Log",
+@of_log(
     "--log-level",
     type=click.Choice(LOG_LEVELS),
     default="info",
     show_default=True,
     help="The least that is logged.",
 )
-@in_section(
-    "Log",
+@of_log(
     "--capture",
     type=NewFile(),
     metavar="FILE",
     help="Record the datagrams of the first shard as pcap, for Wireshark, compressed if FILE ends with .gz; those of "
     "shard 1 go to FILE with .shard1 before its suffix, and so on.",
 )
-@in_section(
-    "Log",
+@of_log(
     "--record",
     type=NewFile(),
     metavar="FILE",
     help="Keep what the first shard takes in and gives out, with its jobs and their seeds, for `inagg replay FILE`. "
     "Unlike a capture it has what faults have left. Compressed if FILE ends with .gz.",
 )
-@in_section(
-    "Log",
+@of_log(
     "--capture-limit",
-    type=Number(0.0, above=True),
+    type=Number(0.0, min_open=True),
     default=1024.0,
     metavar="MB",
     help="Most that each shard records; what comes later is not recorded.  [default: 1024]",
 )
-@in_section(FAULTS, "--loss", type=PROBABILITY, default=0.0, metavar="P", help="The network loses it.")
-@in_section(FAULTS, "--duplicate", type=PROBABILITY, default=0.0, metavar="P", help="It arrives twice.")
-@in_section(
-    FAULTS,
-    "--reorder",
-    type=PROBABILITY,
-    default=0.0,
-    metavar="P",
-    help="It is held back for up to 1 ms, so that others overtake it.",
+@probability("--loss", "Probability that the network loses a datagram.")
+@probability("--duplicate", "Probability that a datagram arrives twice.")
+@probability("--reorder", "Probability that a datagram is held back for up to 1 ms, so that others overtake it.")
+@probability(
+    "--corrupt", "Probability that a bit of a datagram flips on the way: its UDP checksum is wrong, and it is dropped."
 )
-@in_section(
-    FAULTS,
-    "--corrupt",
-    type=PROBABILITY,
-    default=0.0,
-    metavar="P",
-    help="A bit flips on the way: the UDP checksum is wrong, and it is dropped.",
-)
-@in_section(
-    FAULTS,
+@of_fault(
     "--fault-seed",
-    type=click.IntRange(0, (1 << 32) - 1),
+    type=Whole(0, (1 << 32) - 1),
     metavar="N",
     help="Repeat the faults of a run. Without it one is drawn, and told.",
 )

@@ -12,12 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control.text import printable
+from ..text import printable
 
 PIPED_COLUMNS: Final = 1_000_000
 """Width where there is no terminal: nothing is shortened for a reader that has no edge."""
 NARROW: Final = "Too narrow for all columns (see --json)"
 """What is told where a table has no room for some."""
+NAME_COLUMNS: Final = 17
+"""Columns for a job's name on a terminal; a longer one takes more lines."""
 GAP: Final = 2
 """Spaces between columns."""
 

@@ -17,7 +17,7 @@ from ..service.rates import Rates, as_plain, rates
 from .outage import Outage
 from .terminal_tables import console
 from .top_tables import tables
-from .words import rate_text
+from .words import number_text
 
 
 def show_top(client: ControlClient, *, job: str, as_json: bool, once: bool, interval_s: float, count: int) -> None:
@@ -72,7 +72,7 @@ def _live(out: Console, client: ControlClient, job: str, interval_s: float, coun
     again."""
     before = client.stats(job)
     shown: RenderableType = tables(rates(None, before), client.address, out.height, out.width)
-    left = count
+    left, outage = count, Outage()
     try:
         with Live(shown, console=out, screen=True, auto_refresh=False) as live:
             live.refresh()
@@ -81,8 +81,10 @@ def _live(out: Console, client: ControlClient, job: str, interval_s: float, coun
                 try:
                     now = client.stats(job)
                 except ControlCallError as error:
+                    outage.missed(error, quiet=True)
                     live.update(Group(Text(f"{error}\nTrying again.", style="red"), Text(), shown), refresh=True)
                     continue
+                outage.over()
                 shown = tables(rates(before, now), client.address, out.height, out.width)
                 live.update(shown, refresh=True)
                 before = now
@@ -94,26 +96,27 @@ def _live(out: Console, client: ControlClient, job: str, interval_s: float, coun
 
 
 def line(look: Rates) -> str:
-    """One line of `name=value`, for logs; rates are per second over the interval."""
+    """One line of `name=value`, for logs and what reads them: plain numbers; names say the units, and ``per_s`` what
+    is a rate over the interval."""
     shards, jobs = look.shards, look.jobs
     drops = sum(rate for _, _, rate in look.drops)
     values = {
         "time": time.strftime("%H:%M:%S"),
         "jobs": len(jobs),
-        "elements_per_s": rate_text(sum(job.elements for job in jobs)),
-        "results_per_s": rate_text(sum(job.results for job in jobs)),
-        "gbit_in": f"{sum(shard.bits_in for shard in shards) / 1e9:.2f}",
-        "gbit_out": f"{sum(shard.bits_out for shard in shards) / 1e9:.2f}",
-        "packets_in": rate_text(sum(shard.datagrams_in for shard in shards)),
-        "packets_out": rate_text(sum(shard.datagrams_out for shard in shards)),
-        "cpu": f"{100 * sum(shard.cpu for shard in shards):.0f}%",
-        "duplicates": rate_text(sum(job.duplicates for job in jobs)),
-        "resends": rate_text(sum(job.resends for job in jobs)),
-        "stale": rate_text(sum(job.stale for job in jobs)),
-        "partials": rate_text(sum(trunk.partials for job in jobs for trunk in job.trunks)),
-        "partials_again": rate_text(sum(trunk.partials_again for job in jobs for trunk in job.trunks)),
-        "drops": rate_text(drops),
-        "kernel_drops": rate_text(sum(shard.kernel_drops for shard in shards)),
+        "elements_per_s": number_text(sum(job.elements for job in jobs)),
+        "results_per_s": number_text(sum(job.results for job in jobs)),
+        "bits_in_per_s": number_text(sum(shard.bits_in for shard in shards)),
+        "bits_out_per_s": number_text(sum(shard.bits_out for shard in shards)),
+        "packets_in_per_s": number_text(sum(shard.datagrams_in for shard in shards)),
+        "packets_out_per_s": number_text(sum(shard.datagrams_out for shard in shards)),
+        "cpu_percent": f"{100 * sum(shard.cpu for shard in shards):.0f}",
+        "duplicates_per_s": number_text(sum(job.duplicates for job in jobs)),
+        "resends_per_s": number_text(sum(job.resends for job in jobs)),
+        "stale_per_s": number_text(sum(job.stale for job in jobs)),
+        "partials_per_s": number_text(sum(trunk.partials for job in jobs for trunk in job.trunks)),
+        "partials_again_per_s": number_text(sum(trunk.partials_again for job in jobs for trunk in job.trunks)),
+        "drops_per_s": number_text(drops),
+        "kernel_drops_per_s": number_text(sum(shard.kernel_drops for shard in shards)),
         "slots_leased": sum(shard.now.slots_leased for shard in shards),
         "slots_waiting": sum(job.now.slots_waiting for job in jobs),
     }

@@ -9,16 +9,14 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..control.text import count_text
 from ..p4 import TARGETS
 from ..service.rates import JobRates, Rates, ShardRates
-from .terminal_tables import NARROW, PIPED_COLUMNS, columns_that_fit, table
+from ..text import count_text
+from .terminal_tables import NAME_COLUMNS, NARROW, PIPED_COLUMNS, columns_that_fit, table
 from .words import age_text, member_text, rate_text, state_text
 
 REASONS_SHOWN: Final = 4
 """Reasons and kinds of faults that are shown where lines are few: so many take two lines of 80 columns."""
-NAME_COLUMNS: Final = 17
-"""Columns for a job's name on a terminal; a longer one takes more lines."""
 COLUMNS: Final = 80
 """Of a terminal that all fits; in fewer, sentences take more lines."""
 WIDTHS: Final = {"JOB": NAME_COLUMNS, "TRUNK OF": NAME_COLUMNS}

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from inagg_proto.v1 import control_pb2 as pb
 
-from ..control.text import count_text, ranks_text
 from ..service.control_client import ControlCallError, ControlClient
 from ..service.plain import plain
 from ..service.verdict import Verdict, oldest_s, verdict
+from ..text import count_text, ranks_text
 from .outage import Outage
 from .terminal_tables import console, table
 from .words import age_text, members_text, state_text
@@ -48,9 +48,10 @@ def show_why(
                 for reply, of_job in found:
                     print(json.dumps({**plain(reply), "status": EXITS[of_job], "verdict": of_job.value}), flush=True)
             else:
-                if watch and out.is_terminal:
-                    out.clear()
-                print_all(out, found, client.address, over_s)
+                with out:  # in one write, as for `inagg jobs`
+                    if watch and out.is_terminal:
+                        out.clear()
+                    print_all(out, found, client.address, over_s)
             if not watch or (job and status == EXITS[Verdict.OVER]):
                 return status
             time.sleep(interval_s)
@@ -86,7 +87,7 @@ def print_why(out: Console, reply: pb.WhyResponse, over_s: float) -> None:
     """The answer for people."""
     if reply.HasField("ended"):
         ended = reply.ended
-        out.print(f"Job {ended.name} is over, since {age_text(ended.ago_s)}: {ended.text}.", soft_wrap=True)
+        out.print(f"Job {ended.name} ended {age_text(ended.ago_s)} ago: {ended.text}.", soft_wrap=True)
         return
     job = reply.job
     epoch = f", epoch {job.epoch} for {age_text(job.epoch_age_s)}" if job.state == pb.JOB_STATE_RUNNING else ""

@@ -8,8 +8,8 @@ import humanize
 
 from inagg_proto.v1 import control_pb2 as pb
 
-from ..control.text import ranks_text, seconds_text
 from ..service.plain import enum_label
+from ..text import ranks_text, seconds_text
 
 
 def state_text(state: int) -> str:
@@ -51,6 +51,11 @@ def age_text(seconds: float) -> str:
 def rate_text(value: float) -> str:
     """Three digits and a prefix of the SI: ``0``, ``7.25``, ``842``, ``1.45k``, ``23.1M``."""
     return humanize.metric(value).replace(" ", "") if value >= 1 else f"{value:.2g}"
+
+
+def number_text(value: float) -> str:
+    """For programs: three digits, but all of a whole part: ``0``, ``0.25``, ``7.25``, ``842``, ``13300412``."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def bytes_text(count: int) -> str:

@@ -15,10 +15,10 @@ from inagg_wire.names import NAME, NAME_CHARS_MAX
 from inagg_wire.slots import slots_for_window
 
 from ..driver import Limits
+from ..text import count_text
 from .leases import LeasePool
 from .policy import HEARTBEAT_LIMIT_MIN_S, LIMIT_MAX_S, Policy
 from .refusals import Code, ControlError
-from .text import count_text
 
 WINDOW_FRAMES: Final = 512
 """The window that nobody asked for, in blocks of full frames. They go 44 to a system call, so this is a dozen calls:

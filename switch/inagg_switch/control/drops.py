@@ -8,7 +8,7 @@ from typing import Final
 
 from inagg_wire.errors import Reason
 
-from .text import count_text, seconds_text
+from ..text import count_text, seconds_text
 
 WATCHED_S: Final = 10.0
 """How far back to look: several polls, and a few time-outs of a worker that sends again."""

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from ..binding import Binding
 from .refusals import ControlError
@@ -97,6 +98,17 @@ class JobEnded:
 
 
 Event = EpochStarted | EpochEnded | MemberJoined | MemberFailed | MemberLeft | Stalled | JobEnded
+"""Names and fields are those of the messages in `inagg.v1.Event`."""
+
+
+def name_of(event: Event) -> str:
+    """As logs and messages have it: ``epoch_started``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+
+
+def fields_of(event: Event) -> dict[str, Any]:
+    """Its fields, by name."""
+    return {field.name: getattr(event, field.name) for field in fields(event)}
 
 
 # ------------------------------------------------------------------------------------------ outputs

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..driver import SlotWait
+from ..text import count_text, ranks_text, seconds_text
 from .jobs import Job
 from .members import Member
 from .states import WATCHED, JobState, MemberState
-from .text import count_text, ranks_text, seconds_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _running(job: Job, now: float, slots_waiting: int | None, ranks: Sequence[Ra
     if slots_waiting is None:
         return _contributions(job, now)
     if not slots_waiting:
-        return [_nothing_waits(job)]
+        return [_nothing_waits(job, now)]
     text = []
     for wait in ranks:
         took = (
@@ -106,15 +106,32 @@ def _running(job: Job, now: float, slots_waiting: int | None, ranks: Sequence[Ra
 _DOCTOR = "`inagg doctor` on a rank's host tries whether UDP passes, which a firewall may stop where TCP passes"
 
 
-def _nothing_waits(job: Job) -> str:
-    """What a path that loses all datagrams of all ranks, such as one with a small MTU, looks like as well."""
-    silent = [rank for rank, progress in enumerate(job.watching.progress) if not progress.contributions]
-    return (
-        "Nothing waits: no contribution of any rank has come that another has not sent; all compute, or have finished, "
-        "or what they send, or are answered, does not arrive"
-        + (f", and nothing of {ranks_text(silent)} has come yet" if silent else "")
-        + f" ({_DOCTOR})."
-    )
+def _nothing_waits(job: Job, now: float) -> str:
+    """A path that loses all datagrams of all ranks, such as one with a small MTU, looks like this as well; it is not
+    suspected once more has come of a rank than it may send before it has a result. For ranks too, whose time limit has
+    passed."""
+    progress = job.watching.progress
+    silent = [rank for rank, of_rank in enumerate(progress) if not of_rank.contributions]
+    if any(progress[rank].heard_at is not None for rank in silent):
+        return (
+            f"Nothing waits, and no contribution of {ranks_text(silent)} has come yet, though datagrams have, which "
+            "were refused (see drops in `inagg top`)."
+        )
+    if silent:
+        return (
+            f"Nothing waits, and nothing of {ranks_text(silent)} has come yet (if they do not compute still, it does "
+            f"not arrive: {_DOCTOR})."
+        )
+    repeating = [rank for rank, of_rank in enumerate(progress) if of_rank.repeats(now)]
+    if repeating:
+        unanswered = job.spec.window * len(job.leases)
+        had_results = all(progress[rank].contributions > unanswered for rank in repeating)
+        hint = "" if had_results else f" ({_DOCTOR})"
+        return (
+            f"Nothing waits, but what the sums have already comes again from {ranks_text(repeating)}: the results may "
+            f"not arrive there{hint}."
+        )
+    return "Nothing waits: all that came is summed; the ranks compute, or have finished."
 
 
 def _bursts(job: Job, window: int | None) -> list[str]:

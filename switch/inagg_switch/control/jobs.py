@@ -13,10 +13,12 @@ from dataclasses import replace
 
 from inagg_wire.slots import Lease
 
+from ..text import ranks_text, seconds_text
 from . import events as ev
 from .admission import JobSpec
 from .epochs import prepare
 from .events import Cause
+from .job_texts import RAN_ELSEWHERE, deserted_text, ended_text, failed_text, given_up_text, too_late_text
 from .join_checks import check_addresses, check_claimant, check_history, check_together
 from .leases import LeasePool, NoRoom
 from .members import ENDED_LIMIT_S, RECONNECT_S, JoinRequest, Member, Roster, Ticket
@@ -24,16 +26,6 @@ from .policy import HEARTBEATS_PER_LIMIT, Policy
 from .refusals import Code, ControlError
 from .stall_detector import Observation, StallDetector
 from .states import JOB_TRANSITIONS, WATCHED, JobState, JobTrigger, MemberState, MemberTrigger
-from .text import (
-    RAN_ELSEWHERE,
-    deserted_text,
-    ended_text,
-    failed_text,
-    given_up_text,
-    ranks_text,
-    seconds_text,
-    too_late_text,
-)
 from .topology import Topology
 
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from inagg_wire.slots import Lease
 
 from ..binding import Address
+from ..text import ranks_text, seconds_text
 from .admission import JobSpec
 from .members import JoinRequest, Roster
 from .policy import EPOCH_MAX
 from .refusals import Code, ControlError
 from .states import JobState, MemberState
-from .text import ranks_text, seconds_text
 
 START_ANEW = "start all ranks anew without what they bring, or give the new run another name"
 

@@ -13,10 +13,12 @@ from contextlib import contextmanager
 
 from ..binding import Address
 from ..driver import Limits, Shard
+from ..text import ranks_text, seconds_text
 from . import events as ev
 from .admission import JobSpec, check_quota, check_room, check_same, no_room
 from .credit import Credit
 from .events import Cause
+from .job_texts import draining_text
 from .jobs import Job
 from .join_checks import check_rank, check_served
 from .leases import LeasePool, NoRoom
@@ -27,7 +29,6 @@ from .quarantine import Quarantine
 from .refusals import Code, ControlError
 from .stall_detector import Observation
 from .states import JobState
-from .text import draining_text, ranks_text, seconds_text
 from .topology import AttachedSwitch, Topology
 
 
@@ -60,7 +61,7 @@ class Registry:
         self.principals: dict[int, str] = {}
         """Who asked for each job, by its number."""
         self.draining = False
-        """Whether new jobs are refused, since the switch is to stop."""
+        """Whether new jobs are refused: the switch is to stop, or an operator has it drain."""
         self._by_number: dict[int, Job] = {}
         self._draw = draw
         self._admit = admit
@@ -133,16 +134,14 @@ class Registry:
                 found.join(now, request, ticket)
         except ControlError:
             if is_new and found.ended is None:
-                self._forget(found)
+                del self.by_name[found.name]
+                self._free(found)
             raise
         return ticket
 
     def abandon(self, now: float, ticket: Ticket) -> None:
         """The Join of ``ticket`` was cancelled. Nothing happens if it no longer waits."""
-        job = self._by_number.get(ticket.job)
-        if job is not None and job.ended is None:
-            with self._one_job(now, job):
-                job.give_up(now, ticket)
+        self._with(now, ticket.job, lambda job: job.give_up(now, ticket))
 
     def heartbeat(self, now: float, name: str, rank: int, member: int, round_trip_s: float | None = None) -> Job:
         """A sign of life; the result is the job. ``round_trip_s`` is what the member measures. Raises
@@ -186,8 +185,8 @@ class Registry:
         for job in self.jobs():
             has_run = job.ran or any(member.request.resume is not None for member in job.roster)
             if job.state is JobState.JOINING and not has_run:
-                job.end(now, Cause.NEVER_STARTED, None, draining_text(job.name), Code.UNAVAILABLE)
-                self._reap(now, job)
+                with self._one_job(now, job):
+                    job.end(now, Cause.NEVER_STARTED, None, draining_text(job.name), Code.UNAVAILABLE)
 
     def accept_new(self) -> None:
         """Take new jobs again."""
@@ -202,10 +201,7 @@ class Registry:
 
     def observe(self, now: float, number: int, seen: Observation) -> None:
         """What the switch shows of a job. Ignored for one that has ended since."""
-        job = self._by_number.get(number)
-        if job is not None and job.ended is None:
-            with self._one_job(now, job):
-                job.observe(now, seen)
+        self._with(now, number, lambda job: job.observe(now, seen))
 
     def shard_restarted(self, now: float, shard: int) -> None:
         """A shard has died and was started again: it knows no job any more, so each needs a new epoch."""
@@ -230,17 +226,11 @@ class Registry:
 
     def bound(self, now: float, number: int, serial: int) -> None:
         """The switch has done `Bind`."""
-        job = self._by_number.get(number)
-        if job is not None:
-            with self._one_job(now, job):
-                job.bound(now, serial)
+        self._with(now, number, lambda job: job.bound(now, serial))
 
     def bind_failed(self, now: float, number: int, serial: int, text: str) -> None:
         """The switch could not do `Bind`: this job ends, and no other is touched."""
-        job = self._by_number.get(number)
-        if job is not None:
-            with self._one_job(now, job):
-                job.bind_failed(now, serial, text)
+        self._with(now, number, lambda job: job.bind_failed(now, serial, text))
 
     def unbound(self, number: int) -> None:
         """The switch has done `Unbind`: the slots are free."""
@@ -314,9 +304,12 @@ class Registry:
             self._credit.update(job.number, job.running)
             self._reap(now, job)
 
-    def _forget(self, job: Job) -> None:
-        del self.by_name[job.name]
-        self._free(job)
+    def _with(self, now: float, number: int, do: Callable[[Job], None]) -> None:
+        """``do`` something to the job of that number, unless it has ended."""
+        job = self._by_number.get(number)
+        if job is not None and job.ended is None:
+            with self._one_job(now, job):
+                do(job)
 
     def _free(self, job: Job) -> None:
         self.pool.release(job.leased)

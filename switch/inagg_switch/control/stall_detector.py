@@ -12,6 +12,9 @@ from .events import Stalled
 WAITS_POLLED: Final = 256
 """Waiting slots that are listed at each look, the oldest; the others are only counted."""
 
+REPEATS_S: Final = 3.0
+"""A rank that has no result sends its contributions again more often than this."""
+
 LEFT_AFTER_S: Final = 0.5
 """After so long whoever has left sends nothing more, and what waits for it waits for ever."""
 
@@ -37,6 +40,12 @@ class Progress:
     bytes_in: int = 0
     heard_at: float | None = None
     """When these were."""
+
+    def repeats(self, now: float) -> bool:
+        """Whether datagrams came lately, and no contributions with them: they repeat some."""
+        if self.heard_at is None or self.grew_at is None:
+            return False
+        return self.grew_at < self.heard_at >= now - REPEATS_S
 
     def since(self, now: float) -> float | None:
         """Seconds since the number last grew; None if it never did."""

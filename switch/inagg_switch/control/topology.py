@@ -13,10 +13,10 @@ from inagg_wire.slots import Lease
 from ..binding import Address, Binding
 from ..driver import Limits, Shard
 from ..multicast_groups import group_of
+from ..text import count_text, ranks_text
 from .admission import JobSpec
 from .events import ROOT
 from .refusals import Code, ControlError
-from .text import count_text, ranks_text
 from .tree import Branch, bindings
 
 LEVELS_MAX: Final = 3

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ..binding import Binding
+
 INDEX: Final = "builds.json"
 FOLDERS: Final = (
     Path(__file__).with_name("build"),
@@ -19,13 +21,18 @@ FOLDERS: Final = (
 )
 """Where to look: in a wheel, in a checkout."""
 
-
 FLAT: Final = "flat"
 """For the only switch of a job."""
 LEAF: Final = "leaf"
 """For one of a tree that serves workers."""
 ROOT: Final = "root"
 """For one of a tree that serves switches."""
+ROLES: Final = {
+    FLAT: "a switch that is no part of a tree",
+    LEAF: "a leaf of a tree, with a parent above it",
+    ROOT: "the root of a tree, with switches below it",
+}
+"""What a program is for, in words."""
 
 
 class BuildError(ValueError):
@@ -55,6 +62,15 @@ class Build:
     def program(self) -> bytes:
         """What the switch runs. Raises `OSError`."""
         return gzip.decompress(self.config.read_bytes())
+
+
+def role_for(binding: Binding) -> str | None:
+    """The role of the programs that a binding is for; None: there are none."""
+    if binding.place is None:
+        return FLAT
+    if binding.place.from_switches:
+        return ROOT if binding.uplink is None else None
+    return LEAF if binding.uplink is not None else None
 
 
 def folder() -> Path:

@@ -25,6 +25,9 @@ FLOOD_GROUP: Final = 1
 ROW_WORKERS: Final = CHILDREN_MAX
 """A job's worker counters stand at row * ROW_WORKERS + rank."""
 
+Action = tuple[str, tuple[tuple[str, int], ...]]
+"""An action with its data."""
+
 BITS: Final = {
     "job": 16,
     "ingress_port": 9,
@@ -87,7 +90,8 @@ def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tup
         for replica, (host, port) in zip(replicas, workers, strict=True)
     ]
     entries.append(Group(group, replicas))
-    entries.append(_entry(STRANGER, {"job": binding.job}, _refuse(Reason.UNKNOWN_SOURCE)))
+    stranger = refusal("refuse", Reason.UNKNOWN_SOURCE)
+    entries.append(ternary_entry("binding", BITS, STRANGER, {"job": binding.job}, stranger))
     fitting = []
     for rank, (host, port) in enumerate(workers):
         key = {"job": binding.job, "ingress_port": host.port, "source": number(host.address), "source_port": port}
@@ -98,10 +102,10 @@ def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tup
                 ("row", row), ("worker", first + rank), ("bit", 1 << rank), ("full", binding.full),
                 ("owners", binding.full if binding.owners else 0),
             )  # fmt: skip
-            fitting.append(_entry(FITS, whole, ("member", (*member, *_numbers(binding, op, epoch, group)))))
-            for priority, why, missing in MISSES:
-                left = {name: value for name, value in whole.items() if name not in missing}
-                refused[_entry(priority, left, _refuse(why))] = None
+            takes = ("member", (*member, *_numbers(binding, op, epoch, group)))
+            fits, *misses = ladder("binding", BITS, whole, takes, "refuse")
+            fitting.append(fits)
+            refused |= dict.fromkeys(misses)
         entries += refused
     return (*entries, *fitting)
 
@@ -134,20 +138,23 @@ def _numbers(binding: Binding, op: Op, epoch: int, group: int) -> tuple[tuple[st
     )
 
 
-def _refuse(why: Reason) -> tuple[str, tuple[tuple[str, int], ...]]:
-    return "refuse", (("reason", int(why)),)
+def ladder(
+    table: str, bits_of: Mapping[str, int], whole: Mapping[str, int | Masked], takes: Action, refuse: str
+) -> Iterator[Entry]:
+    """The entry for what fits in all of ``whole``, which ``takes`` it, and then those below it, which ``refuse``."""
+    yield ternary_entry(table, bits_of, FITS, whole, takes)
+    for priority, why, missing in MISSES:
+        left = {name: value for name, value in whole.items() if name not in missing}
+        yield ternary_entry(table, bits_of, priority, left, refusal(refuse, why))
 
 
-def _entry(priority: int, key: dict[str, int | Masked], action: tuple[str, tuple[tuple[str, int], ...]]) -> Entry:
-    return ternary_entry("binding", BITS, priority, key, action)
+def refusal(action: str, why: Reason) -> Action:
+    """``action`` with the reason that it counts, and tells the sender."""
+    return action, (("reason", int(why)),)
 
 
 def ternary_entry(
-    table: str,
-    bits_of: Mapping[str, int],
-    priority: int,
-    key: Mapping[str, int | Masked],
-    action: tuple[str, tuple[tuple[str, int], ...]],
+    table: str, bits_of: Mapping[str, int], priority: int, key: Mapping[str, int | Masked], action: Action
 ) -> Entry:
     """An entry that compares the fields of ``key``; ``bits_of``: all fields of the table."""
     match = tuple(
@@ -163,7 +170,7 @@ def host_at(network: Network, address: str) -> Host:
     host = network.host(address)
     if host is None:
         raise DriverError(
-            f"the job has {address}, which is behind no port of this switch; the file of --network knows "
+            f"{address} is behind no port of this switch; the file of --network knows "
             f"{', '.join(known.address for known in network.hosts)}"
         )
     return host

@@ -10,7 +10,8 @@ import os
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -83,11 +84,7 @@ class StreamClient(ABC):
             grpc.channel_ready_future(self._channel).result(CONNECT_S)
         except grpc.FutureTimeoutError:
             raise DriverError(f"no {self.protocol} server answers on {self.target}: {advice}") from None
-        call = self._channel.stream_stream(
-            f"/{self.service}/StreamChannel",
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=response.FromString,
-        )
+        call = self._method(self._channel.stream_stream, "StreamChannel", request, response)
         self._requests.put(request)
         responses = call(iter(self._requests.get, None))
         self._thread = threading.Thread(target=self._follow, args=(responses,), name="inagg-switch-stream", daemon=True)
@@ -148,32 +145,41 @@ class StreamClient(ABC):
 
     # --- calls ---
 
-    def _unary(self, name: str, request: Any, response: Any, timeout_s: float = CALL_S) -> Any:
-        call = self._channel.unary_unary(
+    def _method(self, kind: Callable[..., Any], name: str, request: Any, response: Any) -> Any:
+        """A method of the service. ``kind``: of the channel, by what is a stream."""
+        return kind(
             f"/{self.service}/{name}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=response.FromString,
         )
-        try:
-            return call(request, timeout=timeout_s)
-        except grpc.RpcError as error:
-            raise self._failed(name, error) from None
+
+    def _unary(self, name: str, request: Any, response: Any, timeout_s: float | None = None) -> Any:
+        with self._calling(name):
+            call = self._method(self._channel.unary_unary, name, request, response)
+            return call(request, timeout=timeout_s or CALL_S)
 
     def _read(self, request: Any, response: Any) -> list[Any]:
         """All entities that the answers to a Read have."""
-        call = self._channel.unary_stream(
-            f"/{self.service}/Read",
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=response.FromString,
-        )
-        try:
+        with self._calling("Read"):
+            call = self._method(self._channel.unary_stream, "Read", request, response)
             return [entity for answer in call(request, timeout=CALL_S) for entity in answer.entities]
-        except grpc.RpcError as error:
-            raise self._failed("Read", error) from None
 
-    def _failed(self, name: str, error: grpc.RpcError) -> DriverError:
+    @contextmanager
+    def _calling(self, name: str) -> Iterator[None]:
+        """Errors of a call as `DriverError`. There are no calls after the stream's end: they would go to another switch
+        that has come up at the same address, which knows nothing of what this one was told."""
+        if self._ended is not None:
+            raise DriverError(self._serves_no_more())
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise self._failed(name, error) from None
+
+    def _failed(self, name: str, error: Any) -> DriverError:
         if self._ended is not None:
             return DriverError(self._serves_no_more())
+        if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DriverError(f"{self.target} has not answered {name} in time")
         failures = self._failures(error)
         if failures:
             return self._write_failed(name, failures)

@@ -23,13 +23,11 @@ def _partials(row: int, op: Op, *, again: bool) -> Cell:
 
 
 def job_cells(row: int, workers: int) -> Iterator[Cell]:
-    """See `counters.job_cells`."""
     yield from counters.job_cells(row, workers)
     yield from (_partials(row, op, again=again) for again in (False, True) for op in Op)
 
 
 def job_counters(row: int, workers: int, read: Read) -> JobCounters:
-    """See `counters.job_counters`."""
     first, again = (sum(read(_partials(row, op, again=a)).packets for op in Op) for a in (False, True))
     return replace(counters.job_counters(row, workers, read), partials=first, partials_again=again)
 

@@ -14,7 +14,7 @@ from inagg_wire.layout import Kind, Op
 from ..binding import Binding, Uplink
 from ..driver import DriverError
 from . import entries
-from .entries import BITS, FITS, host_at
+from .entries import BITS, host_at
 from .network import Host, Network, number
 from .plane import Entry, Group, Masked
 
@@ -77,13 +77,7 @@ def _results(binding: Binding, up: Uplink, parent: Host, row: int, epoch: int) -
                 "slot": slots,
             }
             # An acknowledgement says that the result goes elsewhere, which this program's jobs never ask for.
-            takes = ("result", data) if kind is Kind.RESULT else _refuse(Reason.WRONG_OWNER)
-            found[entries.ternary_entry("results_below", RESULT_BITS, FITS, whole, takes)] = None
-            for priority, why, missing in entries.MISSES:
-                left = {name: value for name, value in whole.items() if name not in missing}
-                found[entries.ternary_entry("results_below", RESULT_BITS, priority, left, _refuse(why))] = None
+            elsewhere = entries.refusal("refuse_result", Reason.WRONG_OWNER)
+            takes = ("result", data) if kind is Kind.RESULT else elsewhere
+            found |= dict.fromkeys(entries.ladder("results_below", RESULT_BITS, whole, takes, "refuse_result"))
     return list(found)
-
-
-def _refuse(why: Reason) -> tuple[str, tuple[tuple[str, int], ...]]:
-    return "refuse_result", (("reason", int(why)),)

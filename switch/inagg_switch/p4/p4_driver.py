@@ -14,16 +14,12 @@ from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from ..binding import Address, Binding
 from ..driver import Counters, DriverError, JobCounters, Limits, Shard, SlotWait
 from . import counters as counting
-from .builds import FLAT, LEAF, ROOT, Build
+from .builds import FLAT, ROLES, ROOT, Build, role_for
+from .entries import host_at
 from .network import Network
 from .plane import Cell, Count, Delete, Entry, Group, Insert, Plane, SlotState, Update
 from .program import BMV2, Program
 
-ROLES: Final = {
-    FLAT: "a switch that is no part of a tree",
-    LEAF: "a leaf of a tree, with a parent above it",
-    ROOT: "the root of a tree, with switches below it",
-}
 EPOCH_MAX: Final = (1 << 32) - 1
 
 
@@ -63,7 +59,7 @@ class P4Driver:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``clear``: clears the slots of a job's lease for its epoch; None if the program does so itself."""
-        check_passes(network, program)
+        program.check_passes(network)
         self.name = name
         self.build = build
         self.network = network
@@ -76,7 +72,7 @@ class P4Driver:
             build.slots,
             build.jobs,
             program.lane_step,
-            _more_lanes(network, program),
+            program.more_lanes(network),
             scatters=program.scatters,
             trees=build.role == ROOT,
             alone=build.role == FLAT,
@@ -97,13 +93,12 @@ class P4Driver:
     # --- jobs ---
 
     def admit(self, workers: Sequence[tuple[Address, ...]]) -> str | None:
-        """See `Driver.admit`."""
         pipes: dict[int, str] = {}
         for ((address, _),) in workers:
-            host = self.network.host(address)
-            if host is None:
-                known = ", ".join(host.address for host in self.network.hosts)
-                return f"{address} is behind no port of this switch; the file of --network knows {known}"
+            try:
+                host = host_at(self.network, address)
+            except DriverError as error:
+                return str(error)
             if self._program.pipe_ports is not None:
                 pipes.setdefault(host.port // self._program.pipe_ports, f"{address} on port {host.port}")
         if len(pipes) > 1:
@@ -112,7 +107,6 @@ class P4Driver:
         return None
 
     def bind(self, shard: int, binding: Binding) -> None:
-        """See `Driver.bind`."""
         self._check(shard, binding)
         old = self._jobs.get(binding.job)
         row = old.row if old is not None else self._rows[0]
@@ -138,7 +132,6 @@ class P4Driver:
             raise
 
     def unbind(self, shard: int, job: int) -> None:
-        """See `Driver.unbind`."""
         self._only(shard)
         bound = self._jobs.get(job)
         if bound is None:
@@ -163,7 +156,7 @@ class P4Driver:
             raise DriverError(f"the program {build.name} does not add up {binding.format.name}")
         if lease.base + lease.slots > build.slots:
             raise DriverError(f"slots {lease.base} to {lease.base + lease.slots - 1}: this switch has {build.slots}")
-        if _role(binding) != build.role:
+        if role_for(binding) != build.role:
             raise DriverError(f"the program {build.name} is for {ROLES[build.role]}")
         if binding.parts != 1 or (binding.uplink is not None and binding.uplink.parts != 1):
             raise DriverError("blocks come here in one datagram, and go up in one: choose fewer lanes")
@@ -190,7 +183,6 @@ class P4Driver:
     # --- looking ---
 
     def counters(self, shard: int) -> Counters:
-        """See `Driver.counters`."""
         self._only(shard)
         cells = [*self._program.switch_cells()]
         for job in self._jobs.values():
@@ -262,34 +254,6 @@ class P4Driver:
             self._plane.close()
 
 
-def check_passes(network: Network, program: Program) -> None:
-    """Raises `DriverError` unless datagrams can come to their passes as ``network`` says."""
-    most = program.passes - 1
-    if len(network.loopback) > most:
-        has = f"has up to {most}" if most else "adds up all lanes in one: leave it out"
-        raise DriverError(
-            f"switch.loopback in the file of --network has {len(network.loopback)} lists of ports, one for each pass "
-            f"after the first; this program {has}"
-        )
-    for after, ports in enumerate(network.loopback):
-        if program.pipe_ports is not None and len({port // program.pipe_ports for port in ports}) > 1:
-            raise DriverError(
-                f"switch.loopback[{after}] in the file of --network: ports {', '.join(map(str, ports))} are in several "
-                "pipes, which have registers of their own; those of one pass must be in one"
-            )
-
-
-def _more_lanes(network: Network, program: Program) -> str | None:
-    """See `Limits.more_lanes`."""
-    unused = program.passes - 1 - len(network.loopback)
-    if unused <= 0:
-        return None
-    return (
-        f"list ports in loopback as switch.loopback in its file of --network: up to {unused} more lists, each of which "
-        f"adds {program.lane_step} lanes"
-    )
-
-
 def _replace(old: Sequence[Entry | Group], new: Sequence[Entry | Group], keep: set[Entry | Group]) -> list[Update]:
     """What makes ``new`` of ``old``. What both have is to ``keep``, so that in between a worker is told of its old
     token; unless it is not known whether the switch has it."""
@@ -297,15 +261,6 @@ def _replace(old: Sequence[Entry | Group], new: Sequence[Entry | Group], keep: s
         *(Delete(item) for item in reversed(old) if item not in keep),
         *(Insert(item) for item in new if item not in keep),
     ]
-
-
-def _role(binding: Binding) -> str | None:
-    """For which programs a binding is; None: for none."""
-    if binding.place is None:
-        return FLAT
-    if binding.place.from_switches:
-        return ROOT if binding.uplink is None else None
-    return LEAF if binding.uplink is not None else None
 
 
 def _waits(state: SlotState, epoch: int, full: int) -> bool:

@@ -31,11 +31,6 @@ class Entry:
     params: tuple[tuple[str, int], ...] = ()
     priority: int = 0
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """What no two entries of a switch share."""
-        return self.table, self.match, self.priority
-
 
 class Replica(NamedTuple):
     """One copy of a multicast packet: where it leaves, and the number by which the egress knows it."""
@@ -98,25 +93,19 @@ class Plane(Protocol):
 
     def write(self, updates: Sequence[Update]) -> None:
         """Do ``updates``, in order."""
-        ...
 
     def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
         """What these counters have counted, all of them."""
-        ...
 
     def slots(self, first: int, count: int) -> list[SlotState] | None:
         """The state of ``count`` slots from ``first``; None if this switch cannot be asked."""
-        ...
 
     def died(self) -> str | None:
         """Why the switch serves no more; None if it does. For any thread."""
-        ...
 
     @property
     def sentinels(self) -> tuple[int, ...]:
         """Descriptors that become readable when it serves no more. For any thread."""
-        ...
 
     def close(self) -> None:
         """Let go of the switch, which goes on with what it was told. No error if called twice."""
-        ...

@@ -10,7 +10,7 @@ from inagg_wire.formats import CHILDREN_MAX
 from inagg_wire.layout import LANE_MULTIPLE
 
 from ..binding import Binding
-from ..driver import Counters, JobCounters
+from ..driver import Counters, DriverError, JobCounters
 from . import counters as counting
 from . import entries, leaf_counters, leaf_entries
 from .counters import Read
@@ -42,6 +42,32 @@ class Program:
     job_counters: Callable[[int, int, Read], JobCounters]
     results_sent: Callable[[int, Binding, Read], tuple[int, int]]
     switch_counters: Callable[[Read], Counters]
+
+    def check_passes(self, network: Network) -> None:
+        """Raises `DriverError` unless datagrams can come to their passes as ``network`` says."""
+        most = self.passes - 1
+        if len(network.loopback) > most:
+            has = f"has up to {most}" if most else "adds up all lanes in one: leave it out"
+            raise DriverError(
+                f"switch.loopback in the file of --network has {len(network.loopback)} lists of ports, one for each "
+                f"pass after the first; this program {has}"
+            )
+        for after, ports in enumerate(network.loopback):
+            if self.pipe_ports is not None and len({port // self.pipe_ports for port in ports}) > 1:
+                raise DriverError(
+                    f"switch.loopback[{after}] in the file of --network: ports {', '.join(map(str, ports))} are in "
+                    "several pipes, which have registers of their own; those of one pass must be in one"
+                )
+
+    def more_lanes(self, network: Network) -> str | None:
+        """What would give a switch in ``network`` more lanes: see `Limits.more_lanes`."""
+        unused = self.passes - 1 - len(network.loopback)
+        if unused <= 0:
+            return None
+        return (
+            f"list ports in loopback as switch.loopback in its file of --network: up to {unused} more lists, each of "
+            f"which adds {self.lane_step} lanes"
+        )
 
 
 BMV2_WINDOW: Final = 16

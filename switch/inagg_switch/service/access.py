@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import grpc
 import grpc.aio
 
-from inagg_proto import SECRET_METADATA, bearer
+from inagg_link.tls import TlsClient
+from inagg_proto import NO_PROXY, SECRET_METADATA, bearer
 
-from .security import SecurityError, check_secret, read, read_ca
-
-OPTIONS: Final = (
-    # A proxy of the environment is for the web, and would be in the way of loopback too.
-    ("grpc.enable_http_proxy", 0),
-)
+from .security import SecurityError, check_files, check_secret, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +44,18 @@ class Access:
     def _channel(self, library: Any, address: str, options: Sequence[tuple[str, int]]) -> Any:
         credentials, own = self._credentials()
         if credentials is None:
-            return library.insecure_channel(address, (*OPTIONS, *options))
-        return library.secure_channel(address, credentials, (*OPTIONS, *options, *own))
+            return library.insecure_channel(address, (*NO_PROXY, *options))
+        return library.secure_channel(address, credentials, (*NO_PROXY, *options, *own))
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """What to send with calls of one's own."""
         return () if self.secret is None else ((SECRET_METADATA, bearer(self.secret)),)
+
+    @property
+    def tls_client(self) -> TlsClient:
+        """How one with this access calls, with TLS."""
+        return TlsClient(self.ca, self.certificate, self.key, self.server_name)
 
     def _credentials(self) -> tuple[grpc.ChannelCredentials | None, tuple[tuple[str, str], ...]]:
         if self.secret is not None:
@@ -65,8 +66,9 @@ class Access:
             return None, ()
         if (self.certificate is None) != (self.key is None):
             raise SecurityError("a client certificate needs its key: give both")
+        check_files(self.tls_client)
         credentials = grpc.ssl_channel_credentials(
-            read_ca(self.ca) if self.ca is not None else None,
+            read(self.ca) if self.ca is not None else None,
             read(self.key) if self.key is not None else None,
             read(self.certificate) if self.certificate is not None else None,
         )

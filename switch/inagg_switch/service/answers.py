@@ -7,6 +7,7 @@ On the controller's event loop. None of it asks the switch: a snapshot comes fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 
 from inagg_proto.v1 import control_pb2 as pb
 
@@ -15,8 +16,8 @@ from ..control.explain import explain
 from ..control.jobs import Job
 from ..driver import BY_RANK, TOTALS, JobCounters
 from .controller import Controller
-from .conversion import ended_message, job_message
 from .driver_threads import SwitchSnapshot
+from .job_messages import ended_message, job_message
 from .tree_messages import shard_stats
 
 
@@ -78,10 +79,7 @@ def _job_stats(controller: Controller, snapshot: SwitchSnapshot, job: Job) -> pb
         job=job_now(controller, job),
         workers=_workers(counts, job),
         **{name: getattr(counts, name) for name in TOTALS},
-        trunks=[
-            pb.TrunkStats(switch=trunk.switch, partials=trunk.partials, partials_again=trunk.partials_again)
-            for trunk in snapshot.trunks(job.number)
-        ],
+        trunks=[pb.TrunkStats(**asdict(trunk)) for trunk in snapshot.trunks(job.number)],
         slots_waiting=waits.count if waits is not None else 0,
     )
 
@@ -115,25 +113,6 @@ def why_answer(controller: Controller, snapshot: SwitchSnapshot, job: Job, slots
         text=why.text,
         missing=job.roster.missing() if job.epoch_started_at is None else (),
         slots_waiting=count or 0,
-        slots=[
-            pb.SlotWait(
-                shard=shard,
-                slot=wait.slot,
-                generation=wait.generation,
-                missing=wait.missing,
-                waiting_s=wait.waiting_s,
-            )
-            for shard, wait in longest[:slots]
-        ],
-        ranks=[
-            pb.RankWait(
-                rank=wait.rank,
-                slots=wait.slots,
-                longest_s=wait.longest_s,
-                silent_s=wait.silent_s,
-                contributions=wait.contributions,
-                last_contribution_s=wait.last_contribution_s,
-            )
-            for wait in why.ranks
-        ],
+        slots=[pb.SlotWait(shard=shard, **asdict(wait)) for shard, wait in longest[:slots]],
+        ranks=[pb.RankWait(**asdict(wait)) for wait in why.ranks],
     )

@@ -18,7 +18,7 @@ import grpc.aio
 from inagg_proto import SECRET_METADATA
 
 from ..control.refusals import Code, ControlError
-from .messages import Handler
+from .malformed import Handler
 from .peers import peer_host
 from .refusal_throttle import RefusalThrottle
 from .security import Secrets, Security
@@ -125,7 +125,6 @@ class SecretInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """Called by gRPC for every call."""
         if handler_call_details.method.startswith(tuple(f"/{service}" for service in OPEN_SERVICES)):
             return await continuation(handler_call_details)
         metadata = handler_call_details.invocation_metadata or ()

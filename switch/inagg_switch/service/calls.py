@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from typing import Any, TypeVar, cast
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -23,15 +23,12 @@ from inagg_proto.v1 import control_pb2_grpc
 
 from ..control.events import ROOT
 from ..control.refusals import Code, ControlError
-from ..control.stall_detector import WAITS_POLLED
-from ..control.text import bounded
 from ..driver import DriverError, Shard
-from .answers import job_now, list_answer, stats_answer, why_answer
-from .callers import Callers, brought
-from .coalesced import Coalesced
+from ..text import bounded
+from .answers import job_now
+from .callers import Callers, Context, brought
 from .controller import Controller
-from .conversion import (
-    ended_message,
+from .job_messages import (
     epoch_message,
     join_request_from,
     reason_from,
@@ -39,22 +36,18 @@ from .conversion import (
     shard_address,
     spec_from,
 )
-from .messages import Malformed, check_message
+from .malformed import Malformed, check_message
 from .peers import own_host, peer_host
+from .questions import Questions
 from .refusal_throttle import RefusalThrottle
 from .remote_switch import RemoteSwitch
 from .tree_messages import HERE_METADATA, PEER_METADATA, SWITCH_METADATA, switch_from
-
-SLOTS_LISTED: int = 16
-SLOTS_LISTED_MAX: int = 1024
-"""Slots that Why lists if nothing else is asked for, and at most."""
 
 log = structlog.get_logger("inagg.control")
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 Service = TypeVar("Service", bound="ControlService")
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def status_code(code: Code) -> grpc.StatusCode:
@@ -99,10 +92,13 @@ def _brought(context: Context, key: str) -> str:
 
 
 async def _take_answers(requests: AsyncIterator[pb.AttachRequest | Malformed], remote: RemoteSwitch) -> None:
-    async for request in requests:
-        if isinstance(request, Malformed):
-            return  # which ends the stream
-        remote.answered(request.answer)
+    try:
+        async for request in requests:
+            if isinstance(request, Malformed):
+                return  # which ends the stream
+            remote.answered(request.answer)
+    except Exception:  # a bug: the stream ends by it too
+        log.exception("answer_failed", switch=remote.name)
 
 
 class ControlService(control_pb2_grpc.ControlServicer):
@@ -112,28 +108,11 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self.controller = controller
         self.callers = callers
         self.throttle = throttle
-        self._replies: Coalesced[object] = Coalesced(controller.policy.read_interval_s)
-        self._reads = 0
+        self._questions = Questions(controller)
 
     async def close(self) -> None:
         """End the questions in progress."""
-        await self._replies.close()
-
-    async def _shared(self, context: Context, question: Hashable, make: Callable[[], Awaitable[Reply]]) -> Reply:
-        """The reply to a call that only reads. Whoever asks the same ``question`` at the same time shares it, and there
-        is a bound on how many such calls are under way until their replies have been taken."""
-        most = self.controller.policy.reads_max
-        if self._reads >= most:
-            raise ControlError(
-                Code.RESOURCE_EXHAUSTED, f"{most} calls of Stats, Why or List are in progress already: ask again later"
-            )
-        self._reads += 1
-
-        def over(ctx: object) -> None:
-            self._reads -= 1
-
-        context.add_done_callback(over)  # type: ignore[arg-type]  # any callable will do; also if its client goes, or never reads
-        return cast(Reply, await self._replies.get(question, make))
+        await self._questions.close()
 
     @property
     def _shards(self) -> int:
@@ -267,38 +246,12 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
     @answered
     async def List(self, request: pb.ListRequest, context: Context) -> pb.ListResponse:  # noqa: N802
-        return await self._shared(context, "List", self._list)
-
-    async def _list(self) -> pb.ListResponse:
-        return list_answer(self.controller)
+        return await self._questions.list(context)
 
     @answered
     async def Stats(self, request: pb.StatsRequest, context: Context) -> pb.StatsResponse:  # noqa: N802
-        return await self._shared(context, ("Stats", request.name), lambda: self._stats(request))
-
-    async def _stats(self, request: pb.StatsRequest) -> pb.StatsResponse:
-        controller, registry = self.controller, self.controller.registry
-        if request.name:
-            registry.find(controller.now(), request.name)
-        snapshot = await controller.snapshot()
-        return stats_answer(controller, snapshot, [job for job in registry.jobs() if request.name in ("", job.name)])
+        return await self._questions.stats(request, context)
 
     @answered
     async def Why(self, request: pb.WhyRequest, context: Context) -> pb.WhyResponse:  # noqa: N802
-        return await self._shared(context, ("Why", request.name, request.slots), lambda: self._why(request))
-
-    async def _why(self, request: pb.WhyRequest) -> pb.WhyResponse:
-        controller, registry = self.controller, self.controller.registry
-        if request.slots > SLOTS_LISTED_MAX:
-            raise ControlError(Code.INVALID_ARGUMENT, f"{request.slots} slots: at most {SLOTS_LISTED_MAX} are listed")
-        if request.name not in registry.by_name:
-            ended = registry.past.last(request.name)
-            if ended is not None:
-                return pb.WhyResponse(
-                    ended=ended_message(ended, controller.now()), text=[f"The job is over: {ended.text}."]
-                )
-        job = registry.find(controller.now(), request.name)
-        snapshot = await controller.tree.look([job] if job.ran else [], max(request.slots, WAITS_POLLED))
-        registry.observe(controller.now(), job.number, snapshot.observation(job.number, job.spec.workers))
-        controller.pump()
-        return why_answer(controller, snapshot, job, request.slots or SLOTS_LISTED)
+        return await self._questions.why(request, context)

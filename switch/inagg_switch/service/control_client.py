@@ -9,36 +9,20 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from inagg_link.tls import TlsTrouble
-from inagg_proto import GRPC_PREAMBLE, LEAF_SAYS, SERVICE, why_unlike
+from inagg_proto import GRPC_PREAMBLE, KEEPALIVE, LEAF_SAYS, RECONNECT, SERVICE, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
 from ..addresses import is_unix
 from ..defaults import ADDRESS
 from .access import Access
-from .tls_trouble import check_own_files, find
+from .tls_trouble import find
 
 CALL_TIMEOUT_S: Final = 10.0
 """How long a call that waits for nobody may take."""
 
 LOOK_S: Final = 2.0
 """How long to look what it is that answered otherwise than a switch."""
-
-RECONNECT: Final = (
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
-"""gRPC's own waits grow to two minutes, and for so long a switch that is back would not be noticed."""
-
-KEEPALIVE: Final = (
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 60_000),
-    ("grpc.http2.max_pings_without_data", 0),
-)
-"""As workers have them, who say why (`inagg_host.membership.way`): a connection on which nothing passes is given up for
-a new one."""
 
 T = TypeVar("T")
 CONNECTION_LOST = (
@@ -115,7 +99,6 @@ class ControlClient:
         """Raises `SecurityError` for files that cannot be used."""
         self.address = address
         self._access = access or Access()
-        check_own_files(self._access)
         self._troubles: dict[str, TlsTrouble] = {}  # by what gRPC says: it is looked at once for each
         self._channel = self._access.channel(address, (*RECONNECT, *KEEPALIVE))
         self._stub = control_pb2_grpc.ControlStub(self._channel)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 
 import structlog
 from prometheus_client import Histogram
@@ -24,18 +22,13 @@ from ..control.stall_detector import WAITS_POLLED
 from ..control.topology import AttachedSwitch
 from ..driver import Driver, DriverError
 from .coalesced import Coalesced
-from .conversion import event_message
 from .driver_threads import DriverThreads, SwitchSnapshot
 from .event_log import EventLog
+from .job_messages import event_message
+from .orders import Orders
 from .remote_switch import RemoteSwitch
 from .subscribers import Subscribers
 from .switch_tree import SwitchTree
-
-T = TypeVar("T")
-Order = ev.Bind | ev.Unbind
-
-ROOM_WAIT_S: Final = 2.0
-"""How long a call that finds no room, or that has ended a job, waits for the switch to drop jobs that have ended."""
 
 DEADLINE_MARGIN_S: Final = 0.5
 """How long before its own deadline a client is told who is missing: else it would learn nothing."""
@@ -85,16 +78,10 @@ class Controller:
         """What the switch showed last; None if it has not been looked at."""
         self.drops = DropWatch()
         self._reads: Coalesced[SwitchSnapshot] = Coalesced(policy.read_interval_s)
-        self._restarted = asyncio.Event()
-        """Cleared while a shard that has died is started again."""
-        self._restarted.set()
+        self._orders = Orders(self.registry, self.tree, driver, lambda: self._stopping, self.pump)
         self._on_health = on_health
         self._waiting: dict[int, asyncio.Future[ev.Epoch]] = {}
-        self._orders: asyncio.Queue[Order] = asyncio.Queue()
-        self._freed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._carrying: set[asyncio.Task[None]] = set()
-        """Orders that are being carried out."""
         self._stopping: ControlError | None = None
         self._ends = False
         """Whether it was told to stop when its jobs have ended."""
@@ -102,7 +89,7 @@ class Controller:
     async def start(self) -> None:
         """Begin to apply limits, to give orders to the switch, and to look at it."""
         self._tasks = [
-            asyncio.create_task(self._obey(), name="inagg-orders"),
+            asyncio.create_task(self._orders.obey(), name="inagg-orders"),
             asyncio.create_task(self._every(self.policy.tick_interval_s, self._tick), name="inagg-tick"),
             asyncio.create_task(self._every(self.policy.poll_interval_s, self._poll), name="inagg-poll"),
         ]
@@ -117,11 +104,10 @@ class Controller:
                 waiting.set_exception(error)
         self.subscribers.end_all(error)
         self.tree.close()
-        self._freed.set()  # who waits for room learns that the switch is stopping
-        tasks = [*self._tasks, *self._carrying]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._orders.stop()
         await self._reads.close()
         await self.switch.close()
 
@@ -145,13 +131,11 @@ class Controller:
     # ---------------------------------------------------------------------------------- calls
 
     async def create(self, spec: JobSpec, principal: str) -> tuple[Job, bool]:
-        """See `Registry.create`."""
-        created = await self._with_room(lambda: self.registry.create(self.now(), spec, principal))
+        created = await self._orders.with_room(lambda: self.registry.create(self.now(), spec, principal))
         self.pump()
         return created
 
     def evict(self, name: str, reason: str) -> None:
-        """See `Registry.evict`."""
         self.registry.evict(self.now(), name, reason)
         self.pump()
 
@@ -168,7 +152,7 @@ class Controller:
             hops = 1 + (len(topology.path(request.switch)) if topology.has(request.switch) else 0)
             timeout_s = min(timeout_s, patience_s(time_left_s, hops))
         deadline = self.now() + timeout_s
-        ticket = await self._with_room(lambda: self.registry.join(self.now(), job, request, deadline, principal))
+        ticket = await self._orders.with_room(lambda: self.registry.join(self.now(), job, request, deadline, principal))
         name = job if isinstance(job, str) else job.name
         found = self.registry.by_name[name]
         waiting = self._waiting[ticket.number] = asyncio.get_running_loop().create_future()
@@ -187,38 +171,8 @@ class Controller:
         part): so a job that the same script begins next has room."""
         job = self.registry.leave(self.now(), name, rank, member, end=end, reason=reason)
         self.pump()
-        give_up_at = self.now() + ROOM_WAIT_S
-        while job.number in self._on_its_way and self._stopping is None and await self._room_until(give_up_at):
-            pass
+        await self._orders.dropped(job.number)
         return job
-
-    async def _with_room(self, call: Callable[[], T]) -> T:
-        """``call()``, again if there is no room for it while the switch still has to drop jobs that ended."""
-        give_up_at = self.now() + ROOM_WAIT_S
-        while True:
-            self.check_open()
-            try:
-                return call()
-            except ControlError as error:
-                if error.code is not Code.RESOURCE_EXHAUSTED or not self._on_its_way:
-                    raise
-                if not await self._room_until(give_up_at):
-                    raise error from None
-
-    @property
-    def _on_its_way(self) -> set[int]:
-        """Numbers of jobs that have ended and that the switch is about to drop."""
-        return self.registry.quarantine.jobs.keys() - self.registry.quarantine.retries.keys()
-
-    async def _room_until(self, give_up_at: float) -> bool:
-        """Wait until the switch has dropped a job, or failed to; False if that is too late."""
-        self._freed.clear()
-        try:
-            async with asyncio.timeout(max(0.0, give_up_at - self.now())):
-                await self._freed.wait()
-        except TimeoutError:
-            return False
-        return True
 
     def pump(self) -> None:
         """Pass on what has come about in the registry."""
@@ -237,82 +191,19 @@ class Controller:
                     if waiting is not None and not waiting.done():
                         waiting.set_exception(error)
                 case ev.Bind() | ev.Unbind():
-                    self._orders.put_nowait(output)
+                    self._orders.put(output)
                 case ev.Bug(number, name, error):
                     log.error("job_ended_by_a_bug", job=name, job_number=number, exc_info=error)
 
     @staticmethod
     def _log(emit: ev.Emit) -> None:
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(emit.event).__name__).lower()
-        fields = {field.name: getattr(emit.event, field.name) for field in dataclasses.fields(emit.event)}
+        fields = ev.fields_of(emit.event)
         if "cause" in fields:
             fields["cause"] = fields["cause"].name.lower()
         loud = isinstance(emit.event, ev.MemberFailed | ev.Stalled)
-        (log.warning if loud else log.info)(name, job=emit.name, job_number=emit.job, **fields)
+        (log.warning if loud else log.info)(ev.name_of(emit.event), job=emit.name, job_number=emit.job, **fields)
 
     # ---------------------------------------------------------------------------------- tasks
-
-    async def _obey(self) -> None:
-        """Give the registry's orders to the switch: those for one job one after the other, those for others meanwhile,
-        since a switch of the tree that does not answer holds up the jobs that use it."""
-        last: dict[int, asyncio.Task[None]] = {}
-        while True:
-            order = await self._orders.get()
-            task = asyncio.create_task(self._carry_out(order, last.get(order.job)), name=f"inagg-order-{order.job}")
-            last[order.job] = task
-            self._carrying.add(task)
-
-            def over(done: asyncio.Task[None], job: int = order.job) -> None:
-                self._carrying.discard(done)
-                if last.get(job) is done:
-                    del last[job]
-
-            task.add_done_callback(over)
-
-    async def _carry_out(self, order: Order, before: asyncio.Task[None] | None) -> None:
-        """Give one order, when the one ``before`` is done, and tell the registry how it went."""
-        if before is not None:
-            await asyncio.wait((before,))
-        await self._restarted.wait()
-        try:
-            if isinstance(order, ev.Bind):
-                await self.tree.bind(order)
-                self.registry.bound(self.now(), order.job, order.serial)
-            else:
-                await self._count_last(order.job)
-                await self.tree.unbind(order)
-                self.registry.unbound(order.job)
-                self._freed.set()
-        except DriverError as error:
-            log.error("driver_failed", order=type(order).__name__.lower(), job_number=order.job, error=str(error))
-            if isinstance(order, ev.Unbind) or (self.driver.died() is None and self.tree.has(order.by_switch)):
-                self._failed(order, str(error))
-            # Else the job gets a new order when the shard is back, or its ranks have joined through other switches, or
-            # the switch ends.
-        except Exception as error:
-            # A bug. Orders for other jobs go on, and nobody waits for what this one was for.
-            log.exception("order_failed", order=type(order).__name__.lower(), job_number=order.job)
-            self._failed(order, f"a bug ({type(error).__name__}: {error}), of which the switch's log has more")
-        self.pump()
-
-    def _failed(self, order: Order, why: str) -> None:
-        if isinstance(order, ev.Bind):
-            self.registry.bind_failed(self.now(), order.job, order.serial, why)
-        else:
-            self.registry.unbind_failed(self.now(), order.job)
-            self._freed.set()  # whoever waits for room learns that there will be none
-
-    async def _count_last(self, number: int) -> None:
-        """Ask what an ended job has done, before the switch forgets it."""
-        job = self.registry.quarantine.jobs.get(number)
-        if job is None or not job.ran:
-            return
-        try:
-            snapshot = await self.tree.look([job], 0)
-        except DriverError as error:  # if it is more than slow, the order will say so
-            log.warning("totals_unknown", job_number=number, why=str(error))
-        else:
-            self.registry.past.count_last(number, snapshot.job(number, job.spec.workers))
 
     def attach(self, switch: AttachedSwitch) -> RemoteSwitch:
         """A switch has opened its stream, and is below this one now. Raises `ControlError`."""
@@ -326,11 +217,8 @@ class Controller:
 
     async def restart(self, shard: int) -> None:
         """Start a shard again that has died; jobs get new epochs. Raises `DriverError` if that does not work."""
-        self._restarted.clear()
-        try:
+        with self._orders.held_back():
             await self.switch.restart(shard)
-        finally:
-            self._restarted.set()
         self.registry.shard_restarted(self.now(), shard)
         self.pump()
 

@@ -177,6 +177,8 @@ class _Server(HTTPServer):
                 self.finish_request(connection, client)
         except OSError as error:  # it hung up, was too slow, or speaks no TLS
             log.debug("http_connection_lost", server=self._name, peer=client[0], why=str(error))
+        except Exception:  # a bug: the pool would keep it to itself
+            log.exception("http_request_failed", server=self._name)
         finally:
             self.shutdown_request(connection)
             self._room.release()
@@ -229,7 +231,6 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "inagg", ""
 
     def do_GET(self) -> None:
-        """Called by http.server."""
         path, _, query = self.path.partition("?")
         reply = self.server.answer(Request(path, parse_qs(query), self.headers, self._may()))
         self.send_response(reply.status)
@@ -244,7 +245,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(reply.body)
 
     def do_HEAD(self) -> None:
-        """Called by http.server."""
         self.do_GET()
 
     def _may(self) -> bool:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-import platform
 from contextlib import suppress
 from http import HTTPStatus
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +14,7 @@ from prometheus_client.exposition import choose_encoder
 
 from inagg_link.validity import validity_of
 
+from ..version import version_text
 from .controller import Controller
 from .http_server import HttpServer, Listener, Reply, Request
 from .metrics import SwitchCollector
@@ -86,11 +85,3 @@ class _CertificateEnds:
             if (validity := validity_of(read(self._certificate))) is not None:
                 return validity.ends.timestamp()
         return math.nan
-
-
-def version_text() -> str:
-    """The version of inagg that runs."""
-    try:
-        return version("inagg")
-    except PackageNotFoundError:
-        return f"unknown, Python {platform.python_version()}"

@@ -16,7 +16,7 @@ from inagg_proto import LEAF_SAYS, SECRET_METADATA, SERVICE
 from inagg_proto.v1 import control_pb2
 
 from .callers import brought, callers_passed_on
-from .messages import Handler
+from .malformed import Handler
 from .peers import own_host, peer_host
 from .tree_messages import CALLERS_METADATA, HERE_METADATA, PEER_METADATA, SWITCH_METADATA
 from .uplink_agent import UplinkAgent, connection_lost
@@ -38,7 +38,6 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
         self._streams = {f"/{SERVICE}/{method.name}": method for method in service.methods}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
-        """Called by gRPC for every call."""
         path = handler_call_details.method
         method = self._streams.get(path)
         if method is None:

@@ -14,6 +14,8 @@ from typing import Final
 
 import grpc
 
+from inagg_link import tls
+from inagg_link.tls import TlsClient
 from inagg_link.validity import validity_of
 from inagg_proto import bearer
 
@@ -112,7 +114,7 @@ class Security:
             return None
         certificate, key = read(self.certificate), read(self.key)
         self.server_context()  # gRPC says only that it cannot listen; OpenSSL says why
-        ca = read_ca(self.client_ca) if self.client_ca is not None else None
+        ca = read(self.client_ca) if self.client_ca is not None else None
         return grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
 
     def server_context(self) -> ssl.SSLContext | None:
@@ -120,21 +122,15 @@ class Security:
         that cannot be used."""
         if self.certificate is None:
             return None
-
-        def ask() -> str:  # else OpenSSL would ask at the terminal, and all would wait for that
-            raise SecurityError(f"{self.key} is encrypted: give a key without a passphrase")
-
+        check_files(TlsClient(self.client_ca, self.certificate, self.key))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            context.load_cert_chain(self.certificate, self.key, password=ask)
-        except OSError as error:  # ssl.SSLError is one
-            raise SecurityError(f"{self.certificate} and {self.key} are no certificate and its key: {error}") from None
-        if self.client_ca is not None:
-            try:
+            context.load_cert_chain(self.certificate, self.key, password="")  # else OpenSSL may ask at the terminal
+            if self.client_ca is not None:
                 context.load_verify_locations(self.client_ca)
-            except OSError as error:
-                raise SecurityError(f"{self.client_ca} holds no certificates of authorities: {error}") from None
-            context.verify_mode = ssl.CERT_REQUIRED
+                context.verify_mode = ssl.CERT_REQUIRED
+        except OSError as error:  # ssl.SSLError is one: such as for a key that is too short
+            raise SecurityError(f"{self.certificate} and {self.key} cannot be used: {error}") from None
         return context
 
     def file_warnings(self, secrets: Secrets) -> list[tuple[str, dict[str, str]]]:
@@ -228,14 +224,12 @@ def read(path: Path) -> bytes:
         raise SecurityError(f"cannot read {path}: {error.strerror}") from None
 
 
-def read_ca(path: Path) -> bytes:
-    """Certificates of authorities in PEM. Raises `SecurityError` if there are none in the file."""
-    data = read(path)
+def check_files(client: TlsClient) -> None:
+    """`inagg_link.tls.check_files`. Raises `SecurityError`: of a bad file gRPC says only that it cannot connect."""
     try:
-        ssl.create_default_context(cadata=data.decode("ascii"))
-    except (ssl.SSLError, UnicodeDecodeError) as error:
-        raise SecurityError(f"{path} holds no certificates of authorities in PEM: {error}") from None
-    return data
+        tls.check_files(client)
+    except tls.OwnFileError as error:
+        raise SecurityError(str(error)) from None
 
 
 def is_local(address: str) -> bool:

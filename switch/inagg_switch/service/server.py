@@ -25,7 +25,7 @@ from .callers import Callers, SecretInterceptor
 from .calls import ControlService
 from .controller import Controller
 from .descriptors import connections_max
-from .messages import MalformedInterceptor
+from .malformed import MalformedInterceptor
 from .passing_on import PassingOn
 from .refusal_throttle import RefusalThrottle
 from .security import Secrets, Security, SecurityError
@@ -177,7 +177,6 @@ class GrpcServer:
         self._warn_of_files()
 
     def _certificates_changed(self) -> bool:
-        """Called by gRPC's threads."""
         changed = self._reloads_seen != self.secrets.reloads
         self._reloads_seen = self.secrets.reloads
         return changed

@@ -10,7 +10,7 @@ from inagg_proto.v1 import control_pb2 as pb
 
 from ..control.policy import Policy
 from ..control.refusals import Code, ControlError
-from ..control.text import count_text
+from ..text import count_text
 
 
 class Subscriber:

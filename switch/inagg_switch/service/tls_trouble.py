@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from inagg_link.tls import OwnFileError, TlsClient, TlsFault, TlsTrouble, check_files, find_tls_trouble, may_be_tls
+from inagg_link.tls import TlsFault, TlsTrouble, find_tls_trouble, may_be_tls
 
 from ..addresses import SettingsError, split_address
 from .access import Access
-from .security import SecurityError
 
 OF_SERVER: Final[Mapping[TlsFault, str]] = {
     TlsFault.EXPIRED: "the switch needs a new one, which it reads at SIGHUP, or else the authority",
@@ -34,21 +33,6 @@ ADVICE: Final[Mapping[TlsFault, str]] = {
 }
 
 
-def client_of(access: Access) -> TlsClient | None:
-    """How one with this ``access`` calls; None: without TLS."""
-    return TlsClient(access.ca, access.certificate, access.key, access.server_name) if access.tls else None
-
-
-def check_own_files(access: Access) -> None:
-    """Raises `SecurityError` if a file that is shown or trusted is not what it should be: of that gRPC says only that
-    it cannot connect."""
-    if (client := client_of(access)) is not None:
-        try:
-            check_files(client)
-        except OwnFileError as error:
-            raise SecurityError(str(error)) from None
-
-
 def find(address: str, access: Access, said: str | None = None) -> TlsTrouble | None:
     """What is wrong between ``address`` (host:port) and this ``access``; None if that is not to be seen. Connects once
     more, for the time of a handshake, unless what gRPC has ``said`` does not come of TLS. Raises nothing."""
@@ -58,7 +42,7 @@ def find(address: str, access: Access, said: str | None = None) -> TlsTrouble | 
         return None
     if said is not None and not may_be_tls(said, host):
         return None
-    return find_tls_trouble(host, port, client_of(access))
+    return find_tls_trouble(host, port, access.tls_client if access.tls else None)
 
 
 def tls_trouble(address: str, access: Access) -> str | None:

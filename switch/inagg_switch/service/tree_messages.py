@@ -15,8 +15,8 @@ from inagg_wire.slots import Lease
 from ..binding import Address, Binding, Place, Uplink
 from ..control.refusals import Code, ControlError
 from ..control.topology import AttachedSwitch
-from ..driver import BY_RANK, TOTALS, Counters, JobCounters, Limits, Shard, SlotWait
-from .conversion import address_from, address_message, shard_address
+from ..driver import BY_RANK, COUNTED, TOTALS, Counters, JobCounters, Limits, Shard, SlotWait
+from .job_messages import address_from, address_message, shard_address
 
 SWITCH_METADATA = "inagg-switch"
 """With a call that a switch passes on: its name."""
@@ -142,15 +142,8 @@ def shard_stats(shard: Shard, counts: Counters) -> pb.ShardStats:
     return pb.ShardStats(
         address=shard_address(shard),
         slots=shard.slots,
-        datagrams_in=counts.datagrams_in,
-        bytes_in=counts.bytes_in,
-        datagrams_out=counts.datagrams_out,
-        bytes_out=counts.bytes_out,
-        notices=counts.notices,
-        send_refused=counts.send_refused,
-        kernel_drops=counts.kernel_drops,
+        **{name: getattr(counts, name) for name in COUNTED},
         drops=counts.drops_by_label,
-        cpu_s=counts.cpu_s,
         faults=counts.faults,
     )
 
@@ -177,9 +170,7 @@ def look_message(shard: Shard, counts: Counters, waits: dict[int, tuple[int, lis
 def look_from(message: pb.ShardLook) -> tuple[Counters, dict[int, tuple[int, list[SlotWait]]]]:
     """The other way."""
     stats, counts = message.stats, Counters()
-    for name in (
-        "datagrams_in", "bytes_in", "datagrams_out", "bytes_out", "notices", "send_refused", "kernel_drops", "cpu_s",
-    ):  # fmt: skip
+    for name in COUNTED:
         setattr(counts, name, getattr(stats, name))
     counts.drops = {REASONS[label]: count for label, count in stats.drops.items() if label in REASONS}
     counts.link_drops = {label: count for label, count in stats.drops.items() if label not in REASONS}

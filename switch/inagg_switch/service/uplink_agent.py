@@ -14,7 +14,7 @@ import grpc.aio
 import structlog
 
 from inagg_link.sockopt import ends_of_way
-from inagg_proto import LEAF_SAYS, why_unlike
+from inagg_proto import LEAF_SAYS, RECONNECT, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_wire.errors import AdmissionError
@@ -36,12 +36,9 @@ KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", 6_000),  # a server takes 5 s for too often
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
 )
 """A parent that vanished is noticed in nine seconds, since its system acknowledges nothing (the timeout is TCP's
-TCP_USER_TIMEOUT, so a process that is only held is not given up by it), and one that is back in one."""
+TCP_USER_TIMEOUT, so a process that is only held is not given up by it)."""
 FINAL: Final = (
     grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.FAILED_PRECONDITION,
 )  # fmt: skip
@@ -77,7 +74,7 @@ class UplinkAgent:
         """Whether it has ever stood."""
         self._driver, self._access = driver, access
         self._threads = DriverThreads(driver)
-        self.channel = access.aio_channel(parent, KEEPALIVE)
+        self.channel = access.aio_channel(parent, (*RECONNECT, *KEEPALIVE))
         self._stub = control_pb2_grpc.ControlStub(self.channel)
         self._parents: list[Address] = []
         """The parent's data planes."""
@@ -102,9 +99,7 @@ class UplinkAgent:
                 why = "the parent has ended the stream"
             except grpc.aio.AioRpcError as error:
                 why, kind = f"{error.code().name}: {error.details()}", error.code()
-                trouble = self._refusal(error)
-                if not self._ever:
-                    await self._refused(error)
+                trouble = await self._refusal(error)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
@@ -123,35 +118,29 @@ class UplinkAgent:
             self.attached.clear()
             await asyncio.sleep(RETRY_S)
 
-    def _refusal(self, error: grpc.aio.AioRpcError) -> str | None:
-        """Why the parent has no stream for this switch, for those who ask it; None if it cannot be reached."""
-        said = error.details() or ""
+    async def _refusal(self, error: grpc.aio.AioRpcError) -> str | None:
+        """Why the parent has no stream for this switch, for those who ask it; None if it cannot be reached. Raises
+        `UplinkError` if the switch was never attached, and waiting does not help."""
+        code, said = error.code(), error.details() or ""
+        final: str | None = None
+        trouble: str | None = f"its parent at {self.parent} says: {said}"
         if said.startswith(LEAF_SAYS):
-            return said
-        if error.code() is grpc.StatusCode.UNAVAILABLE:
-            return None
-        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return why_unlike(0, f"the switch at {self.parent}", "this switch")
-        if said == "Deadline Exceeded":  # gRPC's own
-            return f"its parent at {self.parent} does not answer in time"
-        return f"its parent at {self.parent} says: {said}"
-
-    @property
-    def _shown(self) -> str:
-        """What says to the parent who this switch is."""
-        return "--tls-cert" if self._access.secret is None and self._access.certificate is not None else "INAGG_SECRET"
-
-    async def _refused(self, error: grpc.aio.AioRpcError) -> None:
-        """Raises `UplinkError` if waiting does not help."""
-        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            raise UplinkError(str(why_unlike(0, f"the switch at {self.parent}", "this switch"))) from None
-        if error.code() in FINAL:
-            hint = f" ({self._shown} of this switch)" if error.code() is grpc.StatusCode.PERMISSION_DENIED else ""
-            raise UplinkError(f"{self.parent} refuses this switch: {error.details()}{hint}") from None
-        if error.code() is grpc.StatusCode.UNAVAILABLE:
-            trouble = await asyncio.to_thread(tls_trouble, self.parent, self._access)
-            if trouble is not None:
-                raise UplinkError(f"cannot reach {self.parent}: {trouble}") from None
+            trouble = said
+        elif code is grpc.StatusCode.UNIMPLEMENTED:
+            trouble = final = why_unlike(0, f"the switch at {self.parent}", "this switch")
+        elif code is grpc.StatusCode.UNAVAILABLE:
+            trouble = None
+            if not self._ever and (tls := await asyncio.to_thread(tls_trouble, self.parent, self._access)) is not None:
+                final = f"cannot reach {self.parent}: {tls}"
+        elif said == "Deadline Exceeded":  # gRPC's own
+            trouble = f"its parent at {self.parent} does not answer in time"
+        if code in FINAL:
+            shown = "INAGG_SECRET" if self._access.secret or not self._access.certificate else "--tls-cert"
+            hint = f" ({shown} of this switch)" if code is grpc.StatusCode.PERMISSION_DENIED else ""
+            final = f"{self.parent} refuses this switch: {said}{hint}"
+        if final is not None and not self._ever:
+            raise UplinkError(final) from None
+        return trouble
 
     async def look_now_and_then(self) -> None:
         """For as long as the switch serves, where that is elsewhere: gRPC pings a server from which it hears nothing,
@@ -166,8 +155,10 @@ class UplinkAgent:
         self._restarted.clear()
         if self._call is not None:
             self._call.cancel()
-        await self._threads.restart(shard)
-        self._restarted.set()
+        try:
+            await self._threads.restart(shard)
+        finally:
+            self._restarted.set()
 
     async def close(self) -> None:
         """End the stream."""

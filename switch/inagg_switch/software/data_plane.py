@@ -12,10 +12,7 @@ from inagg_link import Link
 from ..aggregation.aggregator import Aggregator
 from ..binding import Binding
 from ..driver import Counters, SlotWait
-from .loop import Pump
-
-COMMANDS_EVERY_S = 0.001
-"""How long commands may wait while datagrams keep coming: to look for one costs a system call."""
+from .loop import LOOK_EVERY_S, Pump
 
 
 class Commands(Protocol):
@@ -61,22 +58,19 @@ class DataPlane:
             elif not (busy := self.step(0.0)):
                 due_s = self._link.next_due_s
                 poll.poll(None if due_s is None else max(0.0, due_s - time.monotonic()) * 1e3)
-            if not busy or time.monotonic() - looked > COMMANDS_EVERY_S:
+            if not busy or time.monotonic() - looked > LOOK_EVERY_S:
                 looked = time.monotonic()
                 while commands.poll(0):
                     if not execute():
                         return
 
     def bind(self, binding: Binding) -> None:
-        """See `Aggregator.bind`."""
         self._aggregator.bind(binding)
 
     def unbind(self, job: int) -> None:
-        """See `Aggregator.unbind`."""
         self._aggregator.unbind(job)
 
     def waiting(self, job: int, limit: int) -> tuple[int, list[SlotWait]]:
-        """See `Aggregator.waiting`."""
         return self._aggregator.waiting(job, time.monotonic(), limit)
 
     def counters(self) -> Counters:

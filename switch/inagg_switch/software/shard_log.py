@@ -14,7 +14,6 @@ class _Awaiting(logging.Handler):
         self._format_name, self._level = format_name, level
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Called by `logging`."""
         from .. import logs
 
         logs.configure(self._format_name, self._level)

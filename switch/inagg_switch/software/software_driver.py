@@ -59,23 +59,19 @@ class SoftwareDriver:
         return None
 
     def bind(self, shard: int, binding: Binding) -> None:
-        """See `Driver.bind`."""
         place, children = binding.place, tuple(canonical(address) for address in binding.children)
         if place is not None and place.uplink is not None:
             place = replace(place, uplink=replace(place.uplink, parent=canonical(place.uplink.parent)))
         self._shards[shard].ask("bind", replace(binding, children=children, place=place))
 
     def unbind(self, shard: int, job: int) -> None:
-        """See `Driver.unbind`."""
         self._shards[shard].ask("unbind", job)
 
     def counters(self, shard: int) -> Counters:
-        """See `Driver.counters`."""
         counters: Counters = self._shards[shard].ask("counters")
         return counters
 
     def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]]:
-        """See `Driver.waiting`."""
         answer: tuple[int, list[SlotWait]] = self._shards[shard].ask("waiting", job, limit)
         return answer
 
@@ -115,5 +111,4 @@ class SoftwareDriver:
         return self._shards[shard].wait_for_death()
 
     def close(self) -> None:
-        """See `Driver.close`."""
         end_shards(self._shards)

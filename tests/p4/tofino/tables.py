@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from tests.p4.entry_keys import key_of
+
 from inagg_switch.p4.plane import Entry, Masked
 
 from .containers import Containers, place
@@ -58,10 +60,10 @@ class Entries:
     def write(self, entry: Entry, match: list[tuple[int, int]], row: Row | None) -> None:
         """Insert an entry; delete it if ``row`` is None."""
         if row is None:
-            del self._written[entry.key]
+            del self._written[key_of(entry)]
         else:
-            assert entry.key not in self._written, f"{entry} is there"
-            self._written[entry.key] = entry.priority, match, row
+            assert key_of(entry) not in self._written, f"{entry} is there"
+            self._written[key_of(entry)] = entry.priority, match, row
         self._found.clear()
         in_order = sorted(self._written.values(), key=lambda written: -written[0])
         self._ternary = [([(value & mask, mask) for value, mask in match], does) for _, match, does in in_order]

@@ -14,7 +14,7 @@ from inagg_link import MAX_BATCH_DATAGRAMS
 from inagg_switch.aggregation import aggregator as module
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.aggregation.model import Model, Output
-from inagg_switch.aggregation.receive import RUN_BYTES
+from inagg_switch.aggregation.runs import RUN_BYTES
 from inagg_switch.binding import Address, Binding
 from inagg_wire.layout import HEADER_BYTES, Op
 

@@ -148,7 +148,7 @@ REFUSED = {
 
 def whole_state(aggregator: Aggregator) -> bytes:
     arrays = [*aggregator._slots, *aggregator._jobs, *aggregator._counts, *aggregator._sources.peers]
-    sources = repr(sorted(aggregator._sources.names))
+    sources = repr(sorted(aggregator._sources._names.values()))
     return b"".join(array.tobytes() for array in arrays) + f"{sources}{aggregator.counters()}".encode()
 
 
@@ -224,7 +224,7 @@ def test_a_thousand_jobs_one_after_another_leave_nothing_behind() -> None:
         assert outputs == [Output(result_of(binding, 0), binding.children)]
         aggregator.unbind(binding.job)
     assert {name: len(value) for name, value in vars(aggregator).items() if isinstance(value, Sized)} == attributes
-    assert aggregator._sources.names == set()
+    assert aggregator._sources._names == {}
     assert sorted(aggregator._free_rows) == [0, 1, 2, 3]
     assert aggregator._by_row == [None] * 4
     assert (aggregator._jobs.row == -1).all()
@@ -240,7 +240,7 @@ def test_a_source_is_known_as_long_as_any_of_its_jobs_lives() -> None:
         for living in jobs[index:]:
             complete(pair, living, index)
         pair.unbind(binding.job)
-        assert bool(pair.aggregator._sources.names) == (index < 2)
+        assert bool(pair.aggregator._sources._names) == (index < 2)
 
 
 def test_jobs_that_are_bound_over_and_over_stay_apart() -> None:

@@ -259,7 +259,7 @@ class Equivalence(RuleBasedStateMachine):
     def teardown(self) -> None:
         for job in list(self.pair.bindings):
             self.pair.unbind(job)
-        assert self.pair.aggregator._sources.names == set()
+        assert self.pair.aggregator._sources._names == {}
 
 
 TestEquivalence: Any = Equivalence.TestCase

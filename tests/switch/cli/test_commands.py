@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -59,6 +61,83 @@ def test_top_measures_over_one_interval(switch: Serving, capsys: pytest.CaptureF
 def test_top_of_a_job_that_is_not_there(switch: Serving, capsys: pytest.CaptureFixture[str]) -> None:
     assert inagg(switch, "top", "nope", "--once", "--interval", "0.1") == 1
     assert "no job 'nope'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def over(switch: Serving) -> Serving:
+    """A switch whose only job, long-ripe-elk, has ended."""
+    switch.join_all(job_spec("long-ripe-elk"))
+    switch.leave(0, "long-ripe-elk", end=True)
+    return switch
+
+
+@pytest.mark.parametrize("words", [("evict", "lon"), ("top", "lon", "--once")])
+def test_the_beginning_of_the_name_of_a_job_that_has_ended_is_known(
+    words: tuple[str, ...], over: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert inagg(over, *words) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("Error: no job that runs begins with 'lon': long-ripe-elk ended 0.")
+    assert said.endswith(" s ago: rank 0 ended job 'long-ripe-elk'\n")
+
+
+def test_of_several_jobs_that_have_ended_those_are_named_that_begin_so(
+    over: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over.join_all(job_spec("long-red-fox"))
+    over.leave(0, "long-red-fox", end=True)
+    assert inagg(over, "evict", "long") == 1
+    assert "of those that have ended, 2 do: long-red-fox, long-ripe-elk\n" in capsys.readouterr().err
+
+
+def test_a_job_that_has_ended_does_not_hide_one_that_runs(over: Serving, capsys: pytest.CaptureFixture[str]) -> None:
+    over.join_all(job_spec("long-red-fox"))
+    assert inagg(over, "evict", "long") == 0
+    assert capsys.readouterr().out == "job long-red-fox has ended\n"
+
+
+@pytest.mark.parametrize("words", [("jobs",), ("why", "train")])
+def test_what_a_table_says_is_one_write(
+    words: tuple[str, ...], switch: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So `| head -1` has taken all when it closes its end."""
+    switch.join_all(job_spec("old"))
+    switch.leave(0, "old", end=True)
+    waiting = switch.join_later(0, job_spec("train"))
+    switch.waiting(0, name="train")
+    writes: list[str] = []
+
+    class Pipe(io.StringIO):
+        def write(self, text: str) -> int:
+            writes.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stdout", Pipe())
+    inagg(switch, *words)
+    assert [write.count("\n") > 1 for write in writes] == [True]
+    switch.join_later(1, job_spec("train")).result()
+    waiting.result()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("jobs", "--jsn"), ["--json"]),
+        (("top", "--cuont"), ["--count"]),
+        (("jobs", "--wat"), []),
+    ],
+)
+def test_a_hint_for_an_unknown_option_is_the_one_that_is_near(
+    words: tuple[str, ...], hint: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert inagg(None, *words) == 2
+    (said,) = [text for text in capsys.readouterr().err.splitlines() if text.startswith("Error:")]
+    assert re.findall(r"--\w+", said.replace(words[1], "")) == hint
+
+
+def test_what_is_no_number_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert inagg(None, "switch", "--datagram-bytes", "9000KB") == 2
+    assert "'9000KB' is not a valid integer." in capsys.readouterr().err
 
 
 def test_why_a_job_waits_for_ranks_to_join(switch: Serving, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
 from inagg_switch.cli.commands import switch
-from inagg_switch.cli.settings import policy_options
+from inagg_switch.cli.settings import policy_options, usual_datagram_bytes, usual_slots
 from inagg_switch.control.policy import Policy
 from inagg_switch.defaults import DRAIN_S
 from inagg_testbed.cli import COMMANDS, make_root, run
+from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 NAMES = ("switch", "jobs", "top", "why")
 
@@ -29,9 +31,20 @@ def test_help_fits_80_columns_and_has_examples(name: str, capsys: pytest.Capture
     assert f"  inagg {name}" in text
 
 
-@pytest.mark.parametrize("name", ["switch", "why"])
+@pytest.mark.parametrize("name", ["switch", "top", "why"])
 def test_help_tells_the_exit_status(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "exit status" in help_of(name, capsys).lower()
+
+
+@pytest.mark.parametrize("name", ["top", "why"])
+def test_help_tells_what_ctrl_c_ends_with(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "also when Ctrl-C ends it" in " ".join(help_of(name, capsys).split())
+
+
+@pytest.mark.parametrize("name", [*NAMES, "evict", "drain"])
+def test_help_has_no_fragments_that_need_the_option_above(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(help_of(name, capsys).split())
+    assert not re.search(r" (?:FILE|N|NAME|P|RATE) (?:Of|Its|It|In)\b", text)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,6 +76,8 @@ def test_asking_a_switch_imports_no_compiler() -> None:
 
 def test_the_defaults_that_help_tells_are_those_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(help_of("switch", capsys).split())
+    assert f"[default: {UDP_PAYLOAD_BYTES_1500}; {usual_datagram_bytes('127.0.0.1')} on loopback]" in text
+    assert f"larger, {usual_slots(usual_datagram_bytes('127.0.0.1'))} on loopback]" in text
     defaults: dict[str, float | None] = {"drain": DRAIN_S, "shard_restarts": 5}
     policy = Policy()
     for field, option in policy_options({str(parameter.name): None for parameter in switch.params}).items():

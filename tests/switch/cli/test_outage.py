@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
 import grpc
 import pytest
+from rich.console import Console
 from tests.switch.cli.messages import job, shard_stats, stats
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.cli import outage
+from inagg_switch.cli import top as top_command
 from inagg_switch.cli.outage import Outage
 from inagg_switch.cli.top import show_top
 from inagg_switch.cli.why import show_why
@@ -88,7 +91,7 @@ def test_why_that_watches_goes_on_when_the_switch_is_back(capsys: pytest.Capture
     over = pb.WhyResponse(ended=pb.EndedJob(name="train", text="all ranks left"))
     assert why(waits, AWAY, AWAY, NO_JOB, waits, over) == 3
     said = capsys.readouterr()
-    assert "Job train is over" in said.out
+    assert "Job train ended" in said.out
     assert said.err.splitlines() == [f"{error}; asking again until that is over" for error in (AWAY, NO_JOB)]
 
 
@@ -105,6 +108,30 @@ def test_a_job_that_does_not_come_back_to_a_switch_that_is_back_ends_the_command
     told.missed(AWAY)
     with pytest.raises(ControlCallError, match="no job"):
         told.missed(NO_JOB)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard output is one."""
+    monkeypatch.setattr(top_command, "console", lambda: Console(file=io.StringIO(), force_terminal=True))
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("code", [grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAUTHENTICATED])
+def test_on_a_terminal_too_an_error_that_stays_ends_top(code: grpc.StatusCode) -> None:
+    error = ControlCallError(code, "no more of it")
+    with pytest.raises(ControlCallError, match="no more of it"):
+        top(look(1, 1), look(2, 1), error, look(3, 1), as_json=False)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_on_a_terminal_a_switch_that_is_away_is_asked_again_and_nothing_is_printed_into_the_picture(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = Script(look(1, 1), AWAY, NO_JOB, look(2, 1), AWAY, look(3, 1))
+    show_top(cast(ControlClient, client), job="", as_json=False, once=False, interval_s=INTERVAL_S, count=0)
+    assert next(client._answers, None) is None
+    assert capsys.readouterr().err == ""
 
 
 class Recording(Access):

@@ -278,6 +278,9 @@ def test_a_parent_whose_name_is_not_known_yet_is_waited_for() -> None:
         (("--listen", "unix:"), "--listen unix: names no socket"),
         (("--listen", "unix://"), "--listen unix: names no socket"),
         (("--listen", "here:99999"), "0 to 65535"),
+        (("--listen", "49200"), "49200: give a host before the port, such as 127.0.0.1:49200"),
+        (("--data", "49200"), "a host before the port"),
+        (("--web", "49200"), "a host before the port"),
         (("--tls-cert", __file__), "--tls-key"),
         (("--client-ca", __file__), "--tls-cert"),
         (("--data", "127.0.0.1:65535", "--shards", "2"), "they end at 65535"),
@@ -331,7 +334,7 @@ def test_files_that_only_look_alike_are_written(tmp_path: Path, monkeypatch: pyt
 def test_a_file_may_be_read_for_two_purposes(tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.touch()
-    with pytest.raises(SettingsError, match="no certificate and its key"):
+    with pytest.raises(SettingsError, match="holds no certificate in PEM"):
         settings("--tls-cert", str(both), "--tls-key", str(both), "--client-ca", str(both))
 
 

@@ -6,8 +6,8 @@ from tests.switch.control.world import World, resume, spec
 
 from inagg_switch.control.explain import explain
 from inagg_switch.control.stall_detector import Observation
-from inagg_switch.control.text import count_text, ranks_text, seconds_text
 from inagg_switch.driver import SlotWait
+from inagg_switch.text import count_text, ranks_text, seconds_text
 
 
 def why(world: World, *waits: SlotWait) -> list[str]:
@@ -46,9 +46,51 @@ def test_a_job_that_waits_for_nothing_says_so() -> None:
 def test_where_nothing_waits_ranks_of_which_nothing_has_come_are_named() -> None:
     world = World()
     world.join_all()
-    assert "nothing of ranks 0-1 has come yet (`inagg doctor`" in why(world)[0]
+    said = why(world)[0]
+    assert said.startswith("Nothing waits, and nothing of ranks 0-1 has come yet (")
+    assert "`inagg doctor`" in said
+
+
+def test_of_ranks_whose_datagrams_are_all_refused_no_firewall_is_suspected() -> None:
+    world = World()
+    world.join_all()
+    world.registry.observe(world.now, 1, Observation((0, 0), (60, 60)))
+    assert "no contribution of ranks 0-1 has come yet, though datagrams have, which were refused" in why(world)[0]
+
+
+HEALTHY = "Nothing waits: all that came is summed; the ranks compute, or have finished."
+
+
+def test_of_a_job_whose_sums_were_complete_no_firewall_is_suspected() -> None:
+    world = World()
+    world.join_all()
     world.registry.observe(world.now, 1, Observation((5, 5), (5, 5)))
-    assert "what they send, or are answered, does not arrive (`inagg doctor`" in why(world)[0]
+    assert why(world) == [HEALTHY]
+
+
+def rank_1_repeats(contributions: int) -> World:
+    """Both ranks have contributed so much, and then rank 1 did again."""
+    world = World()
+    world.join_all()
+    world.registry.observe(world.now, 1, Observation((contributions,) * 2, (contributions,) * 2))
+    world.wait(1, beating=(0, 1))
+    world.registry.observe(world.now, 1, Observation((contributions,) * 2, (contributions, contributions + 1)))
+    return world
+
+
+def test_a_rank_that_repeats_what_it_sent_before_any_result_can_have_come_may_not_get_them() -> None:
+    said = why(rank_1_repeats(16))[0]
+    assert "what the sums have already comes again from rank 1: the results may not arrive there (`inagg doct" in said
+
+
+def test_of_a_rank_that_sent_more_than_its_window_and_so_has_had_results_no_firewall_is_suspected() -> None:
+    assert why(rank_1_repeats(17))[0].endswith("comes again from rank 1: the results may not arrive there.")
+
+
+def test_what_a_rank_repeated_a_while_ago_is_forgotten() -> None:
+    world = rank_1_repeats(16)
+    world.wait(5, beating=(0, 1))
+    assert why(world) == [HEALTHY]
 
 
 def test_of_a_rank_of_which_not_one_datagram_has_come_it_is_said_what_tries_the_way() -> None:

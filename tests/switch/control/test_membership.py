@@ -6,10 +6,10 @@ import pytest
 from tests.switch.control.world import World, resume, spec
 
 from inagg_switch.control import events as ev
+from inagg_switch.control.job_texts import failed_text
 from inagg_switch.control.refusals import Code, ControlError
 from inagg_switch.control.stall_detector import Observation
 from inagg_switch.control.states import JobState, MemberState
-from inagg_switch.control.text import failed_text
 from inagg_switch.driver import SlotWait
 
 

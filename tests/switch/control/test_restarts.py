@@ -82,7 +82,7 @@ def test_a_switch_that_drains_lets_jobs_go_on_that_ran_before_it_was_started(wor
     assert [job.name for job in world.registry.jobs()] == ["job"]
     world.join(1, brings=brings)
     assert first in world.epochs
-    with pytest.raises(ControlError, match="about to stop") as caught:
+    with pytest.raises(ControlError, match="takes no new jobs now") as caught:
         world.join(0, spec("late"))
     assert caught.value.code is Code.UNAVAILABLE
 
@@ -197,6 +197,17 @@ def test_a_mistake_of_ours_ends_one_job_and_is_told(world: World, monkeypatch: p
         Cause.SWITCH_ERROR
     ]
     assert [job.name for job in world.registry.jobs()] == ["other"]
+
+
+def test_a_mistake_of_ours_in_one_job_does_not_keep_others_from_being_drained(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bad", "good"):
+        world.join(0, spec(name))
+    monkeypatch.setattr(world.registry.by_name["bad"], "end", broken)
+    world.registry.refuse_new(world.now)
+    assert [output.name for output in world.registry.drain() if isinstance(output, ev.Bug)] == ["bad"]
+    assert not world.registry.jobs()
 
 
 def test_who_called_is_told_of_a_mistake_of_ours(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

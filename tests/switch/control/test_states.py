@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from enum import IntEnum
+from typing import get_args
 
 import pytest
 
 from inagg_proto.v1 import control_pb2 as pb
+from inagg_switch.control import events as ev
 from inagg_switch.control.events import Cause
 from inagg_switch.control.states import (
     JOB_TRANSITIONS,
@@ -16,6 +19,14 @@ from inagg_switch.control.states import (
     MemberState,
     MemberTrigger,
 )
+
+
+@pytest.mark.parametrize("kind", get_args(ev.Event))
+def test_an_event_has_the_name_and_fields_of_its_message(kind: type[ev.Event]) -> None:
+    message = pb.Event.DESCRIPTOR.fields_by_name[ev.name_of(object.__new__(kind))].message_type
+    assert message is not None
+    assert message.name == kind.__name__
+    assert {field.name for field in fields(kind)} == {field.name for field in message.fields}
 
 
 def reachable(table: dict[tuple[IntEnum, IntEnum], IntEnum], start: IntEnum) -> set[IntEnum]:

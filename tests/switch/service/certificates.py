@@ -52,11 +52,12 @@ class Authority:
         begins: datetime.timedelta = -DAY,
         ends: datetime.timedelta = DAY,
         passphrase: bytes | None = None,
+        curve: ec.EllipticCurve | None = None,
     ) -> Pair:
         """A certificate for ``name``. ``names_signer``: it says which key has signed it, as those of Python 3.13 and
-        later must, unless `ssl.VERIFY_X509_STRICT` is off. ``begins`` and ``ends``: from now. ``passphrase``: of its
-        key."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        later must, unless `ssl.VERIFY_X509_STRICT` is off. ``begins`` and ``ends``: from now. ``passphrase`` and
+        ``curve``: of its key."""
+        key = ec.generate_private_key(curve or ec.SECP256R1())
         hosts = x509.SubjectAlternativeName(
             [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         )

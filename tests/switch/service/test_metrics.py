@@ -18,6 +18,7 @@ from http.server import HTTPServer
 from pathlib import Path
 
 import pytest
+import structlog
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from tests.switch.service.certificates import Authority, Pair
@@ -27,7 +28,7 @@ from inagg_switch.control.events import ROOT
 from inagg_switch.control.topology import AttachedSwitch
 from inagg_switch.driver import JobCounters, SlotWait
 from inagg_switch.service import http_server
-from inagg_switch.service.http_server import Listener, check_http_address
+from inagg_switch.service.http_server import Listener, Reply, check_http_address
 from inagg_switch.service.metric_names import METRICS
 from inagg_switch.service.metrics import SNAPSHOT_S, families, take
 from inagg_switch.service.metrics_server import CERTIFICATE_ENDS, MetricsServer
@@ -353,6 +354,21 @@ def test_a_connection_of_which_nothing_comes_does_not_delay_the_end(busy: Servin
         server.close()
         assert idle.recv(1) == b""
         assert time.monotonic() - begun < http_server.REQUEST_S / 2
+
+
+def test_a_bug_in_an_answer_is_in_the_log() -> None:
+    def broken(request: object) -> Reply:
+        raise ZeroDivisionError
+
+    with structlog.testing.capture_logs() as log, Listener("127.0.0.1:0") as listener:
+        server = http_server.HttpServer(listener, "page", broken, Security(), Secrets({}))
+        with socket.create_connection(address_of(server.url), 5) as asks:
+            asks.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert asks.recv(1) == b""
+        server.close()
+    assert [(entry["event"], entry["server"], entry["exc_info"]) for entry in log] == [
+        ("http_request_failed", "page", True)
+    ]
 
 
 def test_an_answer_that_waits_for_the_event_loop_does_not_delay_its_end(busy: Serving) -> None:

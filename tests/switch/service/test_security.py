@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from tests.switch.control.world import RecordingDriver
 from tests.switch.service.certificates import Authority, Pair
 from tests.switch.service.member_client import MemberClient
@@ -298,12 +301,42 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path, server_pair: P
     junk.write_text("hello")
     with pytest.raises(SecurityError, match=r"cannot read .*missing: No such file"):
         Security(tmp_path / "missing", server_pair.key).check_files()
-    with pytest.raises(SecurityError, match="are no certificate and its key"):
+    with pytest.raises(SecurityError, match="junk holds no certificate in PEM"):
         Security(junk, server_pair.key).check_files()
-    with pytest.raises(SecurityError, match="are no certificate and its key"):
+    with pytest.raises(SecurityError, match="is not the key of the certificate in"):
         Security(server_pair.certificate, stranger.pair.key).check_files()
-    with pytest.raises(SecurityError, match="junk holds no certificates of authorities"):
+    with pytest.raises(SecurityError, match="junk holds no certificate in PEM"):
         Security(server_pair.certificate, server_pair.key, client_ca=junk).check_files()
+
+
+@pytest.mark.parametrize("who", ["a switch", "a command", "a client of a P4 switch"])
+def test_a_wrong_file_is_told_alike_whoever_uses_it(
+    tmp_path: Path, authority: Authority, server_pair: Pair, who: str
+) -> None:
+    der = tmp_path / "ca.der"
+    der.write_bytes(ssl.PEM_cert_to_DER_cert(authority.pair.certificate.read_text()))
+    certificate, key = server_pair.certificate, server_pair.key
+
+    def use(**files: Any) -> None:
+        if who == "a switch":
+            given = {"certificate": certificate, "key": key, **files}
+            given = {"client_ca" if name == "ca" else name: path for name, path in given.items()}
+            Security(**given).check_files()
+        elif who == "a command":
+            MemberClient("127.0.0.1:1", Access(True, **files)).close()
+        else:
+            Access(True, **files).channel("127.0.0.1:1").close()
+
+    with pytest.raises(SecurityError, match=r"ca\.der is not in PEM, but in DER: openssl x509 -inform der"):
+        use(ca=der)
+    with pytest.raises(SecurityError, match=f"{key} holds a key, and no certificate"):
+        use(certificate=key, key=key)
+
+
+def test_a_key_that_is_too_short_for_a_server_is_told(authority: Authority) -> None:
+    pair = authority.issue("short", curve=ec.SECP192R1())
+    with pytest.raises(SecurityError, match=r"short\.pem and .*short\.key cannot be used: .*EE_KEY_TOO_SMALL"):
+        Security(pair.certificate, pair.key).check_files()
 
 
 @pytest.mark.parametrize(

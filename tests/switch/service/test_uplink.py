@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc.aio
 import pytest
+import structlog
 from tests.switch.background import LoopThread
 from tests.switch.control.world import LIMITS, RecordingDriver
 from tests.switch.service.member_client import MemberClient
@@ -18,10 +19,11 @@ from tests.switch.service.serving import Serving, job_spec, join_request
 from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
-from inagg_switch.driver import Counters, Shard
+from inagg_switch.driver import Counters, DriverError, Shard
 from inagg_switch.service import uplink_agent
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
+from inagg_switch.service.remote_switch import RemoteSwitch
 from inagg_switch.service.server import LeafServer
 from inagg_switch.service.tree_messages import hello_message
 from inagg_switch.service.uplink_agent import UplinkAgent, UplinkError
@@ -137,6 +139,33 @@ def test_a_shard_that_is_started_again_ends_the_stream_and_not_the_switch(loop_t
     loop_thread.run(restart(), 20)
 
 
+class BrokenDriver(RecordingDriver):
+    """Whose shard cannot be started again."""
+
+    def restart(self, shard: int) -> None:
+        raise DriverError("it does not start")
+
+
+def test_a_shard_that_cannot_be_started_again_keeps_no_stream_from_beginning(loop_thread: LoopThread) -> None:
+    async def restart() -> None:
+        parent, server = PatientParent(), grpc.aio.server()  # type: ignore[abstract]  # it is asked for nothing else
+        control_pb2_grpc.add_ControlServicer_to_server(parent, server)
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        agent = UplinkAgent(BrokenDriver(), "rack1", address, Access())
+        with pytest.raises(DriverError, match="it does not start"):
+            await agent.restart(0)
+        running = asyncio.create_task(agent.run())
+        async with asyncio.timeout(5):
+            await parent.attached.get()
+        running.cancel()
+        await asyncio.wait((running,), timeout=5)
+        await agent.close()
+        await server.stop(None)
+
+    loop_thread.run(restart(), 10)
+
+
 class OlderParent(Parent):
     """Says of itself what one did that knew no protocol."""
 
@@ -194,6 +223,31 @@ def test_a_switch_below_that_goes_leaves_no_task_behind(switch: Serving) -> None
         return [task for task in map(repr, asyncio.all_tasks()) if "coro=<Queue.get" in task]
 
     assert switch.loop.run(wait_for_orders(), 10) == []
+
+
+@pytest.mark.parametrize("bug", [False, True])
+def test_a_bug_in_what_is_done_with_an_answer_is_in_the_log_and_an_end_of_the_stream_is_not(
+    switch: Serving, monkeypatch: pytest.MonkeyPatch, bug: bool
+) -> None:
+    def answered(self: RemoteSwitch, answer: pb.Answer) -> None:
+        if bug:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(RemoteSwitch, "answered", answered)
+    hello = pb.AttachRequest(hello=hello_message("rack1", (Shard(("10.0.0.1", 5000), 1024),), LIMITS, "10.0.0.1"))
+    asked: queue.SimpleQueue[pb.AttachRequest | None] = queue.SimpleQueue()
+    asked.put(hello)
+    controller = switch.server.controller
+    assert controller is not None
+    with structlog.testing.capture_logs() as log:
+        stream: Any = switch.client._stub.Attach(iter(asked.get, None), metadata=switch.client._metadata)
+        assert next(stream).HasField("attached")
+        asked.put(pb.AttachRequest(answer=pb.Answer()))
+        if not bug:
+            stream.cancel()
+        switch.until(lambda: not controller.registry.topology.switches)
+        asked.put(None)
+    assert [entry["event"] for entry in log if entry["log_level"] == "error"] == ["answer_failed"] * bug
 
 
 def test_why_says_which_leaf_the_ranks_joined_at_that_are_not_heard_since_it_has_gone(switch: Serving) -> None:

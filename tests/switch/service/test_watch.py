@@ -75,7 +75,7 @@ def test_a_member_whose_watch_breaks_off_is_given_up_soon_and_one_that_ends_its_
 
 def test_a_watch_tells_who_vanished_and_why_said_so_before(serve: Callable[..., Serving]) -> None:
     serving = serve(policy=Policy(tick_interval_s=0.02, poll_interval_s=0.05, stall_after_s=0.1))
-    serving.join_all(job_spec(workers=3, heartbeat_limit_s=0.8, rejoin_limit_s=0.2))
+    serving.join_all(job_spec(workers=3, heartbeat_limit_s=1.6, rejoin_limit_s=0.2))
     serving.driver.job_counters[1] = JobCounters([3, 2, 3], [0] * 3, [0] * 3, [0] * 3, [0] * 3, results=2)
     serving.driver.waits[1] = [SlotWait(slot=2, generation=1, missing=(1,), waiting_s=0.3)]
     stream = serving.client.watch("job")
@@ -91,7 +91,7 @@ def test_a_watch_tells_who_vanished_and_why_said_so_before(serve: Callable[..., 
             except ControlCallError as error:
                 if error.code is not grpc.StatusCode.NOT_FOUND:  # the job has ended
                     raise
-        if why is None and time.monotonic() - started > 0.6:
+        if why is None and time.monotonic() - started > 1.0:
             why = serving.client.why("job")
         time.sleep(0.05)
     watch.result()
@@ -103,7 +103,7 @@ def test_a_watch_tells_who_vanished_and_why_said_so_before(serve: Callable[..., 
     assert events[0].stalled.ranks == [1]
     failed = events[1].member_failed
     assert failed.rank == 1
-    assert 0.8 < failed.silent_s < 1.5
+    assert 1.6 < failed.silent_s < 30
     assert (failed.contributions, failed.slots_waiting) == (2, 1)
     assert events[2].epoch_ended.cause == pb.CAUSE_MEMBER_FAILED
     assert events[3].job_ended.cause == pb.CAUSE_NOT_REJOINED

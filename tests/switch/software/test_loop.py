@@ -158,7 +158,7 @@ def test_each_source_has_its_row_though_their_places_collide_and_others_come_and
             ranks = sources.peers.ranks[row_of(sources.peers.keys, sources.peers.rows, key)]
             assert np.flatnonzero(ranks >= 0).tolist() == [row]
             assert sources.peers.address[row, 0] == key
-    assert sources.names == {address_of_key(key) for key in bound}
+    assert sources._names == {key: address_of_key(key) for key in bound}
     assert (sources.peers.ranks[0] == -1).all()
 
 

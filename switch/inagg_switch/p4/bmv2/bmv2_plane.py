@@ -21,7 +21,7 @@ from ..p4_driver import P4Driver
 from ..plane import Cell, Count, Delete, SlotState, Update
 from ..program import BMV2, BMV2_LEAF, BMV2_ROOT
 from .p4runtime_client import Client
-from .p4runtime_info import Program, read_p4info
+from .p4runtime_info import P4Names, read_p4info
 from .thrift import Registers
 
 BY_ROLE: Final = {FLAT: BMV2, LEAF: BMV2_LEAF, ROOT: BMV2_ROOT}
@@ -40,7 +40,7 @@ class Bmv2Plane:
         access: Access | None = None,
     ) -> None:
         """``p4runtime``, ``thrift``: host:port."""
-        self._program = Program(read_p4info(build.p4info))
+        self._names = P4Names(read_p4info(build.p4info))
         self._leaf = build.role == LEAF
         try:
             config = build.program()
@@ -51,13 +51,12 @@ class Bmv2Plane:
         try:
             if thrift is not None:
                 self._registers = Registers(thrift)
-            self._client.set_program(self._program.info, config)
+            self._client.set_program(self._names.info, config)
         except BaseException:
             self.close()
             raise
 
     def write(self, updates: Sequence[Update]) -> None:
-        """See `Plane.write`."""
         for part in batches(updates):
             try:
                 self._client.write([self._update(update) for update in part])
@@ -67,20 +66,16 @@ class Bmv2Plane:
 
     def _update(self, update: Update) -> pb.Update:
         kind = pb.Update.DELETE if isinstance(update, Delete) else pb.Update.INSERT
-        return pb.Update(type=kind, entity=self._program.entity(update.what))
+        return pb.Update(type=kind, entity=self._names.entity(update.what))
 
     def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
-        """See `Plane.counts`."""
-        found = dict(
-            self._program.count(entity) for entity in self._client.read(list(map(self._program.counter, cells)))
-        )
+        found = dict(self._names.count(entity) for entity in self._client.read(list(map(self._names.counter, cells))))
         missing = [cell for cell in cells if cell not in found]
         if missing:
             raise DriverError(f"{self._client.target} did not tell counter {missing[0].counter}[{missing[0].place}]")
         return found
 
     def slots(self, first: int, count: int) -> list[SlotState] | None:
-        """See `Plane.slots`."""
         if self._registers is None:
             return None
         names = SlotState._fields if self._leaf else SlotState._fields[:-1]
@@ -89,15 +84,12 @@ class Bmv2Plane:
 
     @property
     def sentinels(self) -> tuple[int, ...]:
-        """See `Plane.sentinels`."""
         return (self._client.sentinel,)
 
     def died(self) -> str | None:
-        """See `Plane.died`."""
         return self._client.died()
 
     def close(self) -> None:
-        """See `Plane.close`."""
         if self._registers is not None:
             self._registers.close()
         self._client.close()

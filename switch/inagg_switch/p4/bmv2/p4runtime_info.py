@@ -28,7 +28,7 @@ def number_bytes(value: int) -> bytes:
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
-class Program:
+class P4Names:
     """The numbers of one program. Its methods raise `DriverError` for what the program does not have."""
 
     def __init__(self, info: pb.P4Info) -> None:

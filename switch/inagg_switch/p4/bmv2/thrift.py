@@ -23,6 +23,10 @@ STOP, I32, I64, STRING, LIST = 0, 8, 10, 11, 15
 METHOD: Final = "standard:bm_register_read_all"
 CONTEXT: Final = 0
 """bmv2 has several pipelines ("contexts") only in targets that we do not use."""
+NUMBERS: Final = 1 << 31
+"""Of calls, before they begin again."""
+ANSWER_MAX_BYTES: Final = 1 << 26
+"""Of one part of an answer: far more than an array of registers has."""
 
 
 def _connect(target: str, wait_s: float) -> socket.socket:
@@ -38,12 +42,16 @@ def _connect(target: str, wait_s: float) -> socket.socket:
 
 
 class Registers:
-    """A connection to the Thrift server of a bmv2 switch. Methods raise `DriverError`."""
+    """A connection to the Thrift server of a bmv2 switch. Methods raise `DriverError`.
+
+    After a failure the next call makes a new connection: what was left of an answer would be taken for the next one.
+    """
 
     def __init__(self, target: str, wait_s: float = START_S) -> None:
         """``target``: host:port. If nobody listens there, it tries again for so long."""
         self.target = target
         self._number = 0
+        self._socket: socket.socket | None
         try:
             self._socket = _connect(target, wait_s)
         except (OSError, ValueError) as error:
@@ -54,12 +62,19 @@ class Registers:
 
     def read(self, name: str) -> list[int]:
         """All cells of an array of registers."""
-        self._number += 1
+        self._number = (self._number + 1) % NUMBERS
         try:
+            if self._socket is None:
+                self._socket = _connect(self.target, 0.0)
             self._socket.sendall(self._call(name))
-            return self._reply(name)
+            cells = self._reply(self._socket)
         except (OSError, struct.error) as error:
+            self.close()
             raise DriverError(f"the Thrift server on {self.target} has failed: {error}") from None
+        if cells is None:
+            self.close()
+            raise DriverError(f"the Thrift server on {self.target} has no register array {name!r}; is it our program?")
+        return cells
 
     def _call(self, name: str) -> bytes:
         method, array = METHOD.encode(), name.encode()
@@ -75,35 +90,39 @@ class Registers:
             )
         )
 
-    def _reply(self, name: str) -> list[int]:
-        version, length = struct.unpack(">Ii", self._receive(8))
-        self._receive(length + 4)  # the call's name and number: there is one call at a time
+    def _reply(self, connection: socket.socket) -> list[int] | None:
+        """What the answer has; None if it is no list of numbers, and then it is not read to its end."""
+        version, length = struct.unpack(">Ii", _receive(connection, 8))
+        _receive(connection, length)  # the call's name
+        (number,) = struct.unpack(">i", _receive(connection, 4))
+        if number != self._number:
+            raise OSError("it answers another call than the last one")
         if version != VERSION | REPLY:
-            raise self._refused(name)
-        kind, field = struct.unpack(">bh", self._receive(3))
-        if (kind, field) != (LIST, 0):
-            raise self._refused(name)
-        element, count = struct.unpack(">bi", self._receive(5))
+            return None
+        if struct.unpack(">bh", _receive(connection, 3)) != (LIST, 0):
+            return None
+        element, count = struct.unpack(">bi", _receive(connection, 5))
         if element != I64:
-            raise self._refused(name)
-        cells = struct.unpack(f">{count}q", self._receive(8 * count))
-        self._receive(1)  # the end of the structure
+            return None
+        cells = struct.unpack(f">{count}q", _receive(connection, 8 * count))
+        _receive(connection, 1)  # the end of the structure
         return list(cells)
 
-    def _receive(self, size: int) -> bytes:
-        parts, left = [], size
-        while left:
-            part = self._socket.recv(left)
-            if not part:
-                raise OSError("it hung up")
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
-
-    def _refused(self, name: str) -> DriverError:
-        self.close()  # what else it has to say of this call would stand before the next answer
-        return DriverError(f"the Thrift server on {self.target} has no register array {name!r}; is it our program?")
-
     def close(self) -> None:
-        """Hang up."""
-        self._socket.close()
+        """Hang up. No error if called twice."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    if not 0 <= size <= ANSWER_MAX_BYTES:
+        raise OSError(f"its answer has a part of {size} bytes")
+    parts, left = [], size
+    while left:
+        part = connection.recv(left)
+        if not part:
+            raise OSError("it hung up")
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

@@ -99,7 +99,7 @@ class Table:
         )
 
 
-class Program:
+class BfrtTables:
     """The tables of a program and of the switch itself."""
 
     def __init__(self, program: bytes, fixed: bytes) -> None:

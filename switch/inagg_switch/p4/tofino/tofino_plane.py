@@ -19,11 +19,11 @@ from ..builds import Build
 from ..entries import FLOOD_GROUP, ROW_WORKERS
 from ..grpc_stream import GONE, WriteFailed, batches
 from ..network import Network
-from ..p4_driver import P4Driver, check_passes
+from ..p4_driver import P4Driver
 from ..plane import Cell, Count, Delete, Group, SlotState, Update
 from ..program import TOFINO
 from .bfruntime_client import Client
-from .bfruntime_info import PORTS, PRE_GROUPS, PRE_NODES, Program
+from .bfruntime_info import PORTS, PRE_GROUPS, PRE_NODES, BfrtTables
 from .tofino_program import OUTCOMES, PASSES, tags
 
 PROGRAM: Final = "inagg"
@@ -47,7 +47,7 @@ class TofinoPlane:
         """``target``: host:port. ``passes``: the most of a job. ``program``: its name on the switch."""
         self._client = Client(target, program, device, access)
         try:
-            self._program = Program(*self._client.info)
+            self._tables = BfrtTables(*self._client.info)
             self.build = self._build(passes)
             self._forget()
         except BaseException:
@@ -56,10 +56,10 @@ class TofinoPlane:
 
     def _build(self, passes: int) -> Build:
         """What the program serves, by the sizes of its tables."""
-        lanes, slots = self._program.lanes * passes, self._program.table("tags").size
+        lanes, slots = self._tables.lanes * passes, self._tables.table("tags").size
         self._pass_slots = slots // PASSES
         slots = slots if passes == 1 else self._pass_slots
-        jobs = self._program.table("outcomes").size // (ROW_WORKERS * OUTCOMES)
+        jobs = self._tables.table("outcomes").size // (ROW_WORKERS * OUTCOMES)
         if not (lanes and slots and jobs):
             raise DriverError(f"the program {self._client.program} has no lanes: it is not p4/tofino/inagg.p4")
         here = Path("p4/tofino/inagg.p4"), Path("bf-rt.json")
@@ -70,7 +70,7 @@ class TofinoPlane:
         goes."""
         ours = range(FLOOD_GROUP, FLOOD_GROUP + 1 + self.build.jobs)
         for name in TABLES:
-            found = self._client.read([self._program.all_entries(name)])
+            found = self._client.read([self._tables.all_entries(name)])
             keys = [entity.table_entry for entity in found if entity.table_entry.key.fields]  # the default has none
             if name in (PRE_GROUPS, PRE_NODES):
                 keys = [entry for entry in keys if group_of(entry, name) in ours]
@@ -85,7 +85,6 @@ class TofinoPlane:
                 self._client.write(part)
 
     def write(self, updates: Sequence[Update]) -> None:
-        """See `Plane.write`."""
         for update in updates:
             gone_is_fine = isinstance(update, Delete)
             for part in batches(list(self._messages(update))):
@@ -100,15 +99,15 @@ class TofinoPlane:
         what = update.what
         if isinstance(update, Delete):
             if isinstance(what, Group):
-                entities = [self._program.group(what), *self._program.nodes(what)]
+                entities = [self._tables.group(what), *self._tables.nodes(what)]
             else:
-                entities = [self._program.without_data(what)]
+                entities = [self._tables.without_data(what)]
             yield from (pb.Update(type=pb.Update.DELETE, entity=entity) for entity in entities)
             return
         if isinstance(what, Group):
-            entities = [*self._program.nodes(what), self._program.group(what)]
+            entities = [*self._tables.nodes(what), self._tables.group(what)]
         else:
-            entities = [self._program.entry(what)]
+            entities = [self._tables.entry(what)]
         yield from (pb.Update(type=pb.Update.INSERT, entity=entity) for entity in entities)
 
     def clear(self, binding: Binding) -> None:
@@ -116,17 +115,16 @@ class TofinoPlane:
         no op, a contribution to the generation before the first one is refused."""
         registers = []
         for index, tag in tags(binding, self._pass_slots):
-            registers.append(self._program.register("members", index, {"missing": 0, "op": 0}))
-            registers.append(self._program.register("tags", index, {"f1": tag}))
+            registers.append(self._tables.register("members", index, {"missing": 0, "op": 0}))
+            registers.append(self._tables.register("tags", index, {"f1": tag}))
         for part in batches([pb.Update(type=pb.Update.MODIFY, entity=register) for register in registers]):
             self._client.write(part)
 
     def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
-        """See `Plane.counts`."""
-        answers = self._client.read([self._program.counter(cell) for cell in cells])
+        answers = self._client.read([self._tables.counter(cell) for cell in cells])
         if len(answers) != len(cells):
             raise DriverError(f"{self._client.target} told {len(answers)} counters of {len(cells)}")
-        return {cell: self._program.count(cell, answer) for cell, answer in zip(cells, answers, strict=True)}
+        return {cell: self._tables.count(cell, answer) for cell, answer in zip(cells, answers, strict=True)}
 
     def slots(self, first: int, count: int) -> list[SlotState] | None:
         """See `Plane.slots`. Not read: the registers hold who is missing, in an order of bits of their own."""
@@ -134,15 +132,12 @@ class TofinoPlane:
 
     @property
     def sentinels(self) -> tuple[int, ...]:
-        """See `Plane.sentinels`."""
         return (self._client.sentinel,)
 
     def died(self) -> str | None:
-        """See `Plane.died`."""
         return self._client.died()
 
     def close(self) -> None:
-        """See `Plane.close`."""
         self._client.close()
 
 
@@ -161,7 +156,7 @@ def tofino_driver(
     access: Access | None = None,
 ) -> P4Driver:
     """A Tofino that runs p4/tofino/inagg.p4, as a driver. Raises `DriverError`."""
-    check_passes(network, TOFINO)
+    TOFINO.check_passes(network)
     passes = 1 + len(network.loopback)
     plane = TofinoPlane(target, passes=passes, program=program, device=device, access=access)
     try:

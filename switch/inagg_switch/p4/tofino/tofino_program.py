@@ -93,7 +93,6 @@ def tags(binding: Binding, pass_slots: int) -> Iterator[tuple[int, int]]:
 
 
 def base_entries(network: Network) -> Iterator[Entry | Group]:
-    """See `entries.base_entries`."""
     address = Masked(number(network.address), (1 << 32) - 1)
     data_port = Masked(network.data_port, (1 << 16) - 1)
     mac = ("mac", network.mac)

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...control import events as ev
 from ...control.events import Cause
-from ...control.text import count_text, ranks_text, seconds_text
+from ...text import count_text, ranks_text, seconds_text
 
 
 class Mood(Enum):

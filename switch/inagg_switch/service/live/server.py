@@ -18,9 +18,9 @@ import msgspec
 
 from ...addresses import SettingsError, split_address
 from ...control.drops import MEANINGS
+from ...version import version_text
 from ..controller import Controller
 from ..http_server import HttpServer, Listener, Reply, Request
-from ..metrics_server import version_text
 from ..security import Secrets, Security
 from .recorder import Question, Recorder
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from typing import Any
 
 from inagg_proto import why_unlike
 from inagg_proto.v1 import control_pb2 as pb
@@ -19,8 +20,8 @@ from ..control.past import Ended
 from ..control.policy import BLOCK_MAX, REASON_CHARS_MAX
 from ..control.refusals import Code, ControlError
 from ..control.states import MemberState
-from ..control.text import printable
 from ..driver import BY_RANK, JobCounters, Limits, Shard
+from ..text import printable
 from .peers import peer_host
 
 # ------------------------------------------------------------------------------------------ from messages
@@ -203,33 +204,8 @@ def totals_message(counts: JobCounters) -> pb.JobTotals:
 
 def event_message(at: float, event: ev.Event) -> pb.Event:
     """News of a job."""
-    message = pb.Event(at_s=at)
-    match event:
-        case ev.EpochStarted(epoch):
-            message.epoch_started.epoch = epoch
-        case ev.EpochEnded(epoch, cause, rank, text):
-            ended = pb.EpochEnded(epoch=epoch, cause=pb.Cause.ValueType(cause), rank=rank, text=text)
-            message.epoch_ended.CopyFrom(ended)
-        case ev.MemberJoined(rank, missing):
-            message.member_joined.CopyFrom(pb.MemberJoined(rank=rank, missing=missing))
-        case ev.MemberFailed():
-            message.member_failed.CopyFrom(
-                pb.MemberFailed(
-                    rank=event.rank,
-                    silent_s=event.silent_s,
-                    contributions=event.contributions,
-                    last_contribution_s=event.last_contribution_s,
-                    slots_waiting=event.slots_waiting,
-                    text=event.text,
-                )
-            )
-        case ev.MemberLeft(rank, reason):
-            message.member_left.CopyFrom(pb.MemberLeft(rank=rank, reason=reason))
-        case ev.Stalled(slots, longest_s, ranks):
-            message.stalled.CopyFrom(pb.Stalled(slots=slots, longest_s=longest_s, ranks=ranks))
-        case ev.JobEnded(cause, rank, text):
-            message.job_ended.CopyFrom(pb.JobEnded(cause=pb.Cause.ValueType(cause), rank=rank, text=text))
-    return message
+    message: Any = getattr(pb, type(event).__name__)
+    return pb.Event(at_s=at, **{ev.name_of(event): message(**ev.fields_of(event))})
 
 
 def epoch_message(job: Job, epoch: ev.Epoch, switch: str, shards: tuple[Shard, ...], credit: int) -> pb.JoinResponse:

@@ -38,7 +38,6 @@ class MalformedInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """Called by gRPC for every call."""
         handler: Any = await continuation(handler_call_details)
         name = handler_call_details.method
         if handler is None or not name.startswith(f"/{SERVICE}/") or handler.request_deserializer is None:
