@@ -21,7 +21,7 @@ PYTHON_CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 PYTEST_ARGS ?= -n auto --dist worksteal
-BENCH_ARGS  ?=
+BENCH_ARGS  ?= allreduce --workers 2,4 --size 1K,1M,64M --against gloo
 DEMO_ARGS   ?=
 SOAK_SECONDS ?= 600
 
@@ -75,7 +75,7 @@ format: $(STAMP) ## let ruff mend and format the sources
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(STAMP) ## measure throughput on this machine
+bench: $(STAMP) ## measure the all-reduce beside Gloo (1 min); BENCH_ARGS=... for another benchmark
 	$(BIN)/inagg bench $(BENCH_ARGS)
 
 experiments: $(STAMP) ## carry out the papers' claims (15 min); writes testbed/results/

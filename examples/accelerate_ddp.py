@@ -1,6 +1,6 @@
 """Hugging Face Accelerate: `prepare` returns the DDP module, which takes the hook.
 
-pip install 'inagg[accelerate]'
+pip install '.[accelerate]'   # in the clone
 inagg testbed --workers 2 -- python examples/accelerate_ddp.py
 """
 

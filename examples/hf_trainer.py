@@ -1,6 +1,6 @@
 """The Hugging Face Trainer: a callback gives its DDP module the hook when training begins.
 
-pip install 'inagg[accelerate]'
+pip install '.[accelerate]'   # in the clone
 inagg testbed --workers 2 -- python examples/hf_trainer.py
 """
 

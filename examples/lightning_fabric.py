@@ -1,6 +1,6 @@
 """Lightning Fabric: what `setup` returns has the DDP module inside, which takes the hook.
 
-pip install 'inagg[lightning]'
+pip install '.[lightning]'   # in the clone
 inagg testbed --workers 2 -- python examples/lightning_fabric.py
 """
 

@@ -1,6 +1,6 @@
 """Lightning's Trainer: a callback gives its DDP module the hook. (Its own `ddp_comm_hook` is for CUDA alone.)
 
-pip install 'inagg[lightning]'
+pip install '.[lightning]'   # in the clone
 inagg testbed --workers 2 -- python examples/lightning_trainer.py
 """
 

@@ -1,7 +1,7 @@
 """Ray Train: `TorchConfig(backend="inagg")`, and DDP's gradients are summed by the switch. A worker that is lost is
 replaced, and training goes on from the last checkpoint.
 
-    pip install 'inagg[ray]'
+    pip install '.[ray]'   # in the clone
     inagg switch &
     INAGG_SWITCH=127.0.0.1:47100 python examples/ray_train.py [ADDRESS OF A RAY CLUSTER]
 """

@@ -1,6 +1,6 @@
 """torchft: replicas come and go, and those that are there go on, their gradients summed by the switch.
 
-    pip install 'inagg[torchft]'
+    pip install '.[torchft]'   # in the clone
     inagg testbed --workers 2 -- python examples/torchft_ddp.py
 
 Each rank of the testbed is a replica of its own. The first one runs the lighthouse, which elsewhere is

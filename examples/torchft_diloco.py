@@ -1,6 +1,6 @@
 """DiLoCo over the switch: replicas train by themselves and average what they have learnt every few steps.
 
-    pip install 'inagg[torchft]'
+    pip install '.[torchft]'   # in the clone
     inagg testbed --workers 2 -- python examples/torchft_diloco.py
 
 What is averaged are differences of parameters, and no gradients: the group's default format, fixed point, is for such.

@@ -34,7 +34,8 @@ def page() -> str:
         "# Commands",
         "",
         "What `--help` says of each command. Exit status, unless a command says more: 0; 1 for an error; 2 for wrong",
-        "usage or a missing extra; 130 after Ctrl-C, 143 after SIGTERM.",
+        "usage or a missing extra; 130 after Ctrl-C, but 0 where it is the usual end (`inagg top`,",
+        "`inagg why --watch`); 143 after SIGTERM.",
     ]
     for name, context in every_command():
         level = "##" if name.count(" ") < 2 else "###"

@@ -35,9 +35,7 @@ class Bmv2Process(LoggedProcess):
     thread that made it ends. Raises `TopologyError` if it is not installed.
     """
 
-    def __init__(
-        self, node: Node, ports: Sequence[str], p4runtime: str = P4RUNTIME, thrift_port: int = THRIFT_PORT
-    ) -> None:
+    def __init__(self, node: Node, ports: Sequence[str], p4runtime: str = P4RUNTIME) -> None:
         if shutil.which(SWITCH) is None:
             raise TopologyError(
                 f"{SWITCH} is not on PATH. It comes with the bmv2 switch: https://github.com/p4lang/behavioral-model "
@@ -46,7 +44,7 @@ class Bmv2Process(LoggedProcess):
             )
         super().__init__("bmv2")
         interfaces = [word for port, name in enumerate(ports) for word in ("-i", f"{port}@{name}")]
-        command = [SWITCH, "--no-p4", "--device-id", "0", "--thrift-port", str(thrift_port), *interfaces]
+        command = [SWITCH, "--no-p4", "--device-id", "0", "--thrift-port", str(THRIFT_PORT), *interfaces]
         command += ["--", "--grpc-server-addr", p4runtime]
         self._start(node.command(command), node.environment())
 

@@ -24,6 +24,7 @@ from .progress import Steps
 from .report.demo import demo_report, measure_throughput, why_no_report
 from .report.history import History
 from .report.option import drawable
+from .result_setup import setup
 from .tables import console
 from .testbed.options import check_place, place_options, places
 from .testbed.web import live_view, web_option
@@ -61,7 +62,7 @@ SLOW_BMV2: Final = (
     default=1,
     show_default=True,
     type=click.IntRange(0, (1 << 32) - 101),
-    help="Of initial weights, data and rounding: the same seed gives the same result.",
+    help="What initial weights, data and rounding follow from: the same seed gives the same result.",
 )
 @format_option
 @click.option(
@@ -123,7 +124,7 @@ def demo(
     few = target == "bmv2" or record is not None
     from_seed = range(seed, seed + (seeds or SEEDS["bmv2" if few else "software"]))
     place = Place(workers, link, racks, trunk)
-    with live_view(web) as view, Steps(quiet=as_json) as progress:
+    with live_view(web) as view, Steps(as_json) as progress:
         if view.url is not None:
             progress.say(f"live view: {view.url} in a browser, while this trains")
         passes = epochs or EPOCHS[target]
@@ -133,14 +134,14 @@ def demo(
     if as_json:
         for outcome in outcomes:
             line = asdict(outcome) | {"accuracy": outcome.accuracy}
-            click.echo(json.dumps({"bench": "demo", "workers": workers} | place.about() | line))
+            click.echo(json.dumps({"bench": "demo", "workers": workers} | place.about() | line | setup()))
     else:
         out = console()
         print_outcomes(out, outcomes, f"{workers} workers" + (f" in {racks} racks" if racks else ""))
         for sentence in conclusions(outcomes):
             click.echo(click.wrap_text(sentence, min(80, out.width)))
     if report is not None:
-        throughput = _all_reduces(place, format_, as_json) if gloo else []
+        throughput = _all_reduces(place, format_) if gloo else []
         click.echo(f"report: {demo_report(report, found, where, throughput)}", err=as_json)
     if record is not None:
         from .replay.recording import add_note
@@ -171,9 +172,9 @@ class Place:
         return links | ({"racks": self.racks} | trunks if self.racks else {})
 
 
-def _all_reduces(place: Place, format_: str, quiet: bool) -> list[dict[str, Any]]:
+def _all_reduces(place: Place, format_: str) -> list[dict[str, Any]]:
     """What the report says of all-reduces beside the trainings; nothing, where they cannot be measured."""
-    with Steps(quiet=quiet) as progress:
+    with Steps() as progress:
         task = progress.task("all-reduces for the report")
         try:
             found = measure_throughput(place.workers, format_, place.link, place.racks, place.trunk)

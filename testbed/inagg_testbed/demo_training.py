@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from .bench.links import worker_bytes
+from .bench.links import WorkerBytes
 from .bench.load import Child, crew, gloo_rank, messages
 from .progress import Steps
 from .report.history import History
@@ -53,11 +53,15 @@ class Outcome:
     """CRC-32 of rank 0's parameters at the end, by seed, to compare trainings by."""
     step_ms: float
     bytes_up_per_step: float
-    """Sent by one worker: the payload of our datagrams, or all that its network carried for Gloo."""
+    """Sent by one worker: the payload of our datagrams, or of Gloo's connections (with links, with headers)."""
     steps: int
     """Of one training."""
     same_parameters: bool
     """All workers ended with the same parameters, bit for bit, whatever the seed."""
+    seconds_by_step: list[list[float]] = field(default_factory=list)
+    """Of rank 0, by seed."""
+    losses_by_step: list[list[float]] = field(default_factory=list)
+    """Of rank 0, by seed."""
 
     @property
     def accuracy(self) -> float:
@@ -120,6 +124,8 @@ def _outcome(training: Training, seeds: Sequence[int], ends: list[list[dict[str,
         bytes_up_per_step=statistics.mean(end["bytes_up"] for end in ours),
         steps=ours[0]["steps"],
         same_parameters=all(len({end["parameters"] for end in of_seed}) == 1 for of_seed in by_seed),
+        seconds_by_step=[end["seconds"] for end in ours],
+        losses_by_step=[end["losses"] for end in ours],
     )
     return outcome, ours[0]["history"]
 
@@ -140,9 +146,10 @@ def _worker(
         return lambda loss: connection.send((None, ("step", at, seed, loss))) if rank == 0 else None
 
     with gloo_rank(rank, workers, store):
+        gloo_bytes = WorkerBytes(node)
         found = [
             [
-                _train(node, rank, workers, system, options, epochs, seed, tell(at, seed))
+                _train(gloo_bytes, rank, workers, system, options, epochs, seed, tell(at, seed))
                 for at, (system, options) in enumerate(trainings)
             ]
             for seed in seeds
@@ -151,7 +158,7 @@ def _worker(
 
 
 def _train(
-    node: Node, rank: int, workers: int, system: str, options: dict[str, Any], epochs: int, seed: int,
+    gloo_bytes: WorkerBytes, rank: int, workers: int, system: str, options: dict[str, Any], epochs: int, seed: int,
     after: Callable[[float], None],
 ) -> dict[str, Any]:  # fmt: skip
     """One training, from its own seed on, and what it came to."""
@@ -173,13 +180,15 @@ def _train(
         if state is not None:
             model.register_comm_hook(state, watch.hook(inagg_hook) if rank == 0 else inagg_hook)
         times: list[float] = []
-        sent = worker_bytes(node, workers)[0]
+        losses: list[float] = []
+        sent = gloo_bytes.count()[0]
         dist.barrier()  # after the count: another rank could have sent before it
         last = [time.perf_counter(), 0.0]
 
         def after_step(step: int, loss: float) -> None:
             now_s = time.perf_counter()
             times.append(now_s - last[0])
+            losses.append(loss)
             last[:] = now_s, loss
             if rank == 0:
                 after(loss)
@@ -193,7 +202,7 @@ def _train(
         if state is not None:
             bytes_up = state.counters.bytes_out / len(times)
         else:
-            bytes_up = (worker_bytes(node, workers)[0] - sent) / len(times)
+            bytes_up = (gloo_bytes.count()[0] - sent) / len(times)
         watch.time_computing(model.module, *next(training.batches(BATCH, rank, workers, seed=0)))
         dist.barrier()  # nobody leaves while others still compute
         parameters = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
@@ -201,6 +210,8 @@ def _train(
             "accuracy": accuracy(model, testing),
             "loss": last[1],
             "step_s": statistics.median(times[1:]),
+            "seconds": [round(step_s, 6) for step_s in times],
+            "losses": losses,
             "bytes_up": bytes_up,
             "steps": len(times),
             "parameters": zlib.crc32(parameters),

@@ -29,7 +29,7 @@ def print_outcomes(out: Console, outcomes: Sequence[Outcome], workers: str) -> N
     rows = []
     reference = outcomes[-1].bytes_up_per_step
     for outcome in outcomes:
-        share = f"{outcome.bytes_up_per_step / reference:.0%}" if len(outcomes) > 1 else ""
+        share = f"{outcome.bytes_up_per_step / reference:.0%}" if len(outcomes) > 1 and reference else ""
         rows.append(
             (
                 NAMES[outcome.system],
@@ -66,8 +66,10 @@ def headline(ours: Outcome, theirs: Outcome) -> str:
     speed = (
         f"{ratio:.1f} times as fast as with Gloo" if ratio >= 0.95 else f"{1 / ratio:.1f} times as slow as with Gloo"
     )
-    fewer = 1 - ours.bytes_up_per_step / theirs.bytes_up_per_step
-    return f"A step over the {NAMES[ours.system]}: {speed}, {fewer:.0%} fewer bytes."
+    fewer = ""
+    if theirs.bytes_up_per_step:  # else the kernel does not count them: see `tcp_bytes`
+        fewer = f", {1 - ours.bytes_up_per_step / theirs.bytes_up_per_step:.0%} fewer bytes"
+    return f"A step over the {NAMES[ours.system]}: {speed}{fewer}."
 
 
 def compare_accuracies(ours: Outcome, theirs: Outcome) -> str:

@@ -20,8 +20,8 @@ EXTRA_OF_MODULE: Final = {
 
 
 def install(*modules: str) -> str:
-    """The command that installs them."""
-    return f"pip install 'inagg[{','.join(sorted({EXTRA_OF_MODULE[name] for name in modules}))}]'"
+    """The command that installs them: of a clone, as the name alone would be looked up in a package index."""
+    return f"pip install '.[{','.join(sorted({EXTRA_OF_MODULE[name] for name in modules}))}]' (in inagg's clone)"
 
 
 class MissingExtra(click.ClickException):
@@ -37,5 +37,10 @@ class MissingExtra(click.ClickException):
 
 def require(*modules: str) -> None:
     """Raises `MissingExtra` for those that are not installed. Imports none of them."""
-    if missing := [name for name in modules if importlib.util.find_spec(name) is None]:
-        raise MissingExtra(missing)
+    if absent := missing(*modules):
+        raise MissingExtra(absent)
+
+
+def missing(*modules: str) -> list[str]:
+    """Those that are not installed."""
+    return [name for name in modules if importlib.util.find_spec(name) is None]

@@ -3,30 +3,15 @@ options that many commands have."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
 
+from inagg_switch.cli.sections import Number
 from inagg_wire.formats import FORMATS
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Number(click.FloatRange):
-    """A finite number in a range: NaN is in none, and JSON has no infinity, nor has a measurement."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value} is no number", param, ctx)
-        if math.isinf(number):
-            self.fail(f"{value} is not finite", param, ctx)
-        return number
-
-
-PROBABILITY = Number(0.0, 1.0)
 POSITIVE, NOT_NEGATIVE = Number(min=0.0, min_open=True), Number(min=0.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from rich.progress import (
 )
 
 from inagg_switch.cli.words import age_text
+from inagg_switch.text import count_text
 
 SAY_EVERY_S = 5.0
 """Between two plain lines about one task."""
@@ -55,7 +57,7 @@ class Task:
         if shown.bars is not None:
             self._bar = shown.bars.add_task(name, total=total)
         else:
-            shown.say(f"{name} ..." if total is None else f"{name}: {total} steps")
+            shown.say(f"{name} ..." if total is None else f"{name}: {count_text(total, 'step')}")
 
     def step(self, more: str = "", by: int = 1) -> None:
         """``by`` more steps are done; ``more``: what there is to say beside."""
@@ -77,26 +79,38 @@ class Task:
             left = f", about {age_text(left_s)} left"
         return f"step {self._done} of {self._total}{left}"
 
+    def reach(self, share: float, doing: str) -> None:
+        """So much of it is done, 0 to 1; ``doing``: what is being done."""
+        if self._shown.bars is not None and self._bar is not None:
+            name = f"{self._name}: {doing}"
+            self._shown.bars.update(self._bar, total=100, completed=round(100 * share), description=name)
+        elif (now_s := time.monotonic()) - self._said_s >= SAY_EVERY_S:
+            self._said_s = now_s
+            self._shown.say(f"{self._name}: {share:.0%} after {age_text(now_s - self._start_s)}, {doing}")
+
     def end(self) -> None:
         """It is done."""
         if self._shown.bars is not None and self._bar is not None:
             total = self._total or 1
-            self._shown.bars.update(self._bar, total=total, completed=total)
+            self._shown.bars.update(self._bar, total=total, completed=total, description=self._name)
         else:
             self._shown.say(f"{self._name}: done in {age_text(time.monotonic() - self._start_s)}")
 
 
 class Steps:
-    """A context in which tasks are shown; ``quiet``: in which they are not."""
+    """A context in which tasks are shown. ``as_json``: what is printed meanwhile is for programs; where it goes to the
+    terminal, too, there are lines and no bars, which would break it into lines of the terminal's width."""
 
-    def __init__(self, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self.console = Console(stderr=True, highlight=False, quiet=quiet)
+    def __init__(self, as_json: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False)
         columns = (
             TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(),
             TimeRemainingColumn(),
         )  # fmt: skip
-        self.bars = Progress(*columns, console=self.console) if self.console.is_terminal and not quiet else None
+        # What commands print goes above the bars; but where it does not go to the terminal it is nobody's to take.
+        above = sys.stdout.isatty()
+        bars = self.console.is_terminal and not (as_json and above)
+        self.bars = Progress(*columns, console=self.console, redirect_stdout=above) if bars else None
 
     def task(self, name: str, total: int | None = None) -> Task:
         """Begin one."""
@@ -106,7 +120,7 @@ class Steps:
         """A line for people, above the bars."""
         if self.bars is not None:
             self.console.print(text, soft_wrap=True, markup=False)
-        elif not self._quiet:
+        else:
             click.echo(text, err=True)
 
     def __enter__(self) -> Self:

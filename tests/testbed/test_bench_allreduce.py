@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+import statistics
+from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -13,7 +17,7 @@ from inagg_testbed.bench.turns import RUNS_MAX, TURNS, turns
 
 FIELDS = {
     "bench", "system", "workers", "format", "elements", "median_s", "elements_per_s", "wire_bytes_up",
-    "wire_bytes_down", "runs",
+    "wire_bytes_down", "runs", "runs_s",
 }  # fmt: skip
 
 OF_PACKETS = {"lanes", "packets_per_s", "busy_packets_per_s", "wire_bytes_per_element"}
@@ -27,6 +31,8 @@ def test_a_line_for_each_system_and_one_that_compares_them() -> None:
     for line in (lossy, calm):
         assert (line["workers"], line["format"], line["elements"]) == (1, "nat4", 1 << 14)
         assert line["elements_per_s"] == line["elements"] / line["median_s"]
+        assert len(line["runs_s"]) == line["runs"]
+        assert statistics.median(line["runs_s"]) == pytest.approx(line["median_s"])
     blocks = -(-(1 << 14) // 2896)  # of the values, and one of scales
     assert calm["wire_bytes_up"] >= (blocks + 1) * 1472
     assert calm["wire_bytes_down"] >= (blocks + 1) * 1472
@@ -60,6 +66,42 @@ def test_the_switch_is_asked_what_it_has_counted() -> None:
         after_in, after_out = ranks.datagrams()
     assert after_in - before_in >= 2, "a block of scales and one of values"
     assert after_out - before_out >= 2
+
+
+def test_what_is_dropped_follows_from_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+
+    def noted(*_: object, seed: int, **__: object) -> list[dict[str, object]]:
+        given.append(seed)
+        return []
+
+    monkeypatch.setattr("inagg_testbed.bench.allreduce.bench_allreduce", noted)
+    CliRunner().invoke(bench, ["allreduce", "--loss", "0.1", "--seed", "7"], catch_exceptions=False)
+    assert given == [7]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--against", "gloo", "--way", "scattered"], ["--racks", "1"], ["--loss", "0.1"], ["--size", "1K,2K"], [],
+        ["--format", "nat8", "--format", "fix32"],
+    ],
+)  # fmt: skip
+def test_progress_has_as_many_steps_as_there_are_lines(options: list[str]) -> None:
+    asked = ["allreduce", "--workers", "1", "--size", "1K", "--seconds", "0.01", "--json", *options]
+    done = CliRunner().invoke(bench, asked, catch_exceptions=False)
+    lines = done.stdout.count("\n")
+    assert f"measuring: {lines} step" in done.stderr
+
+
+def test_make_bench_is_a_command_that_can_be_run() -> None:
+    """Without BENCH_ARGS it would show how it is used, and fail."""
+    makefile = Path(__file__).parents[2] / "Makefile"
+    (line,) = (line for line in makefile.read_text().splitlines() if line.startswith("BENCH_ARGS"))
+    name, *options = shlex.split(line.partition("=")[2])
+    command = bench.get_command(click.Context(bench), name)
+    assert command is not None
+    assert command.make_context(name, options).params["against"] == "gloo"
 
 
 # --- how long it measures ---

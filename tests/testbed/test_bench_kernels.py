@@ -38,6 +38,7 @@ def test_json_lines() -> None:
             "bytes_per_s",
             "ratio_to_copy",
             "runs",
+            "setup",
         ]
         assert (line["bench"], line["format"], line["float_type"]) == ("kernels", "nat8", "float32")
         assert (line["elements"], line["runs"]) == (10000, 3)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from inagg_testbed.bench.cli import bench
-from inagg_testbed.bench.overlap import BUCKET_MB, LAYERS, PLAIN, WIDTH, Overlap, measure
+from inagg_testbed.bench.overlap import BUCKET_MB, COLUMNS, LAYERS, PLAIN, WIDTH, Overlap, measure, overlap
+from inagg_testbed.experiments.cli import experiment
 
 
 def test_intervals_that_overlap_count_once() -> None:
@@ -25,13 +28,22 @@ def test_nothing_travels_without_buckets() -> None:
 
 
 def test_what_a_person_reads_has_buckets_where_something_is_known_of_them() -> None:
+    def row(found: Overlap) -> list[str]:
+        return [text(asdict(found)) for _, text in COLUMNS]
+
     ours = Overlap(0, "inagg", 0.012, 0.009, 8, 7, 5, 0.006, 0.004, 0.003, "")
-    assert str(ours) == (
-        "rank 0, inagg: a step takes 12.0 ms, 9.0 without communication; 7 of 8 buckets began before the last gradient "
-        "was computed, 5 were back by then; 3.0 of 4.0 ms on their way fell into the 6.0 ms of the backward pass"
-    )
+    assert row(ours) == ["0", "inagg", "12.0", "9.0", "6.0", "8", "7", "5", "4.0", "3.0", ""]
     others = Overlap(1, "gloo", 0.013, 0.009, 0, 0, 0, 0.0, 0.0, 0.0, "")
-    assert str(others) == "rank 1, gloo: a step takes 13.0 ms, 9.0 without communication"
+    assert row(others) == ["1", "gloo", "13.0", "9.0", "", "", "", "", "", "", ""]
+
+
+@pytest.mark.parametrize("command", [overlap, experiment])
+def test_a_folder_is_not_made_with_another_around_it(command: click.Command, tmp_path: Path) -> None:
+    option = next(each for each in command.params if each.name in ("trace_dir", "out"))
+    context = click.Context(command)
+    assert option.type.convert(str(tmp_path / "traces"), option, context) == tmp_path / "traces"
+    with pytest.raises(click.UsageError, match=f"there is no folder {tmp_path}/slip to make it in"):
+        option.type.convert(str(tmp_path / "slip" / "traces"), option, context)
 
 
 @pytest.mark.slow

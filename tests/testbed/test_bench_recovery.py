@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from inagg_testbed import extras
 from inagg_testbed.bench import recovery as bench
+from inagg_testbed.bench import recovery_command
 from inagg_testbed.bench.recovery import RANKS
 from inagg_testbed.bench.recovery_command import (
     CASES,
@@ -74,10 +75,41 @@ def test_torchrun_needs_one_restart_every_time() -> None:
     assert not [command for command in commands if RANKS.encode() in command and b"torchrun" in command]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torchft") is not None, reason="torchft is there")
-def test_what_cannot_be_measured_says_what_to_install() -> None:
-    (line,) = measured("--case", TORCHFT_CRASH)
-    assert line["skipped"] == "no torchft: pip install 'inagg[torchft]'"
+def _noted(asked: list[str], cases: Sequence[str]) -> list[dict[str, object]]:
+    asked += cases
+    return []
+
+
+def without_torchft(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "missing", lambda *names: [name for name in names if name == "torchft"])
+    monkeypatch.setattr(recovery_command, "missing", extras.missing)
+
+
+def test_a_case_that_is_asked_for_and_cannot_be_measured_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script would take it for measured."""
+    without_torchft(monkeypatch)
+    done = CliRunner().invoke(recovery, ["--case", TORCHFT_CRASH])
+    assert done.exit_code == 2
+    assert "pip install '.[torchft]'" in done.stderr
+
+
+def test_of_all_cases_those_are_left_out_that_cannot_be_measured_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_torchft(monkeypatch)
+    asked: list[str] = []
+    monkeypatch.setattr(bench, "bench_recovery", lambda cases, *_: _noted(asked, cases))
+    done = CliRunner().invoke(recovery, [])
+    assert done.exit_code == 0
+    assert asked == [SWITCH_RESTART, TORCHRUN_RESTART, TORCHRUN_RESIZE]
+    assert f"not measured: {TORCHFT_CRASH}: this needs torchft" in done.stderr
+
+
+def test_a_case_is_named_with_hyphens_or_as_the_table_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(bench, "bench_recovery", lambda cases, *_: _noted(asked, cases))
+    CliRunner().invoke(recovery, ["--case", "switch-restart", "--case", TORCHRUN_RESIZE], catch_exceptions=False)
+    assert asked == [SWITCH_RESTART, TORCHRUN_RESIZE]
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def test_contradicting_options_are_refused() -> None:
 
 @pytest.mark.usefixtures("no_process_is_left")
 def test_steps_over_loopback(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install "inagg[report]"')
+    pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install ".[report]"')
     report = tmp_path / "report.html"
     options = [
         "step",

@@ -12,7 +12,10 @@ import torch
 import torch.distributed as dist
 from click.testing import CliRunner
 
+from inagg_testbed import extras
 from inagg_testbed.bench import training as training_bench
+from inagg_testbed.bench import training_command
+from inagg_testbed.bench.options import option_word
 from inagg_testbed.bench.training import Found, lines_of
 from inagg_testbed.bench.training_command import training
 from inagg_testbed.bench.training_ranks import Outcome, Phase, Run
@@ -121,6 +124,23 @@ def test_names_that_are_none_are_told_with_those_that_are() -> None:
 
 
 @pytest.mark.root
+def test_names_that_options_take_are_those_of_the_systems() -> None:
+    """The help has a list of its own, as torch takes seconds to import."""
+    assert tuple(SYSTEMS) == training_command.SYSTEM_NAMES
+    words = [option_word(name) for name in SYSTEMS]
+    assert len(set(words)) == len(words)
+    assert option_word("inagg tern + EF") == "inagg-tern-ef"
+    shown = CliRunner().invoke(training, ["--help"]).output
+    assert "gloo-float32" in shown
+
+
+def test_a_system_that_is_asked_for_and_cannot_be_tried_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "missing", lambda *names: list(names))
+    done = CliRunner().invoke(training, ["--system", "gloo-diloco"])
+    assert done.exit_code == 2
+    assert "pip install '.[torchft]'" in done.stderr
+
+
 @pytest.mark.slow
 def test_nat8_learns_as_gloo_does_with_a_quarter_of_the_bytes() -> None:
     arguments = ["--task", "digits", "--system", BASELINE, "--system", "inagg nat8", "--seeds", "1", "--steps", "100"]

@@ -18,6 +18,9 @@ def trained(*options: str) -> dict[str, Any]:
     (outcome,) = map(json.loads, done.stdout.splitlines())
     assert outcome["same_parameters"]
     assert outcome["accuracy"] > 0.5  # ten classes
+    for kind in ("seconds_by_step", "losses_by_step"):
+        assert [len(of_seed) for of_seed in outcome[kind]] == [outcome["steps"]] * len(outcome["seeds"])
+    assert outcome["setup"]["options"]["epochs"] == 2
     assert outcome["bytes_up_per_step"] < 4 * 71_754 / 3  # a third of float32, headers included
     return dict(outcome)
 

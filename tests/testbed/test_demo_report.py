@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import io
 import json
@@ -20,11 +21,13 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from inagg_testbed import demo as module
+from inagg_testbed import demo_words
 from inagg_testbed.cli import COMMANDS, make_root
 from inagg_testbed.cli import run as root
 from inagg_testbed.demo_training import WORKERS_MAX, Outcome, Training, steps_of_epoch
 from inagg_testbed.demo_words import accuracy_text, conclusions, go_on, print_outcomes
 from inagg_testbed.report.history import History
+from inagg_testbed.tables import console
 from inagg_testbed.topology import Topology
 from inagg_testbed.training import load_digits
 
@@ -69,7 +72,7 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_line_says_where_the_report_is(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install "inagg[report]"')
+    pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install ".[report]"')
     result = run()
     assert f"report: {tmp_path / 'inagg-demo.html'}" in result.stdout.splitlines()
     assert "95.0±0.0%" in (tmp_path / "inagg-demo.html").read_text()
@@ -81,7 +84,7 @@ def test_without_matplotlib_the_demo_works_and_says_what_to_install(
     without_matplotlib(monkeypatch)
     result = run()
     assert "95.0±0.0%" in result.stdout
-    assert "no report: its pictures need matplotlib; install it: pip install 'inagg[report]'" in result.stderr
+    assert "no report: its pictures need matplotlib; install it: pip install '.[report]'" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -115,7 +118,7 @@ def test_an_epoch_has_as_many_steps_as_the_digits_fill() -> None:
 
 
 def test_the_report_of_racks_says_that_switches_are_a_tree(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install "inagg[report]"')
+    pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install ".[report]"')
     result = run("--racks", "2")
     assert "4 workers in 2 racks" in " ".join(result.stdout.split())
     assert "a tree of 3 switches on 127.0.0.1:1" in " ".join(result.stderr.split())
@@ -134,7 +137,7 @@ def test_racks_stand_in_what_programs_read() -> None:
     [
         (("--racks", "5", "--workers", "4"), "5 racks for 4 workers"),
         (("--workers", "33"), "33 workers: one switch serves 1 to 32"),
-        (("--racks", "2", "--trunk", "1gbit"), "--trunk is for --racks with --link"),
+        (("--racks", "2", "--trunk", "1gbit"), "give --link too"),
         (("--racks", "2", "--target", "bmv2"), "--racks is not for --target bmv2"),
     ],
 )
@@ -179,7 +182,7 @@ def test_where_all_reduces_cannot_be_measured_the_table_and_the_report_are_there
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where /dev/shm is full, of which trainings need nothing."""
-    pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install "inagg[report]"')
+    pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install ".[report]"')
     printed: list[str] = []
 
     def fail(*_: Any) -> list[Any]:
@@ -205,6 +208,15 @@ def test_the_headline_says_how_much_faster_and_how_many_bytes_less(tmp_path: Pat
         page = (tmp_path / "inagg-demo.html").read_text()
         assert f'<p class="headline">{said}</p>' in page
         assert "seeds 1 to 5" in page
+
+
+def test_where_the_kernel_does_not_count_bytes_of_gloo_nothing_is_said_of_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    both = [outcome("software"), dataclasses.replace(outcome("gloo"), bytes_up_per_step=0.0)]
+    assert demo_words.headline(*both) == "A step over the switch: 1.5 times as fast as with Gloo."
+    demo_words.print_outcomes(console(), both, "2 workers")
+    assert "share" not in capsys.readouterr().out
 
 
 def test_accuracies_that_differ_less_than_seeds_do_are_no_difference() -> None:
@@ -252,5 +264,6 @@ def test_without_torch_it_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     result = CliRunner().invoke(module.demo)
     assert result.exit_code == 2
     assert result.stderr == (
-        "Error: this needs torch and sklearn, which are not installed. Install: pip install 'inagg[testbed,torch]'\n"
+        "Error: this needs torch and sklearn, which are not installed. Install: pip install '.[testbed,torch]' "
+        "(in inagg's clone)\n"
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 import pytest
 
-from inagg_testbed.bench.links import share_of_link
-from inagg_testbed.topology import LinkSpec
+from inagg_testbed.bench.links import WorkerBytes, share_of_link
+from inagg_testbed.topology import LinkSpec, Node
 from inagg_testbed.topology.link import TRAIN_BYTES
 from inagg_wire.formats import job_format
 
@@ -54,3 +58,30 @@ def test_the_larger_direction_counts_for_a_format_that_sends_less_than_it_gets()
     # tern: 386 bytes up, 1472 down, with 8 workers
     fits = link.capacity(1472, 0.1) * 1448
     assert share_of_link(link, job_format("tern"), 8, 1448, round(fits), 0.1) == pytest.approx(1.0)
+
+
+# --- bytes of Gloo ---
+
+
+@contextmanager
+def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        client = stack.enter_context(socket.create_connection(server.getsockname()))
+        yield client, stack.enter_context(server.accept()[0])
+
+
+def test_over_loopback_a_workers_own_connections_are_counted_alone() -> None:
+    """Not what others send there meanwhile: it would make our share of Gloo's bytes smaller."""
+    with connected() as (client, accepted), socket.socket(socket.AF_INET, socket.SOCK_DGRAM):
+        carried = WorkerBytes(Node("w0", "127.0.0.1", "127.0.0.1", "lo", None, ""))
+        before = carried.count()
+        with connected() as (other, _):
+            other.sendall(bytes(20_000))
+            client.sendall(bytes(3000))
+            while len(accepted.recv(3000, socket.MSG_PEEK)) < 3000:
+                pass
+            after = carried.count()
+        assert [b - a for a, b in zip(before, after, strict=True)] == [3000, 3000]
+        client.sendall(b"x")  # counting has closed nothing
+        assert accepted.recv(4000, socket.MSG_WAITALL | socket.MSG_DONTWAIT)

@@ -129,7 +129,7 @@ def test_a_rank_tries_its_own_rack_first_and_then_the_others() -> None:
     ("options", "words"),
     [
         (("--racks", "5", "--workers", "4"), "5 racks for 4 workers"),
-        (("--racks", "2", "--trunk", "1gbit"), "--trunk is for --racks with --link"),
+        (("--racks", "2", "--trunk", "1gbit"), "give --link too"),
         (("--racks", "2", "--target", "bmv2"), "--racks is not for --target bmv2"),
     ],
 )

@@ -14,12 +14,12 @@ from inagg_testbed.bench.results import show
 from inagg_testbed.tables import console, print_table
 
 
-def printed(columns: Sequence[str], rows: Sequence[Sequence[str]], **options: Any) -> list[str]:
-    out = Console(width=80, file=io.StringIO())
+def printed(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int = 80, **options: Any) -> list[str]:
+    out = Console(width=width, file=io.StringIO())
     print_table(out, "a title", columns, rows, **options)
     assert isinstance(out.file, io.StringIO)
     lines = out.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines)) <= width
     assert "…" not in "".join(lines)
     return lines
 
@@ -54,6 +54,32 @@ def test_a_cell_that_is_wider_than_the_terminal_takes_more_lines() -> None:
     long = "x" * 200
     lines = printed(["system", "why"], [["Gloo", long]])
     assert "".join(lines).count("x") == 200
+
+
+FIGURES = ("figure", "reference", "measured", "within")
+SENTENCE = "the second moment of what the switch has rounded again, over eight workers and a tree"
+
+
+def test_a_long_first_column_is_folded_before_values_are_moved_to_another_table() -> None:
+    """A figure stands beside its reference."""
+    lines = printed(FIGURES, [[SENTENCE, "at most 1.125", "1.12501", "yes"], ["short", "0", "0", "yes"]])
+    assert any("1.125 " in line and "1.12501" in line and "yes" in line for line in lines)
+    assert "\n".join(lines).count("figure") == 1
+
+
+def test_a_number_is_never_broken() -> None:
+    """Where the first columns leave no room, there are lines of a name and a value."""
+    cells = [["2", "inagg", "float32", "14,560", "1,234.56"], ["4", "gloo", "float32", "14,560", ""]]
+    lines = printed(["workers", "system", "format", "bytes up", "ms"], cells, width=40, keys=3, caption="what it is")
+    assert "ms: 1,234.56" in lines
+    assert lines.count("bytes up: 14,560") == 2
+    assert lines.count("ms: ") == 0
+    assert "what it is" in lines
+
+
+def test_figures_on_a_narrow_terminal_do_not_become_a_table_for_each_column() -> None:
+    lines = printed(FIGURES, [[SENTENCE, "at most 1.125", "1.12501", "yes"]], width=36)
+    assert "measured: 1.12501" in lines
 
 
 def test_a_column_that_is_empty_takes_no_room() -> None:

@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -103,12 +104,34 @@ def test_only_ranks_that_were_told_to_end_are_told_of() -> None:
         (["down", "--name", "nowhere"], "no testbed 'nowhere'"),
         (["exec", "--name", "nowhere", "w0", "--", "true"], "no testbed 'nowhere'"),
         (["up", "--name", "a/b"], "cannot name a testbed"),
+        (["statu"], "'statu' is no subcommand, and no program that can be run here. Did you mean 'status'?"),
+        (["help"], "Subcommands: "),
+        (["--racks", "2", "--trunk", "1gbit", "--", "true"], "give --link too"),
+        (["--link", "1gbit", "--trunk", "1gbit", "--", "true"], "give --racks too"),
+        (["--trunk", "1gbit", "--", "true"], "give --racks and --link too"),
     ],
 )
 def test_wrong_usage_is_told_and_makes_nothing(arguments: list[str], words: str) -> None:
     done = CliRunner().invoke(cli.testbed, arguments)
     assert done.exit_code != 0
     assert words in done.output
+
+
+def test_a_name_that_no_testbed_may_have_is_wrong_usage() -> None:
+    assert CliRunner().invoke(cli.testbed, ["up", "--name", "a b"]).exit_code == 2
+    assert CliRunner().invoke(cli.testbed, ["up", "--name", "a" * 50]).exit_code == 2
+
+
+def test_a_program_on_the_path_needs_no_dashes_before_it() -> None:
+    context = click.Context(cli.testbed)
+    cli.testbed.parse_args(context, ["true"])
+    assert cli.testbed.resolve_command(context, [*context._protected_args, *context.args])[0] == "run"
+
+
+def test_options_of_run_are_completed_where_it_is_left_out() -> None:
+    context = click.Context(cli.testbed)
+    assert "--workers" in {item.value for item in cli.testbed.shell_complete(context, "--wo")}
+    assert "status" in {item.value for item in cli.testbed.shell_complete(context, "st")}
 
 
 def test_without_root_a_link_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

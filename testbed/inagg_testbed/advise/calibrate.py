@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+from inagg_switch.cli.words import age_text
 from inagg_wire.formats import job_format
 
 from .. import cache
@@ -82,28 +84,44 @@ def from_kept(kept: dict[str, Any]) -> Calibration:
 
 
 def calibration(network: Network, again: bool = False, progress: Callable[[str], None] = lambda _: None) -> Calibration:
-    """That of this machine: from the cache if it is there and not ``again``, else measured and kept."""
+    """That of this machine: from the cache if it is there and not ``again``, else measured and kept. What was measured
+    before it was interrupted is kept, too, and not measured anew."""
     kept = None if again else cache.load(f"calibration-{network}")
     if kept is not None:
         try:
             return from_kept(kept)
         except (KeyError, TypeError):
             progress("the calibration that was kept is of another version: measuring anew")
-    numbers, steps = itertools.count(1), len(FLAT_FORMATS) + sum(plan.steps for plan in PLANS[network])
+    unfinished = f"calibration-{network}-unfinished"
+    shape = [field.name for field in fields(Sample)]
+    done: dict[str, Any] | None = None if again else cache.load(unfinished)
+    if done is None or done.get("shape") != shape:
+        done = {"shape": shape, "plans": {}}
+    plans: dict[str, dict[str, Any]] = done["plans"]
+    todo = [plan for plan in PLANS[network] if repr(plan) not in plans]
+    steps = sum(plan.steps for plan in todo) + ("kernels" not in done) * len(FLAT_FORMATS)
+    numbers, start_s = itertools.count(1), time.monotonic()
 
     def counted(what: str) -> None:
-        progress(f"calibrating, once, in two or three minutes: {next(numbers)} of {steps}, {what}")
+        number, taken_s = next(numbers), time.monotonic() - start_s
+        left = "in two or three minutes" if number == 1 else age_text(taken_s / (number - 1) * (steps - number + 1))
+        progress(f"calibrating, once, {left}{' left' if number > 1 else ''}: {number} of {steps}, {what}")
 
-    kernels = measure_kernels(counted)
-    samples, loads = [], []
-    for plan in PLANS[network]:
+    if "kernels" not in done:
+        done["kernels"] = measure_kernels(counted)
+        cache.keep(unfinished, done)
+    for plan in todo:
         found, load = measure(plan, counted)
-        samples += found
-        loads.append(load)
+        plans[repr(plan)] = {"samples": [asdict(s) for s in found], "foreign_load": load}
+        cache.keep(unfinished, done)
+    each = [plans[repr(plan)] for plan in PLANS[network]]
     content = {
-        "network": network, "samples": [asdict(s) for s in samples], "kernels": kernels, "foreign_load": max(loads)
+        "network": network, "samples": [sample for one in each for sample in one["samples"]],
+        "kernels": done["kernels"], "foreign_load": max(one["foreign_load"] for one in each),
     }  # fmt: skip
-    return from_kept(cache.keep(f"calibration-{network}", content))
+    kept = cache.keep(f"calibration-{network}", content)
+    cache.path(unfinished).unlink(missing_ok=True)
+    return from_kept(kept)
 
 
 def measure(plan: Plan, progress: Callable[[str], None] = lambda _: None) -> tuple[list[Sample], float]:

@@ -29,7 +29,7 @@ from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from ..testbed.web import live_view
 from ..topology import Node, Topology, inside, open_topology, start_target, target_entry
-from .links import share_of_link, worker_bytes
+from .links import WorkerBytes, share_of_link
 from .load import Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
 from .rack import predict, wire_bytes
 from .reader import Reader
@@ -60,6 +60,7 @@ def _worker(
     against: bool,
     store: str,
     loss: float,
+    seed: int,
     ways: Sequence[str],
     switch6: str,
     leaf: str,
@@ -68,8 +69,10 @@ def _worker(
     """A rank: joins both systems, then does the runs that it is told and reports their seconds and bytes."""
     with ExitStack() as stack:
         systems: dict[str, Callable[[np.ndarray[Any, Any]], object]] = {}
+        gloo_bytes: WorkerBytes | None = None
         if against:
             stack.enter_context(gloo_rank(rank, workers, store))
+            gloo_bytes = WorkerBytes(node)
             import torch
             import torch.distributed as dist
 
@@ -79,7 +82,7 @@ def _worker(
             systems[GLOO_SCATTERED] = lambda x: reduce_scatter(
                 torch.from_numpy(part), torch.from_numpy(x[: part.size * workers])
             )
-        wrap = (lambda link: FaultLink(link, Faults(drop=loss), seed=rank)) if loss else None
+        wrap = (lambda link: FaultLink(link, Faults(drop=loss), seed=(seed << 10) + rank)) if loss else None
         all_reduce = stack.enter_context(AllReduce(rank=rank, workers=workers, wrap_link=wrap, **options))
         networks = {"inagg": all_reduce}
         if loss:
@@ -109,7 +112,7 @@ def _worker(
                 part = np.zeros(elements // workers, np.float32)
             reduce, seconds, counted = systems[system], [], networks.get(system, all_reduce)
             barrier.wait()
-            before, carried_before = counted.counters.as_dict(), worker_bytes(node, workers)
+            before, carried_before = counted.counters.as_dict(), gloo_bytes.count() if gloo_bytes else (0, 0)
             with _profiler() if system == _name("profiler") else nullcontext():
                 for _ in range(runs):
                     np.copyto(buffer, values)  # an in-place sum of sums would grow without bound
@@ -118,7 +121,7 @@ def _worker(
                     reduce(buffer)
                     seconds.append(time.perf_counter() - start_s)
                     barrier.wait()  # what this rank does next would take processors from ranks that are not done
-            after, carried = counted.counters.as_dict(), worker_bytes(node, workers)
+            after, carried = counted.counters.as_dict(), gloo_bytes.count() if gloo_bytes else (0, 0)
             barrier.wait()
             done = {name: (after[name] - before[name]) / runs for name in COUNTED}
             if system in ("gloo", GLOO_SCATTERED):
@@ -206,6 +209,7 @@ def open_ranks(
     against: bool,
     shards: int = 1,
     loss: float = 0.0,
+    seed: int = 0,
     link: str | None = None,
     target: str = "software",
     switch_options: Sequence[str] = (),
@@ -233,7 +237,20 @@ def open_ranks(
         barrier = common_barrier(workers)
         for rank, node in enumerate(topology.workers):
             leaf = switch.leaves[topology.rack_of(rank)] if racks else ""
-            arguments = node, rank, workers, options, against, f"{directory}/store", loss, ways, switch6, leaf, barrier
+            arguments = (
+                node,
+                rank,
+                workers,
+                options,
+                against,
+                f"{directory}/store",
+                loss,
+                seed,
+                ways,
+                switch6,
+                leaf,
+                barrier,
+            )
             children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
         receive_all(children, START_LIMIT_S)
         yield Ranks(topology, switch.control, web.url, children)
@@ -292,6 +309,7 @@ def bench_allreduce(
                     "wire_bytes_up": round(counted[system]["bytes_out"]),
                     "wire_bytes_down": round(counted[system]["bytes_in"]),
                     "runs": len(times[system]),
+                    "runs_s": [round(run_s, 9) for run_s in times[system]],
                 }
                 if racks and ours:
                     line["topology"] = "tree" if system in through_tree else "flat"

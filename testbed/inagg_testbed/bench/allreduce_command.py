@@ -9,13 +9,14 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from inagg_switch.cli.sections import Number
 from inagg_switch.cli.switch_options import SHARDS_MAX
 from inagg_wire.formats import job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.slots import WINDOW_MAX
 
 from ..bmv2 import program_for
-from ..option_types import POSITIVE, LinkRate, Number, formats_option, json_option
+from ..option_types import POSITIVE, LinkRate, formats_option, json_option
 from ..report.option import report_option
 from ..testbed.options import check_place
 from ..topology import TARGETS, target_entry
@@ -40,9 +41,9 @@ reduce-scatter, which gives each rank its part of the sums alone; while a page o
 @click.option("--window", type=click.IntRange(1, WINDOW_MAX), help="Blocks in flight. [default: that of the library]")
 @click.option(
     "--lanes", "lanes_list", type=LanesList(), metavar="LIST",
-    help="Elements of a datagram, such as 32,128: what P4 switches take. Measured for each, and for those of a "
-    "1500-byte frame, through a switch with datagrams and slots as over Ethernet; with packets, bytes on the wire, and "
-    "what a rack with a Tofino would reach.  [default: what the switch chooses]",
+    help="Elements of a datagram, multiples of 8, such as 32,128: what P4 switches take. Measured for each, and for "
+    "those of a 1500-byte frame, through a switch with datagrams and slots as over Ethernet; with packets, bytes on "
+    "the wire, and what a rack with a Tofino would reach.  [default: what the switch chooses]",
 )  # fmt: skip
 @click.option(
     "--seconds", default=2.0, show_default=True, type=POSITIVE,
@@ -55,6 +56,10 @@ reduce-scatter, which gives each rank its part of the sums alone; while a page o
     type=Number(0.0, 1.0, max_open=True),  # of a link that loses all there is nothing to measure
     help="Fraction of datagrams to drop, each way, at the workers.",
 )
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0, (1 << 32) - 1),
+    help="With --loss: of which datagrams are dropped.",
+)  # fmt: skip
 @click.option(
     "--way",
     "ways",
@@ -78,7 +83,7 @@ reduce-scatter, which gives each rank its part of the sums alone; while a page o
     "whose partial sums go up exactly or, where there is such a format, rounded again (reencode).",
 )
 @click.option(
-    "--trunk", type=LinkRate(), metavar="RATE", help="Of each rack's way to the switch.  [default: as --link]"
+    "--trunk", type=LinkRate(), metavar="RATE", help="Rate of each rack's link to the switch.  [default: as --link]"
 )
 @click.option(
     "--target",
@@ -98,21 +103,21 @@ reduce-scatter, which gives each rank its part of the sums alone; while a page o
 @json_option()
 def allreduce(
     workers: Sequence[int], sizes: Sequence[int], formats: Sequence[str], against: str | None, shards: int,
-    window: int | None, lanes_list: Sequence[int] | None, seconds: float, loss: float, ways: Sequence[str],
+    window: int | None, lanes_list: Sequence[int] | None, seconds: float, loss: float, seed: int, ways: Sequence[str],
     link: str | None, racks: int, trunk: str | None, target: str, device: str, gpus: int | None,
     report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the all-reduce of a tensor, through a switch, over loopback or shaped links.
 
     Real worker processes, and a switch. A run lasts from a common barrier to the end of the slowest rank. Gloo
-    sums float32; its bytes are those that the interface carried, with headers. Of a link, `share` is what the elements
-    are of those that fit through it beside the headers.
+    sums float32; its bytes are the payload of its connections, with --link what the link carried, with headers. Of a
+    link, `share` is what the elements are of those that fit through it beside the headers.
 
     With --device cuda, tensors are on the GPUs, which ranks take in turn, and Gloo, and NCCL where each rank has its
     own, are measured in turns with it; so are a tensor in the host's memory, and copies. Ranks that share a GPU wait
     for each other there: with --gpus 1, rank 0 has it alone.
     """
-    from .allreduce import bench_allreduce
+    from .allreduce import bench_allreduce, trees
     from .allreduce_cuda import bench_allreduce_cuda
     from .rack import ASSUMPTIONS
 
@@ -152,7 +157,7 @@ def allreduce(
                 for lanes in dict.fromkeys([*lanes_list, *usual]) if lanes_list else [None]:
                     yield from bench_allreduce(
                         n, name, sizes, against=against, seconds=seconds, whole=whole, shards=shards, loss=loss,
-                        ways=ways, window=window, link=link, target=target, switch_options=switch_options,
+                        seed=seed, ways=ways, window=window, link=link, target=target, switch_options=switch_options,
                         racks=racks, trunk=trunk, lanes=lanes,
                     )  # fmt: skip
 
@@ -190,7 +195,11 @@ def allreduce(
     title = f"all-reduce over {over}" + (f", {loss:.1%} loss" if loss else "")
     if lanes_list:
         columns.insert(1, ("lanes", lambda r: str(r["lanes"])))
-    measured = show(lines(), columns, as_json, title, keys=4 + bool(lanes_list))
+    per_size = 1 + bool(loss) + len(ways) + (bool(against) and 1 + ("scattered" in ways))
+    per_size += bool(against or loss or ways or racks)  # the line that compares them
+    rows = sum(per_size + (len(trees(name)) if racks else 0) for name in formats) * len(sizes) * len(workers)
+    total = None if device == "cuda" or lanes_list else rows
+    measured = show(lines(), columns, as_json, title, keys=4 + bool(lanes_list), total=total)
     if lanes_list:
         click.echo(ASSUMPTIONS, err=as_json)
     if report is not None:

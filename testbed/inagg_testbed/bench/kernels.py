@@ -33,6 +33,7 @@ from inagg_wire.reencode import result_codes
 from inagg_wire.scale import FloatType
 
 from ..kernel_calls import Call
+from ..result_setup import setup
 
 RING_DATAGRAMS = 256
 SEED = 1
@@ -254,4 +255,4 @@ def kernels(
         show(rates)
         return
     for rate in rates:
-        click.echo(json.dumps({"bench": "kernels"} | asdict(rate)))
+        click.echo(json.dumps({"bench": "kernels"} | asdict(rate) | setup()))

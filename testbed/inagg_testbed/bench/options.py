@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from inagg_wire.errors import AdmissionError
 from inagg_wire.formats import CHILDREN_MAX, admit, job_format
@@ -36,6 +37,28 @@ class SizeList(click.ParamType[list[int]]):
         if any(size < 4 for size in sizes):
             self.fail("4 bytes are the least: one float32", param, ctx)
         return sizes
+
+
+def option_word(name: str) -> str:
+    """A name as it is typed, without quotes: `gloo PowerSGD 4` is gloo-powersgd-4."""
+    return "-".join(part for part in name.lower().replace("+", " ").replace("-", " ").split())
+
+
+class NameChoice(click.ParamType[str]):
+    """One of ``names``, typed with hyphens (see `option_word`), or as it is shown in tables."""
+
+    name = "name"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = {option_word(name): name for name in names}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if (name := self._names.get(option_word(value))) is None:
+            self.fail(f"there is no {value!r}: give one of {', '.join(self._names)}", param, ctx)
+        return name
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(word) for word in self._names if word.startswith(incomplete)]
 
 
 class CountList(click.ParamType[list[int]]):

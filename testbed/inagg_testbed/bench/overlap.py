@@ -9,10 +9,10 @@ So rank 0 may compute alone, while the others have gradients of the same sizes i
 
 from __future__ import annotations
 
-import json
+import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inagg_switch.cli.new_files import NewFolder
 from inagg_wire.formats import CHILDREN_MAX
 
+from ..new_folder import NewSubfolder
 from ..option_types import format_option, json_option
 from ..profiles import NAMES
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from .cuda import device_of, device_option, require
 from .load import Child, crew, gloo_rank, receive_all
+from .results import Column, show
 
 if TYPE_CHECKING:
     import torch
@@ -73,18 +74,25 @@ class Overlap:
     trace: str
     """The trace, for chrome://tracing or ui.perfetto.dev; empty: none was kept."""
 
-    def __str__(self) -> str:
-        said = (
-            f"rank {self.rank}, {self.system}: a step takes {self.step_s * 1e3:.1f} ms, {self.computed_s * 1e3:.1f} "
-            "without communication"
-        )
-        if self.buckets:
-            said += (
-                f"; {self.began_before} of {self.buckets} buckets began before the last gradient was computed, "
-                f"{self.ended_before} were back by then; {self.hidden_s * 1e3:.1f} of {self.travelling_s * 1e3:.1f} ms "
-                f"on their way fell into the {self.backward_s * 1e3:.1f} ms of the backward pass"
-            )
-        return said + (f" ({self.trace})" if self.trace else "")
+
+def _of_buckets(name: str, text: Callable[[dict[str, Any]], str]) -> Column:
+    """A column that is empty where nothing is known of buckets."""
+    return name, lambda line: text(line) if line["buckets"] else ""
+
+
+COLUMNS: list[Column] = [
+    ("rank", lambda r: str(r["rank"])),
+    ("system", lambda r: r["system"]),
+    ("ms/step", lambda r: f"{r['step_s'] * 1e3:.1f}"),
+    ("computed", lambda r: f"{r['computed_s'] * 1e3:.1f}"),
+    _of_buckets("backward", lambda r: f"{r['backward_s'] * 1e3:.1f}"),
+    _of_buckets("buckets", lambda r: str(r["buckets"])),
+    _of_buckets("began", lambda r: str(r["began_before"])),
+    _of_buckets("back", lambda r: str(r["ended_before"])),
+    _of_buckets("travelled", lambda r: f"{r['travelling_s'] * 1e3:.1f}"),
+    _of_buckets("hidden", lambda r: f"{r['hidden_s'] * 1e3:.1f}"),
+    ("trace", lambda r: r["trace"]),
+]
 
 
 def measure(intervals: list[tuple[float, float]], first_s: float, last_s: float) -> tuple[float, float]:
@@ -146,6 +154,7 @@ def _rank(
     connection: Connection, rank: int, workers: int, options: dict[str, Any], store: str, trace: str, device: str,
     model: str, batch: int | None, steps: int, systems: list[str], alone: bool,
 ) -> None:  # fmt: skip
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler says on standard error when it starts
     with gloo_rank(rank, workers, store):
         import torch
         import torch.distributed as dist
@@ -230,7 +239,7 @@ def _record(found: Overlap, step: Callable[[], None], trace: str) -> Overlap:
 @format_option
 @click.option(
     "--trace-dir",
-    type=NewFolder(),
+    type=NewSubfolder(),
     help="Keep a trace of each rank in this folder.  [default: none is kept]",
 )
 @device_option
@@ -253,6 +262,11 @@ def overlap(
 
     On a GPU, gradients are computed after the host has launched what computes them, which is what is shown here; when
     they are, and when codes are copied, is in the trace.
+
+    In ms: a step; `computed`, the same without communication; and of a step that is recorded, which is slower, the
+    `backward` pass, how long a bucket was on its way (`travelled`) and what of that fell into the backward pass
+    (`hidden`). `began` and `back` count the buckets that were on their way, and those whose sums had come, before the
+    last gradient was computed.
     """
     if device == "cuda":
         require()
@@ -265,9 +279,12 @@ def overlap(
             trace = "" if trace_dir is None else str((trace_dir / f"rank{rank}.json").resolve())
             given = (options, f"{folder}/store", trace, device, model, batch, steps, systems, alone)
             ranks.append(Child(f"rank {rank}", _rank, rank, workers, *given))
-        for _ in systems:
-            found: Overlap
-            for found in receive_all(ranks, LIMIT_S)[: 1 if alone else workers]:
-                click.echo(
-                    json.dumps({"bench": "overlap", "format": format_} | asdict(found)) if as_json else str(found)
-                )
+
+        def lines() -> Iterator[dict[str, Any]]:
+            for _ in systems:
+                found: Overlap
+                for found in receive_all(ranks, LIMIT_S)[: 1 if alone else workers]:
+                    yield {"bench": "overlap", "format": format_} | asdict(found)
+
+        total = len(systems) * (1 if alone else workers)
+        show(lines(), COLUMNS, as_json, f"a step of {model}, {workers} ranks", keys=2, total=total)

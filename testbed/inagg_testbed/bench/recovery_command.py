@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from ..extras import MissingExtra, missing, require
 from ..option_types import json_option
 from ..progress import said
+from .options import NameChoice, option_word
 from .results import Column, show
 
 OURS = "inagg"
@@ -14,8 +16,18 @@ SWITCH_RESTART, TORCHRUN_RESTART, TORCHRUN_RESIZE, TORCHFT_CRASH, TORCHFT_JOIN =
 )  # fmt: skip
 
 
+def needs(case: str) -> list[str]:
+    """The optional modules without which it cannot be measured."""
+    if case == SWITCH_RESTART:
+        return []
+    return ["torch", "torchft"] if case in (TORCHFT_CRASH, TORCHFT_JOIN) else ["torch"]
+
+
 @click.command()
-@click.option("--case", "cases", multiple=True, type=click.Choice(CASES), help="Repeatable.  [default: all]")
+@click.option(
+    "--case", "cases", multiple=True, type=NameChoice(CASES), metavar="NAME",
+    help=f"{', '.join(map(option_word, CASES))} (repeatable).  [default: all]",
+)  # fmt: skip
 @click.option("--against", type=click.Choice(["gloo"]), help="Measure what this takes, too.")
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(1), help="Runs of each, in turns.")
 @json_option()
@@ -30,6 +42,12 @@ def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json:
     """
     from .recovery import bench_recovery
 
+    if cases:
+        require(*{module: None for case in cases for module in needs(case)})
+    else:
+        cases = tuple(case for case in CASES if not missing(*needs(case)))
+        for case in (case for case in CASES if case not in cases):
+            click.echo(f"not measured: {case}: {MissingExtra(missing(*needs(case))).message}", err=True)
     columns: list[Column] = [
         ("case", lambda r: r["case"]),
         ("system", lambda r: r["system"]),
@@ -39,8 +57,9 @@ def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json:
         ("lost", lambda r: f"{len(r['failed'])} of {r['runs']}" if "failed" in r else ""),
     ]
     with said() as say:
-        lines = bench_recovery(cases or CASES, [OURS, *([against] if against else [])], repeats, say)
-        measured = show(lines if as_json else list(lines), columns, as_json, "from SIGKILL to the first step of all", 2)
+        lines = bench_recovery(cases, [OURS, *([against] if against else [])], repeats, say)
+        title = "from SIGKILL to the first step of all"
+        measured = show(lines if as_json else list(lines), columns, as_json, title, 2, told=True)
     failed = [line for line in measured if line["system"] == OURS and "failed" in line]
     for line in failed:
         for why, log in zip(line["failed"], line["logs"], strict=True):

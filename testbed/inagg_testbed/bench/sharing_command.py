@@ -15,7 +15,7 @@ from .results import Column, number_text, show
 @host_link_option
 @format_option
 @click.option("--size", "sizes", default="16M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
-@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(2.0), help="Of each case.")
+@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(2.0), help="For each case.")
 @json_option()
 def sharing(link: str, format_: str, sizes: list[int], seconds: float, as_json: bool) -> None:
     """Measure how jobs share a link: one alone, two, a second one that starts in the middle, one beside a TCP stream.

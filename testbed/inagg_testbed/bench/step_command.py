@@ -17,6 +17,7 @@ from ..option_types import NOT_NEGATIVE, POSITIVE, LinkRate, formats_option, jso
 from ..profiles import NAMES, profile
 from ..progress import said
 from ..report.option import report_option
+from ..result_setup import setup
 from ..tables import console, print_table
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def step(
                 ):
                     lines.append(line)
                     if as_json:
-                        click.echo(json.dumps(as_line(line)))
+                        click.echo(json.dumps(as_line(line) | setup()))
     finally:
         if lines and not as_json:  # also of what is broken off
             print_steps(console(), lines)

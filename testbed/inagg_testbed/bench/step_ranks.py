@@ -22,7 +22,7 @@ import numpy as np
 from ..profiles.compute import Compute
 from ..temporary import TemporaryFolder
 from ..topology import Node, inside, open_topology, start_target
-from .links import worker_bytes
+from .links import WorkerBytes
 from .load import Child, ask, crew, gloo_rank, receive_all, requests, slowest
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def _worker(
 ) -> None:
     """A rank: joins a job for each system, then does the steps that it is told."""
     with gloo_rank(rank, workers, store), ExitStack() as stack:
+        carried = WorkerBytes(node)
         import torch
         import torch.distributed as dist
 
@@ -163,8 +164,8 @@ def _worker(
                 return future
 
             before = state.counters.as_dict() if state else {}
-            sent = worker_bytes(node, workers)[0]
-            dist.barrier()  # after the count: on loopback another rank could have sent before it
+            sent = carried.count()[0]
+            dist.barrier()  # after the count: a rank that is ahead may have sent before it
             cpu_s, seconds = time.process_time(), []
             for _ in range(steps):
                 start_s = time.perf_counter()
@@ -179,9 +180,9 @@ def _worker(
                 seconds.append(time.perf_counter() - start_s)
             worker_cpu_s = time.process_time() - cpu_s
             dist.barrier()  # a rank can have its sums before all others have sent theirs
-            sent = worker_bytes(node, workers)[0] - sent
+            sent = carried.count()[0] - sent
             counters = state.counters if state else Counters()
-            if state is not None and node.namespace is None:  # the interface carried results and the others' too
+            if state is not None and node.namespace is None:  # over loopback Gloo alone is counted
                 sent = counters.bytes_out - before["bytes_out"]
             connection.send(
                 (

@@ -135,9 +135,7 @@ class SwitchRate:
     drops: dict[str, int]
 
 
-def measure(
-    fmt: JobFormat, workers: int, lanes: int, seconds: float, *, shards: int, window: int, offload: bool | None = None
-) -> SwitchRate:
+def measure(fmt: JobFormat, workers: int, lanes: int, seconds: float, *, shards: int, window: int) -> SwitchRate:
     """Replay contributions at a switch for ``seconds``, after a warm-up.
 
     ``window``: batches in flight per worker and shard. With several shards each has worker processes of its own.
@@ -149,7 +147,7 @@ def measure(
     batch_datagrams = min(datagrams_per_call(size_up), datagrams_per_call(size_down))
     lease = Lease(0, slots_for_window(window * batch_datagrams))
     try:
-        driver = SoftwareDriver(SoftwareConfig(shards=shards, slots=lease.slots, offload=offload))
+        driver = SoftwareDriver(SoftwareConfig(shards=shards, slots=lease.slots))
     except DriverError as error:
         raise click.ClickException(f"the switch did not start: {error}") from None
     with ExitStack() as stack:

@@ -20,7 +20,7 @@ from .results import Column, show
 @click.command()
 @workers_option
 @formats_option()
-@click.option("--lanes", type=int, help="Elements per datagram. [default: what a 1500-byte frame takes]")
+@click.option("--lanes", type=int, help="Elements per datagram, a multiple of 8.  [default: for 1500-byte frames]")
 @click.option(
     "--shards", default="1", show_default=True, type=CountList("shards", SHARDS_MAX),
     help="Data-plane processes; a list.",

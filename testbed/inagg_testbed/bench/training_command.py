@@ -10,12 +10,20 @@ import click
 
 from inagg_wire.formats import CHILDREN_MAX
 
+from ..extras import MissingExtra, missing, require
 from ..option_types import LinkRate, json_option
 from ..progress import said
 from ..report.option import report_option
+from .options import NameChoice, option_word
 from .results import Column, show
 
 TINY_STEPS = 50
+SYSTEM_NAMES = (
+    "gloo float32", "gloo bf16", "gloo fp16", "gloo PowerSGD 4", "gloo PowerSGD 2", "gloo post-local SGD",
+    "gloo DiLoCo", "inagg nat8", "inagg dith8", "inagg nat4", "inagg tern + EF", "gloo FSDP2", "inagg FSDP2 nat8",
+    "inagg DiLoCo fix32",
+)  # fmt: skip
+"""The keys of `training_systems.SYSTEMS`, for which torch need not be imported."""
 
 
 @click.command()
@@ -26,7 +34,10 @@ TINY_STEPS = 50
     metavar="NAME",
     help="text, digits or cifar (repeatable).  [default: text, digits]",
 )
-@click.option("--system", "systems", multiple=True, metavar="NAME", help="One of those in the table.  [default: all]")
+@click.option(
+    "--system", "systems", multiple=True, type=NameChoice(SYSTEM_NAMES), metavar="NAME",
+    help=f"{', '.join(map(option_word, SYSTEM_NAMES))} (repeatable).  [default: all]",
+)  # fmt: skip
 @click.option("--workers", default=4, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="How many.")
 @click.option(
     "--link",
@@ -34,10 +45,10 @@ TINY_STEPS = 50
     multiple=True,
     type=LinkRate(),
     metavar="RATE",
-    help="Repeatable (root).  [default: 1gbit, 100mbit]",
+    help="Rate of each worker's link to the switch (root; repeatable).  [default: 1gbit, 100mbit]",
 )
 @click.option("--seeds", type=click.IntRange(1), help="Trainings of each.  [default: 3]")
-@click.option("--steps", type=click.IntRange(50), help="Of a training.  [default: the task's]")
+@click.option("--steps", type=click.IntRange(50), help="Steps of a training.  [default: the task's]")
 @click.option(
     "--data",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -54,7 +65,8 @@ def training(
 
     A small transformer on text (the sources of Python's standard library) and a CNN on handwritten digits, or a small
     ResNet on pictures of 32 x 32 (shapes that are made here, or CIFAR-10 from a folder): by Gloo in float32, bfloat16
-    and float16, PowerSGD, post-local SGD and DiLoCo; over the switch by nat8, dith8, nat4, tern and DiLoCo. Each
+    and float16, PowerSGD, post-local SGD, FSDP2 and DiLoCo; over the switch by nat8, dith8, nat4, tern, FSDP2 and
+    DiLoCo. Each
     trains to the end with each seed over links without a rate, and its steps are timed over each link; seconds are
     steps times what a step takes there. The targets are what Gloo in float32 reached after three quarters of its
     steps. Bytes are a worker's, both ways, with headers. Text and digits with all systems take about half an hour,
@@ -62,13 +74,14 @@ def training(
     """
     from ..training.images import DataError, load_images
     from .training import BROKEN_OFF, Found, bench_training, lines_of
-    from .training_systems import BASELINE, SYSTEMS
+    from .training_systems import BASELINE, NEEDS_TORCHFT
     from .training_tasks import TASKS, USUAL
 
-    for given, known, what in ((tasks, TASKS, "task"), (systems, SYSTEMS, "system")):
-        for name in given:
-            if name not in known:
-                raise click.UsageError(f"no {what} {name!r}: {', '.join(known)}")
+    for name in tasks:
+        if name not in TASKS:
+            raise click.UsageError(f"no task {name!r}: {', '.join(TASKS)}")
+    if any(name in NEEDS_TORCHFT for name in systems):
+        require("torchft")
     tasks = tasks or USUAL
     if data is not None:
         for name in (name for name in tasks if not TASKS[name].data):
@@ -78,7 +91,10 @@ def training(
         except DataError as error:
             raise click.UsageError(str(error)) from None
     rates = tuple(dict.fromkeys(links)) or (("1gbit",) if tiny else ("1gbit", "100mbit"))
-    systems = systems or ((BASELINE, "inagg nat8") if tiny else tuple(SYSTEMS))
+    systems = systems or ((BASELINE, "inagg nat8") if tiny else SYSTEM_NAMES)
+    if missing("torchft") and (left_out := [name for name in systems if name in NEEDS_TORCHFT]):
+        click.echo(f"not measured: {', '.join(left_out)}: {MissingExtra(['torchft']).message}", err=True)
+        systems = tuple(name for name in systems if name not in left_out)
     seeds, steps = seeds or (1 if tiny else 3), steps or (TINY_STEPS if tiny else None)
     found: list[Found] = []
     try:

@@ -42,7 +42,6 @@ class EchoLimit:
 
     workers: int
     datagram_bytes: int
-    answer_bytes: int
     batch_datagrams: int
     window: int
     seconds: float
@@ -152,31 +151,28 @@ def udp_echo_limit(
     datagram_bytes: int = FRAME_DATAGRAM_BYTES,
     seconds: float = 2.0,
     *,
-    answer_bytes: int | None = None,
-    batch_datagrams: int | None = None,
     window: int = WINDOW,
     warm_up_s: float = 0.2,
     host: str = "127.0.0.1",
 ) -> EchoLimit:
     """Measure the limit with `workers` sender processes and one echo process; takes `seconds` and their start.
 
-    `answer_bytes`: of a result datagram, for number formats that are wider or narrower on the way down; as those on the
-    way up if None. `batch_datagrams`: per system call; as many as one takes if None. `window`: batches in flight per
-    worker. Both may become smaller where the kernel grants a small receive buffer: see the result, and `plan`.
+    Datagrams of results are as large as those of contributions. `window`: batches in flight per worker. It, and the
+    datagrams of a batch, may become smaller where the kernel grants a small receive buffer: see the result, and `plan`.
 
     ValueError: the load does not fit. RuntimeError, TimeoutError: a process failed. No process is left in any case.
     """
     limit_s = warm_up_s + seconds + START_LIMIT_S  # of which it waits for the first datagrams half at most
-    if batch_datagrams is None:
-        batch_datagrams = datagrams_per_call(datagram_bytes)
     with ExitStack() as stack:
         server = Child("echo", _echo_process, host, warm_up_s, seconds)
         stack.callback(server.close)
         target, granted_bytes = server.receive(START_LIMIT_S)
-        batch_datagrams, window = plan(granted_bytes, workers, datagram_bytes, batch_datagrams, window)
+        batch_datagrams, window = plan(
+            granted_bytes, workers, datagram_bytes, datagrams_per_call(datagram_bytes), window
+        )
         load = Workers(workers, target, size=datagram_bytes, window=window, limit_s=limit_s)
         stack.enter_context(load)
-        shape = {"size": datagram_bytes, "answer_size": answer_bytes or datagram_bytes}
+        shape = {"size": datagram_bytes, "answer_size": datagram_bytes}
         server.send((load.addresses, shape | {"batch_datagrams": batch_datagrams, "window": window}))
         load.start([partial(ConstantFeed, datagram_bytes, batch_datagrams, window)] * workers)
         elapsed_s, cpu_s, datagrams_in, datagrams_out, kernel_drops = server.receive(limit_s)
@@ -184,7 +180,6 @@ def udp_echo_limit(
     return EchoLimit(
         workers=workers,
         datagram_bytes=datagram_bytes,
-        answer_bytes=answer_bytes or datagram_bytes,
         batch_datagrams=batch_datagrams,
         window=window,
         seconds=elapsed_s,

@@ -15,7 +15,7 @@ from inagg_host.config import VARIABLES
 from inagg_host.membership.way import is_loopback
 from inagg_link.sockopt import interface_index
 from inagg_link.tls import TlsFault
-from inagg_switch.addresses import SettingsError, join_address, split_address
+from inagg_switch.addresses import SettingsError, join_address, resolved, split_address
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient, NotASwitch, UnlikeSwitch
 from inagg_switch.service.security import SecurityError
@@ -100,7 +100,7 @@ def _check_switch(address: str, access: Access, environ: Mapping[str, str]) -> I
         yield Finding(name, Verdict.WRONG, str(error), "export INAGG_SWITCH=HOST:PORT, as `inagg switch` prints it")
         return
     try:
-        control = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
+        control = resolved(host)
     except OSError as error:
         yield Finding(name, Verdict.WRONG, f"{host} has no address here: {error.strerror}", f"getent hosts {host}")
         return

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from inagg_switch.addresses import SettingsError, is_here, join_address, split_address, why_not_bound
+from inagg_switch.addresses import SettingsError, is_here, join_address, resolved, split_address, why_not_bound
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.security import SecurityError
@@ -79,7 +79,7 @@ def _ports_of(address: str, access: Access, taken: set[Port]) -> set[Port]:
     does not say."""
     try:
         host, number = split_address(address)
-        control = str(socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][4][0])
+        control = resolved(host)
         with ControlClient(address, access) as client:
             client.healthy(PATIENCE_S)
             own = {Port("TCP", number)} if is_here(address) else set()

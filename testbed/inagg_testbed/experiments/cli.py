@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from inagg_switch.cli.new_files import NewFolder
+from inagg_switch.text import count_text
 
+from ..new_folder import NewSubfolder
 from ..option_types import json_option
+from ..progress import Steps
 from ..report.option import drawable
+from ..result_setup import setup
 from ..tables import console, print_table
 from . import registry
 from .model import Plot, Run, SettingsError
@@ -27,7 +28,13 @@ WITHIN = {True: "yes", False: "NO", None: "-"}
 
 @click.command()
 @click.argument("name", type=click.Choice([*registry.MODULES, ALL]), metavar="NAME")
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(0, (1 << 32) - 1), help="Of all randomness.")
+@click.option(
+    "--seed",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0, (1 << 32) - 1),
+    help="All that is random follows from it.",
+)
 @click.option(
     "--workers", multiple=True, type=click.IntRange(1, 32), help="How many; repeatable where several compare."
 )
@@ -42,7 +49,7 @@ WITHIN = {True: "yes", False: "NO", None: "-"}
 @json_option("One JSON object a line, for each figure.")
 @click.option(
     "--out",
-    type=NewFolder(),
+    type=NewSubfolder(),
     callback=drawable,
     help="Write plots, results.json and README.md here; other experiments' results there stay.",
 )
@@ -92,34 +99,23 @@ def experiment(
             stored(out)  # before the work
         except SettingsError as error:
             raise click.UsageError(str(error)) from None
-    errors = Console(stderr=True)
     names = list(registry.MODULES) if name == ALL else [name]
     records: list[Record] = []
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=errors, disable=as_json) as progress:
+    with Steps(as_json) as progress:
         for each in names:
             found = registry.load(each)
-            task = progress.add_task(each, total=1.0)
-
-            def tell(share: float, doing: str, task: TaskID = task, each: str = each) -> None:
-                progress.update(task, completed=share, description=f"{each}: {doing}")
-
+            task = progress.task(each if len(names) == 1 else f"{each} ({1 + len(records)} of {len(names)})")
             start_s = cpu_s()
-            settings = Run(seed, tiny, workers, seeds, dim, data, tell)
+            settings = Run(seed, tiny, workers, seeds, dim, data, task.reach)
             try:
                 outcome = found.run(settings)
             except SettingsError as error:
                 raise click.UsageError(str(error)) from None
             records.append(record(found, outcome, settings, cpu_s() - start_s))
-            progress.update(task, completed=1.0, description=each)
+            task.end()
             if as_json:
                 for figure in records[-1]["figures"]:
-                    click.echo(json.dumps(figure))
+                    click.echo(json.dumps(figure | setup()))
             else:
                 print_figures(records[-1])
             if out is not None:
@@ -128,9 +124,11 @@ def experiment(
                 draw_all(outcome.plots, out)
     verdicts = [figure["within_tolerance"] for r in records for figure in r["figures"]]
     if None in verdicts and not as_json:
-        errors.print(f"{verdicts.count(None)} figure(s) compared with nothing: {why_not_compared(tiny)}")
+        click.echo(
+            f"{count_text(verdicts.count(None), 'figure')} compared with nothing: {why_not_compared(tiny)}", err=True
+        )
     if False in verdicts and not as_json:
-        errors.print(f"{verdicts.count(False)} figure(s) not within tolerance")
+        click.echo(f"{count_text(verdicts.count(False), 'figure')} not within tolerance", err=True)
     return 1 if False in verdicts else 0
 
 
@@ -171,7 +169,7 @@ def print_figures(r: Record) -> None:
         )
         for figure in r["figures"]
     ]
-    print_table(console(), r["title"], columns, rows, left=("figure",), caption=r["paper"])
+    print_table(console(), r["title"], columns, rows, left=("figure", "from"), caption=r["paper"])
 
 
 def draw_all(plots: Sequence[Plot], out: Path) -> None:

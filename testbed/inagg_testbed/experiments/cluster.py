@@ -5,6 +5,7 @@ What they send and receive are real datagrams on loopback, counted on each worke
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -15,6 +16,7 @@ from typing import TypeVar
 
 from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Aggregation, Compressor, Floats
+from inagg_host.compress import exchange as exchange_module
 from inagg_host.compress.exchange import Exchange
 from inagg_host.compress.memory import Memories
 from inagg_host.core.schedule import chunk_blocks, scales_per_block
@@ -113,6 +115,20 @@ class Cluster:
         return Traffic(up + gathered, down + gathered)
 
 
+def _is_no_advice(record: logging.LogRecord) -> bool:
+    return record.module != exchange_module.__name__.rpartition(".")[2]
+
+
+@contextmanager
+def _no_advice() -> Iterator[None]:
+    """Without the warnings of exchanges: they advise who trains, and here nobody has chosen the compressors."""
+    exchange_module.log.addFilter(_is_no_advice)
+    try:
+        yield
+    finally:
+        exchange_module.log.removeFilter(_is_no_advice)
+
+
 @contextmanager
 def open_cluster(
     switch: str, workers: int, fmt: str, seed: int, name: str, loss: float = 0.0, lanes: int | None = None
@@ -144,7 +160,7 @@ def open_cluster(
         )
 
     gathering = Gathering(workers)
-    with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
+    with ExitStack() as stack, _no_advice(), ThreadPoolExecutor(workers) as pool:
         all_reduces = [stack.enter_context(one) for one in at_once(pool, join, range(workers))]
         members = []
         for rank, one in enumerate(all_reduces):

@@ -24,6 +24,8 @@ PARTS = {
     "forward": "#9db8cc", "backward": "#5f87a6", "communication not hidden": "#c8641a",
     "computing": "#9db8cc",
 }  # fmt: skip
+ERROR_BAND = 0.15
+"""The relative error of a prediction that is good enough."""
 WIDTH, HEIGHT, DPI = 8.0, 3.4, 150
 
 
@@ -175,11 +177,11 @@ def _exponents_title(found: Exponents) -> str:
     return f"{found.inside:.2%} of the gradients that are not zero lie in the window{zeros}"
 
 
-def errors(names: Sequence[str], values: Sequence[float], band: float = 0.15) -> bytes:
-    """A bar for each relative error, beside a band that is good enough."""
+def errors(names: Sequence[str], values: Sequence[float]) -> bytes:
+    """A bar for each relative error, beside the band that is good enough."""
     figure, (ax,) = _figure(1, height=1.2 + 0.24 * len(names))
-    ax.axvspan(-100 * band, 100 * band, color="#e8f1f8", zorder=0)
-    colors = [COLORS["software"] if abs(value) <= band else COLORS["gloo"] for value in values]
+    ax.axvspan(-100 * ERROR_BAND, 100 * ERROR_BAND, color="#e8f1f8", zorder=0)
+    colors = [COLORS["software"] if abs(value) <= ERROR_BAND else COLORS["gloo"] for value in values]
     ax.barh(range(len(names)), [100 * value for value in values], height=0.7, color=colors)
     ax.axvline(0, color="#555555", linewidth=0.8)
     ax.set_yticks(range(len(names)), names, fontsize=8)

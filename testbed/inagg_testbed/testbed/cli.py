@@ -3,14 +3,17 @@ and in `topology`."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from inagg_link.signals import Deferred
@@ -22,7 +25,7 @@ from inagg_testbed.topology import State, TopologyError, all_states, load, reope
 from inagg_testbed.topology.launch import enter_namespace, exit_status
 from inagg_testbed.topology.opening import perhaps_in_use, require_root, strays
 from inagg_testbed.topology.processes import processes_of
-from inagg_testbed.topology.state import others_hidden
+from inagg_testbed.topology.state import check_name, others_hidden
 
 from .keeping import DEFAULT_NAME, end_owner, keep, log_of, standing, start_keeper
 from .options import Setup, setup_options
@@ -35,7 +38,22 @@ STARTING: Final = ("run", "up")
 """The subcommands that start something. The others look, or remove, so they run where a script's trap calls them, too:
 in a working directory that it has just removed."""
 
-name_option = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Of the testbed.")
+
+class TestbedName(click.ParamType[str]):
+    """A name that a testbed may have."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return check_name(value)
+        except TopologyError as error:
+            self.fail(str(error), param, ctx)
+
+
+name_option = click.option(
+    "--name", default=DEFAULT_NAME, show_default=True, type=TestbedName(), metavar="NAME", help="The testbed's name."
+)
 
 
 class DefaultGroup(click.Group):
@@ -43,8 +61,19 @@ class DefaultGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, *self.get_help_option_names(ctx)):
+            word = args[0]
+            if not word.startswith("-") and shutil.which(word) is None and not ctx.resilient_parsing:
+                near = difflib.get_close_matches(word, self.commands, 1)
+                meant = f"Did you mean {near[0]!r}?" if near else f"Subcommands: {', '.join(self.commands)}"
+                ctx.fail(f"{word!r} is no subcommand, and no program that can be run here. {meant}")
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Options too are those of `run`."""
+        found = super().shell_complete(ctx, incomplete)
+        known = {item.value for item in found}
+        return found + [i for i in self.commands["run"].shell_complete(ctx, incomplete) if i.value not in known]
 
 
 @click.group(
@@ -182,7 +211,8 @@ def _line(state: State) -> dict[str, Any]:
 
 @testbed.command()
 @click.option(
-    "--name", help=f"Of the testbed, also one that runs.  [default: {DEFAULT_NAME}, if `up` made it, and all leftovers]"
+    "--name",
+    help=f"The testbed's name, also of one that runs.  [default: {DEFAULT_NAME}, if `up` made it, and all leftovers]",
 )
 @click.option("--all", "everyone", is_flag=True, help="All that `up` made, and all leftovers.")
 @json_option("One JSON object.")
@@ -222,7 +252,7 @@ def down(name: str | None, everyone: bool, as_json: bool) -> None:
 @click.argument("node")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_(name: str, node: str, command: tuple[str, ...]) -> None:
-    """Run COMMAND on NODE (w0, w1, ..., switch) of a testbed that is up, in place of this process."""
+    """Run COMMAND on NODE (w0, w1, ..., switch) of a testbed that is up; its exit status is ours."""
     state = standing(name)
     topology = reopen(state)
     place, switch = topology.node(node), state.about["control"]

@@ -11,9 +11,9 @@ from typing import Any, Final
 import click
 
 from inagg_switch.cli.new_files import NewFile
-from inagg_switch.cli.sections import all_of
-from inagg_switch.control.text import count_text
-from inagg_testbed.option_types import PROBABILITY, LinkRate
+from inagg_switch.cli.sections import PROBABILITY, all_of
+from inagg_switch.text import count_text
+from inagg_testbed.option_types import LinkRate
 from inagg_testbed.topology import TARGETS, target_entry
 from inagg_testbed.topology.link import UNSHAPED
 from inagg_testbed.topology.opening import RACKS_MAX, WORKERS_MAX
@@ -131,7 +131,7 @@ place_options: Final = all_of(
         "--trunk",
         type=LinkRate(),
         metavar="RATE",
-        help="Of each rack's way to the switch in the middle.  [default: as --link]",
+        help="Rate of each rack's link to the switch in the middle.  [default: as --link]",
     ),
 )
 """Where workers are: what `check_place` looks at."""
@@ -146,7 +146,8 @@ def check_place(workers: int, link: str | None, racks: int, trunk: str | None, t
     if racks > workers:
         raise click.UsageError(f"{racks} racks for {workers} workers: each needs one")
     if trunk is not None and (not racks or link is None):
-        raise click.UsageError("--trunk is for --racks with --link")
+        lacks = " and ".join(option for option, there in (("--racks", racks), ("--link", link)) if not there)
+        raise click.UsageError(f"--trunk is the link of each rack to the switch: give {lacks} too")
 
 
 def places(link: str | None, racks: int, trunk: str | None) -> str:
@@ -181,7 +182,7 @@ setup_options: Final = all_of(
         metavar="NAME",
         help="INAGG_FORMAT for the scripts, nat4 for example; a bmv2 switch gets the program for it.",
     ),
-    click.option("--loss", default=0.0, type=PROBABILITY, metavar="P", help="Of datagrams, in each direction."),
+    click.option("--loss", default=0.0, type=PROBABILITY, metavar="P", help="A datagram is lost, in either direction."),
     click.option("--duplicate", default=0.0, type=PROBABILITY, metavar="P", help="A datagram comes twice."),
     click.option("--reorder", default=0.0, type=PROBABILITY, metavar="P", help="Others overtake it."),
     click.option("--corrupt", default=0.0, type=PROBABILITY, metavar="P", help="A bit flips: it is dropped."),

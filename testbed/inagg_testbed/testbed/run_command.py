@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from inagg_switch.control.text import count_text
+from inagg_switch.text import count_text
 from inagg_testbed.option_types import json_option
 from inagg_testbed.topology import Topology, open_topology, reopen, start_target, target_entry
 

@@ -162,7 +162,7 @@ def test_progress_is_said_in_plain_lines_where_there_is_no_terminal(
         (["--link", "fast"], "100mbit"),
         (["--report", "x.html", "--compute-ms", "1"], "--report goes with --check"),
         (["--racks", "2", "--check"], "--racks is for predictions, not for --check"),
-        (["--trunk", "1gbit"], "--trunk is for --racks"),
+        (["--trunk", "1gbit"], "give --racks too"),
         (["--workers", "33"], "33 workers: one switch serves 1 to 32; put them into --racks"),
         (["--racks", "9", "--workers", "8"], "9 racks for 8 workers"),
     ],
@@ -255,6 +255,34 @@ def test_a_calibration_of_another_version_is_measured_anew(monkeypatch: pytest.M
     kept = cache.load("calibration-loopback")
     assert kept is not None
     assert from_kept(kept) == found
+
+
+def test_a_calibration_that_was_interrupted_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.path("calibration-loopback").unlink(missing_ok=True)
+    first, second = Plan(2, None), Plan(8, None)
+    measured: list[Plan] = []
+
+    def measure(plan: Plan, progress: Callable[[str], None]) -> tuple[list[Sample], float]:
+        if plan == second and len(measured) == 1 and measured[0] == first and not resumed:
+            raise KeyboardInterrupt
+        measured.append(plan)
+        progress("a step")
+        return [sample for sample in SAMPLES if sample.workers == plan.workers], 0.0
+
+    resumed: list[bool] = []
+    kernels = iter([{"nat8": 1e-9}])  # once
+    monkeypatch.setitem(calibrate.PLANS, "loopback", (first, second))
+    monkeypatch.setattr(calibrate, "measure_kernels", lambda _: next(kernels))
+    monkeypatch.setattr(calibrate, "measure", measure)
+    with pytest.raises(KeyboardInterrupt):
+        calibration("loopback")
+    resumed.append(True)
+    told: list[str] = []
+    found = calibration("loopback", progress=told.append)
+    assert measured == [first, second]
+    assert set(found.samples) == {sample for sample in SAMPLES if sample.workers in (2, 8)}
+    assert f": 1 of {second.steps}, a step" in told[0]
+    assert cache.load("calibration-loopback-unfinished") is None
 
 
 @pytest.mark.parametrize(("may", "network"), [(True, "veth"), (False, "loopback")])

@@ -341,7 +341,7 @@ def test_data_at_an_address_that_each_machine_has_is_wrong(monkeypatch: pytest.M
 def test_torch_that_is_not_there_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     found = only(software.check_torch())
-    assert (found.verdict, found.do) == (Verdict.NOTE, "pip install 'inagg[torch]'")
+    assert (found.verdict, found.do) == (Verdict.NOTE, "pip install '.[torch]' (in inagg's clone)")
     assert {f.check for f in software.check_extras()} == set(software.WHAT_FOR)
 
 

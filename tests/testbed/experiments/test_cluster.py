@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
-from inagg_testbed.experiments.cluster import at_once
+from inagg_host.compress import parse
+from inagg_testbed.experiments.cluster import at_once, open_cluster
+from inagg_testbed.switch_process import SwitchProcess
 
 PATIENCE_S = 20.0
 
@@ -25,3 +29,12 @@ def test_what_is_raised_first_is_told_and_not_that_others_waited_in_vain() -> No
 
     with ThreadPoolExecutor(2) as pool, pytest.raises(ValueError, match="the cause"):
         at_once(pool, join, range(2))
+
+
+def test_what_a_training_is_advised_is_not_said_of_an_experiment(caplog: pytest.LogCaptureFixture) -> None:
+    """It is about compressors that nobody has typed."""
+    rows = [[np.arange(8, dtype=np.float32)]]
+    with SwitchProcess() as switch, open_cluster(switch.control, 1, "nat8", 1, "advice") as cluster:
+        cluster.sums(parse("topk:k=0.5"), rows)
+        logging.getLogger("inagg").warning("what is wrong is said")
+    assert [record.getMessage() for record in caplog.records] == ["what is wrong is said"]

@@ -106,7 +106,9 @@ def test_json_has_a_line_for_each_figure_and_out_has_page_data_and_plots(tmp_pat
         assert line["experiment"] == "re-encoding"
         assert {"figure", "measured", "reference", "tolerance", "within_tolerance"} <= line.keys()
     (stored,) = json.loads((tmp_path / "results.json").read_text())
+    setups = [line.pop("setup") for line in lines]
     assert stored["figures"] == lines
+    assert setups[0]["options"] | {"tiny": True, "seed": 1} == setups[0]["options"]
     shown = (tmp_path / "README.md").read_text()
     assert all(line["figure"] in shown for line in lines)
     assert "(re-encoding.svg)" in shown
@@ -176,7 +178,7 @@ def test_our_own_references_are_not_compared_with_other_sizes_but_those_of_the_p
 def test_a_tiny_run_says_that_it_compares_nothing(tmp_path: Path) -> None:
     done = CliRunner().invoke(experiment, ["natural-dithering", "--tiny", "--out", str(tmp_path)])
     assert done.exit_code == 0
-    assert "4 figure(s) compared with nothing: a tiny run reaches no reference" in " ".join(done.output.split())
+    assert "4 figures compared with nothing: a tiny run reaches no reference" in " ".join(done.output.split())
     assert "0 of 0 figures are within tolerance" in (tmp_path / "README.md").read_text()
 
 
@@ -248,7 +250,7 @@ def test_without_matplotlib_pictures_are_refused_before_the_work(
     monkeypatch.setattr(registry, "load", lambda name: pytest.fail("it works already"))
     done = CliRunner().invoke(experiment, ["diana", "--out", str(tmp_path / "new")])
     assert done.exit_code == 2
-    assert "pip install 'inagg[report]'" in done.output
+    assert "pip install '.[report]'" in done.output
     assert not (tmp_path / "new").exists()
 
 
@@ -274,12 +276,17 @@ def test_results_that_cannot_be_written_leave_those_that_are_there(
     write([made("first", 1.0)], ["first", "second"], tmp_path)
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
 
-    def full(path: Path, text: str, encoding: str | None = None) -> int:
-        with path.open("w") as file:
-            file.write(text[:10])
+    opened = Path.open
+
+    def full(path: Path, mode: str = "r", **how: Any) -> Any:
+        file = opened(path, mode, **how)
+        if mode == "r":
+            return file
+        with file:
+            file.write("half of it")
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(OSError, match="No space left"):
         write([made("second", 1.0)], ["first", "second"], tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before

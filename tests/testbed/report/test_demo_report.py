@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-pytest.importorskip("matplotlib", reason='pictures need matplotlib: pip install "inagg[report]"')
+pytest.importorskip("matplotlib", reason='pictures need matplotlib: pip install ".[report]"')
 
 from inagg_testbed.demo_training import Outcome
 from inagg_testbed.report.demo import demo_report

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-pytest.importorskip("matplotlib", reason='pictures need matplotlib: pip install "inagg[report]"')
+pytest.importorskip("matplotlib", reason='pictures need matplotlib: pip install ".[report]"')
 
 from inagg_testbed.report import figures
 from inagg_testbed.report.history import Exponents, History, StepBar, Throughput, count_exponents
