@@ -59,7 +59,7 @@ def why_not_gpu() -> str | None:
     if not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg"))):  # Linux, and Windows' subsystem for it
         return "no NVIDIA driver on this machine"
     if importlib.util.find_spec("torch") is None:
-        return "no torch; run: pip install 'inagg[torch]'"
+        return "no torch; run: pip install '.[torch]'"
     import torch
 
     return None if torch.cuda.is_available() else "torch finds no CUDA device"
@@ -75,14 +75,14 @@ def why_not_installed(extra: str, *modules: str) -> Callable[[], str | None]:
 
     def why_not() -> str | None:
         absent = [module for module in modules if importlib.util.find_spec(module) is None]
-        return f"no {' and '.join(absent)}; run: pip install 'inagg[{extra}]'" if absent else None
+        return f"no {' and '.join(absent)}; run: pip install '.[{extra}]'" if absent else None
 
     return why_not
 
 
 def why_not_browser() -> str | None:
     if importlib.util.find_spec("playwright") is None:
-        return "no playwright; run: pip install 'inagg[dev]'"
+        return "no playwright; run: pip install '.[dev]'"
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         return "no chromium on PATH; run: apt-get install chromium"
     return None
@@ -99,6 +99,12 @@ TIERS: dict[str, Callable[[], str | None]] = {
     "ray": why_not_installed("ray", "ray"),
     "torchft": why_not_installed("torchft", "torchft"),
 }
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` is: one more than processors, as tests that wait for a time limit or a process use none."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from inagg_host.codec.bits import noise_words, padded
 from inagg_host.codec.decoder_streams import stream_vectors
-from inagg_host.codec.drafts import draft, finish, groups
+from inagg_host.codec.drafts import draft, groups
+from inagg_host.codec.finish import finish
 from inagg_host.compress.loops import hash_words
 from inagg_link import simd
 from inagg_switch.aggregation.deferred_sum import emit_held

@@ -77,7 +77,7 @@ def test_a_missing_extra_is_named(run_command: Callable[..., int], capsys: pytes
         raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
 
     assert run_command(body) == cli.EXIT_USAGE
-    assert "pip install 'inagg[torch]'" in capsys.readouterr().err
+    assert "pip install '.[torch]'" in capsys.readouterr().err
 
 
 def test_a_missing_extra_is_named_when_the_command_is_loaded(
@@ -86,7 +86,7 @@ def test_a_missing_extra_is_named_when_the_command_is_loaded(
     monkeypatch.setitem(sys.modules, "sklearn", None)  # `import sklearn` now fails
     root = cli.make_root({"subject": cli.Entry("sklearn:subject", "A command.")})
     assert cli.run(root, ["subject"]) == cli.EXIT_USAGE
-    assert "pip install 'inagg[testbed]'" in capsys.readouterr().err
+    assert "pip install '.[testbed]'" in capsys.readouterr().err
 
 
 def test_a_missing_module_of_ours_is_not_blamed_on_an_extra() -> None:
