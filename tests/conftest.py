@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
 import hypothesis
 import pytest
 
@@ -31,6 +32,12 @@ if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# gRPC starts its threads again in each process that is forked, and in one from here, which has had some hundred servers
+# and channels, they crashed (1.85.1). It reads this with its first channel; what the tests start does not have it.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+grpc.insecure_channel("127.0.0.1:1").close()
+del os.environ["GRPC_ENABLE_FORK_SUPPORT"]
 
 TIER_PROPERTY = "tier"
 CAP_NET_ADMIN = 12  # include/uapi/linux/capability.h
