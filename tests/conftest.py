@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import grpc
 import hypothesis
 import pytest
 
@@ -33,11 +32,14 @@ if threading.current_thread() is threading.main_thread():
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# gRPC starts its threads again in each process that is forked, and in one from here, which has had some hundred servers
-# and channels, they crashed (1.85.1). It reads this with its first channel; what the tests start does not have it.
-os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
-grpc.insecure_channel("127.0.0.1:1").close()
-del os.environ["GRPC_ENABLE_FORK_SUPPORT"]
+# In processes that are forked gRPC starts its threads again, and in one from here, which had servers and channels, they
+# crashed twice (1.85.1). It reads this when it is imported; what the tests start does not have it.
+if "GRPC_ENABLE_FORK_SUPPORT" not in os.environ:
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+    try:
+        import inagg_host.membership  # noqa: F401  # it imports gRPC, so that this does not log on its own
+    finally:
+        del os.environ["GRPC_ENABLE_FORK_SUPPORT"]
 
 TIER_PROPERTY = "tier"
 CAP_NET_ADMIN = 12  # include/uapi/linux/capability.h

@@ -6,7 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -200,8 +200,10 @@ UNABLE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 """A locale of 7 bits, which Python is told to take at its word."""
 
 
-def run_process(tmp_path: Path, body: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """`inagg subject ...` in a process of its own, where `subject` does ``body``."""
+def run_process(
+    tmp_path: Path, body: str, *arguments: str, before: Sequence[str] = (), **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """`inagg subject ...` in a process of its own, where `subject` does ``body``; ``before``: what starts it."""
     command = (
         f"import click, sys\n@click.command()\n@click.argument('text', default='')\ndef subject(text):\n    {body}\n"
     )
@@ -212,7 +214,7 @@ def run_process(tmp_path: Path, body: str, *arguments: str, **options: Any) -> s
     )
     environment = {**os.environ, **UNABLE, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     command_line = [sys.executable, "-c", script, "subject", *arguments]
-    return subprocess.run(command_line, capture_output=True, text=True, env=environment, **options)
+    return subprocess.run([*before, *command_line], capture_output=True, text=True, env=environment, **options)
 
 
 def test_what_the_locale_cannot_show_is_escaped(tmp_path: Path) -> None:
@@ -228,5 +230,5 @@ def test_an_argument_that_is_no_text_is_wrong_usage(tmp_path: Path) -> None:
 
 def test_a_closed_standard_output_is_as_dev_null(tmp_path: Path) -> None:
     body = "import os; sys.stdout.isatty(); print('nowhere'); print(os.readlink('/proc/self/fd/1'), file=sys.stderr)"
-    shown = run_process(tmp_path, body, preexec_fn=lambda: os.close(1))
+    shown = run_process(tmp_path, body, before=["sh", "-c", 'exec "$0" "$@" >&-'])
     assert (shown.returncode, shown.stderr) == (0, "/dev/null\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import TypeVar
 
 import grpc
 
-from inagg_host.config import Config
+from inagg_host.config import Config, ConfigError
 from inagg_host.errors import CLOSED_JOINING
 from inagg_proto import GRPC_PREAMBLE, LEAF_SAYS, SECRET_METADATA, bearer, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
@@ -39,6 +40,23 @@ SILENT = "Deadline Exceeded"
 """What gRPC itself says when a deadline has passed: the switch has said nothing."""
 
 
+_first_process: int | None = None
+"""The one that has used gRPC first."""
+
+
+def check_fork() -> None:
+    """Raise `ConfigError` in a process that was forked from one that has joined jobs, if gRPC was told not to care for
+    forks (as `inagg_host.torch` does): its calls would hang there for ever, whatever their deadlines."""
+    global _first_process
+    _first_process = _first_process or os.getpid()
+    cares = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower() not in ("0", "false", "no")
+    if _first_process != os.getpid() and not cares:
+        raise ConfigError(
+            "this process was forked from one that has joined a job, and gRPC does not work in it: start it with "
+            'multiprocessing\'s "spawn" or "forkserver", or set GRPC_ENABLE_FORK_SUPPORT=1 for the first one'
+        )
+
+
 class SessionError(RuntimeError):
     """The control service refused, or cannot be reached; the text says why and what to do."""
 
@@ -56,6 +74,7 @@ class Calls:
     def __init__(self, config: Config, stop: Callable[[], str | None]) -> None:
         """``stop`` is asked while a call waits, which then fails with the sentence that it returns. Raises
         `ConfigError`."""
+        check_fork()
         self._config = config
         self._stop = stop
         self.level = logging.WARNING

@@ -4,6 +4,12 @@ The backend needs no import: torch finds it (`inagg_host.autoload`). Importing t
 not to look for backends (TORCH_DEVICE_BACKEND_AUTOLOAD=0).
 """
 
+import os
+
+# In processes that are forked, as a DataLoader's workers are, gRPC would start its threads again, and these may crash
+# (1.85.1, seen in two of some thousand forks). It reads this when it is first imported.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+
 from inagg_host.autoload import BACKEND, register
 
 from .backend import InaggGroup

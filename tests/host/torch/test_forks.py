@@ -1,15 +1,19 @@
-"""Processes that are forked from one with the PyTorch adapters can use gRPC, as a DataLoader's workers may."""
+"""Processes that are forked from one with the PyTorch adapters, as a DataLoader's workers are."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 SCRIPT = """
 import os, sys
 import numpy as np
 import inagg_host.torch
 from inagg_host.allreduce import AllReduce
+from inagg_host.config import ConfigError
 
 
 def sum_in(job):
@@ -21,14 +25,27 @@ with AllReduce(switch=sys.argv[1], rank=0, workers=1, job="forks-torch") as all_
     all_reduce(np.ones(1000, np.float32))
     child = os.fork()
     if child == 0:
-        os._exit(0 if sum_in("forks-torch-child") == 1.0 else 1)
+        code = 1
+        try:
+            sum_in("forks-torch-child")
+            code = 0
+        except ConfigError as error:
+            print(error, flush=True)
+        finally:
+            os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     all_reduce(np.ones(1000, np.float32))
 sys.exit(code)
 """
 
 
-def test_a_process_that_is_forked_from_a_rank_can_have_a_job_of_its_own(switch: str) -> None:
-    """And gRPC has nothing to say of that."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, switch], capture_output=True, text=True, timeout=60.0)
-    assert (done.returncode, done.stderr) == (0, "")
+@pytest.mark.parametrize("cares", [False, True])
+def test_a_job_of_a_process_that_was_forked_from_a_rank_is_refused_unless_grpc_cares_for_forks(
+    switch: str, cares: bool
+) -> None:
+    environment = os.environ | ({"GRPC_ENABLE_FORK_SUPPORT": "1"} if cares else {})
+    command = [sys.executable, "-c", SCRIPT, switch]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60.0, env=environment)
+    assert done.stderr == ""
+    assert done.returncode == (0 if cares else 1)
+    assert ('"spawn"' in done.stdout) is not cares
