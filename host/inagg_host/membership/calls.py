@@ -49,7 +49,7 @@ def check_fork() -> None:
     forks (as `inagg_host.torch` does): its calls would hang there for ever, whatever their deadlines."""
     global _first_process
     _first_process = _first_process or os.getpid()
-    cares = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower() not in ("0", "false", "no")
+    cares = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower() not in ("0", "f", "false", "n", "no")
     if _first_process != os.getpid() and not cares:
         raise ConfigError(
             "this process was forked from one that has joined a job, and gRPC does not work in it: start it with "
