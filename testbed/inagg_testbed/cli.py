@@ -51,7 +51,7 @@ COMMANDS = {
     ),
     "doctor": Entry("inagg_testbed.doctor.command:doctor", "Say what is wrong with this machine, and what to do."),
     "advise": Entry("inagg_testbed.advise.command:advise", "Predict whether in-network aggregation helps a training."),
-    "bench": Entry("inagg_testbed.bench.cli:bench", "Measure throughput on this machine."),
+    "bench": Entry("inagg_testbed.bench.cli:bench", "Measure how fast things are on this machine."),
     "demo": Entry("inagg_testbed.demo:demo", "Train a model with in-network aggregation on this machine."),
     "warmup": Entry("inagg_testbed.warmup:warmup", "Compile for this machine now, so that the first start need not."),
     "testbed": Entry(

@@ -14,14 +14,15 @@ from typing import Any, Final
 import click
 
 from inagg_switch.cli.new_files import NewFile
+from inagg_switch.cli.sections import Whole
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from .demo_training import WORKERS_MAX, Outcome, Training, run_trainings
 from .demo_words import conclusions, go_on, print_outcomes
 from .extras import require
-from .option_types import format_option, json_option
+from .option_types import format_option, json_option, seeds_option
 from .progress import Steps
-from .report.demo import demo_report, measure_throughput, why_no_report
+from .report.demo import THROUGHPUT_BYTES, demo_report, measure_throughput, why_no_report
 from .report.history import History
 from .report.option import drawable
 from .result_setup import setup
@@ -41,28 +42,21 @@ SLOW_BMV2: Final = (
 
 
 @click.command()
-@click.option(
-    "--workers", default=4, show_default=True, type=click.IntRange(2, WORKERS_MAX), help="Processes; up to 32 a rack."
-)
+@click.option("--workers", default=4, show_default=True, type=Whole(2, WORKERS_MAX), help="Processes; up to 32 a rack.")
 @place_options
 @click.option(
     "--epochs",
-    type=click.IntRange(1),
+    type=Whole(1),
     help=f"Passes over the digits.  [default: {EPOCHS['software']}; over bmv2 {EPOCHS['bmv2']}]",
 )
-@click.option(
-    "--seeds",
-    type=click.IntRange(1, 100),
-    metavar="N",
-    help=f"Train N times, from seeds SEED, SEED + 1, ...  [default: {SEEDS['software']}; over bmv2, or with --record, "
-    f"{SEEDS['bmv2']}]",
-)
+@seeds_option(f"{SEEDS['software']}; over bmv2, or with --record, {SEEDS['bmv2']}", 100)
 @click.option(
     "--seed",
     default=1,
     show_default=True,
-    type=click.IntRange(0, (1 << 32) - 101),
-    help="What initial weights, data and rounding follow from: the same seed gives the same result.",
+    type=Whole(0, (1 << 32) - 101),
+    help="Of the first training; the next one's is one more. Initial weights, order of the data and rounding follow "
+    "from it: the same seed gives the same bits.",
 )
 @format_option
 @click.option(
@@ -77,7 +71,7 @@ SLOW_BMV2: Final = (
     "--report",
     type=NewFile(replaces=True),
     callback=drawable,
-    help=f"The HTML file to write. [default: {REPORT}; with --json none]",
+    help=f"The HTML file to write.  [default: {REPORT}; with --json none]",
 )
 @click.option(
     "--record",
@@ -174,10 +168,12 @@ class Place:
 
 def _all_reduces(place: Place, format_: str) -> list[dict[str, Any]]:
     """What the report says of all-reduces beside the trainings; nothing, where they cannot be measured."""
-    with Steps() as progress:
-        task = progress.task("all-reduces for the report")
+    with Steps() as steps:
+        task = steps.task("all-reduces for the report", len(THROUGHPUT_BYTES))
         try:
-            found = measure_throughput(place.workers, format_, place.link, place.racks, place.trunk)
+            found = measure_throughput(
+                place.workers, format_, place.link, place.racks, place.trunk, progress=task.begin
+            )
         except click.ClickException as error:
             why = error.format_message()
         else:

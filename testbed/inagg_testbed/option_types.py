@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from inagg_switch.cli.sections import Number
+from inagg_switch.cli.sections import Number, Whole
 from inagg_wire.formats import FORMATS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,9 +35,34 @@ def json_option(help: str = "One JSON object a line.") -> Callable[[F], F]:
 
 
 format_option: Final = click.option(
-    "--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS))
-)
+    "--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)),
+    help="Format of the numbers.",
+)  # fmt: skip
 """``format_``: of one job."""
+
+
+def seconds_option(default: float, least: Number = POSITIVE) -> Callable[[F], F]:
+    """``seconds``: how long something is measured by the clock."""
+    return click.option(
+        "--seconds", default=default, show_default=True, type=least,
+        help="Time to measure each row of the table, roughly.",
+    )  # fmt: skip
+
+
+def runs_option(default: int) -> Callable[[F], F]:
+    """``runs``: how often something is measured."""
+    return click.option(
+        "--runs", default=default, show_default=True, type=Whole(1),
+        help="Runs of each row of the table; the median counts.",
+    )  # fmt: skip
+
+
+def seeds_option(default: str, most: int | None = None) -> Callable[[F], F]:
+    """``seeds``: how many, None if it is not given. ``default``: what that means, in words."""
+    return click.option(
+        "--seeds", type=Whole(1, most), metavar="N",
+        help=f"Train N times, each from another seed; means are shown.  [default: {default}]",
+    )  # fmt: skip
 
 
 def formats_option(

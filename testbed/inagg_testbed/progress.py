@@ -27,8 +27,12 @@ SAY_EVERY_S = 5.0
 """Between two plain lines about one task."""
 
 
+Doing = Callable[[str], None]
+"""Told before each measurement what it is."""
+
+
 @contextmanager
-def said() -> Iterator[Callable[[str], None]]:
+def said() -> Iterator[Doing]:
     """A function that shows what is being done now: a line that changes on a terminal; elsewhere plain lines, the first
     at once and then one now and then."""
     console = Console(stderr=True, highlight=False)
@@ -48,10 +52,11 @@ def said() -> Iterator[Callable[[str], None]]:
 
 
 class Task:
-    """Something with a number of steps, or with none that is known."""
+    """Something with a number of steps, or with none that is known: each is told when it is done (`step`), or when it
+    begins (`begin`)."""
 
     def __init__(self, shown: Steps, name: str, total: int | None) -> None:
-        self._shown, self._name, self._total, self._done = shown, name, total, 0
+        self._shown, self._name, self._total, self._done, self._begun = shown, name, total, 0, 0
         self._start_s = self._said_s = self._first_s = time.monotonic()
         self._bar: TaskID | None = None
         if shown.bars is not None:
@@ -64,20 +69,31 @@ class Task:
         if not self._done:
             self._first_s = time.monotonic()  # what was before it, such as starting processes, comes once
         self._done += by
+        self._tell(self._done, self._done - 1, more)
+
+    def begin(self, doing: str) -> None:
+        """The next step begins, and those before it are done; ``doing``: what it is."""
+        if not self._begun:
+            self._first_s = time.monotonic()
+        self._done, self._begun = self._begun, self._begun + 1
+        self._tell(self._begun, self._done, doing)
+
+    def _tell(self, number: int, timed: int, more: str) -> None:
+        """That step ``number`` is done, or has begun; so many have been ``timed``."""
         if self._shown.bars is not None and self._bar is not None:
             self._shown.bars.update(self._bar, completed=self._done, description=f"{self._name}  {more}".rstrip())
         elif (now_s := time.monotonic()) - self._said_s >= SAY_EVERY_S:
             self._said_s = now_s
-            self._shown.say(f"{self._name}: {self._how_far(now_s)}{f', {more}' if more else ''}")
+            self._shown.say(f"{self._name}: {self._how_far(number, timed, now_s)}{f', {more}' if more else ''}")
 
-    def _how_far(self, now_s: float) -> str:
+    def _how_far(self, number: int, timed: int, now_s: float) -> str:
         if self._total is None:
             return f"after {age_text(now_s - self._start_s)}"
         left = ""
-        if self._done > 1:
-            left_s = (now_s - self._first_s) / (self._done - 1) * (self._total - self._done)
+        if timed:
+            left_s = (now_s - self._first_s) / timed * (self._total - self._done)
             left = f", about {age_text(left_s)} left"
-        return f"step {self._done} of {self._total}{left}"
+        return f"step {number} of {self._total}{left}"
 
     def reach(self, share: float, doing: str) -> None:
         """So much of it is done, 0 to 1; ``doing``: what is being done."""
@@ -131,3 +147,12 @@ class Steps:
     def __exit__(self, *exception: object) -> None:
         if self.bars is not None:
             self.bars.stop()
+
+
+@contextmanager
+def measuring(total: int, as_json: bool = False) -> Iterator[Doing]:
+    """A `Doing` for ``total`` measurements, which shows how far they are; ``as_json`` as of `Steps`."""
+    with Steps(as_json) as steps:
+        task = steps.task("measuring", total)
+        yield task.begin
+        task.end()

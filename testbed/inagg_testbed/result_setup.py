@@ -21,7 +21,7 @@ def setup() -> dict[str, Any]:
     context = click.get_current_context(silent=True)
     options = {} if context is None else {k: v for k, v in context.params.items() if k not in OF_OUTPUT}
     readable = {key: json.loads(json.dumps(value, default=_text)) for key, value in options.items()}
-    return {"setup": machine() | {"at": round(time.time(), 3), "options": readable}}
+    return {"setup": machine() | {"time_s": round(time.time(), 3), "options": readable}}
 
 
 def _text(value: object) -> str:

@@ -83,15 +83,19 @@ def test_what_is_dropped_follows_from_the_seed(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     "options",
     [
-        ["--against", "gloo", "--way", "scattered"], ["--racks", "1"], ["--loss", "0.1"], ["--size", "1K,2K"], [],
-        ["--format", "nat8", "--format", "fix32"],
+        ["--against", "gloo", "--way", "scattered"], ["--racks", "1"], ["--size", "1K,2K"], [],
+        ["--format", "nat8", "--format", "fix32"], ["--lanes", "32,64"],
     ],
 )  # fmt: skip
-def test_progress_has_as_many_steps_as_there_are_lines(options: list[str]) -> None:
+def test_progress_has_a_step_for_each_size_of_each_format_and_number_of_lanes(
+    options: list[str], told: list[str]
+) -> None:
     asked = ["allreduce", "--workers", "1", "--size", "1K", "--seconds", "0.01", "--json", *options]
     done = CliRunner().invoke(bench, asked, catch_exceptions=False)
-    lines = done.stdout.count("\n")
-    assert f"measuring: {lines} step" in done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    cases = {(line["format"], line["elements"], line.get("lanes")) for line in lines if line.get("system") == "inagg"}
+    assert f"measuring: {len(cases)} step" in done.stderr
+    assert len(told) == len(cases)
 
 
 def test_make_bench_is_a_command_that_can_be_run() -> None:

@@ -48,7 +48,7 @@ def test_a_folder_is_not_made_with_another_around_it(command: click.Command, tmp
 
 @pytest.mark.slow
 def test_rank_0_can_compute_alone() -> None:
-    result = CliRunner().invoke(bench, ["overlap", "--steps", "2", "--alone", "--against", "gloo", "--json"])
+    result = CliRunner().invoke(bench, ["overlap", "--runs", "2", "--alone", "--against", "gloo", "--json"])
     assert result.exit_code == 0, result.output
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [(line["system"], line["rank"]) for line in lines] == [("inagg", 0), ("gloo", 0)]
@@ -57,7 +57,7 @@ def test_rank_0_can_compute_alone() -> None:
 
 @pytest.mark.slow
 def test_buckets_travel_during_backward_and_a_trace_shows_it(tmp_path: Path) -> None:
-    arguments = ["overlap", "--trace-dir", str(tmp_path), "--steps", "2", "--against", "gloo", "--json"]
+    arguments = ["overlap", "--trace-dir", str(tmp_path), "--runs", "2", "--against", "gloo", "--json"]
     result = CliRunner().invoke(bench, arguments)
     assert result.exit_code == 0, result.output
     every = [json.loads(line) for line in result.stdout.splitlines()]

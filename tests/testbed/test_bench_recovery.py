@@ -60,7 +60,7 @@ def test_every_case_in_which_training_did_not_go_on_is_told(monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_training_goes_on_at_a_switch_that_was_killed_and_started_again() -> None:
-    ours, gloo = measured("--case", SWITCH_RESTART, "--against", "gloo", "--repeats", "1")
+    ours, gloo = measured("--case", SWITCH_RESTART, "--against", "gloo", "--runs", "1")
     assert "failed" not in ours
     assert gloo["skipped"] == "there is no switch"
 
@@ -68,7 +68,7 @@ def test_training_goes_on_at_a_switch_that_was_killed_and_started_again() -> Non
 @pytest.mark.slow
 def test_torchrun_needs_one_restart_every_time() -> None:
     """Keys of the attempt before lie in the store that torchrun keeps."""
-    (line,) = measured("--case", TORCHRUN_RESTART, "--repeats", "3")
+    (line,) = measured("--case", TORCHRUN_RESTART, "--runs", "3")
     assert "failed" not in line
     assert line["restarts"] == 1
     commands = [path.read_bytes().split(b"\0") for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
@@ -114,5 +114,5 @@ def test_a_case_is_named_with_hyphens_or_as_the_table_shows_it(monkeypatch: pyte
 
 @pytest.mark.slow
 def test_two_nodes_go_on_without_the_third() -> None:
-    (line,) = measured("--case", TORCHRUN_RESIZE, "--repeats", "1")
+    (line,) = measured("--case", TORCHRUN_RESIZE, "--runs", "1")
     assert "failed" not in line

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from inagg_testbed.advise.wire import bytes_per_element
 from inagg_testbed.bench.cli import bench
-from inagg_testbed.bench.step import limit_of, make_line
-from inagg_testbed.bench.step_command import print_steps
+from inagg_testbed.bench.step import as_line, limit_of, make_line
+from inagg_testbed.bench.step_command import make_table
 from inagg_testbed.bench.step_ranks import StepRun, cpu_times, disturbance, family_cpu_s, open_step_ranks
 from inagg_testbed.profiles.compute import Compute
 
@@ -31,7 +31,7 @@ def test_a_line_says_what_computation_does_not_hide_and_how_full_the_link_was() 
     assert line.exposed_s == pytest.approx(0.25)
     assert line.communication_s == 0.2
     assert line.link_share == pytest.approx(4000 * bytes_per_element("nat8", 4) * 8 / 1e6 / 0.2)
-    assert (line.elements, line.buckets, line.steps) == (4000, 2, 3)
+    assert (line.elements, line.buckets, line.runs) == (4000, 2, 3)
     assert (line.system, line.format, line.link) == ("inagg", "nat8", "1mbit")
 
 
@@ -62,14 +62,12 @@ def test_runs_are_put_together() -> None:
     assert both.cpu_busy == pytest.approx(0.3)
 
 
-def test_the_table_fits_a_terminal() -> None:
-    from rich.console import Console
-
+def test_the_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     line = make_line("resnet110", "100mbit", 32, "dith8-exact", COMPUTE, run_of(123.0), run_of(120.0), 0.0)
-    console = Console(width=80, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
-    with console.file:
-        print_steps(console, [line])
-    text = console.export_text()
+    make_table(32).print([as_line(line)])
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
     assert "dith8-exact" in text
     assert "123,000" in text
 
@@ -107,7 +105,7 @@ def test_steps_over_loopback(tmp_path: Path) -> None:
         "resnet110",
         "--workers",
         "2",
-        "--steps",
+        "--runs",
         "2",
         "--compute-ms",
         "20",

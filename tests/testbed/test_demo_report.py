@@ -57,7 +57,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "start_target", no_switch)
     monkeypatch.setattr(module, "run_trainings", trained)
-    monkeypatch.setattr(module, "measure_throughput", lambda *_: [])
+    monkeypatch.setattr(module, "measure_throughput", lambda *_, **__: [])
 
 
 def run(*arguments: str) -> Result:
@@ -185,7 +185,7 @@ def test_where_all_reduces_cannot_be_measured_the_table_and_the_report_are_there
     pytest.importorskip("matplotlib", reason='a report needs matplotlib: pip install ".[report]"')
     printed: list[str] = []
 
-    def fail(*_: Any) -> list[Any]:
+    def fail(*_: Any, **__: Any) -> list[Any]:
         printed.append("measured")
         raise click.ClickException("/dev/shm has no room")
 

@@ -55,7 +55,7 @@ from inagg_testbed.switch_process import SwitchProcess
         ("advise --compute-ms nan", "'--compute-ms': nan is no number"),
         ("advise --compute-ms inf", "'--compute-ms': inf is not finite"),
         ("advise --check --link 10gbit", "--link is for predictions, not for --check"),
-        ("advise --steps 2", "--steps goes with --check"),
+        ("advise --runs 2", "--runs goes with --check"),
         ("bench switch --seconds 1e999", "'--seconds': 1e999 is not finite"),
         ("bench switch --workers 2,3 --lanes 7", "--lanes: 7 lanes: nat8 for 2 workers"),
         ("bench switch --shards 2000", "'--shards': 2000: one switch has 1 to 1024 shards"),
@@ -69,6 +69,8 @@ from inagg_testbed.switch_process import SwitchProcess
         ("bench allreduce --gpus 1", "--gpus is for --device cuda"),
         ("bench allreduce --device cuda --workers 2,4 --gpus 3", "--gpus 3: there are 2 workers"),
         ("bench allreduce --device cuda --gpus 0", "'--gpus': 0 is not in the range"),
+        ("bench switch --runs 1.5", "'--runs': '1.5' is not a valid integer."),
+        ("bench bmv2 --lanes 9", "--lanes: no program adds up nat8 in 9 lanes: there are "),
         ("bench bmv2 --window -1", "'--window': -1 is not in the range"),
     ],
 )

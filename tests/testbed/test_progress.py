@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,10 +15,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from inagg_testbed import progress
-from inagg_testbed.bench.results import show
+from inagg_testbed.bench.results import Bars, Line, Table, output_options, show
 from inagg_testbed.experiments.cli import experiment
-from inagg_testbed.option_types import json_option
-from inagg_testbed.progress import Steps
+from inagg_testbed.progress import Doing, Steps, measuring
 
 
 @pytest.fixture(autouse=True)
@@ -25,38 +25,33 @@ def every_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SAY_EVERY_S", 0.0)
 
 
+def rows(progress: Doing) -> Iterator[Line]:
+    for n in (1, 2):
+        progress(f"row {n}")
+        yield {"n": n}
+
+
 @click.command()
 @click.option("--size", default=3)
-@click.option("--report")
-@json_option()
-def measures(size: int, report: str | None, as_json: bool) -> None:
-    show(iter([{"n": 1}, {"n": 2}]), [("n", lambda r: str(r["n"]))], as_json, "a title", total=2)
+@output_options
+def measures(size: int, report: Path | None, as_json: bool) -> None:
+    table = Table("a title", [("n", lambda r: str(r["n"]))], Bars("n", lambda r: r["n"]))
+    show(rows, table, total=2, as_json=as_json)
 
 
 def test_lines_of_json_are_alone_on_standard_output_and_progress_is_told_beside_them() -> None:
     done = CliRunner().invoke(measures, ["--json"])
     assert [json.loads(line)["n"] for line in done.stdout.splitlines()] == [1, 2]
-    assert "measuring: step 1 of 2" in done.stderr
+    assert "measuring: step 1 of 2, row 1\nmeasuring: step 2 of 2, about 0.00 s left, row 2\n" in done.stderr
 
 
-def test_a_line_of_json_says_how_it_was_measured() -> None:
+def test_a_line_of_json_says_how_it_was_measured(tmp_path: Path) -> None:
     """A year later nobody knows version, machine, and options; where it was written to is of no use."""
-    done = CliRunner().invoke(measures, ["--size", "5", "--report", "page.html", "--json"])
+    done = CliRunner().invoke(measures, ["--size", "5", "--report", str(tmp_path / "page.html"), "--json"])
     setup: dict[str, Any] = json.loads(done.stdout.splitlines()[0])["setup"]
     assert setup["options"] == {"size": 5}
-    assert setup["at"] > 1.7e9, "Unix time"
+    assert setup["time_s"] > 1.7e9, "Unix time"
     assert {"inagg", "processor", "cores"} <= setup.keys()
-
-
-def test_rows_are_counted_where_their_number_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
-    def rows() -> Iterator[dict[str, Any]]:
-        yield {}
-        yield {}
-
-    show(rows(), [("n", lambda _: "")], False, "a title")
-    err = capsys.readouterr().err
-    assert ", 1 row\n" in err
-    assert ", 2 rows\n" in err
 
 
 def test_an_experiment_tells_how_far_it_is_without_a_terminal() -> None:
@@ -93,10 +88,35 @@ def test_bars_do_not_break_lines_of_json_that_go_to_the_terminal(monkeypatch: py
     assert Steps().bars is not None
 
 
-def test_progress_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """A benchmark that tells of each run has no second display, which would draw over the first."""
-    show(iter([{}]), [("n", lambda _: "")], True, "a title", told=True)
-    assert capsys.readouterr().err == ""
+def test_what_has_begun_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal: of three measurements, while the third one runs, two are done."""
+    monkeypatch.setattr(progress, "Console", lambda **how: Console(**how, force_terminal=True))
+    with Steps() as steps:
+        assert steps.bars is not None
+        task = steps.task("measuring", 3)
+        for doing in ("one", "two", "three"):
+            task.begin(doing)
+        (bar,) = steps.bars.tasks
+        assert (bar.completed, bar.total, bar.description) == (2, 3, "measuring  three")
+        task.end()
+        assert bar.completed == 3
+
+
+def test_what_is_left_is_reckoned_from_what_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("inagg_testbed.progress.time.monotonic", lambda: now_s[0])
+    with measuring(4) as doing:
+        now_s[0] += 60  # processes start: that is once
+        for step in range(4):
+            doing(f"step {step}")
+            now_s[0] += 10
+    assert capsys.readouterr().err.splitlines()[1:4] == [
+        "measuring: step 1 of 4, step 0",
+        "measuring: step 2 of 4, about 30.0 s left, step 1",
+        "measuring: step 3 of 4, about 20.0 s left, step 2",
+    ]
 
 
 def test_one_is_no_plural(capsys: pytest.CaptureFixture[str]) -> None:

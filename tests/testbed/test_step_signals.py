@@ -10,7 +10,7 @@ from tests.testbed.leftovers import run_and_signal
 
 from inagg_testbed import cache
 
-STEP = ["bench", "step", "--model", "resnet110", "--workers", "2", "--compute-ms", "50", "--steps", "500"]
+STEP = ["bench", "step", "--model", "resnet110", "--workers", "2", "--compute-ms", "50", "--runs", "500"]
 COMMANDS = {
     "computation": ["bench", "step", "--model", "alexnet", "--workers", "2"],
     "step": [*STEP, "--against", "gloo"],

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from inagg_testbed.bench import allreduce_command, hosts_command, recovery_command, sharing_command
-from inagg_testbed.bench.results import show
+from inagg_testbed.bench.results import Bars, Line, Table, show
+from inagg_testbed.progress import Doing
 from inagg_testbed.tables import console, print_table
 
 
@@ -121,12 +122,13 @@ def test_benchmarks_hide_nothing(
 
 
 def test_rows_that_were_measured_are_shown_though_the_next_is_broken_off(capsys: pytest.CaptureFixture[str]) -> None:
-    def lines() -> Iterator[dict[str, Any]]:
+    def lines(_: Doing) -> Iterator[Line]:
         yield {"system": "inagg"}
         raise KeyboardInterrupt
 
+    table = Table("a title", [("system", lambda r: r["system"])], Bars("", lambda _: None))
     with pytest.raises(KeyboardInterrupt):
-        show(lines(), [("system", lambda r: r["system"])], False, "a title")
+        show(lines, table, total=2, as_json=False)
     out = capsys.readouterr().out
     assert "inagg" in out
     assert "a title (broken off)" in " ".join(out.split())

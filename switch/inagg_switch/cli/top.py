@@ -21,13 +21,14 @@ from .words import number_text
 
 
 def show_top(client: ControlClient, *, job: str, as_json: bool, once: bool, interval_s: float, count: int) -> None:
-    """Show rates every ``interval_s`` seconds: ``count`` times, 0: until Ctrl-C. ``once``: as tables, one time."""
+    """Show rates every ``interval_s`` seconds: ``count`` times, 0: until Ctrl-C. ``once``: as tables, one time.
+    ``as_json``: a line each; `time_s` is the Unix time, while `at_s` is the switch's own clock."""
     out = console()
     looks = _looks(client, job, interval_s, 1 if once else count)
     try:
         if as_json:
             for look in looks:
-                print(json.dumps(as_plain(look)), flush=True)
+                print(json.dumps({"time_s": round(time.time(), 3), **as_plain(look)}), flush=True)
         elif once:
             for look in looks:
                 out.print(tables(look, client.address, columns=out.width))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from inagg_wire.formats import job_format
 
 from .. import cache
 from ..profiles.compute import nothing
+from ..progress import Doing
 from .model import Costs, Sample, fit_costs
 from .racks import FLAT_FORMATS
 from .wire import GLOO
@@ -83,7 +83,7 @@ def from_kept(kept: dict[str, Any]) -> Calibration:
     return Calibration(kept["date"], kept["network"], samples, dict(kept["kernels"]), kept["foreign_load"])
 
 
-def calibration(network: Network, again: bool = False, progress: Callable[[str], None] = lambda _: None) -> Calibration:
+def calibration(network: Network, again: bool = False, progress: Doing = lambda _: None) -> Calibration:
     """That of this machine: from the cache if it is there and not ``again``, else measured and kept. What was measured
     before it was interrupted is kept, too, and not measured anew."""
     kept = None if again else cache.load(f"calibration-{network}")
@@ -124,7 +124,7 @@ def calibration(network: Network, again: bool = False, progress: Callable[[str],
     return from_kept(kept)
 
 
-def measure(plan: Plan, progress: Callable[[str], None] = lambda _: None) -> tuple[list[Sample], float]:
+def measure(plan: Plan, progress: Doing = lambda _: None) -> tuple[list[Sample], float]:
     """The all-reduces of a plan, and `StepRanks.foreign_load`."""
     from ..bench.step_ranks import StepRun, open_step_ranks
     from ..topology import LinkSpec
@@ -154,7 +154,7 @@ def measure(plan: Plan, progress: Callable[[str], None] = lambda _: None) -> tup
     return found, load
 
 
-def measure_kernels(progress: Callable[[str], None] = lambda _: None) -> dict[str, float]:
+def measure_kernels(progress: Doing = lambda _: None) -> dict[str, float]:
     """Seconds for an element, by format, on one core: `Calibration.kernels`."""
     from inagg_wire.scale import FloatType
 
@@ -167,5 +167,5 @@ def measure_kernels(progress: Callable[[str], None] = lambda _: None) -> dict[st
             [job_format(name)], [FloatType.FLOAT32], workers=4, elements=KERNEL_ELEMENTS,
             batch_datagrams=BATCH_DATAGRAMS, runs=3,
         )  # fmt: skip
-        found[name] = sum(1 / rate.elements_per_s for rate in rates if rate.kernel != "copy")
+        found[name] = sum(1 / rate.elements_per_s for rate in rates)
     return found

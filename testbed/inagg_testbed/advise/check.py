@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from ..profiles import profile
 from ..profiles.compute import Compute, assumed_rate
+from ..progress import Doing
 from ..topology import LinkSpec
 from .model import Costs
 from .predict import predict
@@ -71,33 +72,39 @@ class Checked:
         return self.predicted_s / self.measured_s - 1
 
 
+def _place(case: Case) -> tuple[int, str]:
+    return case.workers, case.link or ""
+
+
+def steps_of(cases: Sequence[Case], runs: int) -> int:
+    """What `check` tells of: that it starts workers, and each step of both systems, with one that warms up."""
+    return len(set(map(_place, cases))) + 2 * (1 + runs) * len(cases)
+
+
 def check(
-    cases: Sequence[Case], costs: Mapping[str, Costs], steps: int, progress: Callable[[str], None] = lambda _: None
+    cases: Sequence[Case], costs: Mapping[str, Costs], runs: int, progress: Doing = lambda _: None
 ) -> Iterator[Checked]:
-    """Measure every case, with Gloo and with its format in turns, and predict it."""
+    """Measure every case, with Gloo and with its format in turns, for so many ``runs`` of a step, and predict it."""
     from ..bench.step_ranks import StepRun, open_step_ranks
 
-    def place(case: Case) -> tuple[int, str]:
-        return case.workers, case.link or ""
-
-    for (workers, link), group in groupby(sorted(cases, key=place), key=place):
+    for (workers, link), group in groupby(sorted(cases, key=_place), key=_place):
         mine = list(group)
         systems = [GLOO, *dict.fromkeys(case.format for case in mine)]
-        progress(f"checking: starting {workers} workers, link {link or 'loopback'}")
+        progress(f"starting {workers} workers, link {link or 'loopback'}")
         with open_step_ranks(workers, systems, link or None) as ranks:
             for case in mine:
                 compute = compute_of(case)
                 rate = LinkSpec.parse(link).rate_bits_per_s if link else 0.0
                 predictions = predict(compute, costs, [case.format], workers, rate, "one-machine")
-                runs: dict[str, list[StepRun]] = {GLOO: [], case.format: []}
-                for number in range(1 + steps):
-                    for system, of_system in runs.items():
-                        progress(f"checking: {case.model}, {workers} workers, {link or 'loopback'}, {system}")
+                found: dict[str, list[StepRun]] = {GLOO: [], case.format: []}
+                for number in range(1 + runs):
+                    for system, of_system in found.items():
+                        progress(f"{case.model}, {workers} workers, {link or 'loopback'}, {system}")
                         run = ranks.run(system, compute, 1)
                         if number:  # the first one warms up
                             of_system.append(run)
                 for prediction in predictions:
-                    measured = StepRun.together(runs[prediction.system])
+                    measured = StepRun.together(found[prediction.system])
                     yield Checked(
                         case, prediction.system, prediction.time.step_s, measured.median_s, measured.cpu_busy,
                         ranks.foreign_load,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from inagg_switch.cli.sections import Whole
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
+from ..bench.results import output_options, print_json
 from ..bench.step_command import check_compute, compute_of, compute_options
-from ..option_types import LinkRate, formats_option, json_option
+from ..option_types import LinkRate, formats_option, runs_option
 from ..profiles import NAMES, profile
-from ..progress import said
-from ..report.option import report_option
+from ..progress import Doing, measuring, said
 from ..tables import console, print_table
 from ..testbed.options import check_place
 from .place import Place, rate_of
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 GOOD_ERROR = 0.15
 CAPTION = "alone: all communication; exposed: what computation does not hide of it; less: than Gloo"
 PLACEMENTS = ("own-machines", "one-machine")
-OF_CHECK, OF_BOTH = {"steps", "report"}, {"calibrate", "as_check", "as_json"}
+OF_CHECK, OF_BOTH = {"runs", "report"}, {"calibrate", "as_check", "as_json"}
 """Parameters: what --check takes alone, and what goes with it and with a prediction."""
 
 
 @click.command()
 @click.option("--model", default="resnet50", show_default=True, type=click.Choice(NAMES), help="What is trained.")
 @click.option("--link", default="1gbit", show_default=True, type=LinkRate(), help="The network of each worker.")
-@click.option("--workers", default=8, show_default=True, type=click.IntRange(2, CHILDREN_MAX**2), help="How many.")
+@click.option("--workers", default=8, show_default=True, type=Whole(2, CHILDREN_MAX**2), help="How many.")
 @click.option(
     "--racks",
     default=0,
-    type=click.IntRange(0, CHILDREN_MAX),
+    type=Whole(0, CHILDREN_MAX),
     metavar="N",
     help="The workers stand in N racks: predict for one switch behind them, and for a switch in each (a tree).",
 )
@@ -57,16 +57,18 @@ OF_CHECK, OF_BOTH = {"steps", "report"}, {"calibrate", "as_check", "as_json"}
     type=click.Choice(PLACEMENTS),
     help="A machine like this one for each worker and the switch, or all on this one, as the testbed has it.",
 )
-@click.option("--calibrate", is_flag=True, help="Measure this machine anew, though it was before.")
-@click.option("--check", "as_check", is_flag=True, help="Measure ten trainings here and compare (minutes).")
+@click.option("--calibrate", is_flag=True, help="Measure this machine again, and keep that instead.")
 @click.option(
-    "--steps", default=3, show_default=True, type=click.IntRange(1), help="Measured steps of each, with --check."
+    "--check",
+    "as_check",
+    is_flag=True,
+    help="Measure ten trainings here and compare (minutes); --runs and --report are for this.",
 )
-@report_option
-@json_option()
+@runs_option(3)
+@output_options
 def advise(
     model: str, link: str, workers: int, racks: int, trunk: str | None, formats: Sequence[str], batch: int | None,
-    compute_ms: float | None, compute_rate: float | None, placement: str, calibrate: bool, as_check: bool, steps: int,
+    compute_ms: float | None, compute_rate: float | None, placement: str, calibrate: bool, as_check: bool, runs: int,
     report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Predict the time of a training step with Gloo and through a switch, and say whether it would help.
@@ -76,8 +78,8 @@ def advise(
     two or three minutes, and kept. Computation is measured here too, or assumed: --compute-ms says how long forward and
     backward take on your machines. --check shows how good predictions are.
 
-    NCCL and the fp16, bf16 and PowerSGD hooks of DistributedDataParallel are not measured: what they take at least, by
-    the link alone, stands below.
+    NCCL and the fp16, bf16 and PowerSGD hooks of DistributedDataParallel are not measured: the output says what they
+    take at least, by the link alone.
     """
     _check_options(as_check)
     check_compute(compute_ms, compute_rate)
@@ -87,11 +89,10 @@ def advise(
     place = Place(link, workers, racks, trunk or link, placement)
     with said() as progress:
         constants = _calibration(calibrate, progress)
-        if as_check:
-            found = _check(constants, steps, progress, as_json)
-        else:
+        if not as_check:
             predictions = _predict(constants, compute_of(model, batch, compute_ms, compute_rate), place, formats)
     if as_check:
+        found = _check(constants, runs, as_json)
         if not as_json:
             print_check(found)
             click.echo(verdict(found))
@@ -114,7 +115,7 @@ def _check_options(as_check: bool) -> None:
         raise click.UsageError(f"{option.opts[0]} {other}")
 
 
-def _calibration(again: bool, progress: Callable[[str], None]) -> Calibration:
+def _calibration(again: bool, progress: Doing) -> Calibration:
     from ..topology import TopologyError
     from ..topology.namespaces import require_root
     from .calibrate import calibration
@@ -127,15 +128,16 @@ def _calibration(again: bool, progress: Callable[[str], None]) -> Calibration:
     return calibration(network, again, progress)
 
 
-def _check(constants: Calibration, steps: int, progress: Callable[[str], None], as_json: bool) -> list[Checked]:
-    from .check import LINK_CASES, LOOPBACK_CASES, check
+def _check(constants: Calibration, runs: int, as_json: bool) -> list[Checked]:
+    from .check import LINK_CASES, LOOPBACK_CASES, check, steps_of
 
     found = []
     cases = LINK_CASES if constants.network == "veth" else LOOPBACK_CASES
-    for checked in check(cases, constants.costs(), steps, progress):
-        found.append(checked)
-        if as_json:
-            click.echo(json.dumps({"bench": "advise-check"} | asdict(checked) | {"error": checked.error}))
+    with measuring(steps_of(cases, runs), as_json) as progress:
+        for checked in check(cases, constants.costs(), runs, progress):
+            found.append(checked)
+            if as_json:
+                print_json({"bench": "advise-check"} | asdict(checked) | {"error": checked.error})
     return found
 
 
@@ -172,11 +174,11 @@ def _show(found: tuple[Any, list[Prediction]], constants: Calibration, model: st
             times = asdict(prediction.time)
             line = {"system": prediction.system, "limit": prediction.limit, "reduction": prediction.reduction}
             line |= {"tree": prediction.tree} if racks is not None else {}
-            click.echo(json.dumps({"bench": "advise"} | about | line | times))
+            print_json({"bench": "advise"} | about | line | times)
         for bound in without:
             line = {"system": bound.system, "bound": "at least, of the link alone"}
-            click.echo(json.dumps({"bench": "advise"} | about | line | asdict(bound.time)))
-        click.echo(json.dumps({"bench": "advise"} | about | {"advice": sentences}))
+            print_json({"bench": "advise"} | about | line | asdict(bound.time))
+        print_json({"bench": "advise"} | about | {"advice": sentences})
         return
     print_predictions(predictions, f"{model}, {place.words()}: predicted")
     if without:

@@ -22,15 +22,18 @@ import numpy as np
 
 from inagg_host.allreduce import AllReduce
 from inagg_link import FaultLink, Faults
+from inagg_switch.text import count_text
 from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
+from ..progress import Doing
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from ..testbed.web import live_view
 from ..topology import Node, Topology, inside, open_topology, start_target, target_entry
 from .links import WorkerBytes, share_of_link
 from .load import Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
+from .options import size_text
 from .rack import predict, wire_bytes
 from .reader import Reader
 from .turns import in_turns
@@ -268,6 +271,7 @@ def bench_allreduce(
     ways: Sequence[str] = (),
     racks: int = 0,
     lanes: int | None = None,
+    progress: Doing = lambda _: None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
     """Lines of results: for each size one per system, and one that compares them. Systems take turns, for some
@@ -275,7 +279,7 @@ def bench_allreduce(
 
     With ``loss``, the share of datagrams that workers lose in each direction, the same is measured without, too; and in
     other ``ways``, of `allreduce_command.WAYS`. With ``racks``, it is measured through the switch behind them, and
-    through a tree. With ``lanes``, so many to a datagram, the lines tell packets, too.
+    through a tree. With ``lanes``, so many to a datagram, the lines tell packets, too. ``progress`` is told each size.
     """
     if lanes is not None:
         options["lanes"] = lanes
@@ -293,6 +297,7 @@ def bench_allreduce(
     ) as ranks:
         for size in sizes:
             elements = size // 4
+            progress(f"{count_text(workers, 'worker')}, {format_}, {size_text(size)}")
             times, of_turns = in_turns(partial(ranks.run, elements), systems, seconds, whole)
             medians = {s: statistics.median(times[s]) for s in systems}
             counted = {s: {k: statistics.median(t[k] for t in of_turns[s]) for k in COUNTED} for s in systems}

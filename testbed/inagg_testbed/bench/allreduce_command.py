@@ -9,21 +9,21 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from inagg_switch.cli.sections import Number
+from inagg_switch.cli.sections import Number, Whole
 from inagg_switch.cli.switch_options import SHARDS_MAX
 from inagg_wire.formats import job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.slots import WINDOW_MAX
 
 from ..bmv2 import program_for
-from ..option_types import POSITIVE, LinkRate, formats_option, json_option
-from ..report.option import report_option
+from ..option_types import LinkRate, formats_option, seconds_option
+from ..progress import Doing
 from ..testbed.options import check_place
 from ..topology import TARGETS, target_entry
 from ..topology.link import UNSHAPED
 from .cuda import device_option, require
 from .options import LanesList, SizeList, check_lanes, workers_option
-from .results import Column, number_text, show
+from .results import Bars, Column, Table, number_text, output_options, show, write_report
 
 WAYS = ("contributed", "ipv6", "profiler", "scattered", "watched")
 """Other ways to do the same: each rank is told what it has contributed; over IPv6; while torch's profiler records; as a
@@ -35,20 +35,15 @@ reduce-scatter, which gives each rank its part of the sums alone; while a page o
 @click.option("--size", "sizes", default="64M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
 @formats_option()
 @click.option("--against", type=click.Choice(["gloo"]), help="Measure this too, in the same processes, in turns.")
-@click.option(
-    "--shards", default=1, show_default=True, type=click.IntRange(1, SHARDS_MAX), help="Data-plane processes."
-)
-@click.option("--window", type=click.IntRange(1, WINDOW_MAX), help="Blocks in flight. [default: that of the library]")
+@click.option("--shards", default=1, show_default=True, type=Whole(1, SHARDS_MAX), help="Data-plane processes.")
+@click.option("--window", type=Whole(1, WINDOW_MAX), help="Blocks in flight.  [default: that of the library]")
 @click.option(
     "--lanes", "lanes_list", type=LanesList(), metavar="LIST",
     help="Elements of a datagram, multiples of 8, such as 32,128: what P4 switches take. Measured for each, and for "
     "those of a 1500-byte frame, through a switch with datagrams and slots as over Ethernet; with packets, bytes on "
     "the wire, and what a rack with a Tofino would reach.  [default: what the switch chooses]",
 )  # fmt: skip
-@click.option(
-    "--seconds", default=2.0, show_default=True, type=POSITIVE,
-    help="For each system and size, roughly; where it is not given, 200 runs are enough.",
-)  # fmt: skip
+@seconds_option(2.0)
 @click.option(
     "--loss",
     default=0.0,
@@ -57,8 +52,8 @@ reduce-scatter, which gives each rank its part of the sums alone; while a page o
     help="Fraction of datagrams to drop, each way, at the workers.",
 )
 @click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0, (1 << 32) - 1),
-    help="With --loss: of which datagrams are dropped.",
+    "--seed", default=0, show_default=True, type=Whole(0, (1 << 32) - 1),
+    help="With --loss: which datagrams are dropped follows from it.",
 )  # fmt: skip
 @click.option(
     "--way",
@@ -72,12 +67,12 @@ reduce-scatter, which gives each rank its part of the sums alone; while a page o
 )
 @click.option(
     "--link", type=LinkRate(), metavar="RATE",
-    help="Give each worker a link of this rate, such as 1gbit, in a network namespace (root). [default: loopback]",
+    help="Give each worker a link of this rate, such as 1gbit, in a network namespace (root).  [default: loopback]",
 )  # fmt: skip
 @click.option(
     "--racks",
     default=0,
-    type=click.IntRange(0, 8),
+    type=Whole(0, 8),
     metavar="N",
     help="Put the workers into N racks, and measure in turns the switch behind them, and trees with a leaf in each, "
     "whose partial sums go up exactly or, where there is such a format, rounded again (reencode).",
@@ -95,12 +90,11 @@ reduce-scatter, which gives each rank its part of the sums alone; while a page o
 @device_option
 @click.option(
     "--gpus",
-    type=click.IntRange(1),
+    type=Whole(1),
     help="With --device cuda: so many ranks have their tensors on a GPU, the others in the host's memory.  "
     "[default: all]",
 )
-@report_option
-@json_option()
+@output_options
 def allreduce(
     workers: Sequence[int], sizes: Sequence[int], formats: Sequence[str], against: str | None, shards: int,
     window: int | None, lanes_list: Sequence[int] | None, seconds: float, loss: float, seed: int, ways: Sequence[str],
@@ -109,15 +103,17 @@ def allreduce(
 ) -> None:  # fmt: skip
     """Measure the all-reduce of a tensor, through a switch, over loopback or shaped links.
 
-    Real worker processes, and a switch. A run lasts from a common barrier to the end of the slowest rank. Gloo
-    sums float32; its bytes are the payload of its connections, with --link what the link carried, with headers. Of a
-    link, `share` is what the elements are of those that fit through it beside the headers.
+    Real worker processes, and a switch. A run lasts from a common barrier to the end of the slowest rank; where
+    --seconds is not given, there are 200 at most. Gloo sums float32; its bytes are the payload of its connections, with
+    --link what the link carried, with headers. `share` is how many elements came through a link, of those that it could
+    carry beside the headers.
 
     With --device cuda, tensors are on the GPUs, which ranks take in turn, and Gloo, and NCCL where each rank has its
     own, are measured in turns with it; so are a tensor in the host's memory, and copies. Ranks that share a GPU wait
     for each other there: with --gpus 1, rank 0 has it alone.
     """
-    from .allreduce import bench_allreduce, trees
+    from ..report.benches import allreduce_report
+    from .allreduce import bench_allreduce
     from .allreduce_cuda import bench_allreduce_cuda
     from .rack import ASSUMPTIONS
 
@@ -142,24 +138,30 @@ def allreduce(
         link = UNSHAPED
     whole = click.get_current_context().get_parameter_source("seconds") is not ParameterSource.DEFAULT
 
-    def lines() -> Iterable[dict[str, Any]]:
-        for name in formats:
+    def lanes_of(name: str, n: int) -> list[int | None]:
+        """What is measured: those that are asked for, and those of full frames."""
+        usual = job_format(name).max_lanes(n, UDP_PAYLOAD_BYTES_1500)
+        return list(dict.fromkeys([*lanes_list, usual])) if lanes_list else [None]
+
+    # Each with a switch and workers of its own.
+    places = [(name, n, lanes) for name in formats for n in workers for lanes in lanes_of(name, n)]
+
+    def lines(progress: Doing) -> Iterable[dict[str, Any]]:
+        for name, n, lanes in places:
+            if device == "cuda":
+                yield from bench_allreduce_cuda(
+                    n, gpus or n, name, sizes, seconds=seconds, whole=whole, shards=shards, window=window,
+                    progress=progress,
+                )  # fmt: skip
+                continue
             switch_options = [] if target != "bmv2" else ["--program", program_for(name)]
             if lanes_list and target == "software":
                 switch_options = ["--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500)]
-            for n in workers:
-                if device == "cuda":
-                    yield from bench_allreduce_cuda(
-                        n, gpus or n, name, sizes, seconds=seconds, whole=whole, shards=shards, window=window
-                    )
-                    continue
-                usual = [job_format(name).max_lanes(n, UDP_PAYLOAD_BYTES_1500)]
-                for lanes in dict.fromkeys([*lanes_list, *usual]) if lanes_list else [None]:
-                    yield from bench_allreduce(
-                        n, name, sizes, against=against, seconds=seconds, whole=whole, shards=shards, loss=loss,
-                        seed=seed, ways=ways, window=window, link=link, target=target, switch_options=switch_options,
-                        racks=racks, trunk=trunk, lanes=lanes,
-                    )  # fmt: skip
+            yield from bench_allreduce(
+                n, name, sizes, against=against, seconds=seconds, whole=whole, shards=shards, loss=loss, seed=seed,
+                ways=ways, window=window, link=link, target=target, switch_options=switch_options, racks=racks,
+                trunk=trunk, lanes=lanes, progress=progress,
+            )  # fmt: skip
 
     columns: list[Column] = [
         ("workers", lambda r: str(r["workers"])),
@@ -195,17 +197,12 @@ def allreduce(
     title = f"all-reduce over {over}" + (f", {loss:.1%} loss" if loss else "")
     if lanes_list:
         columns.insert(1, ("lanes", lambda r: str(r["lanes"])))
-    per_size = 1 + bool(loss) + len(ways) + (bool(against) and 1 + ("scattered" in ways))
-    per_size += bool(against or loss or ways or racks)  # the line that compares them
-    rows = sum(per_size + (len(trees(name)) if racks else 0) for name in formats) * len(sizes) * len(workers)
-    total = None if device == "cuda" or lanes_list else rows
-    measured = show(lines(), columns, as_json, title, keys=4 + bool(lanes_list), total=total)
+    bars = Bars("million elements/s", lambda r: r["elements_per_s"] / 1e6 if "median_s" in r else None)
+    table = Table(title, columns, bars, keys=4 + bool(lanes_list))
+    measured = show(lines, table, total=len(places) * len(sizes), as_json=as_json)
     if lanes_list:
         click.echo(ASSUMPTIONS, err=as_json)
-    if report is not None:
-        from ..report.benches import allreduce_report
-
-        click.echo(f"report: {allreduce_report(report, measured, title)}", err=as_json)
+    write_report(report, measured, table, as_json=as_json, make=lambda path: allreduce_report(path, measured, title))
 
 
 def copies_text(bytes_per_s: dict[str, float]) -> str:

@@ -17,10 +17,14 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
+from inagg_switch.text import count_text
+
+from ..progress import Doing
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from .cuda import copy_bandwidths, device_of
 from .load import Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
+from .options import size_text
 from .turns import in_turns
 
 START_LIMIT_S, RUN_LIMIT_S = 300.0, 600.0
@@ -86,10 +90,11 @@ def _worker(
 
 def bench_allreduce_cuda(
     workers: int, gpus: int, format_: str, sizes: Sequence[int], *, seconds: float, whole: bool, shards: int,
-    window: int | None,
+    window: int | None, progress: Doing = lambda _: None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Lines of results: the bandwidth of copies, then for each size one per system, and one that compares them. The
-    tensors of so many ranks are on ``gpus``. CPU time, and the time until submitting returns, are those of rank 0."""
+    tensors of so many ranks are on ``gpus``. CPU time, and the time until submitting returns, are those of rank 0.
+    ``progress`` is told each size."""
     options = {"format": format_, "job": "cuda"} | ({} if window is None else {"window": window})
     shard_options = ["--shards", str(shards)] if shards > 1 else []
     with TemporaryFolder("bench") as folder, SwitchProcess(*shard_options) as switch, crew() as ranks:
@@ -112,6 +117,7 @@ def bench_allreduce_cuda(
 
         for size in sizes:
             elements = size // 4
+            progress(f"{count_text(workers, 'worker')}, {format_}, {size_text(size)}")
             times, found = in_turns(partial(run, elements), systems, seconds, whole)
             cpu = {s: statistics.median(cpu_s for cpu_s, _ in found[s]) for s in systems}
             medians = {s: statistics.median(times[s]) for s in systems}

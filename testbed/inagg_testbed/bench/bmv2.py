@@ -4,51 +4,58 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 
+from inagg_switch.cli.sections import Whole
 from inagg_switch.p4.builds import FLAT, builds
 from inagg_switch.p4.program import BMV2_WINDOW
 from inagg_wire.formats import CHILDREN_MAX
 from inagg_wire.slots import WINDOW_MAX
 
-from ..option_types import format_option, json_option
+from ..option_types import format_option, runs_option
+from ..progress import Doing
 from ..topology import namespaces
 from .allreduce import open_ranks
-from .results import Column, show
+from .results import Bars, Column, Table, output_options, show, write_report
 
 BLOCKS = 2000
-RUNS = 3
 
 
 @click.command()
-@click.option("--workers", default=2, show_default=True, type=click.IntRange(1, CHILDREN_MAX))
+@click.option("--workers", default=2, show_default=True, type=Whole(1, CHILDREN_MAX), help="How many.")
 @format_option
-@click.option("--lanes", multiple=True, type=int, metavar="N", help="Only programs of so many lanes; may be repeated.")
+@click.option("--lanes", multiple=True, type=Whole(1), metavar="N", help="Only programs of so many lanes (repeatable).")
 @click.option(
-    "--window", default=BMV2_WINDOW, show_default=True, type=click.IntRange(1, WINDOW_MAX),
-    help="Blocks that a worker may have on their way.",
+    "--window", default=BMV2_WINDOW, show_default=True, type=Whole(1, WINDOW_MAX),
+    help="Blocks that a worker keeps in flight.",
 )  # fmt: skip
-@json_option()
-def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_json: bool) -> None:
-    """Sum up zeros and ones through `simple_switch_grpc`, with each of our programs for a format. Needs root.
+@runs_option(3)
+@output_options
+def bmv2(
+    workers: int, format_: str, lanes: tuple[int, ...], window: int, runs: int, report: Path | None, as_json: bool
+) -> None:  # fmt: skip
+    """Measure how much a bmv2 switch sums up in a second, with each of our programs for a format. Needs root.
 
-    Real workers and all of bmv2's own costs. packets/s: what the switch has counted in all runs, with blocks of scales
-    and what came again; the other rates are of the median run. A bmv2 with its logging macros, as it is built by
-    default, is some seven times slower than one without.
+    Real workers, and `simple_switch_grpc` with all that it costs itself. packets/s: what the switch has counted in all
+    runs, with blocks of scales and what came again; the other rates are of the median run. A bmv2 with its logging
+    macros, as it is built by default, is some seven times slower than one without.
     """
-    chosen = [
-        build
-        for build in builds().values()
-        if build.role == FLAT and format_ in build.formats and (not lanes or build.lanes in lanes)
-    ]
-    if not chosen:
-        raise click.UsageError(f"no program adds up {format_} in {' or '.join(map(str, lanes))} lanes")
+    of_format = [build for build in builds().values() if build.role == FLAT and format_ in build.formats]
+    if not of_format:
+        raise click.UsageError(f"--format: no program for bmv2 adds up {format_}")
+    for count in lanes:
+        if not any(build.lanes == count for build in of_format):
+            there = ", ".join(str(there) for there in sorted({build.lanes for build in of_format}))
+            raise click.UsageError(f"--lanes: no program adds up {format_} in {count} lanes: there are {there}")
+    chosen = [build for build in of_format if not lanes or build.lanes in lanes]
     namespaces.require_root("measure the software switch, which needs none: inagg bench allreduce")
 
-    def lines() -> Iterator[dict[str, Any]]:
+    def lines(progress: Doing) -> Iterator[dict[str, Any]]:
         for build in chosen:
+            progress(build.name)
             options: dict[str, Any] = {"lanes": build.lanes, "window": window}
             with open_ranks(
                 workers,
@@ -60,14 +67,16 @@ def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_jso
                 **options,
             ) as ranks:
                 before = ranks.datagrams()
-                seconds, counted = ranks.run(BLOCKS * build.lanes, "inagg", RUNS)
+                seconds, counted = ranks.run(BLOCKS * build.lanes, "inagg", runs)
                 packets_in, packets_out = (now - then for now, then in zip(ranks.datagrams(), before, strict=True))
             took_s = statistics.median(seconds)
             yield {
                 "bench": "bmv2",
                 "program": build.name,
+                "format": format_,
                 "workers": workers,
                 "window": window,
+                "runs": runs,
                 "blocks_per_s": round(BLOCKS / took_s),
                 "packets_in_per_s": round(packets_in / sum(seconds)),
                 "packets_out_per_s": round(packets_out / sum(seconds)),
@@ -83,4 +92,7 @@ def bmv2(workers: int, format_: str, lanes: tuple[int, ...], window: int, as_jso
         ("packets/s out", lambda r: f"{r['packets_out_per_s']:,}"),
         ("elements/s", lambda r: f"{r['elements_per_s']:,}"),
     ]
-    show(lines(), columns, as_json, f"bmv2, {workers} workers, window {window}, {format_}")
+    bars = Bars("elements/s", lambda r: float(r["elements_per_s"]))
+    table = Table(f"bmv2, {workers} workers, window {window}, {format_}", columns, bars)
+    measured = show(lines, table, total=len(chosen), as_json=as_json)
+    write_report(report, measured, table, as_json=as_json)

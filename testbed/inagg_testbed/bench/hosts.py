@@ -15,17 +15,23 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
+from ..progress import Doing
 from ..temporary import TemporaryFolder
 from ..topology import Node, inside, open_topology, start_target
 from .links import interface_bytes
 from .load import Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
+from .options import size_text
 
 START_LIMIT_S = 240.0
 RUN_LIMIT_S = 600.0
 TURNS = 3
+"""After a run each, which says how many fit into a turn."""
 ONE_RANK, ALL_RANKS, GLOO = "inagg, inside first", "inagg, every rank", "gloo"
 """The systems: hosts sum inside first, and the network carries each value once a host; every rank has the switch sum
 all that it has; Gloo's all-reduce of all ranks."""
+SYSTEMS = (ONE_RANK, ALL_RANKS, GLOO)
+RUNS_OF_SIZE = (1 + TURNS) * len(SYSTEMS)
+"""What `bench_hosts` tells of, for each size."""
 
 
 def _rank(
@@ -74,9 +80,10 @@ def _error(sums: Any, ranks: int, elements: int) -> float:
 
 
 def bench_hosts(
-    hosts: int, local: int, link: str, format_: str, sizes: Sequence[int], *, seconds: float
-) -> Iterator[dict[str, Any]]:
-    """Lines of results: for each size one per system. Systems take turns."""
+    hosts: int, local: int, link: str, format_: str, sizes: Sequence[int], *, seconds: float,
+    progress: Doing = lambda _: None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Lines of results: for each size one per system. Systems take turns, which ``progress`` is told."""
     ranks = hosts * local
     with ExitStack() as stack:
         topology = stack.enter_context(open_topology(hosts, link))
@@ -92,6 +99,7 @@ def bench_hosts(
         receive_all(children, START_LIMIT_S)
 
         def run(system: str, elements: int, runs: int) -> tuple[list[float], float, float, float]:
+            progress(f"{system}, {size_text(4 * elements)}")
             answers = ask(children, (system, elements, runs), RUN_LIMIT_S)
             up, down = (statistics.mean(a[which] for a in answers) for which in (1, 2))
             return slowest(a[0] for a in answers), up, down, max(a[3] for a in answers)
@@ -106,12 +114,11 @@ def _measure(
     run: Callable[[str, int, int], tuple[list[float], float, float, float]], elements: int, seconds: float,
     about: dict[str, Any],
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    systems = (ONE_RANK, ALL_RANKS, GLOO)
-    runs = {s: max(1, round(seconds / TURNS / run(s, elements, 1)[0][0])) for s in systems}
-    turns = [{s: run(s, elements, runs[s]) for s in systems} for _ in range(TURNS)]
-    found = {s: [turn[s] for turn in turns] for s in systems}
-    medians = {s: statistics.median(t for times, *_ in found[s] for t in times) for s in systems}
-    for system in systems:
+    runs = {s: max(1, round(seconds / TURNS / run(s, elements, 1)[0][0])) for s in SYSTEMS}
+    turns = [{s: run(s, elements, runs[s]) for s in SYSTEMS} for _ in range(TURNS)]
+    found = {s: [turn[s] for turn in turns] for s in SYSTEMS}
+    medians = {s: statistics.median(t for times, *_ in found[s] for t in times) for s in SYSTEMS}
+    for system in SYSTEMS:
         _, up, down, error = found[system][-1]
         yield {
             **about, "system": system, "format": "float32" if system == GLOO else about["format"],

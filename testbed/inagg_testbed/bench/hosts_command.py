@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import click
 
+from inagg_switch.cli.sections import Number, Whole
 from inagg_wire.formats import CHILDREN_MAX
 
-from ..option_types import format_option, host_link_option, json_option
+from ..option_types import format_option, host_link_option, seconds_option
 from .options import SizeList
-from .results import Column, number_text, show
+from .results import Bars, Column, Table, number_text, output_options, show, write_report
 
 
 @click.command()
-@click.option("--hosts", default=4, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="How many.")
-@click.option("--local-size", "local", default=4, show_default=True, type=click.IntRange(1, 8), help="Ranks of each.")
+@click.option("--hosts", default=4, show_default=True, type=Whole(2, CHILDREN_MAX), help="How many.")
+@click.option("--local-size", "local", default=4, show_default=True, type=Whole(1, 8), help="Ranks of each.")
 @host_link_option
 @format_option
 @click.option("--size", "sizes", default="64M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
-@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(1.0), help="For each system.")
-@json_option()
-def hosts(hosts: int, local: int, link: str, format_: str, sizes: list[int], seconds: float, as_json: bool) -> None:
+@seconds_option(6.0, Number(1.0))
+@output_options
+def hosts(
+    hosts: int, local: int, link: str, format_: str, sizes: list[int], seconds: float, report: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Measure hosts of several ranks, such as eight GPUs, with one link each.
 
     In turns: each host sums inside first (local_size), and its ranks then a part each through the switch; every rank
     sends all that it has to the switch; Gloo. `up` and `down` are bytes on a host's link, with headers; `error` is that
     of the sums, to their norm.
     """
-    from .hosts import bench_hosts
+    from .hosts import RUNS_OF_SIZE, bench_hosts
 
     if hosts * local > 2 * CHILDREN_MAX:
         raise click.UsageError(f"{hosts * local} ranks: {2 * CHILDREN_MAX} are the most on one machine")
-
-    def lines() -> Any:
-        yield from bench_hosts(hosts, local, link, format_, sizes, seconds=seconds)
 
     columns: list[Column] = [
         ("system", lambda r: r["system"]),
@@ -47,4 +48,10 @@ def hosts(hosts: int, local: int, link: str, format_: str, sizes: list[int], sec
         ("error", lambda r: f"{r['error']:.1e}"),
         ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}"),
     ]
-    show(lines(), columns, as_json, f"{hosts} hosts of {local} ranks, links of {link}", keys=3)
+    bars = Bars("million elements/s", lambda r: r["elements_per_s"] / 1e6)
+    table = Table(f"{hosts} hosts of {local} ranks, links of {link}", columns, bars, keys=3)
+    measured = show(
+        lambda progress: bench_hosts(hosts, local, link, format_, sizes, seconds=seconds, progress=progress),
+        table, total=RUNS_OF_SIZE * len(sizes), as_json=as_json,
+    )  # fmt: skip
+    write_report(report, measured, table, as_json=as_json)

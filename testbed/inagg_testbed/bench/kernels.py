@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import itertools
-import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -26,17 +25,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg_host.codec import ALL_GOOD, Job
-from inagg_wire.formats import FORMATS, JobFormat, job_format
+from inagg_switch.cli.sections import Whole
+from inagg_wire.formats import CHILDREN_MAX, FORMATS, JobFormat, job_format
 from inagg_wire.layout import HEADER_BYTES, Op
 from inagg_wire.payload import pack
 from inagg_wire.reencode import result_codes
 from inagg_wire.scale import FloatType
 
 from ..kernel_calls import Call
-from ..result_setup import setup
+from ..option_types import formats_option, runs_option
+from ..progress import Doing
+from .results import Bars, Column, Table, output_options, show, write_report
 
 RING_DATAGRAMS = 256
 SEED = 1
+KERNELS = 3
+"""What `subjects` gives, here and on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class KernelRate:
     """One kernel's rate; a line of `inagg bench kernels --json`."""
 
     kernel: str
-    """absmax (to scale bytes, both rounds' if there are two, and to drafts), encode, decode, or copy itself."""
+    """absmax (to scale bytes, both rounds' if there are two, and to drafts), encode or decode; on a GPU with "gpu-"."""
     format: str
     float_type: str
     elements: int
@@ -52,6 +56,8 @@ class KernelRate:
     elements_per_s: float
     bytes_per_s: float
     """Of floats, read or written."""
+    copy_bytes_per_s: float
+    """Of a plain copy of the same floats."""
     ratio_to_copy: float
     runs: int
 
@@ -122,7 +128,7 @@ def timed(run: Callable[[], object]) -> float:
     return time.thread_time() - started_s
 
 
-def measure(subject: Subject, runs: int) -> tuple[KernelRate, KernelRate]:
+def measure(subject: Subject, runs: int) -> KernelRate:
     """The rates of a kernel and of copying its floats, taken in turns."""
     values, there = subject.values, np.empty_like(subject.values)
     subject.run()
@@ -131,22 +137,25 @@ def measure(subject: Subject, runs: int) -> tuple[KernelRate, KernelRate]:
     for _ in range(runs):
         copy_s.append(timed(lambda: np.copyto(there, values)))
         kernel_s.append(timed(subject.run))
-    copying = statistics.median(copy_s)
+    return rate_of(subject.kernel, subject.job, values.size, kernel_s, copy_s)
 
-    def rate(kernel: str, median_s: float) -> KernelRate:
-        return KernelRate(
-            kernel=kernel,
-            format=subject.job.format.name,
-            float_type=subject.job.float_type.name.lower(),
-            elements=values.size,
-            median_s=median_s,
-            elements_per_s=values.size / median_s,
-            bytes_per_s=values.nbytes / median_s,
-            ratio_to_copy=copying / median_s,
-            runs=runs,
-        )
 
-    return rate(subject.kernel, statistics.median(kernel_s)), rate("copy", copying)
+def rate_of(kernel: str, job: Job, elements: int, kernel_s: Sequence[float], copy_s: Sequence[float]) -> KernelRate:
+    """What a kernel and a copy of as many floats took, run by run."""
+    median_s, copying_s = statistics.median(kernel_s), statistics.median(copy_s)
+    float_bytes = elements * job.float_type.dtype.itemsize
+    return KernelRate(
+        kernel=kernel,
+        format=job.format.name,
+        float_type=job.float_type.name.lower(),
+        elements=elements,
+        median_s=median_s,
+        elements_per_s=elements / median_s,
+        bytes_per_s=float_bytes / median_s,
+        copy_bytes_per_s=float_bytes / copying_s,
+        ratio_to_copy=copying_s / median_s,
+        runs=len(kernel_s),
+    )
 
 
 def measure_all(
@@ -157,42 +166,20 @@ def measure_all(
     elements: int,
     batch_datagrams: int,
     runs: int,
+    progress: Doing = lambda _: None,
 ) -> Iterator[KernelRate]:
-    """All kernels of all formats: for each, its rate and that of the copy beside it."""
+    """All kernels of all formats, which ``progress`` is told."""
     for float_type in float_types:
         values = make_values(elements, float_type)
         for fmt in formats:
             job = Job(fmt, workers, 0, fmt.max_lanes(workers), SEED, float_type)
             for subject in subjects(job, values, batch_datagrams):
-                yield from measure(subject, runs)
-
-
-def show(rates: Iterable[KernelRate]) -> None:
-    """A table, for people."""
-    from ..tables import console, print_table
-
-    waiting = iter(rates)
-    rows = [
-        (
-            rate.float_type,
-            rate.format,
-            rate.kernel,
-            f"{rate.elements_per_s / 1e6:,.0f}",
-            f"{rate.bytes_per_s / 1e9:.1f}",
-            f"{copy.bytes_per_s / 1e9:.1f}",
-            f"{rate.ratio_to_copy:.2f}",
-        )
-        for rate, copy in zip(waiting, waiting, strict=True)
-    ]
-    title = "one core, or the GPU; copy (GB/s) and ratio are to a copy of the same floats, in turns"
-    columns = ("floats", "format", "kernel", "M floats/s", "GB/s", "copy", "ratio")
-    print_table(console(), title, columns, rows, keys=3, left=columns[:3])
+                progress(f"{float_type.name.lower()}, {fmt.name}, {subject.kernel}")
+                yield measure(subject, runs)
 
 
 @click.command()
-@click.option(
-    "--format", "names", multiple=True, type=click.Choice(list(FORMATS)), help="Only these formats (repeatable)."
-)
+@formats_option("Only these formats (repeatable).", ())
 @click.option(
     "--float-type",
     "types",
@@ -200,29 +187,31 @@ def show(rates: Iterable[KernelRate]) -> None:
     type=click.Choice([t.name.lower() for t in FloatType]),
     help="Only these types of floats (repeatable).",
 )
-@click.option("--workers", default=4, show_default=True, type=click.IntRange(1, 32), help="Workers of the job.")
+@click.option("--workers", default=4, show_default=True, type=Whole(1, CHILDREN_MAX), help="How many the job has.")
 @click.option(
     "--elements",
     default=1 << 24,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=Whole(1),
     help="Floats of the array. The default does not fit a cache; 262144 fit one.",
 )
 @click.option(
     "--batch",
     default=RING_DATAGRAMS,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=Whole(1),
     help="Datagrams that one call takes.",
 )
-@click.option("--runs", default=7, show_default=True, type=click.IntRange(min=1), help="Runs; the median counts.")
+@runs_option(7)
 @click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), help="Only this.  [default: the CPU, and the GPU if there is one]"
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    help="Where, and nowhere else.  [default: the CPU, and the GPU if there is one]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, of the kernels and of copy.")
+@output_options
 def kernels(
-    names: tuple[str, ...], types: tuple[str, ...], workers: int, elements: int, batch: int, runs: int,
-    device: str | None, as_json: bool,
+    formats: tuple[str, ...], types: tuple[str, ...], workers: int, elements: int, batch: int, runs: int,
+    device: str | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the host's kernels against memory copy: on one core, and on the GPU if there is one.
 
@@ -233,11 +222,14 @@ def kernels(
 
     if device == "cuda":
         cuda.require()
-    formats = [job_format(name) for name in names or FORMATS]
+    jobs = [job_format(name) for name in formats or FORMATS]
     float_types = [FloatType[name.upper()] for name in types or ("float32", "bfloat16", "float16", "float64")]
-    rates: Iterator[KernelRate] = iter(())
+    options: dict[str, Any] = {"workers": workers, "elements": elements, "runs": runs}
+    measures: list[Callable[[Doing], Iterator[KernelRate]]] = []
     if device != "cuda":
-        rates = measure_all(formats, float_types, workers=workers, elements=elements, batch_datagrams=batch, runs=runs)
+        measures.append(
+            lambda progress: measure_all(jobs, float_types, batch_datagrams=batch, progress=progress, **options)
+        )
     if device is None and (why_not := cuda.why_not()) is not None:
         click.echo(f"SKIPPED the kernels of the GPU: {why_not}", err=True)
     elif device != "cpu":
@@ -245,14 +237,31 @@ def kernels(
 
         if importlib.util.find_spec("triton") is None:
             raise click.ClickException("there is no Triton here, which comes with the CUDA builds of PyTorch")
-        kernels = importlib.import_module("inagg_host.torch.gpu.triton_kernels")
         here = torch.device("cuda", torch.cuda.current_device())
-        on_gpu = kernels_gpu.measure_all(
-            formats, float_types, workers=workers, elements=elements, runs=runs, device=here, kernels=kernels
+        triton = importlib.import_module("inagg_host.torch.gpu.triton_kernels")
+        measures.append(
+            lambda progress: kernels_gpu.measure_all(
+                jobs, float_types, device=here, kernels=triton, progress=progress, **options
+            )
         )
-        rates = itertools.chain(rates, on_gpu)
-    if not as_json:
-        show(rates)
-        return
-    for rate in rates:
-        click.echo(json.dumps({"bench": "kernels"} | asdict(rate) | setup()))
+
+    def lines(progress: Doing) -> Iterator[dict[str, Any]]:
+        for measure in measures:
+            for rate in measure(progress):
+                yield {"bench": "kernels"} | asdict(rate)
+
+    columns: list[Column] = [
+        ("floats", lambda r: r["float_type"]),
+        ("format", lambda r: r["format"]),
+        ("kernel", lambda r: r["kernel"]),
+        ("M floats/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}"),
+        ("GB/s", lambda r: f"{r['bytes_per_s'] / 1e9:.1f}"),
+        ("copy", lambda r: f"{r['copy_bytes_per_s'] / 1e9:.1f}"),
+        ("ratio", lambda r: f"{r['ratio_to_copy']:.2f}"),
+    ]
+    title = "one core, or the GPU; copy (GB/s) and ratio are to a copy of the same floats, in turns"
+    bars = Bars("million floats/s", lambda r: r["elements_per_s"] / 1e6)
+    table = Table(title, columns, bars, keys=3, left=("floats", "format", "kernel"))
+    total = len(measures) * len(float_types) * len(jobs) * KERNELS
+    measured = show(lines, table, total=total, as_json=as_json)
+    write_report(report, measured, table, as_json=as_json)

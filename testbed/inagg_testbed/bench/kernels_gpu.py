@@ -6,7 +6,6 @@ of its stream. Codes stay on the device; what it takes to bring them to the host
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,8 @@ from inagg_wire.formats import JobFormat
 from inagg_wire.scale import FloatType
 
 from ..kernel_calls import Call
-from .kernels import SEED, KernelRate, make_result, make_values
+from ..progress import Doing
+from .kernels import SEED, KernelRate, make_result, make_values, rate_of
 
 if TYPE_CHECKING:
     import torch
@@ -109,20 +109,22 @@ def measure_all(
     runs: int,
     device: torch.device,
     kernels: Any,
+    progress: Doing = lambda _: None,
 ) -> Iterator[KernelRate]:
-    """All kernels of all formats: for each, its rate and that of the copy beside it. Names begin with "gpu-".
-    ``kernels``: a module as `inagg_host.torch.gpu.triton_kernels`."""
+    """All kernels of all formats, which ``progress`` is told. Names begin with "gpu-". ``kernels``: a module as
+    `inagg_host.torch.gpu.triton_kernels`."""
     for float_type in float_types:
         values = make_values(elements, float_type)
         for fmt in formats:
             job = Job(fmt, workers, 0, fmt.max_lanes(workers), SEED, float_type)
             for name, tensor, run in subjects(job, values, device, kernels):
-                yield from measure(name, job, tensor, run, runs, device)
+                progress(f"{float_type.name.lower()}, {fmt.name}, gpu-{name}")
+                yield measure(name, job, tensor, run, runs, device)
 
 
 def measure(
     name: str, job: Job, tensor: torch.Tensor, run: Callable[[], object], runs: int, device: torch.device
-) -> Iterator[KernelRate]:
+) -> KernelRate:
     """The rates of a kernel and of copying its floats, taken in turns."""
     there = tensor.clone()
     kernel, copy = repeated(device, run), repeated(device, lambda: there.copy_(tensor))
@@ -130,16 +132,4 @@ def measure(
     for _ in range(runs):
         copy_s.append(timed(device, copy) / REPEATED)
         kernel_s.append(timed(device, kernel) / REPEATED)
-    copying = statistics.median(copy_s)
-    for measured, median_s in ((f"gpu-{name}", statistics.median(kernel_s)), ("gpu-copy", copying)):
-        yield KernelRate(
-            kernel=measured,
-            format=job.format.name,
-            float_type=job.float_type.name.lower(),
-            elements=tensor.numel(),
-            median_s=median_s,
-            elements_per_s=tensor.numel() / median_s,
-            bytes_per_s=tensor.nbytes / median_s,
-            ratio_to_copy=copying / median_s,
-            runs=runs,
-        )
+    return rate_of(f"gpu-{name}", job, tensor.numel(), kernel_s, copy_s)

@@ -22,6 +22,15 @@ def parse_size(text: str) -> int:
     return int(float(text[:-1]) * UNITS[text[-1]]) if text[-1:] in UNITS else int(text)
 
 
+def size_text(size: float) -> str:
+    """Bytes for people: 64 KiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} GiB"
+
+
 class SizeList(click.ParamType[list[int]]):
     """Sizes such as ``1K,64M``."""
 

@@ -21,16 +21,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inagg_switch.cli.sections import Whole
 from inagg_wire.formats import CHILDREN_MAX
 
 from ..new_folder import NewSubfolder
-from ..option_types import format_option, json_option
+from ..option_types import format_option, runs_option
 from ..profiles import NAMES
+from ..progress import Doing
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from .cuda import device_of, device_option, require
 from .load import Child, crew, gloo_rank, receive_all
-from .results import Column, show
+from .results import Bars, Column, Table, output_options, show, write_report
 
 if TYPE_CHECKING:
     import torch
@@ -235,7 +237,7 @@ def _record(found: Overlap, step: Callable[[], None], trace: str) -> Overlap:
 
 
 @click.command()
-@click.option("--workers", default=2, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="Ranks.")
+@click.option("--workers", default=2, show_default=True, type=Whole(2, CHILDREN_MAX), help="How many.")
 @format_option
 @click.option(
     "--trace-dir",
@@ -244,8 +246,8 @@ def _record(found: Overlap, step: Callable[[], None], trace: str) -> Overlap:
 )
 @device_option
 @click.option("--model", default=PLAIN, show_default=True, type=click.Choice([PLAIN, *NAMES]), help="The network.")
-@click.option("--batch", type=click.IntRange(1), help="Examples per rank and step.  [default: by model]")
-@click.option("--steps", default=10, show_default=True, type=click.IntRange(1), help="Steps; the median counts.")
+@click.option("--batch", type=Whole(1), help="Examples per rank and step.  [default: by model]")
+@runs_option(10)
 @click.option(
     "--alone",
     is_flag=True,
@@ -253,20 +255,20 @@ def _record(found: Overlap, step: Callable[[], None], trace: str) -> Overlap:
     "memory, at once.",
 )
 @click.option("--against", type=click.Choice([GLOO]), help="Measure this too, after it, in the same processes.")
-@json_option()
+@output_options
 def overlap(
-    workers: int, format_: str, trace_dir: Path | None, device: str, model: str, batch: int | None, steps: int,
-    alone: bool, against: str | None, as_json: bool,
+    workers: int, format_: str, trace_dir: Path | None, device: str, model: str, batch: int | None, runs: int,
+    alone: bool, against: str | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Trace a training step: do buckets of gradients travel while others are computed?
 
     On a GPU, gradients are computed after the host has launched what computes them, which is what is shown here; when
     they are, and when codes are copied, is in the trace.
 
-    In ms: a step; `computed`, the same without communication; and of a step that is recorded, which is slower, the
-    `backward` pass, how long a bucket was on its way (`travelled`) and what of that fell into the backward pass
-    (`hidden`). `began` and `back` count the buckets that were on their way, and those whose sums had come, before the
-    last gradient was computed.
+    A run is a step. In ms: a step; `computed`, the same without communication; and of a step that is recorded, which
+    is slower, the `backward` pass, how long a bucket was on its way (`travelled`) and what of that fell into the
+    backward pass (`hidden`). `began` and `back` count the buckets that were on their way, and those whose sums had
+    come, before the last gradient was computed.
     """
     if device == "cuda":
         require()
@@ -277,14 +279,17 @@ def overlap(
         options = {"switch": switch.control, "format": format_, "min_bytes": 0}
         for rank in range(workers):
             trace = "" if trace_dir is None else str((trace_dir / f"rank{rank}.json").resolve())
-            given = (options, f"{folder}/store", trace, device, model, batch, steps, systems, alone)
+            given = (options, f"{folder}/store", trace, device, model, batch, runs, systems, alone)
             ranks.append(Child(f"rank {rank}", _rank, rank, workers, *given))
 
-        def lines() -> Iterator[dict[str, Any]]:
-            for _ in systems:
+        def lines(progress: Doing) -> Iterator[dict[str, Any]]:
+            for system in systems:
+                progress(system)
                 found: Overlap
                 for found in receive_all(ranks, LIMIT_S)[: 1 if alone else workers]:
                     yield {"bench": "overlap", "format": format_} | asdict(found)
 
-        total = len(systems) * (1 if alone else workers)
-        show(lines(), COLUMNS, as_json, f"a step of {model}, {workers} ranks", keys=2, total=total)
+        bars = Bars("ms a step", lambda r: r["step_s"] * 1e3)
+        table = Table(f"a step of {model}, {workers} ranks", COLUMNS, bars, keys=2)
+        measured = show(lines, table, total=len(systems), as_json=as_json)
+    write_report(report, measured, table, as_json=as_json)

@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ..progress import Doing
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from .recovery_command import SWITCH_RESTART, TORCHFT_CRASH, TORCHFT_JOIN, TORCHRUN_RESIZE, TORCHRUN_RESTART
@@ -258,20 +259,20 @@ def why_not(case: str, system: str) -> str | None:
 
 
 def bench_recovery(
-    cases: Sequence[str], systems: Sequence[str], repeats: int, progress: Callable[[str], None]
+    cases: Sequence[str], systems: Sequence[str], runs: int, progress: Doing
 ) -> Iterator[dict[str, Any]]:
-    """Lines of results, with medians of ``repeats`` runs; systems take turns. Where something cannot be measured,
+    """Lines of results, with medians of ``runs`` runs; systems take turns. Where something cannot be measured,
     ``skipped`` says why; runs in which training did not go on are ``failed``, and ``logs`` has what was printed there.
     """
     for case in cases:
-        runs: dict[str, list[dict[str, float]]] = {system: [] for system in systems}
+        found: dict[str, list[dict[str, float]]] = {system: [] for system in systems}
         lost: dict[str, list[NoStepError]] = {system: [] for system in systems}
         reasons = {system: why_not(case, system) for system in systems}
-        for number in range(repeats):
+        for number in range(runs):
             for system in (system for system in systems if reasons[system] is None):
-                progress(f"{case}, {system}: run {number + 1} of {repeats}")
+                progress(f"{case}, {system}: run {number + 1} of {runs}")
                 try:
-                    runs[system].append(MEASURES[case](system))
+                    found[system].append(MEASURES[case](system))
                 except NoStepError as error:
                     lost[system].append(error)
         for system in systems:
@@ -280,5 +281,5 @@ def bench_recovery(
                 yield line | {"skipped": reasons[system]}
                 continue
             failed = {"failed": [str(error) for error in lost[system]], "logs": [error.log for error in lost[system]]}
-            medians = {name: median(run[name] for run in runs[system]) for run in runs[system][:1] for name in run}
-            yield line | {"runs": repeats} | medians | (failed if lost[system] else {})
+            medians = {name: median(run[name] for run in found[system]) for run in found[system][:1] for name in run}
+            yield line | {"runs": runs} | medians | (failed if lost[system] else {})

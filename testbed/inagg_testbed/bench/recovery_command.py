@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
 import click
 
 from ..extras import MissingExtra, missing, require
-from ..option_types import json_option
-from ..progress import said
+from ..option_types import runs_option
+from ..progress import Doing
 from .options import NameChoice, option_word
-from .results import Column, show
+from .results import Bars, Column, Table, output_options, show, write_report
 
 OURS = "inagg"
 SWITCH_RESTART, TORCHRUN_RESTART, TORCHRUN_RESIZE, TORCHFT_CRASH, TORCHFT_JOIN = CASES = (
@@ -29,18 +33,20 @@ def needs(case: str) -> list[str]:
     help=f"{', '.join(map(option_word, CASES))} (repeatable).  [default: all]",
 )  # fmt: skip
 @click.option("--against", type=click.Choice(["gloo"]), help="Measure what this takes, too.")
-@click.option("--repeats", default=3, show_default=True, type=click.IntRange(1), help="Runs of each, in turns.")
-@json_option()
-def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json: bool) -> None:
+@runs_option(3)
+@output_options
+def recovery(
+    cases: tuple[str, ...], against: str | None, runs: int, report: Path | None, as_json: bool
+) -> None:  # fmt: skip
     """Measure how long training stands still when a process is killed.
 
     From SIGKILL to the first step that all ranks have done: of the switch, which is started again; of a rank under
     torchrun, which starts all of them again; of one of three nodes under torchrun, without which the others begin
     again; of a torchft replica, without which the others go on; and, from the start of a replica, until it takes part
     (late join). `start` is what it takes of that to start processes, `restarts` how often torchrun started all, and
-    `lost` counts the runs in which training did not go on. Medians of the others.
+    `lost` counts the runs in which training did not go on; medians are of the others.
     """
-    from .recovery import bench_recovery
+    from .recovery import bench_recovery, why_not
 
     if cases:
         require(*{module: None for case in cases for module in needs(case)})
@@ -56,10 +62,16 @@ def recovery(cases: tuple[str, ...], against: str | None, repeats: int, as_json:
         ("restarts", lambda r: f"{r['restarts']:g}" if "restarts" in r else ""),
         ("lost", lambda r: f"{len(r['failed'])} of {r['runs']}" if "failed" in r else ""),
     ]
-    with said() as say:
-        lines = bench_recovery(cases, [OURS, *([against] if against else [])], repeats, say)
-        title = "from SIGKILL to the first step of all"
-        measured = show(lines if as_json else list(lines), columns, as_json, title, 2, told=True)
+    systems = [OURS, *([against] if against else [])]
+
+    def lines(progress: Doing) -> Iterable[dict[str, Any]]:
+        return bench_recovery(cases, systems, runs, progress)
+
+    bars = Bars("seconds", lambda r: r.get("recovery_s"))
+    table = Table("from SIGKILL to the first step of all", columns, bars, keys=2)
+    total = runs * sum(why_not(case, system) is None for case in cases for system in systems)
+    measured = show(lines, table, total=total, as_json=as_json)
+    write_report(report, measured, table, as_json=as_json)
     failed = [line for line in measured if line["system"] == OURS and "failed" in line]
     for line in failed:
         for why, log in zip(line["failed"], line["logs"], strict=True):

@@ -19,6 +19,7 @@ import numpy as np
 
 from inagg_host.allreduce import AllReduce
 
+from ..progress import Doing
 from ..topology import Node, inside, open_topology, start_target
 from .load import Child, crew, receive_all, requests
 
@@ -187,11 +188,20 @@ def congestion_controls() -> list[str]:
     return [name for name in ("cubic", "bbr") if name in available]
 
 
-def bench_sharing(link: str, format_: str, size: int, *, seconds: float, **options: Any) -> Iterator[dict[str, Any]]:
-    """Lines of results: one job alone; two; a second one that starts in the middle; one beside each kind of TCP."""
+def runs_of_size() -> int:
+    """What `bench_sharing` tells of."""
+    return 3 + 2 * len(congestion_controls())
+
+
+def bench_sharing(
+    link: str, format_: str, size: int, *, seconds: float, progress: Doing = lambda _: None, **options: Any
+) -> Iterator[dict[str, Any]]:
+    """Lines of results: one job alone; two; a second one that starts in the middle; one beside each kind of TCP.
+    ``progress`` is told each run."""
     about = {"bench": "sharing", "link": link, "format": format_, "elements": size // 4}
     with open_hosts(link, format_, size // 4, **options) as hosts:
         hosts.run(1.0, [0.0, 0.0], None)  # warm caches and kernels
+        progress("one job")
         (alone,), _ = hosts.run(seconds, [0.0], None)
         begin_s, end_s = _common([alone.progress])
         alone_rate = alone.progress.rate(begin_s, end_s)
@@ -199,6 +209,7 @@ def bench_sharing(link: str, format_: str, size: int, *, seconds: float, **optio
             **about, "case": "one job", "elements_per_s": alone_rate, "rtt_s": alone.rtt_s,
             **alone.again_in(begin_s, end_s),
         }  # fmt: skip
+        progress("two jobs")
         both, _ = hosts.run(seconds, [0.0, 0.0], None)
         begin_s, end_s = _common([run.progress for run in both])
         rates = [run.progress.rate(begin_s, end_s) for run in both]
@@ -207,6 +218,7 @@ def bench_sharing(link: str, format_: str, size: int, *, seconds: float, **optio
             "jain": jain(rates), "together": sum(rates) / alone_rate,
             "rtt_s": max(run.rtt_s for run in both), **_both(run.again_in(begin_s, end_s) for run in both),
         }  # fmt: skip
+        progress("second job in the middle")
         (first, second), _ = hosts.run(seconds, [0.0, seconds / 2], None)
         begin_s, end_s = second.progress.times_s[0], first.progress.times_s[-1]
         later = [run.progress.rate(begin_s + LEAD_S, end_s) for run in (first, second)]
@@ -216,8 +228,10 @@ def bench_sharing(link: str, format_: str, size: int, *, seconds: float, **optio
             **first.again_in(begin_s, end_s),
         }  # fmt: skip
         for congestion in congestion_controls():
+            progress(f"TCP ({congestion})")
             _, stream = hosts.run(seconds, [], congestion)
             tcp_alone = stream.rate(*_common([stream]))
+            progress(f"beside TCP ({congestion})")
             (job,), stream = hosts.run(seconds, [0.0], congestion)
             begin_s, end_s = _common([job.progress, stream])
             rate, tcp = job.progress.rate(begin_s, end_s), stream.rate(begin_s, end_s)

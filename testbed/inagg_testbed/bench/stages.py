@@ -21,13 +21,11 @@ from inagg_wire.slots import Lease, slots_for_window
 
 from .switch import Replay
 
-REPEATS = 400
 
-
-def _median_us(prepare: Callable[[], object], step: Callable[[], object]) -> float:
+def _median_us(prepare: Callable[[], object], step: Callable[[], object], runs: int) -> float:
     """Median time of ``step``, each after a ``prepare`` that does not count."""
     times = []
-    for _ in range(REPEATS):
+    for _ in range(runs):
         prepare()
         start_s = time.perf_counter()
         step()
@@ -35,9 +33,9 @@ def _median_us(prepare: Callable[[], object], step: Callable[[], object]) -> flo
     return statistics.median(times) * 1e6
 
 
-def bench_stages(fmt: JobFormat, workers: int, lanes: int) -> Iterable[dict[str, Any]]:
-    """A line per stage: microseconds per batch, and its share of a round, in which every worker sends one batch, gets
-    one, and the switch re-encodes one."""
+def bench_stages(fmt: JobFormat, workers: int, lanes: int, runs: int) -> Iterable[dict[str, Any]]:
+    """A line per stage: microseconds per batch, the median of ``runs``, and its share of a round, in which every worker
+    sends one batch, gets one, and the switch re-encodes one."""
     up = datagram_bytes(fmt.encoding(Op.SUM), lanes)
     down = datagram_bytes(fmt.result_encoding(Op.SUM, workers), lanes)
     count = min(datagrams_per_call(up), datagrams_per_call(down))
@@ -73,13 +71,13 @@ def bench_stages(fmt: JobFormat, workers: int, lanes: int) -> Iterable[dict[str,
             switch._slots.table["tag"][:] = 2  # every datagram is parsed, matched and dropped
 
         finished()  # compile
-        received = _median_us(lambda: peer.send(Batch(data[0], up, link.address)), lambda: link.receive(1.0))
+        received = _median_us(lambda: peer.send(Batch(data[0], up, link.address)), lambda: link.receive(1.0), runs)
         results = np.zeros(count * down, np.uint8)
-        sent = _median_us(lambda: peer.receive(0.0), lambda: link.send(Batch(results, down, peer.address)))
-        parsed = _median_us(stale, lambda: take(0))
-        first = _median_us(fresh, lambda: take(0)) - parsed
-        again = _median_us(finished, lambda: take(0)) - parsed
-        more = _median_us(one_before, lambda: take(0)) - parsed if workers > 1 else 0.0
+        sent = _median_us(lambda: peer.receive(0.0), lambda: link.send(Batch(results, down, peer.address)), runs)
+        parsed = _median_us(stale, lambda: take(0), runs)
+        first = _median_us(fresh, lambda: take(0), runs) - parsed
+        again = _median_us(finished, lambda: take(0), runs) - parsed
+        more = _median_us(one_before, lambda: take(0), runs) - parsed if workers > 1 else 0.0
         added = (first + (workers - 1) * more) / workers
         round_us = {
             "receive": workers * received,
@@ -98,6 +96,7 @@ def bench_stages(fmt: JobFormat, workers: int, lanes: int) -> Iterable[dict[str,
                 "format": fmt.name,
                 "lanes": lanes,
                 "datagrams": count,
+                "runs": runs,
                 "us_per_batch": us,
                 "share_of_round": round_us[stage] / total,
                 "elements_per_s": workers * count * lanes / (total * 1e-6),

@@ -6,12 +6,13 @@ long as it was measured to take on this machine alone, or as long as the user sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ..advise.wire import bytes_per_element
 from ..profiles.compute import Compute, nothing
+from ..progress import Doing
 from ..topology import LinkSpec
 from .step_ranks import GLOO, StepRun, open_step_ranks
 
@@ -56,7 +57,7 @@ class StepLine:
     rtt_s: float
     compute: str
     """Where the time of computation comes from."""
-    steps: int
+    runs: int
     foreign_load: float
     """The share of the cores that something else used before the first step, 0 to 1."""
     reduction: float | None = None
@@ -101,18 +102,23 @@ def make_line(
         resent=step.resent,
         rtt_s=step.rtt_s,
         compute=compute.source,
-        steps=len(step.seconds),
+        runs=len(step.seconds),
         foreign_load=foreign_load,
     )
 
 
+def runs_of_model(runs: int, systems: int) -> int:
+    """What `bench_step` tells of a model, beside that it starts the workers."""
+    return systems * (1 + max(ALONE_RUNS, runs))
+
+
 def bench_step(
     computes: Sequence[tuple[str, Compute]], link: str | None, workers: int, formats: Sequence[str], *, gloo: bool,
-    steps: int, progress: Callable[[str], None] = lambda _: None,
+    runs: int, progress: Doing = lambda _: None,
 ) -> Iterator[StepLine]:  # fmt: skip
     """Lines for each model of ``computes`` (its name, its computation): Gloo's first, if it is asked for.
 
-    The systems take turns, step by step. ``progress`` is told what is being measured.
+    The systems take turns, step by step, for so many ``runs``. ``progress`` is told what is being measured.
     """
     systems = ([GLOO] if gloo else []) + list(formats)
     progress(f"starting {workers} workers, link {link or 'loopback'}")
@@ -124,7 +130,7 @@ def bench_step(
             for system in systems:
                 progress(f"{model}, {link or 'loopback'}, {workers} workers: warming up {system}")
                 ranks.run(system, bare, 1)
-            rounds = max(ALONE_RUNS, steps)
+            rounds = max(ALONE_RUNS, runs)
             for number in range(rounds):
                 for system in systems:
                     progress(
@@ -132,7 +138,7 @@ def bench_step(
                     )
                     if number < ALONE_RUNS:
                         alone[system].append(ranks.run(system, bare, 1))
-                    if number < steps:
+                    if number < runs:
                         whole[system].append(ranks.run(system, compute, 1))
             reference_s: float | None = None
             for system in systems:

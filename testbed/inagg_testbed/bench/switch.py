@@ -23,6 +23,7 @@ from inagg_link import Batch, datagrams_per_call
 from inagg_switch.binding import Binding
 from inagg_switch.driver import Counters, DriverError
 from inagg_switch.software.software_driver import SoftwareConfig, SoftwareDriver
+from inagg_switch.text import count_text
 from inagg_wire.batch import allocate, payloads
 from inagg_wire.errors import Reason
 from inagg_wire.formats import Family, JobFormat, admit
@@ -31,6 +32,7 @@ from inagg_wire.layout import LANE_BITS, Kind, Op, datagram_bytes
 from inagg_wire.payload import pack
 from inagg_wire.slots import Lease, slots_for_window
 
+from ..progress import Doing
 from .udp_limit import Workers, udp_echo_limit
 
 LIMIT_S = 120.0
@@ -197,18 +199,21 @@ def _await_results(driver: SoftwareDriver) -> None:
 
 
 def bench_switch(
-    fmt: JobFormat, workers: int, *, lanes: int | None, seconds: float, runs: int, shards: int, window: int
-) -> dict[str, Any]:
-    """Measure switch and limit in turns; the medians as one line of results."""
+    fmt: JobFormat, workers: int, *, lanes: int | None, seconds: float, runs: int, shards: int, window: int,
+    progress: Doing = lambda _: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Measure switch and limit in turns, ``seconds`` each in all ``runs`` together; the medians as one line of results.
+    ``progress`` is told each run."""
     lanes = fmt.max_lanes(workers) if lanes is None else lanes
     admit(fmt, workers, lanes)
     size = datagram_bytes(fmt.encoding(Op.SUM), lanes)
-    rates, limits = [], []
-    for _ in range(runs):
-        limits.append(udp_echo_limit(workers, size, seconds, window=window).elements_per_s(lanes))
+    rates, limits, run_s = [], [], seconds / runs
+    for number in range(runs):
+        progress(f"{count_text(workers, 'worker')}, {fmt.name}, {count_text(shards, 'shard')}: run {number + 1}")
+        limits.append(udp_echo_limit(workers, size, run_s, window=window).elements_per_s(lanes))
         if not limits[-1]:
-            raise _too_short("the process that echoes has received", seconds)
-        rates.append(measure(fmt, workers, lanes, seconds, shards=shards, window=window))
+            raise _too_short("the process that echoes has received", run_s)
+        rates.append(measure(fmt, workers, lanes, run_s, shards=shards, window=window))
     middle = statistics.median(r.elements_per_s for r in rates)
     return {
         "bench": "switch",

@@ -3,56 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 from inagg_link import MAX_BATCH_DATAGRAMS
+from inagg_switch.cli.sections import Whole
 from inagg_switch.cli.switch_options import SHARDS_MAX
 from inagg_wire.formats import job_format
 from inagg_wire.slots import WINDOW_MAX
 
-from ..option_types import POSITIVE, formats_option, json_option
+from ..option_types import formats_option, runs_option, seconds_option
+from ..progress import Doing
 from .options import CountList, check_lanes, workers_option
-from .results import Column, show
+from .results import Bars, Column, Table, output_options, show, write_report
 
 
 @click.command()
 @workers_option
 @formats_option()
-@click.option("--lanes", type=int, help="Elements per datagram, a multiple of 8.  [default: for 1500-byte frames]")
+@click.option(
+    "--lanes", type=Whole(1), help="Elements of a datagram, a multiple of 8.  [default: those of a 1500-byte frame]"
+)
 @click.option(
     "--shards", default="1", show_default=True, type=CountList("shards", SHARDS_MAX),
     help="Data-plane processes; a list.",
 )  # fmt: skip
 @click.option(
-    "--window", default=8, show_default=True, type=click.IntRange(1, WINDOW_MAX // MAX_BATCH_DATAGRAMS),
+    "--window", default=8, show_default=True, type=Whole(1, WINDOW_MAX // MAX_BATCH_DATAGRAMS),
     help="Batches that a worker keeps in flight.",
 )  # fmt: skip
-@click.option("--seconds", default=2.0, show_default=True, type=POSITIVE, help="Length of one run.")
-@click.option("--runs", default=5, show_default=True, type=click.IntRange(1), help="Runs; the median counts.")
-@json_option()
+@seconds_option(10.0)
+@runs_option(5)
+@output_options
 def switch(
     workers: Sequence[int], formats: Sequence[str], lanes: int | None, shards: Sequence[int], window: int,
-    seconds: float, runs: int, as_json: bool,
+    seconds: float, runs: int, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure the software switch: contributions replayed at it over loopback.
 
     Worker processes send contributions that were made once, under new block numbers, and wait for the results. In
     turns with it, the same processes run around one that echoes datagrams of the same sizes and computes nothing:
-    the limit of this machine's network stack, to which the ratio is.
+    the limit of this machine's network stack, to which the ratio is. Each run takes its part of --seconds.
     """
     from .switch import bench_switch
 
     check_lanes(formats, workers, [] if lanes is None else [lanes])
 
-    def lines() -> Iterable[dict[str, Any]]:
-        for k in shards:
-            for name in formats:
-                for n in workers:
-                    yield bench_switch(
-                        job_format(name), n, lanes=lanes, seconds=seconds, runs=runs, shards=k, window=window
-                    )
+    cases = [(k, name, n) for k in shards for name in formats for n in workers]
+
+    def lines(progress: Doing) -> Iterable[dict[str, Any]]:
+        for k, name, n in cases:
+            yield bench_switch(
+                job_format(name), n, lanes=lanes, seconds=seconds, runs=runs, shards=k, window=window,
+                progress=progress,
+            )  # fmt: skip
 
     columns: list[Column] = [
         ("workers", lambda r: str(r["workers"])),
@@ -64,4 +70,7 @@ def switch(
         ("limit M/s", lambda r: f"{r['udp_limit_elements_per_s'] / 1e6:,.0f}"),
         ("ratio", lambda r: f"{r['ratio_to_udp_limit']:.2f}"),
     ]
-    show(lines(), columns, as_json, "software switch over loopback: elements that it takes in", keys=3)
+    bars = Bars("million elements/s", lambda r: r["elements_per_s"] / 1e6)
+    table = Table("software switch over loopback: elements that it takes in", columns, bars, keys=3)
+    measured = show(lines, table, total=len(cases) * runs, as_json=as_json)
+    write_report(report, measured, table, as_json=as_json)

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..progress import Doing
 from ..temporary import TemporaryFolder
 from ..topology import Topology, inside, open_topology, start_target
 from ..topology.link import UNSHAPED
@@ -63,7 +64,7 @@ def _bytes(phase: Phase) -> float:
 
 def bench_training(
     tasks: Sequence[str], systems: Sequence[str], links: Sequence[str], workers: int, seeds: int, steps: int | None,
-    progress: Callable[[str], None], data: Path | None = None,
+    progress: Doing, data: Path | None = None,
 ) -> Iterator[Found]:  # fmt: skip
     """What was found of each task and system; what was found until then, where it is interrupted (KeyboardInterrupt).
     Needs root, for the links."""
@@ -77,21 +78,25 @@ def bench_training(
         yield from found.values()
 
 
+def rounds(links: Sequence[str]) -> int:
+    """What `bench_training` tells of each system."""
+    return 1 + len(links)
+
+
 def _all_rounds(
     found: Mapping[tuple[str, str], Found], tasks: Sequence[str], systems: Sequence[str], links: Sequence[str],
-    workers: int, seeds: int, steps: int | None, progress: Callable[[str], None], data: Path | None,
+    workers: int, seeds: int, steps: int | None, progress: Doing, data: Path | None,
 ) -> None:  # fmt: skip
     """Train to the end, and then time steps over each link."""
-    rounds = [(UNSHAPED, False), *((link, True) for link in links)]  # of which one may be unshaped, too
-    for number, (link, timed) in enumerate(rounds):
+    # Of the links one may be unshaped, too.
+    for link, timed in [(UNSHAPED, False), *((link, True) for link in links)]:
         with ExitStack() as stack:
             topology = stack.enter_context(open_topology(workers, link))
             switch = stack.enter_context(start_target("software", topology, []))
             environment = {"INAGG_SWITCH": switch.control}
-            for place, system in enumerate(systems, 1 + number * len(systems)):
+            for system in systems:
                 mine = [found[task, system] for task in tasks if found[task, system].failed is None]
-                doing = f"{system}, {f'steps over {link}' if timed else 'to the end'}"
-                progress(f"{doing}: {place} of {len(rounds) * len(systems)}")
+                progress(f"{system}, {f'steps over {link}' if timed else 'to the end'}")
                 try:
                     _one_system(topology, environment, link if timed else None, system, mine, seeds, steps, data)
                 except (RuntimeError, TimeoutError) as error:

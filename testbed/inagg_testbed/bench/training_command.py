@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
+from inagg_switch.cli.sections import Whole
 from inagg_wire.formats import CHILDREN_MAX
 
 from ..extras import MissingExtra, missing, require
-from ..option_types import LinkRate, json_option
-from ..progress import said
-from ..report.option import report_option
+from ..option_types import LinkRate, seeds_option
+from ..progress import measuring
 from .options import NameChoice, option_word
-from .results import Column, show
+from .results import Bars, Column, Table, output_options, print_json, write_report
 
 TINY_STEPS = 50
 SYSTEM_NAMES = (
@@ -38,7 +38,7 @@ SYSTEM_NAMES = (
     "--system", "systems", multiple=True, type=NameChoice(SYSTEM_NAMES), metavar="NAME",
     help=f"{', '.join(map(option_word, SYSTEM_NAMES))} (repeatable).  [default: all]",
 )  # fmt: skip
-@click.option("--workers", default=4, show_default=True, type=click.IntRange(2, CHILDREN_MAX), help="How many.")
+@click.option("--workers", default=4, show_default=True, type=Whole(2, CHILDREN_MAX), help="How many.")
 @click.option(
     "--link",
     "links",
@@ -47,16 +47,15 @@ SYSTEM_NAMES = (
     metavar="RATE",
     help="Rate of each worker's link to the switch (root; repeatable).  [default: 1gbit, 100mbit]",
 )
-@click.option("--seeds", type=click.IntRange(1), help="Trainings of each.  [default: 3]")
-@click.option("--steps", type=click.IntRange(50), help="Steps of a training.  [default: the task's]")
+@seeds_option("3")
+@click.option("--steps", type=Whole(50), help="Steps of a training.  [default: the task's]")
 @click.option(
     "--data",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="CIFAR-10's folder cifar-10-batches-py, for the task cifar.  [default: pictures made here]",
 )
-@click.option("--tiny", is_flag=True, help="One seed of 50 steps, two systems, one link: to see it run.")
-@report_option
-@json_option()
+@click.option("--tiny", is_flag=True, help="One seed, 50 steps, two systems, one link: to see that it works.")
+@output_options
 def training(
     tasks: tuple[str, ...], systems: tuple[str, ...], workers: int, links: tuple[str, ...], seeds: int | None,
     steps: int | None, data: Path | None, tiny: bool, report: Path | None, as_json: bool,
@@ -71,8 +70,9 @@ def training(
     of its steps. Bytes are a worker's, both ways, with headers. Text and digits with all systems take about half an
     hour, and so does cifar: name systems, and give it --seeds 1.
     """
+    from ..report.training import training_report
     from ..training.images import DataError, load_images
-    from .training import BROKEN_OFF, Found, bench_training, lines_of
+    from .training import BROKEN_OFF, Found, bench_training, lines_of, rounds
     from .training_systems import BASELINE, NEEDS_TORCHFT
     from .training_tasks import TASKS, USUAL
 
@@ -97,18 +97,17 @@ def training(
     seeds, steps = seeds or (1 if tiny else 3), steps or (TINY_STEPS if tiny else None)
     found: list[Found] = []
     try:
-        with said() as say:
-            for one in bench_training(tasks, systems, rates, workers, seeds, steps, say, data):
+        with measuring(rounds(rates) * len(systems), as_json) as progress:
+            for one in bench_training(tasks, systems, rates, workers, seeds, steps, progress, data):
                 found.append(one)  # what was measured is not lost if it is broken off
     finally:
         lines = list(lines_of(found, rates))
         if any("loss" in line or line["failed"] != BROKEN_OFF for line in lines):
             print_lines(lines, rates, workers, as_json)
-    if report is not None:
-        from ..report.training import training_report
-
-        path = training_report(report, lines, rates, columns(rates))
-        click.echo(f"report: {path}", err=as_json)
+    of_all = make_table("ways to train", rates)
+    write_report(
+        report, lines, of_all, as_json=as_json, make=lambda path: training_report(path, lines, rates, of_all.columns)
+    )
     if all("failed" in line for line in lines):
         raise click.exceptions.Exit(1)
 
@@ -116,16 +115,17 @@ def training(
 def print_lines(lines: Sequence[dict[str, Any]], links: Sequence[str], workers: int, as_json: bool) -> None:
     """A table for each task, and why systems failed."""
     if as_json:
-        show(list(lines), [], True, "")
+        for line in lines:
+            print_json(line)
         return
     for task in dict.fromkeys(line["task"] for line in lines):
-        show([line for line in lines if line["task"] == task], columns(links), False, f"{task}, {workers} workers")
+        make_table(f"{task}, {workers} workers", links).print(line for line in lines if line["task"] == task)
     for system, why in {line["system"]: line["failed"] for line in lines if "failed" in line}.items():
         click.echo(f"{system} failed: {why}")
 
 
-def columns(links: Sequence[str]) -> list[Column]:
-    """Of a table of one task."""
+def make_table(title: str, links: Sequence[str]) -> Table:
+    """Of one task."""
 
     def of_link(link: str) -> list[Column]:
         return [
@@ -134,13 +134,14 @@ def columns(links: Sequence[str]) -> list[Column]:
             ("s to accuracy", lambda r: _of(r, link, lambda over: _seconds(over, "accuracy"))),
         ]
 
-    return [
+    columns: list[Column] = [
         ("system", lambda r: r["system"]),
         ("loss", lambda r: f"{r['loss']:.3f}" if "loss" in r else "failed"),
         ("accuracy", lambda r: f"{r['accuracy']:.1%}" if "accuracy" in r else ""),
         ("bytes a step", lambda r: _of(r, links[0], lambda over: f"{_bytes(over['steady']):,.0f}")),
         *(column for link in links for column in of_link(link)),
     ]
+    return Table(title, columns, Bars("loss", lambda r: r.get("loss")))
 
 
 def _of(line: dict[str, Any], link: str, text: Callable[[dict[str, Any]], str]) -> str:

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from inagg_host.config import VARIABLES
-from inagg_host.membership.way import is_loopback
+from inagg_host.config import VARIABLES, is_loopback
 from inagg_link.sockopt import interface_index
 from inagg_link.tls import TlsFault
 from inagg_switch.addresses import SettingsError, join_address, resolved, split_address

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
+from inagg_switch.cli.sections import Whole
 from inagg_switch.text import count_text
 
 from ..new_folder import NewSubfolder
-from ..option_types import json_option
+from ..option_types import json_option, seeds_option
 from ..progress import Steps
 from ..report.option import drawable
 from ..result_setup import setup
@@ -32,20 +33,20 @@ WITHIN = {True: "yes", False: "NO", None: "-"}
     "--seed",
     default=1,
     show_default=True,
-    type=click.IntRange(0, (1 << 32) - 1),
-    help="All that is random follows from it.",
+    type=Whole(0, (1 << 32) - 1),
+    help="What all that is random follows from.",
 )
-@click.option(
-    "--workers", multiple=True, type=click.IntRange(1, 32), help="How many; repeatable where several compare."
-)
-@click.option("--seeds", type=click.IntRange(1), help="How many runs, where some are averaged.")
-@click.option("--dim", type=click.IntRange(8), help="Elements of the vectors.")
+@click.option("--workers", multiple=True, type=Whole(1, 32), help="How many; repeatable where several compare.")
+@seeds_option("the experiment's")
+@click.option("--dim", type=Whole(8), help="Elements of the vectors.")
 @click.option(
     "--data",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A LIBSVM file of two classes, in the place of the experiment's own data.",
 )
-@click.option("--tiny", is_flag=True, help="In seconds, to see it run: its figures are compared with nothing.")
+@click.option(
+    "--tiny", is_flag=True, help="Small, to see in seconds that it works: its figures are compared with nothing."
+)
 @json_option("One JSON object a line, for each figure.")
 @click.option(
     "--out",
@@ -64,7 +65,7 @@ def experiment(
     as_json: bool,
     out: Path | None,
 ) -> int:
-    """Carry out one experiment on the papers' claims, or "all", and compare with the references.
+    """Carry out one experiment on the papers' claims, or all of them, and compare figures with their references.
 
     Exit status 1 if a figure is not within its tolerance. References that are our own are not compared where --workers,
     --dim or --data change what they were measured on.

@@ -8,9 +8,29 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..bench.options import size_text
+from ..bench.results import Table
 from ..bench.step import StepLine
 from .history import StepBar, Throughput
 from .page import Grid, Picture, Section, about_here, write
+
+
+def bench_report(path: Path, lines: Sequence[dict[str, Any]], table: Table) -> Path:
+    """Of any benchmark: its table, and a bar for each row that has the number that counts; returns where it is. Raises
+    ModuleNotFoundError without matplotlib."""
+    from . import figures
+
+    rows = table.rows(lines)
+    used = [at for at in range(len(table.columns)) if at < table.keys or any(row[at] for row in rows)]
+    grid = Grid([table.columns[at][0] for at in used], [[row[at] for at in used] for row in rows])
+    values = {at: value for at, line in enumerate(lines) if (value := table.bars.value(line)) is not None}
+    pictures = []
+    if values:
+        names = [", ".join(filter(None, rows[at][: table.keys])) for at in values]
+        caption = f"For each row of the table: {table.bars.axis}."
+        pictures.append(Picture(figures.bars(names, list(values.values()), table.bars.axis), caption))
+    section = Section("Results", table.caption or "", grid, pictures)
+    return write(path, table.title, about_here("inagg bench"), [section], {"lines": list(lines)})
 
 
 def step_report(path: Path, lines: Sequence[StepLine]) -> Path:
@@ -88,7 +108,7 @@ def allreduce_section(lines: Sequence[dict[str, Any]], text: str) -> Section:
                 [
                     str(line["workers"]),
                     "Gloo, float32" if line["system"] == "gloo" else through + line["format"],
-                    figures.size_text(4 * line["elements"]),
+                    size_text(4 * line["elements"]),
                     f"{line['median_s'] * 1e3:,.2f}",
                     f"{line['elements_per_s'] / 1e6:,.0f}",
                     f"{ratio:.2f}" if ratio is not None else "",
@@ -111,8 +131,6 @@ def allreduce_report(path: Path, lines: Sequence[dict[str, Any]], text: str) -> 
 
 def allreduce_headline(lines: Sequence[dict[str, Any]]) -> list[str]:
     """The largest tensor, through the switch and with Gloo, as a sentence; none where Gloo was not measured."""
-    from .figures import size_text
-
     compared = [line for line in lines if "ratio_to_gloo" in line]
     if not compared:
         return []

@@ -15,6 +15,7 @@ from inagg_wire.formats import CHILDREN_MAX
 from ..demo_training import Outcome
 from ..demo_words import accuracy_text, conclusions
 from ..extras import install
+from ..progress import Doing
 from .benches import allreduce_section
 from .history import NAMES, History, StepBar
 from .page import Grid, Picture, Section, about_here, write
@@ -92,9 +93,11 @@ def why_no_report(path: Path) -> str | None:
 
 
 def measure_throughput(
-    workers: int, format_: str, link: str | None = None, racks: int = 0, trunk: str | None = None
-) -> list[dict[str, Any]]:
+    workers: int, format_: str, link: str | None = None, racks: int = 0, trunk: str | None = None,
+    progress: Doing = lambda _: None,
+) -> list[dict[str, Any]]:  # fmt: skip
     """A few all-reduces for the report, through the switch and with Gloo: lines of `inagg bench allreduce --json`.
+    ``progress`` is told each of `THROUGHPUT_BYTES`.
 
     With ``racks`` through the tree and through one switch behind the trunks, which serves `CHILDREN_MAX` workers: none
     for more.
@@ -103,7 +106,7 @@ def measure_throughput(
 
     if racks and workers > CHILDREN_MAX:
         return []
-    place: dict[str, Any] = {"link": link, "racks": racks, "trunk": trunk}
+    place: dict[str, Any] = {"link": link, "racks": racks, "trunk": trunk, "progress": progress}
     return list(bench_allreduce(workers, format_, THROUGHPUT_BYTES, against="gloo", seconds=THROUGHPUT_S, **place))
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from ..bench.options import size_text
 from .history import NAMES, Exponents, History, StepBar, Throughput
 
 COLORS = {"software": "#0b6fb8", "tree": "#8a4fb0", "gloo": "#c8641a", "bmv2": "#1d8a5a"}
@@ -104,15 +105,6 @@ def throughput(points: Sequence[Throughput]) -> bytes:
     return _png(figure)
 
 
-def size_text(size: float) -> str:
-    """Bytes for people: 64 KiB."""
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:.3g} GiB"
-
-
 def breakdown(bars: Sequence[StepBar]) -> bytes:
     """Where the time of a step goes: a bar for each system, parts one after another."""
     names = list(dict.fromkeys(name for bar in bars for name in bar.parts_ms))
@@ -175,6 +167,22 @@ def exponents(found: Exponents) -> bytes:
 def _exponents_title(found: Exponents) -> str:
     zeros = f"; {found.zeros / found.elements:.1%} are zero" if found.zeros else ""
     return f"{found.inside:.2%} of the gradients that are not zero lie in the window{zeros}"
+
+
+def bars(names: Sequence[str], values: Sequence[float], axis: str) -> bytes:
+    """A bar for each name, with its number beside it; ``axis``: what the numbers are."""
+    figure, (ax,) = _figure(1, height=1.0 + 0.3 * len(names))
+    ax.barh(range(len(names)), values, height=0.62, color=COLORS["software"])
+    for row, value in enumerate(values):
+        text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+        ax.text(max(value, 0.0), row, f" {text}", va="center", fontsize=8)
+    ax.set_yticks(range(len(names)), names, fontsize=8)
+    ax.margins(y=0.01)
+    ax.invert_yaxis()
+    ax.set_xlim(min(0.0, *values), 1.15 * max(0.0, *values) or 1.0)
+    ax.set_xlabel(axis)
+    ax.grid(False, axis="y")
+    return _png(figure)
 
 
 def errors(names: Sequence[str], values: Sequence[float]) -> bytes:

@@ -26,5 +26,5 @@ def report_option(command: F) -> F:
     """Adds --report FILE; the command gets ``report``, a path or None."""
     return click.option(
         "--report", type=NewFile(replaces=True), callback=drawable,
-        help="Write an HTML file with pictures.",
+        help="Write an HTML file with the table and pictures of it.",
     )(command)  # fmt: skip

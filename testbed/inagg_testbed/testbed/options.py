@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from inagg_switch.cli.new_files import NewFile
-from inagg_switch.cli.sections import PROBABILITY, all_of
+from inagg_switch.cli.sections import PROBABILITY, Whole, all_of
 from inagg_switch.text import count_text
 from inagg_testbed.option_types import LinkRate
 from inagg_testbed.topology import TARGETS, target_entry
@@ -123,7 +123,7 @@ place_options: Final = all_of(
     click.option(
         "--racks",
         default=0,
-        type=click.IntRange(0, RACKS_MAX),
+        type=Whole(0, RACKS_MAX),
         metavar="N",
         help="Put the workers into N racks, each with a switch of its own below the one in the middle.",
     ),
@@ -165,7 +165,7 @@ setup_options: Final = all_of(
         "--workers",
         default=4,
         show_default=True,
-        type=click.IntRange(1, WORKERS_MAX),
+        type=Whole(1, WORKERS_MAX),
         help="How many; up to 32 a rack.",
     ),
     place_options,
@@ -188,7 +188,7 @@ setup_options: Final = all_of(
     click.option("--corrupt", default=0.0, type=PROBABILITY, metavar="P", help="A bit flips: it is dropped."),
     click.option(
         "--fault-seed",
-        type=click.IntRange(0, (1 << 32) - 1),
+        type=Whole(0, (1 << 32) - 1),
         metavar="N",
         help="Repeat the faults of a run.  [default: drawn, and told]",
     ),

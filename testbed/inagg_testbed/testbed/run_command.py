@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from inagg_switch.cli.sections import Whole
 from inagg_switch.text import count_text
 from inagg_testbed.option_types import json_option
 from inagg_testbed.topology import Topology, open_topology, reopen, start_target, target_entry
@@ -25,7 +26,7 @@ from .web import live_view
 @setup_options
 @click.option(
     "--local-size",
-    type=click.IntRange(min=1),
+    type=Whole(1),
     metavar="N",
     help="Make each worker a host of N ranks, as of N GPUs: what LOCAL_RANK and INAGG_LOCAL_SIZE say.",
 )

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason='pictures need matplotlib: pip install ".[report]"')
 
+from inagg_testbed.bench.options import size_text
 from inagg_testbed.report import figures
 from inagg_testbed.report.history import Exponents, History, StepBar, Throughput, count_exponents
 
@@ -65,7 +66,15 @@ def test_gradients_that_are_all_zero_have_no_exponents() -> None:
 
 @pytest.mark.parametrize(("size", "text"), [(4, "4 B"), (65536, "64 KiB"), (3 << 20, "3 MiB"), (1 << 30, "1 GiB")])
 def test_sizes_are_written_for_people(size: int, text: str) -> None:
-    assert figures.size_text(size) == text
+    assert size_text(size) == text
+
+
+@pytest.mark.parametrize("values", [[1.0], [2.5, 0.0, 1e9], [-1.0, 3.0], [0.0]])
+def test_bars_are_drawn_of_any_numbers(values: list[float]) -> None:
+    """A stage of a switch may be measured as less than nothing, which it nearly is."""
+    names = [f"row {number}" for number in range(len(values))]
+    width, height = size(figures.bars(names, values, "elements/s"))
+    assert width > height > 0
 
 
 def test_nothing_is_said_where_matplotlib_can_keep_nothing() -> None:
