@@ -9,16 +9,18 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
 
-from inagg_docs import commands, control, options, tree
+from inagg_docs import commands, control, metrics, options, tree
 
 GENERATED: Final = {
     "reference/commands.md": commands.page,
     "reference/control.md": control.page,
+    "reference/metrics.md": metrics.page,
     "reference/options.md": options.page,
 }
 MADE_OF: Final = {
     "testbed/inagg_testbed/cli.py": "reference/commands.md",
     "host/inagg_host/config.py": "reference/options.md",
+    "switch/inagg_switch/service/metric_names.py": "reference/metrics.md",
     "protos/inagg_proto/v1/control.proto": "reference/control.md",
 }
 """What generated pages are made of. In the tree a link leads to the source, on the site to the page."""

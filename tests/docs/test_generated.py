@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import socket
+import urllib.request
+from pathlib import Path
 
 import pytest
 
-from inagg_docs import commands, control, picture
+from inagg_docs import commands, control, metrics, picture
 from inagg_docs.tree import ROOT
 from inagg_proto.v1 import control_pb2 as pb
+from inagg_switch.control import events as ev
+from inagg_switch.service.metric_names import METRICS
+from inagg_switch.service.security import read_secrets
+from inagg_testbed.switch_process import SwitchProcess
+from inagg_wire.formats import FORMATS
 
 
 def test_every_command_has_its_help() -> None:
@@ -57,6 +66,64 @@ def test_the_picture_is_of_the_figures_that_were_measured(capsys: pytest.Capture
                 assert f"{value:g} {panel.unit}" in text, "run: python docs/inagg_docs/picture.py"
 
 
+def test_a_job_spec_names_every_format() -> None:
+    (row,) = re.findall(r"^\| `format` \| 3 \| string \| (Format of the numbers: .*) \|$", control.page(), re.M)
+    assert set(re.findall(r"[\w-]*\d[\w-]*|tern", row)) == set(FORMATS)
+
+
+def rows(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:3] == "| `"]
+
+
+def test_every_metric_has_its_row_and_every_label_its_meaning() -> None:
+    named, labels = metrics.page().split("## Labels")
+    found = {row[0].strip("`"): row[1:] for row in rows(named)}
+    for name, (kind, text, used) in METRICS.items():
+        shown = ", ".join(f"`{label}`" for label in used)
+        assert found[metrics.name_in_queries(name, kind)] == [kind, shown, text]
+    assert {label for row in found.values() for label in re.findall(r"`(\w+)`", row[1])} == {
+        row[0].strip("`") for row in rows(labels)
+    }
+
+
+def test_the_page_of_metrics_has_all_that_a_switch_serves() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        url = f"http://127.0.0.1:{opened.getsockname()[1]}/metrics"
+        with SwitchProcess("--metrics", f"fd:{opened.fileno()}"), urllib.request.urlopen(url, timeout=30) as reply:
+            served = reply.read().decode()
+    families = set(re.findall(r"^# TYPE (inagg_\w+) (?:counter|gauge|histogram)$", served, re.M))
+    page = metrics.page()
+    assert families >= {"inagg_build_info", "inagg_switch_healthy", "inagg_shard_received_datagrams_total"}
+    for family in families - {"inagg_control_call_seconds_created"}:
+        assert f"`{family}" in page, family
+
+
+def test_the_log_of_jobs_is_described_event_by_event() -> None:
+    section = (ROOT / "docs/operators.md").read_text().split("### Logs")[1].split("\n## ")[0]
+    found = {row[0].strip("`"): row[1:] for row in rows(section)}
+    events = ev.Event.__args__
+    assert set(found) == {re.sub(r"(?<!^)(?=[A-Z])", "_", event.__name__).lower() for event in events}
+    for event in events:
+        level, text = found[re.sub(r"(?<!^)(?=[A-Z])", "_", event.__name__).lower()]
+        assert level == ("warning" if event in (ev.MemberFailed, ev.Stalled) else "info")
+        assert set(re.findall(r"`(\w+)`", text)) == {field.name for field in dataclasses.fields(event)}
+
+
+def test_the_log_of_the_switch_has_the_events_that_are_named() -> None:
+    section = (ROOT / "docs/operators.md").read_text().split("Of the switch itself:")[1].split("\n\n")[0]
+    named = set(re.findall(r"`([a-z]+_[a-z_]+|draining|reloaded)`", section))
+    sources = "".join(path.read_text() for path in (ROOT / "switch/inagg_switch").rglob("*.py"))
+    assert len(named) >= 20
+    for event in named:
+        assert f'"{event}"' in sources, event
+
+
+def test_the_file_of_secrets_is_one_that_a_switch_takes(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```text\n(# A name.*?)^```", (ROOT / "docs/operators.md").read_text(), re.M | re.S)
+    (tmp_path / "secrets").write_text(text)
+    assert set(read_secrets(tmp_path / "secrets")) == {"operator", "alice", "bob"}
+
+
 def numbers(text: str) -> set[str]:
     return set(re.findall(r"\d[\d,.]*\d", text))
 
@@ -68,6 +135,7 @@ def test_the_table_of_the_first_page_is_of_the_figures_that_were_measured() -> N
     assert len(rows) == 6
     for row in rows:
         assert numbers(" ".join(row[1:3])) <= measured, row
+        assert re.match(r"2\d(?:th|rd|nd|st)", row[4]), "the day"
 
 
 def test_the_alternative_text_says_what_the_picture_shows() -> None:

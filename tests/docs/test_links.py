@@ -71,7 +71,7 @@ def test_every_markdown_file_of_the_tree_is_a_page() -> None:
 
 def test_the_navigation_has_every_page_once() -> None:
     text = (tree.ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
-    generated = {"reference/commands.md", "reference/control.md", "reference/options.md"}
+    generated = {f"reference/{name}.md" for name in ("commands", "control", "metrics", "options")}
     named = re.findall(r"[\w/-]+\.md", text)
     assert sorted(named) == sorted(set(named) | {page for page, _ in PAGES} | generated)
     assert yaml.safe_load(text)

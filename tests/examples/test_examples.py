@@ -24,6 +24,8 @@ TIERS = {
     "ray_train.py": "ray",
 }
 SHARED = {"blobs.py"}
+BY_NAME = {"many_gpus.py", "numpy_sums.py"}
+"""Have tests of their own."""
 
 
 def told(output: str) -> dict[int, tuple[float, float, int]]:
@@ -54,7 +56,7 @@ def check(output: str, ranks: int) -> None:
 
 def scripts(tier: str | None) -> list[str]:
     found = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in SHARED)
-    return [name for name in found if TIERS.get(name) == tier and name != "many_gpus.py"]
+    return [name for name in found if TIERS.get(name) == tier and name not in BY_NAME]
 
 
 def test_every_example_is_run_here() -> None:
@@ -65,6 +67,28 @@ def test_every_example_is_run_here() -> None:
 @pytest.mark.parametrize("script", scripts(None))
 def test_an_example_of_pytorch_alone(script: str) -> None:
     trained(script)
+
+
+def test_numpy_arrays_without_pytorch() -> None:
+    script = (EXAMPLES / "numpy_sums.py").read_text()
+    assert "torch" not in script.partition('"""\n\n')[2]
+    trained("numpy_sums.py")
+
+
+def test_an_example_that_gets_no_sums_says_why() -> None:
+    with SwitchProcess() as gone:
+        there = gone.control
+    command = [sys.executable, str(EXAMPLES / "numpy_sums.py")]
+    environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "INAGG_SWITCH": there, "INAGG_RECONNECT": "0.5"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 1
+    assert f"no sums: cannot reach the switch at {there}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+    environment["INAGG_SWITCH"] = ""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 1
+    assert done.stderr == "no switch: pass it, or set INAGG_SWITCH\n"
 
 
 def test_hosts_of_two_ranks() -> None:
