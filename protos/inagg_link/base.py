@@ -1,4 +1,4 @@
-"""What a link is: it moves batches of equal datagrams between addresses, one system call per batch.
+"""A link moves batches of equal datagrams between addresses, one system call per batch.
 
 A system call per datagram costs more than all the arithmetic on the datagram (measured with 1472 bytes over
 loopback, one core: 44 datagrams cost 130 us to send one by one and 4 us as one batch). So the unit here is
@@ -31,7 +31,7 @@ Address = tuple[str, int]
 """(host, port). The host is a literal IPv4 or IPv6 address as `canonical` writes it, never a name to look up."""
 
 MAX_DATAGRAM_BYTES = UDP_PAYLOAD_BYTES_MAX
-"""That of IPv4. IPv6 has 20 more, which we do not use."""
+"""Most payload of a datagram over IPv4. IPv6 has 20 more, which we do not use."""
 
 MAX_BATCH_DATAGRAMS = 64
 """UDP_MAX_SEGMENTS in every kernel that has UDP_SEGMENT; newer ones take 128: see `Link.batch_datagrams`."""
@@ -75,7 +75,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Counters:
-    """What a link has done since it was opened. Bytes are UDP payload. What is lost here is counted here."""
+    """Counters of a link since it was opened. Bytes are UDP payload. What is lost here is counted here."""
 
     datagrams_in: int = 0
     bytes_in: int = 0
@@ -118,7 +118,7 @@ class Link(Protocol):
     @property
     @abstractmethod
     def address(self) -> Address:
-        """Where others reach this link: its own bound address and port."""
+        """Address at which others reach this link: its own bound address and port."""
 
     @property
     @abstractmethod
@@ -127,13 +127,13 @@ class Link(Protocol):
 
     @property
     def traffic(self) -> Traffic:
-        """Those of `counters` that change with every operation; no question to the kernel."""
+        """The counters that change with every operation; no question to the kernel."""
         return traffic_of(self.counters)
 
     @property
     def next_due_s(self) -> float | None:
-        """When to call `receive` though nothing has come, on the clock of time.monotonic: a link that holds batches
-        back passes them on then. None: it holds none."""
+        """Time at which to call `receive` though nothing has come, on the clock of time.monotonic: a link that holds
+        batches back passes them on then. None: it holds none."""
         return None
 
     @property
@@ -142,8 +142,8 @@ class Link(Protocol):
         return MAX_BATCH_DATAGRAMS
 
     def port(self) -> Port | None:
-        """What a compiled loop may use in place of `receive` and `send`, for as long as it likes, ready for use; None:
-        nothing. See `inagg_link.port`."""
+        """The port that a compiled loop may use in place of `receive` and `send`, for as long as it likes, ready for
+        use; None: there is none. See `inagg_link.port`."""
         return None
 
     def receive_failed(self, number: int) -> None:
@@ -156,7 +156,8 @@ class Link(Protocol):
 
     @abstractmethod
     def receive(self, timeout_s: float) -> list[Batch]:
-        """What has arrived, in order of arrival for each peer; waits at most `timeout_s` seconds for the first.
+        """Batches that have arrived, in order of arrival for each peer; waits at most `timeout_s` seconds for the
+        first.
 
         With `timeout_s` 0 it never waits. It returns as soon as there is something, and what one call returns is
         bounded, so that a sender who never pauses cannot keep it here. It may return an empty list before the
@@ -213,7 +214,7 @@ def check_size(size: int) -> None:
 
 
 def count_datagrams(data: NDArray[np.uint8], size: int) -> int:
-    """How many datagrams of `size` bytes `data` holds. ValueError: not a whole number, or no such size."""
+    """Number of datagrams of `size` bytes in `data`. ValueError: not a whole number, or no such size."""
     check_size(size)
     count, rest = divmod(data.nbytes, size)
     if rest:

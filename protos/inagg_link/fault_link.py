@@ -84,9 +84,8 @@ class FaultLink(LinkAround):
         super().close()
 
     def send(self, batch: Batch) -> int:
-        """As any link's; what a fault takes counts as accepted, since a network takes it only after the
-        kernel has.
-        """
+        """Send as any link does; what a fault takes counts as accepted, since a network takes it only after the kernel
+        has."""
         count = count_datagrams(batch.data, batch.size)
         now_s = self._clock()
         self._send_due(now_s)

@@ -30,8 +30,7 @@ def _uniform(generator: np.random.PCG64, count: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What happens to datagrams. `drop`, `corrupt`, `duplicate` and `reorder` are independent probabilities
-    per datagram.
+    """Faults of datagrams. `drop`, `corrupt`, `duplicate` and `reorder` are independent probabilities per datagram.
 
     `drop`: it is gone.
     `corrupt`: `corrupt_bits` of its bits, drawn with replacement, are flipped below the UDP checksum. A
@@ -128,7 +127,7 @@ class FaultModel:
         return self._counters
 
     def apply(self, batch: Batch, now_s: float) -> list[Arrival]:
-        """What becomes of a batch that enters at `now_s`: arrivals, not in the order of their times.
+        """Arrivals of a batch that enters at `now_s`, not in the order of their times.
 
         Where nothing happens to a batch it is handed on as it is, a view if it was one.
         """

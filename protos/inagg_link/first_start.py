@@ -28,12 +28,12 @@ _register: Any = event.register  # without types
 _unregister: Any = event.unregister
 
 TEMPORARY: Final = "inagg-cache-"
-"""What the names of temporary folders for compiled code begin with."""
+"""Prefix of the names of temporary folders for compiled code."""
 NO_TEMPORARY: Final = (
     "no folder for temporary files can be written: mount something on /tmp, or set TMPDIR or NUMBA_CACHE_DIR"
 )
 LOOK_S: Final = 0.05
-"""How often to look whether another process has compiled what this one needs."""
+"""Seconds between looks whether another process has compiled what this one needs."""
 
 
 # --- where ---
@@ -170,7 +170,8 @@ class _Counter(event.Listener):
 _counter = _Counter()
 _tellers: list[Tell] = []
 _lock = threading.RLock()
-"""Of the tellers, also while they are called: nobody is told anything once it is over for him. Ranks may be threads."""
+"""Lock of the tellers, also while they are called: nobody is told anything once it is over for him. Ranks may be
+threads."""
 
 
 def _say() -> None:

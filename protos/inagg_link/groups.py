@@ -25,12 +25,12 @@ from inagg_link.udp import SocketLink, UdpLink
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What to listen to."""
+    """A group to listen to."""
 
     address: Address
     """A multicast group, and the port."""
     source: Address
-    """Who sends: nothing else is heard."""
+    """The only sender that is heard."""
 
 
 class GroupLink(SocketLink, LinkAround):
@@ -93,7 +93,7 @@ class GroupLink(SocketLink, LinkAround):
 
     @property
     def counters(self) -> Counters:
-        """Of all its sockets, also those of groups that it no longer hears: a copy."""
+        """Counters of all its sockets, also those of groups that it no longer hears: a copy."""
         return reduce(total, (*self._past, *(listener.counters for listener in self._listeners)), self.link.counters)
 
     @property
@@ -104,7 +104,7 @@ class GroupLink(SocketLink, LinkAround):
         return out, in_, bytes_out, bytes_in
 
     def port(self) -> ports.Port | None:
-        """None where ``link`` has none, and with more groups than one has room for."""
+        """The port of ``link``; None where that has none, and with more groups than one has room for."""
         port = self.link.port()
         if port is None or len(self._listeners) >= ports.SOCKETS_MOST:
             return None

@@ -1,4 +1,4 @@
-"""How loops are compiled: one place for what host and switch have in common. It needs Numba; `inagg_wire` itself does
+"""Compilation of loops: one place for what host and switch have in common. It needs Numba; `inagg_wire` itself does
 not."""
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def jit(function: Function) -> Function:
 
 
 def inline(function: Function) -> Function:
-    """The same, for what is to become part of its callers."""
+    """Compile as `jit` what is to become part of its callers."""
     return cast(Function, _once(numba.njit(**_OPTIONS, inline="always")(function)))
 
 
 def fused(function: Function) -> Function:
-    """The same, for what is called for each block, and is compiled as `jit` first: to pass a dozen arrays takes longer
-    than to work on the codes of a small block."""
+    """Compile what is called for each block, as `jit` first, and then as part of its callers: to pass a dozen arrays
+    takes longer than to work on the codes of a small block."""
     return cast(Function, _once(numba.njit(**_OPTIONS, forceinline=True)(function)))
 
 
@@ -58,7 +58,8 @@ def _once(dispatcher: Any) -> Any:
 
 
 def by_types(choose: Function, **options: Any) -> Function:
-    """For compiled code alone: what ``choose`` returns for the types of the arguments, a function of the same ones."""
+    """A function for compiled code alone, which ``choose`` returns for the types of the arguments: one of the same
+    arguments."""
 
     @wraps(choose)
     def stub(*_arguments: object) -> object:

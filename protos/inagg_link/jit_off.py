@@ -1,4 +1,4 @@
-"""What is raised where Numba was told to compile nothing. It stands apart from `jit`, which cannot be imported then."""
+"""The error where Numba was told to compile nothing. It stands apart from `jit`, which cannot be imported then."""
 
 from __future__ import annotations
 

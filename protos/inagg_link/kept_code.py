@@ -1,4 +1,4 @@
-"""Where compiled code of these packages is kept, and what of it a process would use. It needs Numba, as `jit`."""
+"""Folders of compiled code of these packages, and how much of it a process would use. It needs Numba, as `jit`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _dirs: Any = AppDirs
 
 
 def place() -> Path:
-    """What this process compiles is kept below it: in the folder that NUMBA_CACHE_DIR names, in the installed package,
-    or in the user's cache."""
+    """Folder below which this process keeps what it compiles: the one that NUMBA_CACHE_DIR names, the installed
+    package, or the user's cache."""
     settings: Any = numba.config
     if settings.CACHE_DIR:
         return Path(settings.CACHE_DIR)
@@ -38,12 +38,12 @@ def package() -> Path:
 
 
 def user_cache() -> Path:
-    """Where Numba keeps code of packages that the user may not write to."""
+    """Folder in which Numba keeps code of packages that the user may not write to."""
     return Path(_dirs(appname="numba", appauthor=False).user_cache_dir)
 
 
 def describe(folder: Path) -> str:
-    """A place, for people."""
+    """Words for a folder of code, for people."""
     return f"the installed package, {folder}" if folder == package() else str(folder)
 
 
@@ -58,7 +58,7 @@ def can_write(folder: Path) -> bool:
 
 
 def usable() -> dict[Path, int]:
-    """How many functions this process would take from which place. Code that is of other sources, for another
+    """Number of functions that this process would take from each folder. Code that is of other sources, for another
     processor, or of another Python or Numba does not count, nor does what no process with these variables reads."""
     found: dict[Path, int] = {}
     for _, of_place in _usable():
@@ -102,7 +102,8 @@ def _source_folders() -> list[Path]:
 
 
 def _indexes(compiled: Path) -> list[Path]:
-    """Those in a folder of compiled code that this Python reads: each is of one function (`numba.core.caching`)."""
+    """Index files in a folder of compiled code that this Python reads: each is of one function
+    (`numba.core.caching`)."""
     version = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
     return sorted(compiled.glob(f"*.{version}.nbi"))
 

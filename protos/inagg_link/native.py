@@ -56,7 +56,7 @@ from inagg_link.port import (
     TRUNCATED,
     UNSENT,
     VECTOR,
-    place_of,
+    first_row_of,
 )
 from inagg_link.sockopt import SOL_UDP, UDP_GRO, UDP_SEGMENT
 from inagg_wire.noise import MIX_1, MIX_2
@@ -72,12 +72,12 @@ _setsockopt: Any = ExternalFunction(
 )
 _memmove: Any = ExternalFunction("memmove", types.uintp(types.uintp, types.uintp, types.uint64))
 _pointer: Any = types.CPointer
-_place_of: Any = inline(place_of)
+_first_row_of: Any = inline(first_row_of)
 _errno: Any = ExternalFunction("__errno_location", _pointer(types.int32)())
 
 AGAIN, FAILED, DISCARDED, NO_FAULT_MASKS = -1, -2, -3, -4
-"""Why `receive` brought nothing: nothing is there; the call failed, see `ERRNO`; what came cannot be used, and is
-counted; more masks must be drawn first (so, too, `send`)."""
+"""Reasons why `receive` brought nothing: nothing is there; the call failed, see `ERRNO`; what came cannot be used, and
+is counted; more masks must be drawn first (so, too, `send`)."""
 
 EAGAIN, ENOBUFS, ENOMEM = errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM
 MSG_DONTWAIT, MSG_DISCARD = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
@@ -160,7 +160,7 @@ def mixed(z: Any) -> Any:
 @jit
 def name_at(port: Any, key: int) -> Any:
     """The address in memory of the IPv6 address that has a key; 0 if none was registered."""
-    at = _place_of(key)
+    at = _first_row_of(key)
     while port.names[at, 0] != 0:
         if port.names[at, 0] == key:
             return port.names.ctypes.data + 8 * (at * NAME_WORDS + 1)

@@ -29,22 +29,22 @@ DATAGRAMS_IN, BYTES_IN, CALLS_IN, DATAGRAMS_OUT, BYTES_OUT, CALLS_OUT, TRUNCATED
 FAULTY = 13
 """1 if datagrams have masks."""
 MASK_AT = 14
-"""By direction (`SENDING`, `RECEIVING`): the next fault mask."""
+"""The next fault mask, by direction (`SENDING`, `RECEIVING`)."""
 MESSAGE = 16
 """struct msghdr (recvmsg(2)) of a 64-bit Linux: name, its length, iovec, their number, control, its length, flags."""
 VECTOR, NAME, CONTROL, TO, CLOCK = 24, 26, 30, 36, 38
 """struct iovec, sockaddr of the sender, control message, sockaddr of the destination, struct timespec."""
 HEARD = 40
-"""How many sockets there are to be received from."""
+"""Number of sockets to receive from."""
 SECRET = 41
-"""What goes into the keys of IPv6 addresses (`key_of`)."""
+"""Secret that goes into the keys of IPv6 addresses (`key_of`)."""
 PLAINS = 42
-"""How many rows of `Port.plain` there are."""
+"""Number of rows of `Port.plain`."""
 UNSENT = 43
 """Datagrams that the kernel did not take after it had taken others of their batch."""
 LOAD, PROCESSORS, SPARE, LOOK_AT, PAUSE, TEXT = 44, 45, 46, 47, 48, 49
-"""Of `waiting.may_stay_awake`: the descriptor of `processors.LOAD`; how many processors there are; whether one is to
-spare; when to look again, and after which pause, in ns; what was read."""
+"""Words of `waiting.may_stay_awake`: the descriptor of `processors.LOAD`; how many processors there are; whether one is
+to spare; when to look again, and after which pause, in ns; what was read."""
 BLOCKED = 60
 """Datagrams for which the kernel had no room, and which a compiled loop gave up."""
 WORDS = 61
@@ -61,7 +61,7 @@ PLAINS_MOST = 64
 NAMES = 1 << 16
 """Rows of `Port.names`, a power of two."""
 NAME_WORDS, NAME6_BYTES = 5, 28
-"""Of a row: the key, then struct sockaddr_in6."""
+"""Words of a row, the key, then struct sockaddr_in6; and bytes of the latter."""
 
 SENDING, RECEIVING = 0, 1
 MASKS_AHEAD = 16384
@@ -73,7 +73,7 @@ LOST, CORRUPTED, DUPLICATED, REORDERED = 1, 2, 4, 8
 
 
 class Port(NamedTuple):
-    """What a compiled loop needs of a link; the link keeps it alive."""
+    """All that a compiled loop needs of a link; the link keeps it alive."""
 
     words: Any
     """int64: see the indices."""
@@ -93,7 +93,7 @@ class Port(NamedTuple):
 
 
 def make_port(descriptor: int) -> Port:
-    """For a non-blocking UDP socket on which `UDP_GRO` is set and `UDP_SEGMENT` is 0."""
+    """A port for a non-blocking UDP socket on which `UDP_GRO` is set and `UDP_SEGMENT` is 0."""
     words, buffer = np.zeros(WORDS, np.int64), np.zeros(MAX_BATCH_BYTES, np.uint8)
     words[FD], words[SECRET] = descriptor, _signed(_SECRET)
     words[LOAD], words[PROCESSORS] = load_descriptor(), processors()
@@ -122,7 +122,7 @@ def register(port: Port, address: Address) -> int:
     `NAMES` of IPv6 already."""
     key = key_of(address)
     if key & 0xFFFF == AF_INET6:
-        at = place_of(key)
+        at = first_row_of(key)
         for _ in range(NAMES):
             row = port.names[at]
             if row[0] in (0, key):
@@ -141,8 +141,8 @@ def register_only(port: Port, addresses: Collection[Address]) -> None:
         register(port, address)
 
 
-def place_of(key: int) -> int:
-    """Where `Port.names` has a key, unless others were there first."""
+def first_row_of(key: int) -> int:
+    """Row at which `Port.names` has a key, unless others were there first."""
     return (key >> 16) & (NAMES - 1)
 
 
@@ -173,7 +173,7 @@ def _sockaddr_in6(address: Address) -> bytes:
 
 
 def address_of(key: int, port: Port | None = None) -> Address:
-    """The other way; of IPv6, if it was `register`ed with ``port``. Raises KeyError if not."""
+    """The address of a key of `key_of`; of IPv6, if it was `register`ed with ``port``. Raises KeyError if not."""
     raw = np.array([key], np.int64).tobytes()
     if key & 0xFFFF == AF_INET:
         return str(IPv4Address(raw[4:8])), int.from_bytes(raw[2:4], "big")

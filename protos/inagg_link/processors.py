@@ -12,7 +12,7 @@ LOAD = "/proc/loadavg"
 
 @cache
 def load_descriptor() -> int:
-    """Of `LOAD`, for the life of this process; -1 if there is none."""
+    """A descriptor of `LOAD`, for the life of this process; -1 if there is none."""
     try:
         return os.open(LOAD, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -20,7 +20,8 @@ def load_descriptor() -> int:
 
 
 def processors() -> int:
-    """How many the machine has; 0 if this process may use only some of them, or only a part of their time."""
+    """Number of processors of the machine; 0 if this process may use only some of them, or only a part of their
+    time."""
     of_machine = os.cpu_count() or 0
     return of_machine if len(os.sched_getaffinity(0)) == of_machine and not has_quota() else 0
 

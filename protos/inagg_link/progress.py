@@ -1,4 +1,4 @@
-"""What people are told while something is compiled, here or in another process. It needs no Numba."""
+"""Lines for people while something is compiled, here or in another process. It needs no Numba."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Tell = Callable[[int], None]
 
 
 class Progress:
-    """A `Tell` that says it in words: when it begins, and now and then."""
+    """A `Tell` that says it in words: when it begins, and now and then; that others do it, and it waits, once."""
 
     def __init__(self, say: Callable[[str], None], what: str, first: int = 0) -> None:
         """``what`` is compiled; ``first``: the count until now."""
         self._say, self._what, self._first = say, what, first
-        self._begun = False
+        self._begun = self._waits = False
         self._said_s = time.monotonic()
 
     def __call__(self, count: int) -> None:
@@ -26,7 +26,7 @@ class Progress:
         if done and not self._begun:
             self._begun, self._said_s = True, now_s
             self._say(f"compiling {self._what} for this machine, once: that takes about half a minute")
-        elif now_s - self._said_s >= SAY_EVERY_S:
-            self._said_s = now_s
-            what = f"{done} functions so far" if done else "another process does"
-            self._say(f"compiling {self._what}: {what}")
+        elif now_s - self._said_s >= SAY_EVERY_S and not (self._waits and not done):
+            self._said_s, self._waits = now_s, not done
+            waits = f"waiting for another process of this machine, which compiles {self._what}"
+            self._say(f"compiling {self._what}: {done} functions so far" if done else waits)

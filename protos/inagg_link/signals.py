@@ -14,9 +14,9 @@ _NUMBERS: Final = tuple(int(number) for number in signal.valid_signals() - {sign
 
 
 class Deferred:
-    """In the block of a `with` statement, signals that have handlers of Python's are noted; when it ends, the handlers
-    are called, and what they raise is raised there. On threads other than the main one, which no handler interrupts,
-    nothing happens.
+    """A delay of signals: in the block of a `with` statement, signals that have handlers of Python's are noted; when it
+    ends, the handlers are called, and what they raise is raised there. On threads other than the main one, which no
+    handler interrupts, nothing happens.
 
     To block the signals would not do: that holds for one thread, and one that a library has started takes them then,
     for which Python calls the handler on the main thread all the same.

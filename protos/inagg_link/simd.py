@@ -31,7 +31,7 @@ LANES: Final = 16 if _processor_has("avx512vbmi") else 8
 calculated with whole, half the time. Of those processors that have it the first ones do not shuffle bytes (VBMI), and
 slow down for a while after each use."""
 STREAM_BYTES: Final = 16
-"""What addresses of `stream` are multiples of."""
+"""Addresses of `stream` are multiples of this."""
 
 ir: Any = vars(cgutils)["ir"]  # llvmlite.ir
 
@@ -63,7 +63,7 @@ def _constant(kind: Any, numbers: Any) -> Any:
 
 
 def _order(indices: Any) -> Any:
-    """For LLVM's shuffles."""
+    """Indices for LLVM's shuffles."""
     return _constant(ir.VectorType(_WORD, len(indices)), indices)
 
 
@@ -104,7 +104,7 @@ def _of_one(build: Callable[..., Any], result: Any = words) -> Any:
 
 
 def _of_two(build: Callable[..., Any]) -> Any:
-    """The same of two vectors, which gives a third."""
+    """A function of two vectors, which gives a third."""
 
     def typed(_context: Any, a: Any, b: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -178,13 +178,13 @@ def rearranged(order: Sequence[int]) -> Any:
 
 
 larger, smaller = _of_two(_called("umax")), _of_two(_called("umin"))
-"""Of two vectors, the larger or the smaller one in each lane."""
+"""The larger or the smaller of two vectors, lane by lane."""
 halved = _of_one(lambda builder, x: builder.ashr(x, _constant(_VECTOR, [1] * LANES)))
 """Shifted to the right by one bit, with its sign."""
 float_of = _of_one(lambda builder, x: builder.bitcast(builder.sitofp(x, _FLOATS), _VECTOR))
 """Each lane, an int32, as the bits of the nearest float32."""
 float_sum, float_product, float_quotient = (_of_two(_as(_FLOATS, _instruction(n))) for n in ("fadd", "fmul", "fdiv"))
-"""Of two vectors that are bits of float32, the bits of what is calculated of them."""
+"""Sum, product and quotient of two vectors, lane by lane; all are bits of float32."""
 doubled = _of_one(_as(_HALVES, lambda builder, x: builder.add(x, x)))
 """Each half of a lane shifted to the left by one bit."""
 bytes_less, smaller_bytes = (_of_two(_as(_BYTES, _called(name))) for name in ("usub.sat", "umin"))
@@ -207,7 +207,7 @@ def upper_bytes(low: Any, high: Any) -> Any:
 
 
 def _of_all(name: str, lanes: Any) -> Any:
-    """What LLVM makes of all ``lanes``, a type of vector."""
+    """The intrinsic of LLVM that makes one of all ``lanes``, a type of vector."""
 
     def build(builder: Any, x: Any) -> Any:
         return builder.zext(_call(builder, name, lanes.element, [builder.bitcast(x, lanes)]), _WORD)
@@ -225,7 +225,7 @@ largest, smallest_byte = _of_all("vector.reduce.umax", _VECTOR), _of_all("vector
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
-    """To the elements of an array from an index on, as one of ``kind``."""
+    """Pointer to the elements of an array from an index on, as one of ``kind``."""
     array = context.make_array(signature.args[0])(context, builder, args[0])
     return builder.bitcast(builder.gep(array.data, [args[1]]), kind.as_pointer())
 
@@ -307,8 +307,8 @@ def _store_first(_context: Any, array: Any, at: Any, x: Any, count: Any) -> Any:
 
 
 def _stream(_context: Any, array: Any, at: Any, x: Any) -> Any:
-    """As `store`, past the caches, for what nobody reads soon: a line that is written whole is then not read first.
-    ``array`` is of uint32, and the address a multiple of `STREAM_BYTES`. To be followed by `fence`."""
+    """Store as `store` does, past the caches, for what nobody reads soon: a line that is written whole is then not read
+    first. ``array`` is of uint32, and the address a multiple of `STREAM_BYTES`. To be followed by `fence`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         each = STREAM_BYTES // 4
@@ -325,7 +325,7 @@ def _stream(_context: Any, array: Any, at: Any, x: Any) -> Any:
 
 
 def _fence(_context: Any) -> Any:
-    """What `stream` has written is there for others before anything that is written from now on."""
+    """Have others see what `stream` has written before anything that is written from now on."""
 
     def generate(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
         builder.fence("seq_cst")

@@ -35,8 +35,8 @@ IPV6_MULTICAST_ALL = 29  # include/uapi/linux/in6.h (Linux 4.20)
 """1, as sockets are made: datagrams of any group that anybody on this machine has joined."""
 
 ADDRESSES_OF_IPV6 = Path("/proc/net/if_inet6")
-"""Of each address its 32 hexadecimal digits and, also in such, the index of its interface (Linux IPv6 HOWTO, 11.1.1).
-Python has no other way from the one to the other."""
+"""File of own addresses: of each its 32 hexadecimal digits and, also in such, the index of its interface (Linux IPv6
+HOWTO, 11.1.1). Python has no other way from the one to the other."""
 
 WILDCARDS = frozenset(("0.0.0.0", "::"))
 """Hosts that stand for all addresses of a machine (ip(7), INADDR_ANY)."""
@@ -158,8 +158,8 @@ def enable(sock: socket.socket, option: int, value: int) -> bool:
 
 @lru_cache(1)
 def segments_most() -> int:
-    """How many datagrams the kernel cuts from what one call sends (UDP_MAX_SEGMENTS in its include/linux/udp.h: 64, and
-    128 from Linux 6.9 on), found out by trying it once, on the loopback."""
+    """Number of datagrams that the kernel cuts from what one call sends (UDP_MAX_SEGMENTS in its include/linux/udp.h:
+    64, and 128 from Linux 6.9 on), found out by trying it once, on the loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
         try:
             sock.bind(("127.0.0.1", 0))

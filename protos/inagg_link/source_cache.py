@@ -39,17 +39,17 @@ from numba.core import caching
 log = logging.getLogger("inagg")
 
 PREFIX: Final = "inagg_"
-"""What the names of these packages begin with."""
+"""Prefix of the names of these packages."""
 _IMPORT: Final = re.compile(r"^\s*(?:from\s+(\S+)\s+import\s+(\([^)]*\)|[^\n(]*)|import\s+([\w.]+))", re.MULTILINE)
 _numba: Any = caching  # without types
 _trees: dict[str, Path] = {}
-"""By the folder that a function's code is kept in: the one of its package, where nothing can be kept."""
+"""The folder of a function's package where nothing can be kept, by the folder in which its code is kept instead."""
 _not_kept: list[str] = []
-"""Why, of the first function whose code this process could not keep."""
+"""Reason why code could not be kept, for the first function of this process with which it was so."""
 
 
 class Locator:
-    """As Numba's own locator of a function, but for the sources."""
+    """A locator of a function as Numba's own, but for the sources."""
 
     def __init__(self, found: Any, file: str) -> None:
         self._found, self._file = found, file
@@ -58,7 +58,7 @@ class Locator:
         return getattr(self._found, name)
 
     def get_source_stamp(self) -> str:
-        """What changes when one of the sources does."""
+        """A stamp that changes when one of the sources does."""
         return stamp(Path(self._file))
 
     def ensure_cache_path(self) -> None:
@@ -68,7 +68,8 @@ class Locator:
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> Locator | None:
-        """None if the function is none of ours. Where its code can be kept nowhere, it may be found all the same."""
+        """A locator of ``function``; None if that is none of ours. Where its code can be kept nowhere, it may be found
+        all the same."""
         if not is_ours(Path(file)):
             return None
         others = (other for other in _numba.CacheImpl._locator_classes if other is not cls)
@@ -84,13 +85,13 @@ class Locator:
 
 
 def tree(file: Path) -> Path:
-    """Where the code of a file of a package is kept, if that can be written."""
+    """Folder in which the code of a file of a package is kept, if that can be written."""
     return file.parent / "__pycache__"
 
 
 def read_only_tree(file: Path) -> Path | None:
-    """The same if it cannot be, for there may be code that was kept by who could; else None: he keeps what he compiles
-    there, or wants to have it in NUMBA_CACHE_DIR alone."""
+    """The folder `tree` if it cannot be written, for there may be code that was kept by who could; else None: he keeps
+    what he compiles there, or wants to have it in NUMBA_CACHE_DIR alone."""
     return None if os.access(tree(file), os.W_OK) else tree(file)
 
 
@@ -214,5 +215,5 @@ def _say_not_kept(folder: str) -> None:
 
 
 def why_not_kept() -> str | None:
-    """Why code that this process has compiled is not kept, for people; None if all is."""
+    """Reason why code that this process has compiled is not kept, for people; None if all is."""
     return _not_kept[0] if _not_kept else None

@@ -1,4 +1,4 @@
-"""Why TLS to a server fails: gRPC says only that it cannot connect, and tries again."""
+"""Reasons why TLS to a server fails: gRPC says only that it cannot connect, and tries again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final
 from .validity import validity_of
 
 LIMIT_S = 3.0
-"""For a connection, and for what is said first on it."""
+"""Seconds for a connection, and for what is said first on it."""
 
 SIGNS: Final = (
     "socket closed",
@@ -27,12 +27,12 @@ SIGNS: Final = (
     "end of tcp stream",
     "http1",
 )
-"""How gRPC's texts speak of a connection that came about, and on which the first words were not understood, or were not
+"""Words of gRPC's texts on a connection that came about, and on which the first words were not understood, or were not
 to be trusted."""
 
 
 class TlsFault(Enum):
-    """What is wrong between a client and a server."""
+    """A fault between a client and a server."""
 
     SERVED = auto()
     """The server speaks TLS, and the client does not."""
@@ -69,7 +69,7 @@ WHAT: Final[Mapping[TlsFault, str]] = {
     TlsFault.CERTIFICATE_WANTED: "it wants a certificate that its --client-ca has signed",
     TlsFault.CERTIFICATE_REFUSED: "it refuses the certificate that it is shown ({why})",
 }
-"""What is so; each program says what to do about it, in names of its own."""
+"""Sentences on faults; each program says what to do about it, in names of its own."""
 
 _VERIFY_FAULTS: Final = {
     2: TlsFault.UNKNOWN_ISSUER,  # X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT; these from openssl/x509_vfy.h
@@ -83,8 +83,8 @@ _VERIFY_FAULTS: Final = {
     64: TlsFault.WRONG_NAME,  # an address
 }
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
-"""What OpenSSL says of an answer that is no TLS. Of an end, or an alert, it is not known what is behind it: who took it
-for a server without TLS would turn off his own, and say his secret to whoever listens."""
+"""OpenSSL's reasons for an answer that is no TLS. Of an end, or an alert, it is not known what is behind it: who took
+it for a server without TLS would turn off his own, and say his secret to whoever listens."""
 _OTHER_KEY: Final = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
 
 
@@ -97,18 +97,18 @@ class TlsTrouble:
 
     @property
     def what(self) -> str:
-        """What is so."""
+        """Sentence on the fault."""
         return WHAT[self.fault].format(why=self.why)
 
     def told(self, advice: Mapping[TlsFault, str]) -> str:
-        """What is so, and what to do about it, by the ``advice`` of a program."""
+        """Sentence on the fault, and what to do about it, by the ``advice`` of a program."""
         return f"{self.what}: {advice[self.fault]}"
 
 
 @dataclass(frozen=True, slots=True)
 class TlsClient:
-    """How a client with TLS calls. ``ca``: file of the authorities that it trusts, None: the system's; ``certificate``
-    and ``key``: files of what it shows; ``server_name``: the name in the server's certificate, None: the host."""
+    """A client with TLS. ``ca``: file of the authorities that it trusts, None: the system's; ``certificate`` and
+    ``key``: files of what it shows; ``server_name``: the name in the server's certificate, None: the host."""
 
     ca: str | Path | None = None
     certificate: str | Path | None = None
@@ -188,7 +188,7 @@ def read_file(path: str | Path) -> bytes:
 
 
 def find_tls_trouble(host: str, port: int, client: TlsClient | None) -> TlsTrouble | None:
-    """What is wrong between a server and ``client`` (None: one without TLS); None if that is not to be seen.
+    """The trouble between a server and ``client`` (None: one without TLS); None if that is not to be seen.
 
     Connects once more, for the time of a handshake, and for `LIMIT_S` at most where nothing is said. Raises nothing.
     """
@@ -218,7 +218,7 @@ def find_tls_trouble(host: str, port: int, client: TlsClient | None) -> TlsTroub
 
 
 def _of_own_certificate(client: TlsClient) -> TlsTrouble:
-    """What a server wants that has ended the connection when it was to see a certificate. It says no more."""
+    """The trouble with a server that has ended the connection when it was to see a certificate. It says no more."""
     if client.certificate is None:
         return TlsTrouble(TlsFault.CERTIFICATE_WANTED)
     try:

@@ -74,7 +74,7 @@ class SocketLink(Link):
 
     @abstractmethod
     def _drain(self) -> list[Batch]:
-        """What is there now, as `receive` returns it."""
+        """The batches that are there now, as `receive` returns them."""
 
 
 class UdpLink(SocketLink):
@@ -151,8 +151,8 @@ class UdpLink(SocketLink):
         return self._batch_datagrams
 
     def port(self) -> ports.Port | None:
-        """None if connected, and where an offload is missing. A peer whose route refuses it gets datagrams one by one;
-        the others do not notice."""
+        """The port of the socket; None if it is connected, and where an offload is missing. A peer whose route refuses
+        it gets datagrams one by one; the others do not notice."""
         if not (self.gso and self.gro and self._peer is None and _LIKE_NATIVE):
             return None
         self._port.sockets[ports.READY] = 1

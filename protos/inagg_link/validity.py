@@ -1,4 +1,4 @@
-"""From when to when a certificate is valid: the standard library tells it of certificates of authorities alone."""
+"""Period in which a certificate is valid: the standard library tells it of certificates of authorities alone."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ GENERALIZED_TIME: Final = 0x18
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Of a certificate."""
+    """Period in which a certificate is valid."""
 
     begins: datetime
     ends: datetime
 
     def why_not(self, now: datetime) -> str | None:
-        """Why it is of no use ``now``; None if it is valid."""
+        """Reason why it is of no use ``now``; None if it is valid."""
         if now < self.begins:
             return f"is not valid before {self.begins:%Y-%m-%d %H:%M:%S} UTC"
         if now > self.ends:
@@ -31,8 +31,8 @@ class Validity:
 
 
 def validity_of(pem: bytes) -> Validity | None:
-    """That of the first certificate in ``pem``, which is the one that a server shows as its own; None if it cannot be
-    read. Nothing is checked."""
+    """The period of the first certificate in ``pem``, which is the one that a server shows as its own; None if it
+    cannot be read. Nothing is checked."""
     text = pem.decode("ascii", "replace")
     start = text.find(BEGIN)
     end = text.find(END, start)

@@ -35,7 +35,7 @@ ppoll: Any = ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, ty
 POLLIN, CLOCK_MONOTONIC = select.POLLIN, time.CLOCK_MONOTONIC
 
 AWAKE_S = 0.0003
-"""How long to stay awake when nothing has come, where there is a processor to spare: a few round trips. Who sleeps is
+"""Seconds to stay awake when nothing has come, where there is a processor to spare: a few round trips. Who sleeps is
 woken by the kernel, which takes as long as such a round trip: one worker and a switch that had a processor each, and
 always stayed awake, summed 1 KiB in 0.09 ms, not 0.15, and 1 MiB in 0.26, not 0.37. Where none is to spare, others wait
 meanwhile: two workers and a switch on two processors, always awake, took a quarter longer for 64 MiB."""
@@ -60,7 +60,7 @@ def let_run() -> None:
 
 @jit
 def give_way(port: Any) -> None:
-    """As `let_run`; then all sockets are to be looked at again."""
+    """Let others run as `let_run` does; then all sockets are to be looked at again."""
     let_run()
     port.sockets[READY, : port.words[HEARD]] = 1
 
@@ -87,7 +87,8 @@ def may_stay_awake(port: Any, now: float) -> bool:
 
 @jit
 def running(words: Any) -> int:
-    """How many threads of the machine run, or could: the fourth number of `processors.LOAD`. 0: it cannot be read."""
+    """Number of threads of the machine that run, or could: the fourth number of `processors.LOAD`. 0: it cannot be
+    read."""
     text = words[TEXT:].view(np.uint8)
     size = _pread(np.int32(words[LOAD]), text.ctypes.data, len(text), 0)
     field, number = 0, 0
@@ -103,8 +104,8 @@ def running(words: Any) -> int:
 
 @jit
 def wait(port: Any, other: int, timeout_ns: int) -> Any:
-    """Until something came, or the descriptor ``other`` has something to read, ``timeout_ns`` at most (if negative, for
-    ever), or a signal came. Bit 0: something came; bit 1: ``other``."""
+    """Wait until something came, or the descriptor ``other`` has something to read, ``timeout_ns`` at most (if
+    negative, for ever), or a signal came. Bit 0: something came; bit 1: ``other``."""
     words, sockets, count = port.words, port.sockets, port.words[HEARD]
     for i in range(count):
         sockets[POLLED, i] = sockets[DESCRIPTOR, i] | POLLIN << 32
@@ -122,7 +123,7 @@ def wait(port: Any, other: int, timeout_ns: int) -> Any:
 
 @jit
 def wait_for(port: Any, event: int) -> None:
-    """Until an eventfd(2) is rung, or a signal came; whatever comes to the sockets."""
+    """Wait until an eventfd(2) is rung, or a signal came; whatever comes to the sockets."""
     port.sockets[POLLED, 0] = event | POLLIN << 32
     ppoll(port.sockets[POLLED].ctypes.data, 1, 0, 0)
 

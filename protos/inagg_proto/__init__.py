@@ -23,28 +23,29 @@ SERVICE: Final = "inagg.v1.Control"
 """The full name of the service, which is also its name in the gRPC health service."""
 
 PROTOCOL: Final = 1
-"""What all switches and workers of a job must have the same. It is raised by every change after which those from before
-and those from after do not work together: other messages, other bits, blocks numbered otherwise."""
+"""Version of the protocol, the same for all switches and workers of a job. It is raised by every change after which
+those from before and those from after do not work together: other messages, other bits, blocks numbered otherwise."""
 
 GRPC_PREAMBLE: Final = re.compile(r"failed to connect to all addresses; last error: [A-Z]+: \S+: (?=\S)")
-"""What gRPC says before the cause why a connection failed: it names the address again."""
+"""Text of gRPC before the cause why a connection failed: it names the address again."""
 
 LEAF_SAYS: Final = "switch '"
-"""Begins what a switch of a tree says of itself, or another of it: that it does not reach its parent, or has gone."""
+"""Prefix of what a switch of a tree says of itself, or another of it: that it does not reach its parent, or has
+gone."""
 
 SECRET_METADATA: Final = "authorization"
 """The metadata key of the shared secret; its value is `bearer` of it."""
 
 NO_PROXY: Final = (("grpc.enable_http_proxy", 0),)
-"""Of a channel: a proxy of the environment is for the web, and would be in the way of loopback too."""
+"""Options of a channel: a proxy of the environment is for the web, and would be in the way of loopback too."""
 
 RECONNECT: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
-"""Of a channel to a switch: gRPC's own waits grow to two minutes, and a switch that is back would not be noticed for so
-long."""
+"""Options of a channel to a switch: gRPC's own waits grow to two minutes, and a switch that is back would not be
+noticed for so long."""
 
 KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", 10_000),
@@ -52,9 +53,9 @@ KEEPALIVE: Final = (
     ("grpc.http2.ping_timeout_ms", 60_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
-"""Of the channel of a rank or a command to a switch: a connection on which nothing passes any more is given up for a
-new one. Else TCP would go on with it, send again less and less often, and not notice for minutes that the way is open
-again.
+"""Options of the channel of a rank or a command to a switch: a connection on which nothing passes any more is given up
+for a new one. Else TCP would go on with it, send again less and less often, and not notice for minutes that the way is
+open again.
 
 The keepalive's timeout is TCP_USER_TIMEOUT of the socket: the system ends the connection when the other machine has
 acknowledged nothing for so long, of heartbeats, or of the pings of who waits for others to join. Systems acknowledge
@@ -67,7 +68,7 @@ given up for it that was not before. A server ends connections with too many pin
 
 
 def why_unlike(protocol: int, who: str, than: str) -> str | None:
-    """Why ``who``, of that `PROTOCOL`, and the caller, ``than``, cannot work together; None if they can."""
+    """Reason why ``who``, of that `PROTOCOL`, and the caller, ``than``, cannot work together; None if they can."""
     if protocol == PROTOCOL:
         return None
     age = "an older" if protocol < PROTOCOL else "a newer"

@@ -42,7 +42,7 @@ NEUTRAL: Final = (
     (re.compile(r"^(class \w+)\(object\):", re.M), r"\1:"),
     (re.compile(r"^(\s+\+ )f(' but the generated code)", re.M), r"\1\2"),
 )
-"""In what generators of different versions differ though the .proto is the same: their version, and style."""
+"""Parts in which generators of different versions differ though the .proto is the same: their version, and style."""
 
 
 class GenerateError(RuntimeError):

@@ -99,7 +99,7 @@ def _natural_floor(magnitude: npt.NDArray[np.float64], unit: Unit) -> tuple[U64,
 
 
 def _linear_floor(magnitude: npt.NDArray[np.float64], unit: Unit) -> tuple[U64, U64, npt.NDArray[np.bool_]]:
-    """The same for levels that are multiples of the unit."""
+    """`_natural_floor` for levels that are multiples of the unit."""
     m, e = _split(magnitude)
     # |x| / unit * 2^32 = m * 2^(e - exponent + 32) / mantissa. Levels below 2^31 keep it below 2^63, so a shift
     # to the left (fix32 alone, whose mantissa is 1) loses nothing.

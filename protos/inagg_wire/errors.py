@@ -12,8 +12,8 @@ from enum import IntEnum
 
 
 class Reason(IntEnum):
-    """Why a datagram was dropped. The value is what an error notice carries; never renumber one. Members stand in the
-    order in which they are checked."""
+    """Reason why a datagram was dropped. The value is what an error notice carries; never renumber one. Members stand
+    in the order in which they are checked."""
 
     # What the bytes alone show (header.parse). 1..31.
     TOO_SHORT = 1  # fewer bytes than a header

@@ -24,7 +24,7 @@ from .layout import (
 )
 
 CHILDREN_MAX: Final = 32
-"""Whom one switch serves in one job, workers or switches below it: one bit each in a 32-bit bitmap."""
+"""Most children of one switch in one job, workers or switches below it: one bit each in a 32-bit bitmap."""
 
 WORKERS_MAX: Final = CHILDREN_MAX**3
 """The world size of a job: what three levels of switches hold."""
@@ -53,7 +53,7 @@ INTEGER_MAX: Final = {
 }
 """The largest magnitude of what is plainly an integer in two's complement."""
 EXACT: Final = (Encoding.INT4, Encoding.INT8, Encoding.INT16, Encoding.FIX32)
-"""What carries exact sums, the narrowest first."""
+"""Encodings of exact sums, the narrowest first."""
 
 
 class Family(Enum):
@@ -65,7 +65,7 @@ class Family(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobFormat:
-    """What a user chooses by name. See `protos/README.md`, "Number formats".
+    """A job format, which a user chooses by name. See `protos/README.md`, "Number formats".
 
     ``refined``: the scale is made finer by a second MAX round (linear formats whose noise grows with it).
     ``reduced``: the sum is rounded again on the way down, else the result is the exact sum.
@@ -108,8 +108,8 @@ class JobFormat:
         return next(encoding for encoding in exact if workers * self.top(workers) <= INTEGER_MAX[encoding])
 
     def parts(self, workers: int, lanes: int, datagram_limit_bytes: int = UDP_PAYLOAD_BYTES_1500) -> int | None:
-        """In how many datagrams, a power of two, a block of ``lanes`` lanes goes from switch to switch, so that each
-        fits ``datagram_limit_bytes`` of UDP payload; None if it cannot be cut so (see `tree_lanes`)."""
+        """Number of datagrams, a power of two, in which a block of ``lanes`` lanes goes from switch to switch, so that
+        each fits ``datagram_limit_bytes`` of UDP payload; None if it cannot be cut so (see `tree_lanes`)."""
         bits, parts = max(LANE_BITS[self.partial(Op.SUM, workers)], LANE_BITS[self.down(workers)]), 1
         while HEADER_BYTES + lanes // parts * bits // 8 > datagram_limit_bytes:
             parts *= 2
@@ -122,7 +122,7 @@ class JobFormat:
         return next((n for n in lanes if self.parts(workers, n, datagram_limit_bytes) is not None), 0)
 
     def levels(self, workers: int) -> int:
-        """How many magnitudes above zero a contribution can have."""
+        """Number of magnitudes above zero that a contribution can have."""
         if self.up is Encoding.NAT8:
             # The top level is 2^(L-1) = 2^(30-c) units, and n * 2^(30-c) <= 2^30 < 2^31 as n <= 2^c. A switch that
             # rounds a sum at most doubles it, so each such level of switches costs one level of the format.

@@ -47,7 +47,7 @@ class Header:
     slot: int
     generation: int
     reason: Reason | None = None
-    """Why a contribution was refused; in an error notice only."""
+    """Reason why a contribution was refused; in an error notice only."""
     owner: int = 0
     """1 + the only rank to which the result goes; 0: it goes to all. 0 in an error notice."""
 
@@ -57,7 +57,7 @@ class Header:
         check(*self._values())
 
     def _values(self) -> tuple[int, ...]:
-        """Of all `layout.FIELDS`, in their order."""
+        """Values of all `layout.FIELDS`, in their order."""
         owner = self.owner or self.reason or 0
         kind = MAGIC, VERSION, self.kind, self.op, self.format, self.lanes
         return *kind, self.job, owner, self.token, self.slot, self.generation

@@ -59,7 +59,7 @@ assert all(f.offset % f.size == 0 for f in FIELDS) and HEADER_BYTES % 8 == 0
 
 
 class Kind(IntEnum):
-    """What a datagram is."""
+    """Kind of a datagram."""
 
     CONTRIBUTION = 1  # worker to switch
     RESULT = 2  # switch to worker
@@ -68,14 +68,14 @@ class Kind(IntEnum):
 
 
 class Op(IntEnum):
-    """What the switch does with the lanes of a slot."""
+    """Operation of the switch on the lanes of a slot."""
 
     SUM = 1
     MAX = 2
 
 
 class Encoding(IntEnum):
-    """How a payload encodes its lanes (the header's ``format`` field).
+    """Encoding of the lanes of a payload (the header's ``format`` field).
 
     Lanes narrower than a byte are packed first lane in the most significant bits, the order in which a P4
     parser extracts them. Integers are two's complement, big-endian.
@@ -135,7 +135,7 @@ SLOT_COUNT_MAX: Final = 1 << 24
 """Slots are numbered below this; the fast switch indexes its accumulators with slot * lanes in 64 bits."""
 
 OWNER_MAX: Final = 1 << 15
-"""That of the last rank of the largest job, plus 1."""
+"""Largest owner: the last rank of the largest job, plus 1."""
 
 BARE: Final = frozenset({Kind.NOTICE, Kind.ACK})
 """Kinds without lanes."""
@@ -151,14 +151,14 @@ UDP_PAYLOAD_BYTES_MAX: Final = 65535 - 20 - 8
 """UDP payload of the largest IPv4 packet."""
 
 UDP_PAYLOAD_BYTES_BATCH: Final = 65536 - 14 - 40 - 8
-"""What a device takes at once (Linux, GSO_LEGACY_MAX_SIZE), without the headers of Ethernet, IPv6 and UDP. A batch for
-IPv6 that has more is cut into its datagrams by the kernel, and received one by one: 64 MiB then take half as long
-again."""
+"""Bytes that a device takes at once (Linux, GSO_LEGACY_MAX_SIZE), without the headers of Ethernet, IPv6 and UDP. A
+batch for IPv6 that has more is cut into its datagrams by the kernel, and received one by one: 64 MiB then take half as
+long again."""
 
 UDP_PAYLOAD_BYTES_LOOPBACK: Final = UDP_PAYLOAD_BYTES_BATCH // 5
-"""For datagrams that never leave the machine, where the MTU is 65536: five fill what one system call takes. Measured
-for an all-reduce of 64 MiB of float32 between four workers: a fifth less processor time than datagrams for frames of
-1500 bytes need. Larger ones save little more, and every block that is lost, or not full, costs more."""
+"""Payload of datagrams that never leave the machine, where the MTU is 65536: five fill what one system call takes.
+Measured for an all-reduce of 64 MiB of float32 between four workers: a fifth less processor time than datagrams for
+frames of 1500 bytes need. Larger ones save little more, and every block that is lost, or not full, costs more."""
 
 
 CONTROL_PORT: Final = 47100

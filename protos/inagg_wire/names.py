@@ -1,4 +1,4 @@
-"""What a job may be called."""
+"""Names that a job may have."""
 
 from __future__ import annotations
 

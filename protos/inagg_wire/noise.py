@@ -118,7 +118,7 @@ def switch_word(seed: int, slot: int, generation: int, group: int) -> int:
 
 
 _POLYNOMIAL: Final = 0xEDB88320
-"""Of CRC-32, its bits in the order in which they enter."""
+"""Polynomial of CRC-32, its bits in the order in which they enter."""
 
 
 def seed_for_lease(seed: int, base: int) -> int:
@@ -142,7 +142,7 @@ def seed_for_lease(seed: int, base: int) -> int:
 
 @lru_cache
 def group_table(lanes: int) -> Words:
-    """What to XOR to the word of group 0 to get that of each group: uint32, one per group of 4 lanes, read-only.
+    """Words to XOR to the word of group 0 to get that of each group: uint32, one per group of 4 lanes, read-only.
 
     A CRC is linear over GF(2), so the difference between two groups depends on neither seed, slot nor
     generation.

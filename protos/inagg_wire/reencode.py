@@ -39,7 +39,7 @@ def integers(encoding: Encoding, codes: Codes, top: int) -> tuple[Integers, int]
 
 
 def contribution_integers(op: Op, fmt: JobFormat, workers: int, codes: Codes) -> tuple[Integers, int]:
-    """What a contribution adds to the accumulators (or, for MAX, is compared with them)."""
+    """Integers that a contribution adds to the accumulators (or, for MAX, that are compared with them)."""
     return integers(fmt.encoding(op), codes, fmt.levels(workers))
 
 

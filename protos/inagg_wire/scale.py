@@ -51,12 +51,12 @@ class FloatType(Enum):
 
     @property
     def fraction_bits(self) -> int:
-        """Of the significand: those that are stored."""
+        """Bits of the significand that are stored."""
         return {16: 10 if self is FloatType.FLOAT16 else 7, 32: 23, 64: 52}[8 * self.dtype.itemsize]
 
     @property
     def nan_bits(self) -> int:
-        """Of the NaN that stands for a sum that there is not: quiet, positive, without a payload."""
+        """Bits of the NaN that stands for a sum that there is not: quiet, positive, without a payload."""
         bits = 8 * self.dtype.itemsize
         return (1 << bits - 1) - (1 << self.fraction_bits - 1)
 
@@ -114,7 +114,7 @@ def _fraction_bits(fmt: JobFormat, workers: int) -> int:
 
 
 def _reach(fmt: JobFormat, largest: float) -> tuple[int, int]:
-    """What V must be at least, for a block with that ``largest`` magnitude: numerator and denominator."""
+    """The least that V may be, for a block with that ``largest`` magnitude: numerator and denominator."""
     numerator, denominator = largest.as_integer_ratio()
     if fmt.up is Encoding.DITH8:  # level 127 must reach it, level 128 is V
         return numerator * (DITH8_TOP + 1), denominator * DITH8_TOP

@@ -44,7 +44,7 @@ class Lease:
             raise AdmissionError(
                 f"a lease of {self.slots} slots: a job takes a power of two from 2 to {2 * WINDOW_MAX}"
             )
-        # Aligned, so that `slot & (slots - 1)` is the place in the lease and a switch can match the lease by
+        # Aligned, so that `slot & (slots - 1)` is the offset in the lease and a switch can match the lease by
         # a mask, with no subtraction.
         if self.base < 0 or self.base % self.slots or self.base + self.slots > SLOT_COUNT_MAX:
             raise AdmissionError(
@@ -71,7 +71,7 @@ class Lease:
         return self.generation(block) + (slot < self.slot(block))
 
     def round(self, block: int) -> int:
-        """How often the generations have wrapped before ``block``.
+        """Number of times that the generations have wrapped before ``block``.
 
         Tags must be cleared, by a new epoch, between blocks of different rounds: in round r + 1 the slots
         start at generation 1 again, which their tags would call stale. At 10^6 blocks a second and 256 slots, a round
@@ -94,8 +94,8 @@ class Lease:
         are less than half a round apart, and a host's live blocks lie within 2P of each other.
         """
         cycle = self.slots * GENERATION_MAX
-        place = (generation - 1) * self.slots + (slot - self.base)
-        return place + cycle * max(0, (near - place + cycle // 2) // cycle)
+        offset = (generation - 1) * self.slots + (slot - self.base)
+        return offset + cycle * max(0, (near - offset + cycle // 2) // cycle)
 
 
 def slots_for_window(window: int) -> int:

@@ -15,9 +15,9 @@ NAMES: Final = frozenset(
         "SUMMARY", "BLOCKING_WAIT", "CUDA_INNER", "REDUCE_SCATTER_FORMAT", "TESTBED", "COMPLETE",
     )
 )  # fmt: skip
-"""All of them; a test compares this with the sources."""
+"""Names of all variables; a test compares them with the sources."""
 NEAR: Final = 0.8
-"""How alike names are that differ by a slip of the finger (`difflib.SequenceMatcher.ratio`)."""
+"""Likeness of names that differ by a slip of the finger (`difflib.SequenceMatcher.ratio`)."""
 
 
 def misspelt(environ: Iterable[str]) -> list[str]:

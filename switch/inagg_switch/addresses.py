@@ -1,4 +1,4 @@
-"""Where a switch listens and takes data, and whether that can be."""
+"""Addresses at which a switch listens and takes data, with checks of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def with_port(text: str, default_port: int) -> str:
 
 
 def _split(text: str, default_port: int) -> tuple[str, int]:
-    """The same, as (host, port). A number alone, which a resolver takes for a host, is a port without one."""
+    """The address of `with_port` as (host, port). A number alone, which a resolver takes for a host, is a port without
+    one."""
     if text.isascii() and text.isdigit():
         raise SettingsError(f"{text}: give a host before the port, such as 127.0.0.1:{text}")
     return split_address(text, default_port)
@@ -44,7 +45,7 @@ def literal(host: str) -> str:
 
 
 def why_not_bound(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> OSError | None:
-    """Why a server could not have an address; None if it could."""
+    """The error that keeps a server from having an address; None if nothing does."""
     try:
         family, *_, name = socket.getaddrinfo(host, port, type=kind)[0]
         with socket.socket(family, kind) as probe:
@@ -62,9 +63,9 @@ def is_unix(address: str) -> bool:
 
 
 def data_address(listen: str, data: str | None) -> tuple[str, int]:
-    """Where the first shard binds to: as ``data`` says, and where it does not, the host of ``listen`` and the usual
-    port. A switch whose control service takes any free port takes any free ones for data too. Raises `SettingsError`.
-    """
+    """The address that the first shard binds to: as ``data`` says, and where it does not, the host of ``listen`` and
+    the usual port. A switch whose control service takes any free port takes any free ones for data too. Raises
+    `SettingsError`."""
     if is_unix(listen):
         control_host, control_port = "127.0.0.1", DATA_PORT
     else:

@@ -1,4 +1,4 @@
-"""What a switch must know of a job, and where the switch stands in the job's tree."""
+"""All that a switch must know of a job, with the switch's place in the job's tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """What is above a switch: the data plane to which it sends partial sums.
+    """The data plane above a switch, to which it sends partial sums.
 
     A block of the switch goes up as ``parts`` contributions (a power of two), and what stands in slot base + s of its
     own lease takes the slots ``base`` + parts * s and on of its parent's.
@@ -23,19 +23,18 @@ class Uplink:
 
     parent: Address
     base: int
-    """Of the job's lease at the parent."""
+    """First slot of the job's lease at the parent."""
     parts: int
     key: BlockKey
-    """Of the noise of partial sums, where the format rounds them (`inagg_wire.noise.partial_words`)."""
+    """Key of the noise of partial sums, where the format rounds them (`inagg_wire.noise.partial_words`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a switch stands in a tree. ``world``: the workers of the job, wherever they are. ``from_switches``: its
+    """The place of a switch in a tree. ``world``: the workers of the job, wherever they are. ``from_switches``: its
     children are switches, which send partial sums, a block in ``parts`` datagrams. ``uplink`` None: it is the root.
     ``child_of``: by rank, the number of the child that it is or is behind, -1 if it is not below this switch; empty
-    where results are for all.
-    """
+    where results are for all."""
 
     world: int
     from_switches: bool = False
@@ -69,7 +68,7 @@ class Binding:
     scatters: bool = False
     """Whether contributions may say that their result goes to one child alone."""
     place: Place | None = None
-    """None: this is the only switch, and its children are the workers."""
+    """The switch's place in a tree; None: this is the only switch, and its children are the workers."""
 
     @property
     def world(self) -> int:
@@ -83,17 +82,17 @@ class Binding:
 
     @property
     def uplink(self) -> Uplink | None:
-        """None at the root, and where there is no tree."""
+        """The data plane above; None at the root, and where there is no tree."""
         return None if self.place is None else self.place.uplink
 
     @property
     def everyone(self) -> tuple[Address, ...]:
-        """Where a result for all children goes."""
+        """Addresses to which a result for all children goes."""
         return self.children if self.group is None else (self.group,)
 
     @property
     def owners(self) -> int:
-        """The most that `inagg_wire.header.Header.owner` can be."""
+        """The largest `inagg_wire.header.Header.owner`; 0: results are for all."""
         return self.world if self.scatters else 0
 
     def child_of(self, owner: int) -> int:
@@ -101,7 +100,7 @@ class Binding:
         return owner - 1 if self.place is None else self.place.child_of[owner - 1]
 
     def everyone_but(self, child: int) -> tuple[Address, ...]:
-        """Where acknowledgements go of a result that goes to ``child``: with a group, to it, too."""
+        """Addresses to which acknowledgements go of a result that goes to ``child``: with a group, to it, too."""
         others = self.children[:child] + self.children[child + 1 :]
         return others if self.group is None else (self.group,)
 
@@ -111,8 +110,8 @@ class Binding:
         return (1 << len(self.children)) - 1
 
     @property
-    def first_place(self) -> int:
-        """`resume_block`, counted in slots: what `Lease.first_generation` wants."""
+    def first_part(self) -> int:
+        """`resume_block`, counted in parts, each of which takes a slot: what `Lease.first_generation` wants."""
         return self.resume_block * self.parts
 
     def encoding(self, op: Op) -> Encoding:

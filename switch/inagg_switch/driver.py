@@ -1,4 +1,4 @@
-"""What a control plane asks of a switch, whatever the switch is made of.
+"""Interface between a control plane and a switch, whatever the switch is made of.
 
 The software switch is the first driver; bmv2 (P4Runtime) and Tofino (BF Runtime) are others. A driver holds
 no policy: admission, leases, tokens and epochs are the control plane's.
@@ -31,22 +31,22 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the switch can serve; admission refuses the rest and says what would fit."""
+    """Limits of what the switch can serve; admission refuses the rest and says what would fit."""
 
     formats: frozenset[str]
     workers: int
     lanes: int
-    """The most of a block."""
+    """Most lanes of a block."""
     datagram_bytes: int
-    """The most UDP payload of a datagram."""
+    """Most UDP payload of a datagram."""
     slots: int
-    """Of each shard."""
+    """Slots of each shard."""
     jobs: int = 1024
-    """At a time, those included that it has still to drop."""
+    """Jobs at a time, those included that it has still to drop."""
     lane_step: int = LANE_MULTIPLE
-    """Of what a job's lanes must be a multiple."""
+    """A job's lanes are a multiple of this."""
     more_lanes: str | None = None
-    """What an operator does for blocks of more lanes; None: nothing helps."""
+    """Advice to an operator for blocks of more lanes; None: nothing helps."""
     trees: bool = False
     """Whether switches can be below it."""
     alone: bool = True
@@ -54,10 +54,10 @@ class Limits:
     scatters: bool = False
     """Whether a result can go to one worker alone."""
     window: int | None = None
-    """The most blocks of a window that nobody asked for; None: that does not depend on this switch."""
+    """Most blocks of a window that nobody asked for; None: that does not depend on this switch."""
     receive_bytes: int | None = None
-    """Of datagrams that a shard holds until it takes them, as its kernel counts (a full batch is charged 1.01 times its
-    bytes); None: it takes them as they come, or nobody knows."""
+    """Bytes of datagrams that a shard holds until it takes them, as its kernel counts (a full batch is charged 1.01
+    times its bytes); None: it takes them as they come, or nobody knows."""
 
 
 @dataclass(slots=True)
@@ -152,11 +152,11 @@ class Driver(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What this switch can serve."""
+        """Limits of this switch."""
 
     def admit(self, workers: Sequence[tuple[Address, ...]]) -> str | None:
-        """Why no job can have ``workers``, each with its address for each shard, and which it could have; None if one
-        can. Asks no data plane: `bind` finds nothing wrong with them that this does not. For any thread."""
+        """Reason why no job can have ``workers``, each with its address for each shard, and which it could have; None
+        if one can. Asks no data plane: `bind` finds nothing wrong with them that this does not. For any thread."""
 
     def bind(self, shard: int, binding: Binding) -> None:
         """Admit a job, or its new epoch: clear the slots of the lease, then accept its datagrams.
@@ -174,11 +174,11 @@ class Driver(Protocol):
         """A snapshot."""
 
     def waiting(self, shard: int, job: int, limit: int) -> tuple[int, list[SlotWait]] | None:
-        """How many slots of ``job`` wait, and the ``limit`` that wait longest, longest first; None if this switch does
-        not tell what its slots hold."""
+        """Number of slots of ``job`` that wait, and the ``limit`` that wait longest, longest first; None if this switch
+        does not tell what its slots hold."""
 
     def died(self) -> str | None:
-        """What became of the first data plane that has ended though it was not told to; None if all serve. For any
+        """Sentence on the first data plane that has ended though it was not told to; None if all serve. For any
         thread."""
 
     def restart(self, shard: int) -> None:

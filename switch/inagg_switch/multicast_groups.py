@@ -18,10 +18,11 @@ LOCAL: Final = {4: "239.255.0.0/16", 6: "ff11::8000:0/112"}
 EXAMPLE: Final = {4: "239.192.0.0/16", 6: "ff15::8000:0/112"}
 JOB_BITS: Final = 16
 RESERVED: Final = ipaddress.IPv4Network("224.0.0.0/16")
-"""Of which 224.0.0.0/24 and 224.0.1.0/24 belong to protocols (RFC 5771, sections 4 and 5)."""
+"""Groups of which 224.0.0.0/24 and 224.0.1.0/24 belong to protocols (RFC 5771, sections 4 and 5)."""
 TRANSIENT: Final = 0x10
 INTERFACE_LOCAL, GLOBAL, SCOPE = 1, 14, 0xF
-"""Of the second byte of a group of IPv6 (RFC 4291, 2.7): a bit, that it is no well-known one; the scope, in four."""
+"""Bits of the second byte of a group of IPv6 (RFC 4291, 2.7): a bit, that it is no well-known one; the scope, in
+four."""
 
 
 def parse_prefix(text: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 TEXT_CHARS_MAX: Final = 1000
-"""Of an error: gRPC sends it in metadata, which are 8 KB at most, and a character of plain English is a byte there."""
+"""Characters of an error: gRPC sends it in metadata, which are 8 KB at most, and a character of plain English is a byte
+there."""
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -42,7 +43,8 @@ def printable(text: str) -> str:
 
 
 def bounded(text: str) -> str:
-    """The same, and no longer than `TEXT_CHARS_MAX`; what is not ASCII, which takes up to 12 bytes, is escaped too."""
+    """`printable` text, no longer than `TEXT_CHARS_MAX`; what is not ASCII, which takes up to 12 bytes, is escaped
+    too."""
     half = TEXT_CHARS_MAX // 2
     if len(text) > TEXT_CHARS_MAX:  # before the rest is looked at: whoever makes it long pays for little
         text = f"{text[:half]} ... {text[-half:]}"

@@ -1,4 +1,4 @@
-"""Which inagg this is."""
+"""The version of inagg."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from inagg_switch.cli.settings import settings_from
@@ -40,6 +41,16 @@ def test_the_unit_starts_a_switch_with_the_options_of_its_file() -> None:
     for options in re.findall(r"OPTIONS=(.*)", text):
         line = [part for argument in arguments for part in (options.split() if argument == "$OPTIONS" else [argument])]
         settings_from(parses(line), None)  # some options are not for a leaf
+
+
+def test_the_unit_goes_on_without_a_shard_and_starts_again_unless_the_options_are_wrong() -> None:
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(UNIT.read_text())
+    assert unit["Service"]["OOMPolicy"] == "continue"
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0"
+    assert unit["Service"]["Restart"] == "on-failure"
+    assert unit["Service"]["RestartPreventExitStatus"] == str(click.UsageError("").exit_code)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on PATH")
@@ -86,6 +97,24 @@ def test_the_sbatch_script_trains_and_ends_its_switch(tmp_path: Path) -> None:
     assert done.stdout.count("the switch summed 40 tensors") == 2
     assert "switch_stopped" in done.stderr
     assert not list(tmp_path.glob("*.json"))
+
+
+def test_the_sbatch_script_waits_for_its_own_switch_though_its_job_was_requeued(tmp_path: Path) -> None:
+    """A job that is requeued has the number that it had, and may find the ready file of the node that died."""
+    programs = {"scontrol": SCONTROL, "srun": "#!/bin/sh\necho ranks run\n", "inagg": "#!/bin/sh\nexit 1\n"}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "inagg-switch.7.json").write_text("{}")
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "localhost",
+        "SLURM_NNODES": "1", "SLURM_SUBMIT_DIR": str(tmp_path),
+    }  # fmt: skip
+    command = ["bash", str(SBATCH), "train.py"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "the switch on localhost did not start" in done.stderr
+    assert "ranks run" not in done.stdout
 
 
 def test_the_sbatch_script_says_what_it_needs() -> None:

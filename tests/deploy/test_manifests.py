@@ -15,6 +15,8 @@ import jsonschema
 import pytest
 import yaml
 
+from inagg_switch.cli.shard_keeper import SILENT_TICKS, TICK_S
+from inagg_switch.service.driver_threads import LOOK_S
 from inagg_testbed.cli import COMMANDS, make_root
 
 KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
@@ -85,7 +87,15 @@ def test_the_switch_takes_its_options_and_its_ports_are_those_that_it_has(name: 
     assert given["listen"] == f"0.0.0.0:{ports['control'][0]}"
     assert given["metrics"] == f"0.0.0.0:{ports['metrics'][0]}"
     assert ports["data"] == (47101, "UDP")
-    assert switch["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+    for probe in ("readinessProbe", "startupProbe", "livenessProbe"):
+        assert switch[probe]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+
+
+@every_manifest
+def test_the_switch_has_time_to_start_a_shard_again_before_its_pod_is(name: str) -> None:
+    (switch,) = [container for container in containers(name) if container["name"] == "switch"]
+    probe = switch["livenessProbe"]
+    assert probe["periodSeconds"] * (probe["failureThreshold"] - 1) > SILENT_TICKS * TICK_S + LOOK_S
 
 
 @every_manifest

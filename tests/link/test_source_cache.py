@@ -169,7 +169,7 @@ def test_the_sources_of_the_loop_are_all_that_is_compiled_into_it() -> None:
         "port.py",
         "layout.py",
     } <= found
-    assert not {"allreduce.py", "thread.py"} & found
+    assert not {"allreduce.py", "transport.py"} & found
 
 
 def test_the_sources_of_the_switchs_loop_are_all_that_is_compiled_into_it() -> None:

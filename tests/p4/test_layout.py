@@ -54,7 +54,7 @@ def test_fields_of_the_header_are_those_of_the_wire() -> None:
 
 
 def test_what_the_control_plane_calls_the_reasons_of_the_link_is_where_the_program_counts_it() -> None:
-    places = {f"LINK_{name}": cell.place for name, cell in zip(LINK_NAMES, LINK_REFUSED.values(), strict=True)}
+    places = {f"LINK_{name}": cell.offset for name, cell in zip(LINK_NAMES, LINK_REFUSED.values(), strict=True)}
     assert places == {name: value for name, value in LAYOUT.items() if name.startswith("LINK_")}
 
 

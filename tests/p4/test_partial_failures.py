@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from tests.p4.entry_keys import key_of
 from tests.p4.rig import make_network
+from tests.switch.aggregation.world import make_binding
 from tests.switch.control.world import World, spec
 
 from inagg_switch.binding import Binding
@@ -138,3 +140,21 @@ def test_slots_are_free_only_when_nothing_of_their_job_is_left(outage: int) -> N
         assert world.slots_leased == 0
         check(world, plane, base)
     assert quarantined > 0
+
+
+def test_a_job_that_could_be_neither_bound_nor_dropped_is_written_whole_the_next_time() -> None:
+    """Of what was to be written nobody knows what the switch has."""
+    binding = make_binding(7, n=2, children=(("10.0.0.1", 4000), ("10.0.0.1", 4001)))
+    again = replace(binding, token=binding.token + 1)
+    wanted = FailingPlane()
+    OneSwitch(wanted).bind(0, again)
+    updates = wanted.asked
+    for first in range(updates):
+        plane = FailingPlane()
+        switch = OneSwitch(plane)
+        plane.fails, plane.asked = range(first, first + 2), 0
+        with suppress(DriverError):
+            switch.bind(0, binding)
+        plane.fails = range(0)
+        switch.bind(0, again)
+        assert plane.entries.keys() == wanted.entries.keys(), f"after update {first} had failed"

@@ -166,7 +166,7 @@ class JobSpec(_message.Message):
     workers: _builtins.int
     """Number of workers (the world size), 1 to 32 at one switch, up to 32768 in a tree of switches."""
     format: _builtins.str
-    """Format of the numbers: nat8, nat4, nat4-nat8, tern, dith8, dith8-exact or fix32."""
+    """Format of the numbers: nat8, nat8-reencode, nat4, nat4-reencode, nat4-nat8, tern, dith8, dith8-exact or fix32."""
     lanes: _builtins.int
     """Lanes (elements) of a block, a multiple of 8. Absent: the switch's choice, the most that it takes."""
     window: _builtins.int
@@ -1408,6 +1408,7 @@ class StatsResponse(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
     at_s: _builtins.float
     """When the snapshot was taken, on the switch's monotonic clock."""
     uptime_s: _builtins.float
@@ -1428,6 +1429,12 @@ class StatsResponse(_message.Message):
     def tree(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeSwitch]:
         """The switches below this one."""
 
+    @_builtins.property
+    def silent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of each data plane that does not answer, a sentence. Its counters are the last that it gave. If none answers, the
+        call fails.
+        """
+
     def __init__(
         self,
         *,
@@ -1438,10 +1445,11 @@ class StatsResponse(_message.Message):
         jobs: _abc.Iterable[Global___JobStats] | None = ...,
         tree: _abc.Iterable[Global___TreeSwitch] | None = ...,
         draining: _builtins.bool = ...,
+        silent: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_s", b"at_s", "draining", b"draining", "driver", b"driver", "jobs", b"jobs", "shards", b"shards", "tree", b"tree", "uptime_s", b"uptime_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_s", b"at_s", "draining", b"draining", "driver", b"driver", "jobs", b"jobs", "shards", b"shards", "silent", b"silent", "tree", b"tree", "uptime_s", b"uptime_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1769,6 +1777,7 @@ class WhyResponse(_message.Message):
     SLOTS_WAITING_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
     slots_waiting: _builtins.int
     """Slots with an incomplete sum, over all shards."""
     @_builtins.property
@@ -1795,6 +1804,10 @@ class WhyResponse(_message.Message):
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankWait]:
         """The ranks that the slots miss which have waited longest (up to 256 of them), with what is known of each."""
 
+    @_builtins.property
+    def silent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in `StatsResponse`: these sentences are in `text`, too. Their slots are not among those that wait."""
+
     def __init__(
         self,
         *,
@@ -1805,10 +1818,11 @@ class WhyResponse(_message.Message):
         slots_waiting: _builtins.int = ...,
         slots: _abc.Iterable[Global___SlotWait] | None = ...,
         ranks: _abc.Iterable[Global___RankWait] | None = ...,
+        silent: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "job", b"job", "missing", b"missing", "ranks", b"ranks", "slots", b"slots", "slots_waiting", b"slots_waiting", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "job", b"job", "missing", b"missing", "ranks", b"ranks", "silent", b"silent", "slots", b"slots", "slots_waiting", b"slots_waiting", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,7 +40,7 @@ END: Final = "-- end generated\n"
 
 NAMED: Final[dict[str, type[IntEnum]]] = {**ENUMERATIONS, "reason": Reason}
 _REASON: Final = ("reason", 2, "why a contribution was refused")
-"""What the field of the owner is in an error notice."""
+"""The field of the owner in an error notice: name, bytes, meaning."""
 _UNSIGNED: Final = (Encoding.SCALE8,)
 
 
@@ -67,14 +67,14 @@ def _carried() -> Iterable[str]:
 
 
 def _lane_reader(encoding: Encoding) -> str:
-    """How a code becomes a number: whether it has a sign and a level, two's complement, or neither."""
+    """Way from a code to a number: sign and level, two's complement, or neither."""
     if encoding in SIGN_AND_LEVEL:
         return "sign and level"
     return "unsigned" if encoding in _UNSIGNED else "two's complement"
 
 
 def generated() -> str:
-    """What stands between `BEGIN` and `END`."""
+    """The text between `BEGIN` and `END`."""
     constants = {
         "MAGIC": f"0x{MAGIC:04X}",
         "HEADER_BYTES": HEADER_BYTES,

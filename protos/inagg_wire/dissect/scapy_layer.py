@@ -50,7 +50,7 @@ class Inagg(Packet):
     fields_desc = [_field(field) for field in FIELDS]  # noqa: RUF012 (scapy's way to declare a layer)
 
     def wrong(self) -> Reason | None:
-        """Why this datagram would be refused by whoever receives it; None if it is valid by itself."""
+        """Reason why this datagram would be refused by whoever receives it; None if it is valid by itself."""
         try:
             wire.parse(bytes(self))
         except WireError as error:
@@ -63,7 +63,7 @@ class Inagg(Packet):
         return [int(code) for code in unpack(datagram.header.format, datagram.payload)]
 
     def hashret(self) -> bytes:
-        """What a contribution has in common with its result."""
+        """Bytes that a contribution has in common with its result."""
         return b"%d %d %d %d" % (self.job, self.token, self.slot, self.generation)
 
     def answers(self, other: Packet) -> int:

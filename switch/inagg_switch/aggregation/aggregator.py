@@ -130,8 +130,8 @@ class Aggregator:
         leased = slice(lease.base, lease.base + lease.slots)
         table[leased] = np.zeros((), SLOT)
         table["at"][leased] = -1
-        table["tag"][leased] = lease.generation(binding.first_place)
-        table["tag"][lease.base : lease.slot(binding.first_place)] += 1
+        table["tag"][leased] = lease.generation(binding.first_part)
+        table["tag"][lease.base : lease.slot(binding.first_part)] += 1
         self._slots.free[leased] = lease.base * most + row_lanes(binding.lanes) * np.arange(lease.slots)
         bound["free"] = lease.slots
         sizes = [size for op in Op if (size := binding.result_bytes(op) - HEADER_BYTES) <= most]
@@ -247,8 +247,8 @@ class Aggregator:
         return out
 
     def waiting(self, job: int, now: float, limit: int = CHILDREN_MAX) -> tuple[int, list[SlotWait]]:
-        """How many slots of ``job`` have a sum that is incomplete, or has no answer from the parent, and the ``limit``
-        that wait longest, longest first."""
+        """Number of slots of ``job`` whose sum is incomplete, or has no answer from the parent, and the ``limit`` that
+        wait longest, longest first."""
         binding = self._bindings.get(job)
         if binding is None:
             return 0, []
@@ -270,7 +270,7 @@ class Aggregator:
 
 
 def log2(power: int) -> int:
-    """Of a power of two."""
+    """The exponent of a power of two."""
     return power.bit_length() - 1
 
 

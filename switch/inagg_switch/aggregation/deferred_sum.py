@@ -30,7 +30,7 @@ from .kernels import I32, U32, Array, nat8_code, nat8_value
 from .state import Noise
 
 HELD_WORKERS = 4
-"""So many workers' codes of a byte fit into a row of accumulators, four bytes a lane. They stand there in the order in
+"""Workers whose codes of a byte fit into a row of accumulators, four bytes a lane. They stand there in the order in
 which they came, each worker's after another's."""
 
 GROUP = 4 * LANES
@@ -40,8 +40,9 @@ ONE = np.uint8(1)
 
 
 EXACT_OCTAVES = 23
-"""With levels from l to h, the sum of four is a multiple of 2^(l - 1) and at most 4 * 2^(h - 1). A float32 has 24 bits,
-so it holds all such if h - l is at most 22, or h less l - 1 at most this."""
+"""Spread of levels up to which float32 is exact. With levels from l to h, the sum of four is a multiple of 2^(l - 1)
+and at most 4 * 2^(h - 1). A float32 has 24 bits, so it holds all such if h - l is at most 22, or h less l - 1 at most
+this."""
 
 
 @fused
@@ -112,8 +113,8 @@ def sums_of(a: Any, b: Any, c: Any, d: Any, by: int) -> Any:
 
 @inline
 def floats_of(words: Any, by: int) -> Any:
-    """Of each word's code, of nat8, that is the highest byte when it is shifted to the left by ``by``, 2^-126 times the
-    integer, as bits: level 1 has the least exponent of a normal float32, level 0 is zero."""
+    """2^-126 times the integer of a nat8 code of each word, as bits of a float32; the code is the highest byte when the
+    word is shifted to the left by ``by``. Level 1 has the least exponent of a normal float32, level 0 is zero."""
     return halved(words << by) & 0xBF800000
 
 

@@ -2,6 +2,12 @@
 
 Each is one pass, written so that LLVM vectorizes it over 32-bit lanes; hence the explicit 32-bit types, since
 Numba would widen every operation to 64. `inagg_wire.reencode` is the reference of all of them.
+
+``acc`` is int32, (lanes,) or longer: a sum for each lane. `absorb` and what it calls (``add_*``, ``max_*``) take in
+``payload``, uint8, the packed codes of one contribution, and return how many of them name no level up to ``levels``,
+and so count as zero. `emit` and what it calls (``emit_*``) pack codes of the sums into ``out``, uint8; the noise of a
+lane is ``noise``, uint32, (lanes,), XOR ``word``, uint32; ``shift`` or ``low`` is log2 of the unit of a result in that
+of the sums. ``lanes`` is a multiple of 8.
 """
 
 from __future__ import annotations

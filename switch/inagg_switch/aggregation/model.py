@@ -27,7 +27,7 @@ from ..driver import BY_RANK, Counters, JobCounters
 
 @dataclass(slots=True)
 class Slot:
-    """What a switch keeps of one slot."""
+    """State of one slot."""
 
     tag: int
     """The generation that it serves."""
@@ -36,11 +36,11 @@ class Slot:
     op: Op = Op.SUM
     acc: Integers | None = None
     here: dict[int, bytes] = field(default_factory=dict)
-    """With a parent: the payload of each part of the result that it has sent."""
+    """Payload of each part of the result that the parent has sent."""
     bare: int = 0
-    """With a parent: bitmap of the parts that it has acknowledged, as their result goes to a rank elsewhere."""
+    """Bitmap of the parts that the parent has acknowledged, as their result goes to a rank elsewhere."""
     asked: int = 0
-    """With a parent: bitmap of the children who have repeated their contribution since the sum went up last."""
+    """Bitmap of the children who have repeated their contribution since the sum went up to the parent last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Model:
         self.bindings[binding.job] = binding
         lease = binding.lease
         for slot in range(lease.base, lease.base + lease.slots):
-            self.slots[slot] = Slot(lease.first_generation(slot, binding.first_place))
+            self.slots[slot] = Slot(lease.first_generation(slot, binding.first_part))
         counts = self.counters.jobs.setdefault(binding.job, JobCounters([], [], [], [], []))
         for name in BY_RANK:
             by_rank = getattr(counts, name)
@@ -218,18 +218,18 @@ class Model:
         wrong with it is told to the parent."""
         h = datagram.header
         bare = h.kind is Kind.ACK
-        place = h.slot - up.base
+        offset = h.slot - up.base
         refusals: tuple[tuple[Reason, bool], ...] = (
             (Reason.WRONG_TOKEN, h.token != binding.token),
             (Reason.WRONG_FORMAT, h.format is not binding.result_encoding(h.op)),
             (Reason.WRONG_LANES, h.lanes != (0 if bare else binding.lanes_up(h.op))),
-            (Reason.SLOT_OUTSIDE_LEASE, not 0 <= place < binding.lease.slots * up.parts),
+            (Reason.SLOT_OUTSIDE_LEASE, not 0 <= offset < binding.lease.slots * up.parts),
             (Reason.WRONG_OWNER, h.owner > binding.owners or bare != (h.owner != 0 and binding.child_of(h.owner) < 0)),
         )
         refusal = next((why for why, refused in refusals if refused), None)
         if refusal is not None:
             return self._drop(refusal)
-        number, part = binding.lease.base + place // up.parts, place % up.parts
+        number, part = binding.lease.base + offset // up.parts, offset % up.parts
         slot = self.slots[number]
         later = h.generation > slot.tag or slot.seen != binding.full
         refusals = (
@@ -267,7 +267,7 @@ class Model:
         return wire.Datagram(head, pack(encoding, codes)).pack()
 
     def _ack(self, binding: Binding, number: int, owner: int) -> bytes:
-        """What a child gets in place of a result that goes to another one alone."""
+        """The acknowledgement that a child gets in place of a result that goes to another one alone."""
         slot = self.slots[number]
         encoding = binding.result_encoding(slot.op)
         return wire.Header(

@@ -1,5 +1,5 @@
-"""Where datagrams come from and go to: one table of sources, for all who look something up in it, kept up to date with
-each job that comes or goes."""
+"""Sources and destinations of datagrams: one table of sources, for all who look something up in it, kept up to date
+with each job that comes or goes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from inagg_wire.formats import CHILDREN_MAX
 from ..binding import Address, Binding
 
 PARENT = CHILDREN_MAX
-"""What stands in place of a child's number for the switch above."""
+"""The number of the switch above, beside those of the children."""
 
 SOURCES_FIRST = 64
 """Sources that there is room for at first; it doubles."""
 
 
 class Peers(NamedTuple):
-    """What compiled code knows; addresses as `inagg_link.port.key_of` writes them."""
+    """Peers of all jobs, for compiled code; addresses as `inagg_link.port.key_of` writes them."""
 
     keys: Any
-    """int64, a power of two of places: sources; see `row_of`."""
+    """int64, (buckets,), a power of two: sources; see `row_of`."""
     rows: Any
     """int32: the row of each in ``ranks``; 0 where there is none."""
     ranks: Any
@@ -36,19 +36,19 @@ class Peers(NamedTuple):
     """int64, by row: the multicast group of the job's results for all children; 0: they go to each."""
 
 
-def place_of(key: int, places: int) -> int:
-    """Where to look for a source first, among so many places: by port and address."""
-    return (key >> 16 ^ key >> 32) & (places - 1)
+def bucket_of(key: int, buckets: int) -> int:
+    """The bucket in which to look for a source first, of so many: by port and address."""
+    return (key >> 16 ^ key >> 32) & (buckets - 1)
 
 
-_place_of = inline(place_of)
+_bucket_of = inline(bucket_of)
 
 
 @jit
 def row_of(keys: Any, rows: Any, key: int) -> Any:
     """The row of a source in `Peers.ranks`; 0, in which there is no rank, if it is not there. Linear probing."""
     mask = len(keys) - 1
-    at = _place_of(key, len(keys))
+    at = _bucket_of(key, len(keys))
     while rows[at] != 0:
         if keys[at] == key:
             return np.int64(rows[at])
@@ -57,7 +57,7 @@ def row_of(keys: Any, rows: Any, key: int) -> Any:
 
 
 def _peers(binding: Binding) -> list[tuple[int, Address]]:
-    """Whom the switch hears in a job, by number."""
+    """The peers that the switch hears in a job, each with its number."""
     above = [] if binding.uplink is None else [(PARENT, binding.uplink.parent)]
     return [*enumerate(binding.children), *above]
 
@@ -69,7 +69,7 @@ class Sources:
         """``jobs``: rows of jobs."""
         self._names: dict[int, Address] = {}
         self.peers = Peers(
-            *self._places(SOURCES_FIRST),
+            *self._buckets(SOURCES_FIRST),
             np.full((SOURCES_FIRST + 1, jobs), -1, np.int8),
             np.zeros((jobs, CHILDREN_MAX + 1), np.int64),
             np.zeros(jobs, np.int64),
@@ -77,7 +77,7 @@ class Sources:
         self._free = list(range(SOURCES_FIRST, 0, -1))
 
     @staticmethod
-    def _places(sources: int) -> tuple[Any, Any]:
+    def _buckets(sources: int) -> tuple[Any, Any]:
         return np.zeros(4 * sources, np.int64), np.zeros(4 * sources, np.int32)
 
     def bind(self, row: int, binding: Binding) -> None:
@@ -128,21 +128,21 @@ class Sources:
 
     def _insert(self, key: int, source: int) -> None:
         keys, rows = self.peers.keys, self.peers.rows
-        at = place_of(key, len(keys))
+        at = bucket_of(key, len(keys))
         while rows[at]:
             at = (at + 1) % len(keys)
         keys[at], rows[at] = key, source
 
     def _remove(self, key: int) -> None:
-        """Without a gap before what was pushed on by it."""
+        """Remove a source, and leave no gap before others that it has pushed on."""
         keys, rows = self.peers.keys, self.peers.rows
         mask = len(keys) - 1
-        gap = place_of(key, len(keys))
+        gap = bucket_of(key, len(keys))
         while keys[gap] != key or not rows[gap]:
             gap = (gap + 1) & mask
         at = gap
         while rows[at := (at + 1) & mask]:
-            if (at - place_of(int(keys[at]), len(keys))) & mask >= (at - gap) & mask:
+            if (at - bucket_of(int(keys[at]), len(keys))) & mask >= (at - gap) & mask:
                 keys[gap], rows[gap] = keys[at], rows[at]
                 gap = at
         rows[gap] = 0
@@ -151,7 +151,7 @@ class Sources:
         p, before = self.peers, len(self.peers.ranks) - 1
         ranks = np.concatenate([p.ranks, np.full((before, p.ranks.shape[1]), -1, np.int8)])
         used = np.flatnonzero(p.rows)
-        self.peers = Peers(*self._places(2 * before), ranks, p.address, p.group)
+        self.peers = Peers(*self._buckets(2 * before), ranks, p.address, p.group)
         for at in used:
             self._insert(int(p.keys[at]), int(p.rows[at]))
         self._free = list(range(2 * before, before, -1))

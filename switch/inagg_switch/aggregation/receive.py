@@ -38,9 +38,9 @@ from .validation import (
 )
 
 ABSORBED, COMPLETE, ELSEWHERE, RESEND, ACK_AGAIN, UP, UP_AGAIN = 0, -1, -2, -3, -4, -5, -6
-"""What became of a datagram that is not dropped: it is in the sum, or its part of the result is here; with it, the
-result is there for all children, or for its owner; or has gone to an owner elsewhere, for all children to know; the
-child gets the result again, or its acknowledgement; the sum goes up to the parent, or does so again."""
+"""Outcomes of a datagram that is not dropped: it is in the sum, or its part of the result is here; with it, the result
+is there for all children, or for its owner; or has gone to an owner elsewhere, for all children to know; the child gets
+the result again, or its acknowledgement; the sum goes up to the parent, or does so again."""
 
 
 @inline
@@ -131,6 +131,93 @@ def arrive(d: Array, row: int, jobs: Any, slots: Any, counts: Any) -> int:
     return ELSEWHERE if u16(d, OWNER_AT) != 0 else ABSORBED
 
 
+@inline
+def room_needed(d: Array, why: int, row: int, run: int, jobs: Any, out: Out) -> tuple[Any, Any]:
+    """Datagrams, and their bytes, for which ``out`` must have room before ``d`` changes anything: all that it can
+    cause, and the acknowledgements that end ``run``, the last one. ``why``: the `Reason` to refuse ``d``, or 0."""
+    datagrams: Any = 1
+    room: Any = HEADER_BYTES
+    if why == 0:
+        op = np.int64(d[OP_AT])
+        datagrams = 1 << jobs.table[row].up_bits
+        room = max(jobs.table[row].result_bytes[op], datagrams * jobs.table[row].up_bytes[op])
+        if u16(d, OWNER_AT) != 0:
+            datagrams, room = datagrams + 1, room + HEADER_BYTES
+    if run >= 0 and out.runs[run].alone != 0:
+        datagrams, room = datagrams + 1, room + out.runs[run].count * HEADER_BYTES
+    return datagrams, room
+
+
+@inline
+def act(d: Array, why: int, row: int, child: int, now: float, jobs: Any, slots: Any, counts: Any) -> int:
+    """Take ``d`` from ``child`` or `PARENT`, unless ``why``, a `Reason`, is against it; count it. Returns that
+    `Reason`, or one that its slot gives, or what became of it."""
+    if why == 0 and child == PARENT:
+        why = arrive(d, row, jobs, slots, counts)
+    elif why == 0:
+        counts.jobs[row].bytes_in[child] += len(d)
+        why = contribute(d, row, child, now, jobs, slots, counts)
+    if why > 0 or why == UP_AGAIN:
+        counts.drops[why if why > 0 else DUPLICATE] += 1
+    return why
+
+
+@inline
+def send_up(
+    d: Array, why: int, run: int, at: int, row: int, jobs: Any, slots: Any, counts: Any, noise: Noise, out: Out
+) -> tuple[Any, Any]:
+    """Write the parts of the sum of the slot of ``d`` that have no result yet, ``why`` being `UP` or `UP_AGAIN`. Takes
+    and returns the number of the last run, and where the next datagram stands."""
+    s, size = slots.table[u32(d, SLOT_AT)], jobs.table[row].up_bytes[np.int64(d[OP_AT])]
+    for part in range(1 << jobs.table[row].up_bits):
+        if (s.here & ~s.bare) >> part & 1:
+            continue
+        if why == UP:
+            counts.jobs[row].partials += 1
+        else:
+            counts.jobs[row].partials_again += 1
+        run, at = room_for(out, run, at, row, PARENT, 0, size, jobs)
+        write_partial(out.buffer[at:], d, part, row, jobs, slots, noise)
+        at += size
+    return run, at
+
+
+@inline
+def answer(
+    d: Array,
+    why: int,
+    run: int,
+    at: int,
+    row: int,
+    child: int,
+    jobs: Any,
+    slots: Any,
+    counts: Any,
+    noise: Noise,
+    out: Out,
+) -> tuple[Any, Any]:
+    """Write the result, acknowledgement or notice that ``d`` causes, ``why`` being its `Reason` or what became of it.
+    Takes and returns the same as `send_up`."""
+    owner = u16(d, OWNER_AT) if why < 0 else 0
+    result = why in (COMPLETE, RESEND)
+    alone = int(why == COMPLETE and owner != 0)
+    to: Any = np.int64(-1) if why in (COMPLETE, ELSEWHERE) else child  # -1: to all
+    if alone:
+        to = np.int64(jobs.child_of[row, owner - 1])
+    size = jobs.table[row].result_bytes[np.int64(d[OP_AT])] if result else HEADER_BYTES
+    run, at = room_for(out, run, at, row, to, alone, size, jobs)
+    if result:
+        write_result(out.buffer[at:], d, row, jobs, slots, counts, noise)
+    elif why < 0:
+        write_ack(out.buffer[at:], d, row, jobs)
+        if why == ELSEWHERE:
+            put_u32(out.buffer[at:], SLOT_AT, slot_below(d, row, jobs))
+    else:
+        counts.drops[NOTICES] += 1
+        write_notice(out.buffer[at:], d, why)
+    return run, at + size
+
+
 @jit
 def receive(
     data: Array,
@@ -159,58 +246,15 @@ def receive(
             row = np.int64(jobs.row[u16(d, JOB_AT)])
             child = np.int64(ranks[row]) if row >= 0 else -1
             why = unbound(d, row, child, jobs)
-        # Make sure of room for what it can cause before it changes anything.
-        room, datagrams, op = HEADER_BYTES, 1, np.int64(d[OP_AT]) if why == 0 else 0
-        if why == 0:
-            datagrams = 1 << jobs.table[row].up_bits
-            room = max(jobs.table[row].result_bytes[op], datagrams * jobs.table[row].up_bytes[op])
-        owner = u16(d, OWNER_AT) if why == 0 else 0
-        if owner != 0:
-            datagrams, room = datagrams + 1, room + HEADER_BYTES
-        if run >= 0 and out.runs[run].alone != 0:
-            datagrams, room = datagrams + 1, room + out.runs[run].count * HEADER_BYTES
+        datagrams, room = room_needed(d, why, row, run, jobs, out)
         if run + datagrams >= len(out.runs) or at + room > len(out.buffer):
             run, at = close_run(out, run, at, jobs)
             return i, run + 1
-        if why == 0 and child == PARENT:
-            why = arrive(d, row, jobs, slots, counts)
-        elif why == 0:
-            counts.jobs[row].bytes_in[child] += size
-            why = contribute(d, row, child, now, jobs, slots, counts)
-        if why > 0 or why == UP_AGAIN:
-            counts.drops[why if why > 0 else DUPLICATE] += 1
-        if why == ABSORBED or (why > 0 and (not NOTICED_REASONS[why] or child == PARENT)):
-            continue
+        why = act(d, why, row, child, now, jobs, slots, counts)
         if why in (UP, UP_AGAIN):
-            s = slots.table[u32(d, SLOT_AT)]
-            for part in range(1 << jobs.table[row].up_bits):
-                if (s.here & ~s.bare) >> part & 1:
-                    continue
-                if why == UP:
-                    counts.jobs[row].partials += 1
-                else:
-                    counts.jobs[row].partials_again += 1
-                run, at = room_for(out, run, at, row, PARENT, 0, jobs.table[row].up_bytes[op], jobs)
-                write_partial(out.buffer[at:], d, part, row, jobs, slots, noise)
-                at += jobs.table[row].up_bytes[op]
-            continue
-        result = why in (COMPLETE, RESEND)
-        alone = int(why == COMPLETE and owner != 0)
-        to: Any = np.int64(-1) if why in (COMPLETE, ELSEWHERE) else child  # -1: to all
-        if alone:
-            to = np.int64(jobs.child_of[row, owner - 1])
-        bytes_out = jobs.table[row].result_bytes[op] if result else HEADER_BYTES
-        run, at = room_for(out, run, at, row, to, alone, bytes_out, jobs)
-        if result:
-            write_result(out.buffer[at:], d, row, jobs, slots, counts, noise)
-        elif why < 0:
-            write_ack(out.buffer[at:], d, row, jobs)
-            if why == ELSEWHERE:
-                put_u32(out.buffer[at:], SLOT_AT, slot_below(d, row, jobs))
-        else:
-            counts.drops[NOTICES] += 1
-            write_notice(out.buffer[at:], d, why)
-        at += bytes_out
+            run, at = send_up(d, why, run, at, row, jobs, slots, counts, noise, out)
+        elif why < 0 or (why > 0 and NOTICED_REASONS[why] and child != PARENT):
+            run, at = answer(d, why, run, at, row, child, jobs, slots, counts, noise, out)
     run, at = close_run(out, run, at, jobs)
     return total, run + 1
 

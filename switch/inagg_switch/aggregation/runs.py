@@ -1,4 +1,4 @@
-"""What is to be sent, in runs of datagrams of one size that go to the same peers: see `Out`."""
+"""Datagrams to send, in runs of datagrams of one size that go to the same peers: see `Out`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The switch's state as arrays. Their names are those of the P4 registers and table columns."""
+"""The switch's state as arrays.
+
+Columns ``tag``, ``seen``, ``op``, ``here`` and ``asked`` of `SLOT` are the registers ``slot_*`` of the bmv2 programs.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Slots(NamedTuple):
     """
 
     table: Any
-    """`SLOT`, by number."""
+    """`SLOT`, by number of the slot."""
     acc: Any
     """int32: the sums; or codes, where the job's are ``held``. Those of a lease begin at its base times `most_lanes`,
     and are as many as its slots."""
@@ -107,7 +110,7 @@ class Counts(NamedTuple):
     """Counters, int64."""
 
     drops: Any
-    """By reason; then, at `NOTICES`, the notices that were sent."""
+    """Dropped datagrams by reason; then, at `NOTICES`, the notices that were sent."""
     jobs: Any
     """`COUNT`, by row."""
 
@@ -126,9 +129,9 @@ class Noise(NamedTuple):
     """`inagg_wire.noise.group_table`, uint32: what to XOR to the word of group 0."""
 
     lanes: Any
-    """By lane."""
+    """Noise by lane."""
     groups: Any
-    """By group of four lanes: a quarter of the bytes, for who adds lanes in vectors."""
+    """Noise by group of four lanes: a quarter of the bytes, for who adds lanes in vectors."""
 
 
 DATAGRAMS_IN, BYTES_IN, DATAGRAMS_OUT, BYTES_OUT = range(4)
@@ -149,12 +152,13 @@ class Tables(NamedTuple):
 
 
 def most_lanes(lanes: int) -> int:
-    """Of each slot's part of `Slots.acc` and `Slots.results`, in a switch for blocks of up to so many ``lanes``."""
+    """Lanes of each slot's part of `Slots.acc` and `Slots.results`, in a switch for blocks of up to so many
+    ``lanes``."""
     return -(-lanes // 64) * 64
 
 
 def row_lanes(lanes: int) -> int:
-    """Of a row of `Slots.acc`: rows start on cache lines, of 16 lanes."""
+    """Lanes of a row of `Slots.acc`: rows start on cache lines, of 16 lanes."""
     return -(-lanes // 16) * 16
 
 
@@ -178,7 +182,7 @@ def make_slots(slots: int, lanes: int) -> Slots:
 
 
 def make_noise(lanes: int) -> Noise:
-    """For blocks of up to so many lanes."""
+    """The noise of blocks of up to so many lanes."""
     groups = group_table(lanes).copy()
     return Noise(np.repeat(groups, GROUP_LANES), groups)
 

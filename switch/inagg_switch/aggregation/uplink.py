@@ -37,7 +37,7 @@ from .validation import (
 )
 
 ACC_BYTES = 4
-"""Of a lane of ``acc``."""
+"""Bytes of a lane of ``acc``."""
 
 
 @inline

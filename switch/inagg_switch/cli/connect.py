@@ -1,4 +1,4 @@
-"""What all client commands share: how to reach a switch, and how to say that it went wrong."""
+"""Common part of all client commands: connections to a switch, and the errors of these."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..service.security import SecurityError, read_secrets
 from ..service.tls_trouble import INTERMEDIATE, OF_SERVER
 
 TRY_S: Final = 3.0
-"""How long to wait for the answer of a switch where there is another to ask."""
+"""Seconds to wait for the answer of a switch where there is another to ask."""
 _OWN_PAIR: Final = "give --tls-cert and --tls-key (INAGG_CERTIFICATE and INAGG_KEY)"
 ADVICE: Final[Mapping[TlsFault, str]] = {
     **OF_SERVER,
@@ -34,7 +34,7 @@ ADVICE: Final[Mapping[TlsFault, str]] = {
     TlsFault.CERTIFICATE_WANTED: _OWN_PAIR,
     TlsFault.CERTIFICATE_REFUSED: f"{_OWN_PAIR} of another",
 }
-"""What to do about TLS that fails, in what these commands take."""
+"""Advice on TLS that fails, in what these commands take."""
 
 
 class AskError(click.ClickException):
@@ -104,7 +104,7 @@ def _first(addresses: list[str], access: Access, silent: list[ControlCallError])
 
 
 def _advice(error: ControlCallError) -> str:
-    """What to do about TLS that fails, or where nobody has said which switch."""
+    """Advice on TLS that fails, or where nobody has said which switch."""
     if error.trouble is not None:
         return f": {ADVICE[error.trouble.fault]}"
     context = click.get_current_context(silent=True)

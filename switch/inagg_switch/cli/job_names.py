@@ -17,11 +17,11 @@ from .words import age_text
 
 NAMES_SHOWN: Final = 8
 COMPLETION_S: Final = 2.0
-"""How long a shell may stand still."""
+"""Seconds that a shell may stand still."""
 
 
 class WhichJob(click.ClickException):
-    """What was typed names no job, or several."""
+    """A typed name fits no job, or several."""
 
 
 def resolve(client: ControlClient, text: str, ended: bool = False) -> str:
@@ -55,7 +55,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _how_ended(reply: pb.ListResponse, names: list[str]) -> str:
-    """What became of the jobs of these names, which have ended."""
+    """Sentences on the jobs of these names, which have ended."""
     if len(names) > 1:
         return f"of those that have ended, {len(names)} do: {_listed(names)}"
     last = next(job for job in reply.ended if job.name == names[0])  # the list has the latest first

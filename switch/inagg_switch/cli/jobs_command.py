@@ -21,7 +21,7 @@ ENDED_SHOWN: Final = 5
 DRAINING: Final = "The switch takes no new jobs; those that run go on."
 
 WIDE_COLUMNS: Final = 110
-"""From here on all that there is of a job fits one line."""
+"""Width from which on all that there is of a job fits one line."""
 
 
 def show_jobs(client: ControlClient, as_json: bool) -> None:

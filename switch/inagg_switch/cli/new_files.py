@@ -12,8 +12,8 @@ import click
 
 
 def why_not_written(folder: Path) -> str | None:
-    """Why no file can be made in ``folder``; None if one can. Permissions do not tell: a file system may be read-only,
-    or full, or none of that kind (/proc), and root has them all."""
+    """Reason why no file can be made in ``folder``; None if one can. Permissions do not tell: a file system may be
+    read-only, or full, or none of that kind (/proc), and root has them all."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return None
@@ -84,5 +84,5 @@ def _there(folder: Path) -> Path:
 
 
 def _home(value: Any) -> str:
-    """With ``~`` as shells have it, which leave it alone in ``--report=~/page.html``."""
+    """A path with ``~`` expanded as by shells, which leave it alone in ``--report=~/page.html``."""
     return os.path.expanduser(os.fsdecode(value))

@@ -1,4 +1,4 @@
-"""What a command does that asks a switch again and again, when that does not answer: it says so once, and goes on."""
+"""Outages of a switch, for a command that asks it again and again: it says so once, and goes on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import click
 from ..service.control_client import ControlCallError
 
 RETURN_S: Final = 60.0
-"""How long a job may take to come back to a switch that is back: its ranks try for INAGG_RECONNECT, which is 30 s."""
+"""Seconds that a job may take to come back to a switch that is back: its ranks try for INAGG_RECONNECT, which is 30
+s."""
 
 
 class Outage:
-    """From the first question that was not answered to the next that is."""
+    """The time from the first question that was not answered to the next that is."""
 
     def __init__(self) -> None:
         self._told: ControlCallError | None = None

@@ -20,7 +20,7 @@ class Bmv2Settings:
     """A bmv2 switch to drive; addresses are host:port."""
 
     address: str
-    """Of its P4Runtime server."""
+    """Address of its P4Runtime server."""
     thrift: str | None
     device: int
     program: Build
@@ -33,7 +33,7 @@ class TofinoSettings:
     """A Tofino switch to drive."""
 
     address: str
-    """host:port of its BF Runtime server."""
+    """Address of its BF Runtime server, host:port."""
     device: int
     program: str | None
     """The name by which it runs our program; None: the usual one."""

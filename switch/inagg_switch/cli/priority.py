@@ -1,4 +1,4 @@
-"""Who comes first where processors are scarce: the data planes, not what is said to the control service."""
+"""Priorities where processors are scarce: data planes come first, the control service after them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a switch says when it serves: to a person, to the log, and to a program that started it."""
+"""Messages of a switch that serves: to a person, to the log, and to a program that started it."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ log = structlog.get_logger("inagg.switch")
 
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """Where HTTP is served besides; None: nowhere."""
+    """URLs at which HTTP is served besides; None: nowhere."""
 
     metrics: str | None = None
     web: str | None = None
 
 
 def facts(control: str, driver: SoftwareDriver | P4Driver, settings: Settings, urls: Urls) -> dict[str, Any]:
-    """What there is to know of a switch that serves, for the log and the ready file."""
+    """Facts on a switch that serves, for the log and the ready file."""
     return {
         "pid": os.getpid(),
         "target": driver.name,
@@ -84,7 +84,7 @@ def _software_facts(driver: SoftwareDriver, settings: Settings) -> dict[str, Any
 
 
 def announcement(control: str, driver: SoftwareDriver | P4Driver, settings: Settings, urls: Urls) -> str:
-    """The same for a person, in a few lines: what runs where, how to join, how to look, how to stop."""
+    """Lines on a switch that serves, for a person: what runs where, how to join, how to look, how to stop."""
     security = settings.security
     about = _p4_lines(driver, settings) if isinstance(driver, P4Driver) else _software_lines(driver, settings)
     lines = [f"inagg switch: control on {control} ({_guards(security)}), {about[0]}", *about[1:]]
@@ -101,7 +101,7 @@ def announcement(control: str, driver: SoftwareDriver | P4Driver, settings: Sett
 def leaf_announcement(
     control: str, driver: SoftwareDriver | P4Driver, settings: Settings, parent: ParentSettings
 ) -> str:
-    """The same of a switch that has a parent."""
+    """The lines of `announcement` on a switch that has a parent."""
     about = _p4_lines(driver, settings) if isinstance(driver, P4Driver) else _software_lines(driver, settings)
     return "\n".join(
         [
@@ -164,7 +164,7 @@ def _groups(driver: SoftwareDriver) -> str | None:
 
 
 def buffer_hint(driver: SoftwareDriver) -> str | None:
-    """What to do about a small receive buffer; None if there is nothing to do."""
+    """Advice on a small receive buffer; None if none is needed."""
     least = min(started.receive_buffer_bytes for started in driver.started)
     if least >= BUFFER_GOOD_BYTES:
         return None
@@ -183,8 +183,8 @@ def reachable(control: str) -> str:
 
 
 def out_of_reach(control: str, driver: SoftwareDriver | P4Driver) -> dict[str, str] | None:
-    """Where the control service can be reached by other machines and data cannot, or the other way round: what that
-    means, and what to do; None else."""
+    """Warning and advice, if other machines reach the control service and not the data planes, or the other way round;
+    None else."""
     data = join_address(*driver.shards[0].address)
     if is_local(control) == is_local(data):
         return None

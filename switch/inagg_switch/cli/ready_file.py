@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def why_taken(path: Path) -> str | None:
-    """Why it cannot be this process's: another switch runs, whose it is; None if it can."""
+    """Reason why the file cannot be this process's: another switch runs, whose it is; None if it can."""
     pid = _pid_in(path)
     if pid is None or pid == os.getpid() or not _names(pid, path):
         return None

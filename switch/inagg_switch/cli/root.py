@@ -41,21 +41,21 @@ from .shard_keeper import ShardKeeper, SwitchDriver
 from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
 
 AT_ONCE_GRACE_S: Final = 0.25
-"""What calls in progress get to be told why they end, when the switch is to stop at once."""
+"""Seconds that calls in progress get to be told why they end, when the switch is to stop at once."""
 DRAIN_LOOK_S: Final = 0.05
 DRAIN_TELL_S: Final = 5.0
-"""How often a switch that drains says what it still waits for."""
+"""Seconds after which a switch that drains says again what it still waits for."""
 
 DESCRIPTORS_LOOK_S: Final = 2.0
 DESCRIPTORS_TELL_S: Final = 60.0
-"""How often to look whether descriptors are short, and to say so."""
+"""Seconds between looks whether descriptors are short, which say so."""
 
 log = structlog.get_logger("inagg.switch")
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Where HTTP is to be served besides; None: nowhere."""
+    """Sockets at which HTTP is to be served besides; None: nowhere."""
 
     metrics: Listener | None
     web: Listener | None
@@ -83,7 +83,7 @@ class Root:
         self._changed = asyncio.Event()
         """Set when a signal has come, or a shard has died for good."""
         self._lost: str | None = None
-        """What became of a shard that could not be started again."""
+        """Sentence on a shard that could not be started again."""
         self._server = ControlServer(driver, settings.listen, security=settings.security, policy=settings.policy)
 
     async def run(self) -> int:

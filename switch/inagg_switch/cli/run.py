@@ -1,10 +1,11 @@
-"""What a switch consists of, opened one by one when its shards have begun to start: addresses, driver, service."""
+"""Parts of a switch, opened one by one when its shards have begun to start: addresses, driver, service."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 from contextlib import ExitStack
+from typing import Final
 
 import click
 
@@ -22,6 +23,9 @@ from .root import Listeners, Root, serving
 from .settings import Settings
 from .shard_keeper import SwitchDriver
 from .signals import EXIT_FAILED
+
+NO_THREAD: Final = "can't start new thread"
+"""Text of Python's error where the process may have no more."""
 
 
 class CannotServe(click.ClickException):
@@ -45,14 +49,18 @@ def run(settings: Settings, shards: list[ShardProcess]) -> int:
             raise CannotServe(f"{error}{hint}") from None
         except (ServerError, SecurityError, UplinkError) as error:
             raise CannotServe(str(error)) from None
+        except RuntimeError as error:
+            if str(error) != NO_THREAD:
+                raise
+            raise CannotServe(f"{error}: raise the limit of processes (ulimit -u, TasksMax=, a pod's pids)") from None
         finally:
             if driver is not None:
                 driver.close()
 
 
 def _other_addresses(settings: Settings) -> str:
-    """What to do where the address for data is in use. Shards come first, so nobody has tried that of --listen yet:
-    another switch would have both."""
+    """Advice where the address for data is in use. Shards come first, so nobody has tried that of --listen yet: another
+    switch would have both."""
     if _taken(settings.listen):
         others = "is another switch running? Choose other addresses with --data and --listen"
         return f", and so is {settings.listen}: {others}"

@@ -13,8 +13,8 @@ import click
 FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 F = TypeVar("F", bound=Callable[..., Any])
 NEAR: Final = 0.75
-"""How alike an unknown option and one that there is must be, as difflib counts, for a hint; click's 0.6 takes in what
-nobody meant."""
+"""Likeness of an unknown option to one that there is, as difflib counts, from which on there is a hint; click's 0.6
+takes in what nobody meant."""
 
 
 class Number(click.FloatRange):
@@ -60,7 +60,7 @@ def file(section: str, name: str, help: str, **more: Any) -> Callable[[F], F]:
 
 
 def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """These, in this order in the help."""
+    """A decorator that adds these options, in this order in the help."""
 
     def decorate(command: F) -> F:
         for option in reversed(options):

@@ -1,29 +1,27 @@
-"""What `inagg switch` was asked for, checked as far as it can be without opening anything."""
+"""Settings of `inagg switch`, checked as far as they can be without opening anything."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-import secrets
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from inagg_link import Faults
-from inagg_wire.layout import CONTROL_PORT, UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
+from inagg_wire.layout import CONTROL_PORT
 
 from ..addresses import SettingsError, check_ports, data_address, is_here, is_unix, resolved, split_address, with_port
 from ..control.policy import Policy
 from ..defaults import DRAIN_S, METRICS_PORT, WEB_PORT
-from ..multicast_groups import AUTO, OFF, parse_prefix
-from ..p4.builds import LEAF
+from ..p4.builds import LEAF, Build
 from ..service.access import Access
 from ..service.http_server import check_http_address
 from ..service.security import OPERATOR, Security
 from ..software.config import SoftwareConfig
 from .p4_settings import Bmv2Settings, TofinoSettings, p4_from
+from .software_settings import software_from
 
 READ: Final = (
     "secret_file", "tls_cert", "tls_key", "client_ca", "parent_ca", "network", "p4_ca", "p4_cert", "p4_key",
@@ -45,24 +43,24 @@ class Settings:
     """One switch."""
 
     listen: str
-    """Of the control service: host:port or unix:PATH."""
+    """Address of the control service: host:port or unix:PATH."""
     software: SoftwareConfig
     p4: Bmv2Settings | TofinoSettings | None
     """Drive this switch, and start no data plane here; None: ``software`` is the switch."""
     policy: Policy
     security: Security
     metrics: str | None
-    """host:port, None: no metrics."""
+    """Address of the metrics, host:port; None: there are none."""
     web: str | None
-    """Of the live view: host:port, None: there is none."""
+    """Address of the live view, host:port; None: there is none."""
     drain_s: float
     shard_restarts: int
-    """How often in a minute shards that died are started again."""
+    """Restarts in a minute of shards that died, at most."""
     ready_file: Path | None
     announce: bool
     """Whether to print lines for a person on standard output when it serves."""
     parent: ParentSettings | None = None
-    """None: it has a registry of its own."""
+    """The switch above; None: this one has a registry of its own."""
 
 
 def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
@@ -73,90 +71,113 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
     # Some are read again, or written, when the working directory may have been removed.
     options = {name: value.absolute() if isinstance(value, Path) else value for name, value in options.items()}
     check_names(options)
-    listen = str(options["listen"])
-    if not is_unix(listen):
-        listen = with_port(listen, CONTROL_PORT)
-    host, port = data_address(listen, options["data"])
-    check_ports(port, options["shards"])
-    metrics, web = (
-        with_port(options[name], port) if options[name] is not None else None
-        for name, port in (("metrics", METRICS_PORT), ("web", WEB_PORT))
-    )
-    check_services({"--listen": listen, "--metrics": metrics, "--web": web})
+    addresses = addresses_from(options)
     try:
-        secret_file = options["secret_file"]
-        security = Security(
-            certificate=options["tls_cert"],
-            key=options["tls_key"],
-            client_ca=options["client_ca"],
-            secret=secret if secret_file is None else None,
-            secret_file=secret_file,
-            operators=frozenset(options["operator"]) or frozenset({OPERATOR}),
-            insecure_anywhere=options["insecure"],
-        )
-        security.check_address(listen)
-        security.check_files()
-        if options["operator"] and options["parent"] is None and not security.named(security.secrets()):
-            raise SettingsError(
-                "--operator says nothing where callers have no names: give them some too, by lines `name: secret` in "
-                "--secret-file, or by certificates and --client-ca"
-            )
-        for address, what in ((metrics, "the metrics"), (web, "the live view")):
-            if address is not None:
-                check_http_address(address, security, what)
+        security = security_from(options, secret, addresses)
         p4 = p4_from(options)
-        said = {field: options[name] for field, name in policy_options(options).items() if options[name] is not None}
-        policy = Policy(**said)
+        policy = policy_from(options)
     except ValueError as error:  # SecurityError is one
         raise SettingsError(str(error)) from None
     parent = parent_from(options, secret)
-    if parent is not None and parent.address == listen:
-        raise SettingsError(f"--parent {parent.address} is this switch itself: name the switch above it")
-    if parent is not None and p4 is None and ipaddress.ip_address(host).is_loopback and not is_here(parent.address):
-        raise SettingsError(
-            f"--parent {parent.address} is another machine, and nothing comes to it from {host}, where the data planes "
-            "of this switch are: give --listen, or --data, an address that it reaches"
-        )
-    if isinstance(p4, Bmv2Settings) and (p4.program.role == LEAF) != (parent is not None):
-        raise SettingsError(
-            f"the program {p4.program.name} is for a leaf of a tree: say with --parent what is above it"
-            if parent is None
-            else f"--parent needs a program for a leaf of a tree, such as nat8-128-leaf; {p4.program.name} is none"
-        )
-    datagram_bytes = options["datagram_bytes"] or usual_datagram_bytes(host)
-    faults = faults_from(options)
-    if faults is None and options["fault_seed"] is not None:
-        raise SettingsError("--fault-seed has nothing to seed: give --loss, --duplicate, --reorder or --corrupt too")
-    software = SoftwareConfig(
-        host=host,
-        port=port,
-        shards=options["shards"],
-        slots=options["slots"] or usual_slots(datagram_bytes),
-        datagram_bytes=datagram_bytes,
-        offload=None if options["offload"] else False,
-        multicast=multicast_from(options["multicast"], host, faults),
-        faults=faults,
-        fault_seed=secrets.randbits(32) if options["fault_seed"] is None else options["fault_seed"],
-        capture=options["capture"],
-        capture_bytes=round(options["capture_limit"] * 1e6),
-        record=options["record"],
-        log_format=options["log_format"],
-        log_level=options["log_level"],
-    )
+    if parent is not None:
+        check_parent(parent, addresses, p4)
+    if isinstance(p4, Bmv2Settings):
+        check_role(p4.program, parent)
     return Settings(
-        listen=listen,
-        software=software,
+        listen=addresses.listen,
+        software=software_from(options, addresses.host, addresses.port),
         p4=p4,
         policy=policy,
         security=security,
-        metrics=metrics,
-        web=web,
+        metrics=addresses.metrics,
+        web=addresses.web,
         drain_s=DRAIN_S if options["drain"] is None else options["drain"],
         shard_restarts=options["shard_restarts"],
         ready_file=options["ready_file"],
         announce=options["log_format"] == "human",
         parent=parent,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Addresses of one switch: `Settings.listen`, `Settings.metrics` and `Settings.web`, and its data planes."""
+
+    listen: str
+    host: str
+    """The literal address of the data planes."""
+    port: int
+    """UDP port of the first shard; 0: any."""
+    metrics: str | None
+    web: str | None
+
+
+def addresses_from(options: Mapping[str, Any]) -> Addresses:
+    """The addresses that are asked for, with their usual ports. Raises `SettingsError`."""
+    listen = str(options["listen"])
+    if not is_unix(listen):
+        listen = with_port(listen, CONTROL_PORT)
+    host, port = data_address(listen, options["data"])
+    check_ports(port, options["shards"])
+    metrics, web = (
+        with_port(options[name], usual) if options[name] is not None else None
+        for name, usual in (("metrics", METRICS_PORT), ("web", WEB_PORT))
+    )
+    check_services({"--listen": listen, "--metrics": metrics, "--web": web})
+    return Addresses(listen, host, port, metrics, web)
+
+
+def security_from(options: Mapping[str, Any], secret: str | None, addresses: Addresses) -> Security:
+    """TLS, secrets and operators, as asked for and as good as ``addresses`` need. Raises ValueError."""
+    secret_file = options["secret_file"]
+    security = Security(
+        certificate=options["tls_cert"],
+        key=options["tls_key"],
+        client_ca=options["client_ca"],
+        secret=secret if secret_file is None else None,
+        secret_file=secret_file,
+        operators=frozenset(options["operator"]) or frozenset({OPERATOR}),
+        insecure_anywhere=options["insecure"],
+    )
+    security.check_address(addresses.listen)
+    security.check_files()
+    if options["operator"] and options["parent"] is None and not security.named(security.secrets()):
+        raise SettingsError(
+            "--operator says nothing where callers have no names: give them some too, by lines `name: secret` in "
+            "--secret-file, or by certificates and --client-ca"
+        )
+    for address, what in ((addresses.metrics, "the metrics"), (addresses.web, "the live view")):
+        if address is not None:
+            check_http_address(address, security, what)
+    return security
+
+
+def policy_from(options: Mapping[str, Any]) -> Policy:
+    """The limits that are asked for. Raises ValueError."""
+    return Policy(
+        **{field: options[name] for field, name in policy_options(options).items() if options[name] is not None}
+    )
+
+
+def check_parent(parent: ParentSettings, addresses: Addresses, p4: Bmv2Settings | TofinoSettings | None) -> None:
+    """Raises `SettingsError` if ``parent`` is this switch, or if datagrams between the two cannot come."""
+    if parent.address == addresses.listen:
+        raise SettingsError(f"--parent {parent.address} is this switch itself: name the switch above it")
+    if p4 is None and ipaddress.ip_address(addresses.host).is_loopback and not is_here(parent.address):
+        raise SettingsError(
+            f"--parent {parent.address} is another machine, and nothing comes to it from {addresses.host}, where the "
+            "data planes of this switch are: give --listen, or --data, an address that it reaches"
+        )
+
+
+def check_role(program: Build, parent: ParentSettings | None) -> None:
+    """Raises `SettingsError` unless ``program``, of bmv2, is for a leaf just where there is a ``parent``."""
+    if (program.role == LEAF) != (parent is not None):
+        raise SettingsError(
+            f"the program {program.name} is for a leaf of a tree: say with --parent what is above it"
+            if parent is None
+            else f"--parent needs a program for a leaf of a tree, such as nat8-128-leaf; {program.name} is none"
+        )
 
 
 def check_names(options: Mapping[str, Any]) -> None:
@@ -177,7 +198,7 @@ def _same_file(one: str, other: str, file: Path) -> str:
 
 
 def _written(options: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
-    """By the names of their options, the files that a switch makes. Raises `SettingsError`."""
+    """The files that a switch makes, with the names of their options. Raises `SettingsError`."""
     kind, colon, path = str(options["listen"]).partition(":")
     if kind in ("unix", "unix-abstract") and not path.strip("/"):
         raise SettingsError(f"--listen {kind}{colon} names no socket: give its path, as in unix:/run/inagg.socket")
@@ -246,48 +267,3 @@ def policy_options(options: Mapping[str, Any]) -> dict[str, str]:
     """The fields of `Policy` that have an option, and its name; the default is that of the field."""
     names = ((field.name, field.name.removesuffix("_s")) for field in fields(Policy))
     return {field: name for field, name in names if name in options}
-
-
-def faults_from(options: Mapping[str, Any]) -> Faults | None:
-    """The faults that are asked for, None if there are none."""
-    probabilities = {
-        "drop": options["loss"],
-        "duplicate": options["duplicate"],
-        "reorder": options["reorder"],
-        "corrupt": options["corrupt"],
-    }
-    return Faults(**probabilities) if any(probabilities.values()) else None
-
-
-def multicast_from(asked: str, host: str, faults: Faults | None) -> str:
-    """`SoftwareConfig.multicast`, as ``asked`` for, of a switch whose data planes have the literal address ``host``.
-    Raises `SettingsError`."""
-    if asked in (AUTO, OFF):
-        return asked
-    try:
-        prefix = parse_prefix(asked)
-    except ValueError as error:
-        raise SettingsError(f"--multicast: {error}") from None
-    address, version = ipaddress.ip_address(host), ipaddress.ip_network(prefix).version
-    if address.version != version or address.is_unspecified:
-        raise SettingsError(
-            f"--multicast {asked} needs an IPv{version} address of this switch's own in --data, not {host}"
-        )
-    if faults is not None:
-        raise SettingsError(
-            f"--multicast {asked} and faults do not go together: the copies of a result are to be harmed one by one"
-        )
-    return prefix
-
-
-def usual_datagram_bytes(host: str) -> int:
-    """The most UDP payload of a datagram, if nobody says, for a switch that workers reach at the literal address
-    ``host``: more than Ethernet carries only where no datagram can leave the machine."""
-    return UDP_PAYLOAD_BYTES_LOOPBACK if ipaddress.ip_address(host).is_loopback else UDP_PAYLOAD_BYTES_1500
-
-
-def usual_slots(datagram_bytes: int) -> int:
-    """Slots of a shard, if nobody says, a power of two: they take about the same memory whatever their size."""
-    usual = SoftwareConfig()
-    slots = min(usual.slots, usual.slots * usual.datagram_bytes // datagram_bytes)
-    return 1 << (slots - 1).bit_length()

@@ -17,7 +17,7 @@ from ..text import printable
 PIPED_COLUMNS: Final = 1_000_000
 """Width where there is no terminal: nothing is shortened for a reader that has no edge."""
 NARROW: Final = "Too narrow for all columns (see --json)"
-"""What is told where a table has no room for some."""
+"""Note on a table that has no room for some columns."""
 NAME_COLUMNS: Final = 17
 """Columns for a job's name on a terminal; a longer one takes more lines."""
 GAP: Final = 2
@@ -58,7 +58,7 @@ class _Trimmed:
 def columns_that_fit(
     columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, widths: Mapping[str, int] | None = None
 ) -> int:
-    """How many columns of a `table`, from the left, where the most important stand, fit ``width`` uncut: one at
+    """Number of columns of a `table`, from the left, where the most important stand, that fit ``width`` uncut: one at
     least."""
     left = width
     for at, title in enumerate(columns):

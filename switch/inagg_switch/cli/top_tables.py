@@ -145,6 +145,8 @@ def _gbit_text(bits: float) -> str:
 
 def _lost(look: Rates, most: int | None) -> Iterator[RenderableType]:
     """What did not go as it should: by reason, in all and per second; at most ``most`` reasons."""
+    if look.now.silent:
+        yield Text(f"Does not answer: {'; '.join(look.now.silent)}", style="red")
     drops = list(look.drops)
     if drops:
         yield _counts("Dropped:", drops, most)

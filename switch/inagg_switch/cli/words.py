@@ -1,4 +1,4 @@
-"""How numbers and states are written for people."""
+"""Words for numbers and states, for people."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def member_text(state: int) -> str:
 
 
 def cause_text(cause: int) -> str:
-    """Why a job ended, in a word or three."""
+    """The cause of the end of a job, in a word or three."""
     return enum_label(pb.Cause.Name(pb.Cause.ValueType(cause)), "CAUSE_UNSPECIFIED").replace("_", " ")
 
 
@@ -54,7 +54,8 @@ def rate_text(value: float) -> str:
 
 
 def number_text(value: float) -> str:
-    """For programs: three digits, but all of a whole part: ``0``, ``0.25``, ``7.25``, ``842``, ``13300412``."""
+    """A number for programs: three digits, but all of a whole part: ``0``, ``0.25``, ``7.25``, ``842``,
+    ``13300412``."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 

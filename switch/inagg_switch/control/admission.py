@@ -1,5 +1,5 @@
-"""Which jobs a switch takes: the numbers that can never work, those that differ from what the job of that name has, and
-the room that there is now."""
+"""Admission of jobs to a switch: the numbers that can never work, those that differ from what the job of that name has,
+and the room that there is now."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WINDOW_FRAMES: Final = 512
 enough that no process waits for another to be scheduled (with two workers and a switch on two cores, 128 took a third
 more processor time). As many bytes are so many more blocks of fewer lanes, as those of P4 switches are."""
 WINDOW_BYTES: Final = 3 * WINDOW_FRAMES * UDP_PAYLOAD_BYTES_1500
-"""The most that larger blocks hold: 128 of 13 KB, a power of two. With half of that, a block that was lost holds up all
-others before it has come again: of 64 MiB with 1 % lost, 0.86 to 0.89 of the rate without loss is left, and 0.90 to
-0.93 with this; the rate without loss is the same."""
+"""Most bytes of a window of larger blocks: 128 of 13 KB, a power of two. With half of that, a block that was lost holds
+up all others before it has come again: of 64 MiB with 1 % lost, 0.86 to 0.89 of the rate without loss is left, and 0.90
+to 0.93 with this; the rate without loss is the same."""
 SHARES: Final = 8
-"""So many jobs of small blocks find slots, if nobody asks for a window: a job has no more than its share, or than it
-would have with full frames."""
+"""Jobs of small blocks that find slots, if nobody asks for a window: a job has no more than its share, or than it would
+have with full frames."""
 FINE: Final = 1 << 16
 """A format whose levels span this, such as nat8 and fix32, loses nothing if the largest of many more values sets their
 scale. The noise of the others grows with it; so unless they are told otherwise their blocks are those of frames of 1500
@@ -39,7 +39,7 @@ bytes, wherever they run."""
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a user asks for; `check` has found that this switch can serve it.
+    """A job as a user asks for it; `check` has found that this switch can serve it.
 
     ``window``: blocks per shard, a power of two. None: the switch's choice. ``chosen``: fields that the user left to
     the switch, and that it chose at once.
@@ -55,7 +55,7 @@ class JobSpec:
     rejoin_limit_s: float | None = None
     chosen: frozenset[str] = frozenset()
     parts: int | None = None
-    """In how many datagrams a block goes from switch to switch. None: there is one switch alone."""
+    """Datagrams in which a block goes from switch to switch. None: there is one switch alone."""
 
     @property
     def slots(self) -> int:
@@ -69,7 +69,7 @@ class JobSpec:
         return self.slots * (self.parts or 1)
 
     def difference(self, job: JobSpec) -> str | None:
-        """How this differs from ``job``, a clause that names the field and both values; None if it does not.
+        """The difference from ``job``, a clause that names the field and both values; None if there is none.
 
         What this leaves to the switch (None or chosen) differs from nothing.
         """
@@ -238,10 +238,11 @@ def no_room(spec: JobSpec, pool: LeasePool, jobs: int) -> ControlError:
         return ControlError(
             Code.RESOURCE_EXHAUSTED,
             f"no room for job {spec.name!r}: {asked}, and all slots are leased by {count_text(jobs, 'job')}; "
-            "wait until one ends (`inagg jobs` lists them)",
+            "wait until one ends (`inagg jobs` lists them), or start the switch with more slots (--slots)",
         )
     return ControlError(
         Code.RESOURCE_EXHAUSTED,
         f"no room for job {spec.name!r}: {asked}; the largest window that fits now is "
-        f"{most // 2 // (spec.parts or 1)}: ask for that, or wait until a job ends (`inagg jobs` lists them)",
+        f"{most // 2 // (spec.parts or 1)}: ask for that, wait until a job ends (`inagg jobs` lists them), or "
+        "start the switch with more slots (--slots)",
     )

@@ -1,4 +1,5 @@
-"""How many blocks each rank may have out, so that the windows of all jobs together fit the receive buffers of switches.
+"""Credit: the number of blocks that each rank may have out, so that the windows of all jobs together fit the receive
+buffers of switches.
 
 A window is what slots allow, and results depend on it; credit is what there is room for now, and they do not. What
 the sockets of a switch hold is divided evenly among all who send to it, ranks or switches below: a burst of all of them
@@ -18,12 +19,12 @@ from .events import Epoch
 
 
 def block_bytes(binding: Binding) -> int:
-    """What a child sends for a block."""
+    """Bytes that a child sends for a block."""
     return binding.parts * binding.contribution_bytes(Op.SUM)
 
 
 class Credit:
-    """Who shares the receive buffers of which switch."""
+    """The senders that share the receive buffers of each switch."""
 
     def __init__(self, receive_bytes: Callable[[str], int | None]) -> None:
         """``receive_bytes``: of each shard's socket, by switch; None: it has none, or nobody knows."""
@@ -32,7 +33,7 @@ class Credit:
         self._senders: Counter[str] = Counter()
 
     def update(self, job: int, epoch: Epoch | None) -> None:
-        """What runs of job number ``job`` now."""
+        """Note that ``epoch`` of job number ``job`` runs now; None: none does."""
         before = self._epochs.get(job)
         if before is epoch:
             return
@@ -46,7 +47,7 @@ class Credit:
             self._epochs[job] = epoch
 
     def blocks(self, epoch: Epoch, window: int) -> int:
-        """How many blocks of a shard each rank of a job with that ``window`` may have out: at least one."""
+        """Number of blocks of a shard that each rank of a job with that ``window`` may have out: at least one."""
         most = window
         for name, (binding, *_) in epoch.by_switch.items():
             room = self._receive_bytes(name)

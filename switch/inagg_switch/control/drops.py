@@ -1,4 +1,4 @@
-"""Which datagrams a switch refuses now, and what that usually means: those of a job that hangs may arrive."""
+"""Datagrams that a switch refuses now, and their usual meaning: those of a job that hangs may arrive."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from inagg_wire.errors import Reason
 from ..text import count_text, seconds_text
 
 WATCHED_S: Final = 10.0
-"""How far back to look: several polls, and a few time-outs of a worker that sends again."""
+"""Seconds to look back: several polls, and a few time-outs of a worker that sends again."""
 REASONS_TOLD: Final = 3
 USUAL: Final = frozenset((Reason.DUPLICATE.label, Reason.STALE.label))
-"""What repeating what was lost looks like: no refusals."""
+"""Reasons of datagrams that repeat what was lost: no refusals."""
 
 LATE_CUTTING: Final = (
     "a frame with several datagrams came uncut (segmentation offload that nobody did), as over a virtual link to bmv2: "
@@ -44,7 +44,7 @@ MEANINGS: Final = {
     "fragment": "a datagram is larger than the MTU of its link, and a P4 switch puts no fragments together",
     "not_ours": "they were for the switch itself, which answers ARP, pings and UDP over IPv4 to its data port alone",
 }
-"""By `inagg_wire.errors.Reason.label`, or what a P4 switch calls it."""
+"""The usual meaning of drops, by `inagg_wire.errors.Reason.label` or a P4 switch's name of the reason."""
 
 
 class DropWatch:
@@ -71,7 +71,7 @@ class DropWatch:
 
 
 def drop_sentences(watched_s: float, grown: Mapping[str, int]) -> Iterator[str]:
-    """What to say of refusals that grow. The counters are the switch's: of which job they were is not known."""
+    """Sentences on refusals that grow. The counters are the switch's: of which job they were is not known."""
     refused = [(why, count) for why, count in grown.items() if why not in USUAL]
     for why, count in refused[:REASONS_TOLD]:
         meaning = MEANINGS.get(why, "see the reasons in protos/README.md")

@@ -1,4 +1,4 @@
-"""What an epoch is, from what all ranks bring."""
+"""An epoch, made from what all ranks bring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the core hands out: news of jobs, answers to waiting Joins, and orders to the switch.
+"""Outputs of the core: news of jobs, answers to waiting Joins, and orders to the switch.
 
 `registry.Registry.drain` gives them in the order in which they came about.
 """
@@ -19,7 +19,7 @@ ROOT: Final = ""
 
 
 class Cause(IntEnum):
-    """Why an epoch or a job ended. The numbers are those of `inagg.v1.Cause`."""
+    """Cause of the end of an epoch or a job. The numbers are those of `inagg.v1.Cause`."""
 
     NEW_EPOCH = 1
     MEMBER_FAILED = 2
@@ -102,12 +102,12 @@ Event = EpochStarted | EpochEnded | MemberJoined | MemberFailed | MemberLeft | S
 
 
 def name_of(event: Event) -> str:
-    """As logs and messages have it: ``epoch_started``."""
+    """The name of an event in logs and messages: ``epoch_started``."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
 
 
 def fields_of(event: Event) -> dict[str, Any]:
-    """Its fields, by name."""
+    """The fields of an event, by name."""
     return {field.name: getattr(event, field.name) for field in fields(event)}
 
 
@@ -126,15 +126,15 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What a Join that succeeds is told: its number, and what each switch that the job uses is bound to, by its name
-    and shard."""
+    """An epoch, as a Join that succeeds is told it: its number, and what each switch that the job uses is bound to, by
+    its name and shard."""
 
     epoch: int
     by_switch: Mapping[str, tuple[Binding, ...]]
 
     @property
     def bindings(self) -> tuple[Binding, ...]:
-        """Those of this switch itself, which is the root where there are several."""
+        """The bindings of this switch itself, which is the root where there are several."""
         return self.by_switch[ROOT]
 
 

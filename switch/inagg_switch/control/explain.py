@@ -1,4 +1,4 @@
-"""Why a job waits: what is known of it, in sentences, the likeliest cause first."""
+"""The reason why a job waits: all that is known of it, in sentences, the likeliest cause first."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ def explain(
     *,
     window: int | None = None,
     refusals: Iterable[str] = (),
+    silent: Iterable[str] = (),
 ) -> Explanation:
-    """Why ``job`` waits. ``waits`` are (shard, slot): of ``slots_waiting`` slots those that wait longest; None: the
-    switch does not tell. ``unanswered``: by switch of a tree, slots whose sum has gone up and has no answer.
+    """Explain why ``job`` waits. ``waits`` are (shard, slot): of ``slots_waiting`` slots those that wait longest; None:
+    the switch does not tell. ``unanswered``: by switch of a tree, slots whose sum has gone up and has no answer.
     ``window``: what the switch takes at once, in blocks, if that is little; ``refusals``: what is known of datagrams
-    that it refuses (`drops`)."""
+    that it refuses (`drops`); ``silent``: which of its data planes do not answer, in words."""
     ranks = rank_waits(job, now, waits)
-    text: list[str] = []
+    text = [_silent_part(trouble) for trouble in silent]
     if job.state is JobState.RUNNING:
         text += _unanswered(job, unanswered or {}) if not ranks else []
         text += _running(job, now, slots_waiting, ranks) if ranks or not text else []
@@ -60,6 +61,10 @@ def explain(
         text += _joining(job, now)
     text += _silent(job, now)
     return Explanation(tuple(text), ranks)
+
+
+def _silent_part(trouble: str) -> str:
+    return f"{trouble[:1].upper()}{trouble[1:]}: its slots are not known here, and its sums do not come."
 
 
 def rank_waits(job: Job, now: float, waits: Sequence[tuple[int, SlotWait]]) -> tuple[RankWait, ...]:
@@ -145,12 +150,12 @@ def _bursts(job: Job, window: int | None) -> list[str]:
 
 
 def _behind(member: Member | None) -> str:
-    """Where a rank is in a tree of switches."""
+    """Words on the switch of a tree by which a rank has joined; empty if there is none."""
     return f" at switch {member.request.switch!r}" if member is not None and member.request.switch else ""
 
 
 def _contributions(job: Job, now: float) -> list[str]:
-    """What can be said without the slots."""
+    """Sentences on a job whose slots are not known."""
     told = [
         f"rank {rank} {progress.contributions}"
         + ("" if (since := progress.since(now)) is None else f", the last {seconds_text(since)} ago")
@@ -206,7 +211,8 @@ def _joining(job: Job, now: float) -> list[str]:
 
 
 def _cut_off(job: Job, now: float) -> dict[str, list[int]]:
-    """By switch that has gone, the ranks that joined there and have not been heard since: their processes may live."""
+    """Ranks that joined at a switch that has gone and have not been heard since, by switch: their processes may
+    live."""
     ranks: dict[str, list[int]] = {}
     for member in job.roster:
         between = member.state is MemberState.BETWEEN and member.silent_s(now) > 2 * job.heartbeat_interval_s

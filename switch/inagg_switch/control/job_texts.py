@@ -1,4 +1,4 @@
-"""What people are told of a job and its ranks, in whole sentences."""
+"""Whole sentences on a job and its ranks, for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def failed_text(
     job: str, rank: int, silent_s: float, contributions: int, last_contribution_s: float | None, slots_waiting: int,
     broke_off: bool,
 ) -> str:  # fmt: skip
-    """What is known of a member that fell silent, as one sentence. ``broke_off``: its connection did."""
+    """One sentence on a member that fell silent. ``broke_off``: its connection did."""
     saw = "the switch has taken no contribution of it"
     if last_contribution_s is not None:
         saw = f"the switch last took a contribution of it {seconds_text(last_contribution_s)} ago"
@@ -25,7 +25,7 @@ def failed_text(
 
 
 def too_late_text(job: str, rank: int, waited_s: float, missing: Iterable[int], workers: int) -> str:
-    """What a rank is told that waited too long for the others."""
+    """Sentence for a rank that waited too long for the others."""
     return (
         f"rank {rank} waited {seconds_text(waited_s)} in job {job!r} for {ranks_text(missing)} of {workers}: start "
         "what is missing, or see why it does not reach this switch"
@@ -33,7 +33,7 @@ def too_late_text(job: str, rank: int, waited_s: float, missing: Iterable[int], 
 
 
 def given_up_text(job: str, rank: int, heartbeat_limit_s: float | None) -> str:
-    """What a late heartbeat is told; ``heartbeat_limit_s`` None: the rank has left."""
+    """Sentence for a late heartbeat; ``heartbeat_limit_s`` None: the rank has left."""
     if heartbeat_limit_s is None:
         return f"rank {rank} of job {job!r} has left: join again to take part"
     return (
@@ -43,7 +43,7 @@ def given_up_text(job: str, rank: int, heartbeat_limit_s: float | None) -> str:
 
 
 def draining_text(job: str) -> str:
-    """What a job is told that has not begun when the switch drains: before it stops, or until that is undone."""
+    """Sentence for a job that has not begun when the switch drains: before it stops, or until that is undone."""
     return (
         f"job {job!r} cannot begin here: the switch drains, so it takes no new jobs now and lets only running jobs "
         "finish; try again later, or use another switch"
@@ -51,7 +51,7 @@ def draining_text(job: str) -> str:
 
 
 def deserted_text(job: str, gone: Iterable[int], rejoin_limit_s: float, before: str) -> str:
-    """Why a job ended whose ranks did not come back."""
+    """Sentence on the end of a job whose ranks did not come back."""
     return (
         f"job {job!r} ended: {ranks_text(gone)} did not come back within {seconds_text(rejoin_limit_s)}; "
         f"before that: {before}"
@@ -59,11 +59,11 @@ def deserted_text(job: str, gone: Iterable[int], rejoin_limit_s: float, before: 
 
 
 RAN_ELSEWHERE: Final = "the switch was started again, or has taken the place of another"
-"""What came before ranks did not come back to a switch on which their job has not run."""
+"""Clause of `deserted_text` for ranks that did not come back to a switch on which their job has not run."""
 
 
 def ended_text(job: str, ended: Iterable[int]) -> str:
-    """Why a job ended of which processes seem to have ended."""
+    """Sentence on the end of a job of which processes seem to have ended."""
     return (
         f"job {job!r} ended: the connection of {ranks_text(ended)} broke off, as that of a process does that ends, and "
         "nothing more came of it"

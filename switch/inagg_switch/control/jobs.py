@@ -51,7 +51,7 @@ class Job:
         self.spec = spec
         self.seed = seed
         self.leased = pool.lease(spec.slots_leased)
-        """What the job has of the slots of all switches."""
+        """The job's slots, by shard, the same on all switches."""
         self.implicit = implicit
         self.heartbeat_limit_s = spec.heartbeat_limit_s or policy.heartbeat_limit_s
         self.heartbeat_interval_s = self.heartbeat_limit_s / HEARTBEATS_PER_LIMIT
@@ -62,11 +62,11 @@ class Job:
         self.watching = StallDetector(spec.workers, policy.stall_after_s)
         self.created_at = now
         self.ends_at = None if implicit else now + self.unjoined_limit_s
-        """When the job is ended unless the ranks that are missing come; None: nothing threatens it."""
+        """Time at which the job is ended unless the ranks that are missing come; None: nothing threatens it."""
         self.incomplete_since: float | None = None
-        """Since when ranks are gone from a job that has run, here or elsewhere, and the others join again."""
+        """Time since when ranks are gone from a job that has run, here or elsewhere, and the others join again."""
         self.epoch = 0
-        """Of the running epoch, the one that is prepared, or the last one."""
+        """Number of the running epoch, the one that is prepared, or the last one."""
         self.ran = False
         """Whether an epoch has ever run."""
         self.epoch_started_at: float | None = None
@@ -102,7 +102,7 @@ class Job:
 
     @property
     def absence_limit_s(self) -> float:
-        """How long ranks may be missing from a job that has run."""
+        """Seconds that ranks may be missing from a job that has run."""
         return self.rejoin_limit_s if self.ran else RECONNECT_S + self.rejoin_limit_s
 
     @property
@@ -175,7 +175,7 @@ class Job:
         member.heard(now)
         missing = self.roster.missing()
         self._emit(now, ev.MemberJoined(rank, missing))
-        self._settle(now)
+        self._update_deadline(now)
         if not missing:
             self._bind()
 
@@ -255,7 +255,7 @@ class Job:
         # While the switch is being told it is too late: the member has joined, and may repeat its call.
         if self.state is JobState.JOINING:
             self.roster.out_of_barrier(member)
-            self._settle(now)
+            self._update_deadline(now)
 
     # ---------------------------------------------------------------------------------- membership
 
@@ -297,7 +297,7 @@ class Job:
         if self.ran and self.roster.by_rank and all(m.state is MemberState.LEFT for m in self.roster):
             self.end(now, Cause.ALL_LEFT, None, f"all ranks have left job {self.name!r}")
         else:
-            self._settle(now)
+            self._update_deadline(now)
 
     def observe(self, now: float, seen: Observation) -> None:
         """Take note of what the switch shows of the job. A datagram is a sign of life as good as a heartbeat: a worker
@@ -328,7 +328,7 @@ class Job:
             if self.state is JobState.RUNNING:
                 text = f"{ranks_text(m.rank for m in silent)} of job {self.name!r} fell silent"
                 self._break(now, Cause.MEMBER_FAILED, silent[0].rank, text)
-            self._settle(now)
+            self._update_deadline(now)
         if self.ends_at is not None and now >= self.ends_at:
             self._end_deserted(now)
 
@@ -357,16 +357,16 @@ class Job:
         are not there any more, so whoever waits to join through them does so in vain."""
         if self.state is JobState.RUNNING:
             self._break(now, Cause.SWITCH_ERROR, None, text)
-            self._settle(now)
+            self._update_deadline(now)
         elif self.state is JobState.BINDING:
             self._unready()
             self._send_elsewhere(now, gone, text)
-            self._settle(now)
+            self._update_deadline(now)
             if self.ended is None and not self.roster.missing():
                 self._bind()
 
     def _unready(self) -> None:
-        """Who joins has changed while the switch was being told: back to the barrier, for those who still wait."""
+        """Go back to the barrier with those who still wait: who joins has changed while the switch was being told."""
         self._go(JobTrigger.BREAK)
         self.running = None
         for member in self.roster.waiting():
@@ -423,8 +423,8 @@ class Job:
         if self.ever_bound:
             self._outputs.append(ev.Unbind(self.number, self.switches))
 
-    def _settle(self, now: float) -> None:
-        """Start or stop the time that the job has left, as it depends on who is there."""
+    def _update_deadline(self, now: float) -> None:
+        """Set `ends_at` by who is there; end the job if nobody is to come."""
         if self.state is not JobState.JOINING or not self.roster.gone():
             self.ends_at = self.incomplete_since = None
         elif self.ran or self.ran_elsewhere:

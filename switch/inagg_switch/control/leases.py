@@ -1,4 +1,4 @@
-"""Which slots belong to whom: a buddy allocator per shard (Knowlton, CACM 8(10), 1965).
+"""Leases of slots to jobs: a buddy allocator per shard (Knowlton, CACM 8(10), 1965).
 
 Leases are powers of two, aligned to their size, which is what a buddy allocator gives by itself. A freed block
 merges with its buddy, so that after all leases are returned the whole shard is one block again.

@@ -11,21 +11,22 @@ from ..binding import Address
 from .states import ALIVE, MEMBER_TRANSITIONS, MemberState, MemberTrigger
 
 BROKEN_OFF_LIMIT_S = 2.0
-"""How long a member may take to come back whose connection broke off. Hosts watch again after `RETRY_S`, a tenth of it;
-what lets them wait longer is a processor that they do not get."""
+"""Seconds that a member whose connection broke off may take to come back. Hosts watch again after `RETRY_S`, a tenth of
+it; what lets them wait longer is a processor that they do not get."""
 ENDED_LIMIT_S = 2.0
-"""How long the others wait for it after that, if it seems to have ended: a process that has cannot come back."""
+"""Seconds that the others wait for it after that, if it seems to have ended: a process that has cannot come back."""
 RECONNECT_S = 30.0
-"""How long ranks try to reach a switch that went away, unless they were told otherwise (`reconnect_s`; the switch is
-not): so much later than the first of them the last may come."""
+"""Seconds that ranks try to reach a switch that went away, unless they were told otherwise (`reconnect_s`; the switch
+is not): so much later than the first of them the last may come."""
 HEARD_LATELY_S = 5.0
-"""So long after a member was last heard its connection may break off because its process ends. One that breaks because
-the network is gone does so when gRPC's keepalive has had no answer, 15 s later (`service.server.OPTIONS`)."""
+"""Seconds after a member was last heard within which its connection may break off because its process ends. One that
+breaks because the network is gone does so when gRPC's keepalive has had no answer, 15 s later
+(`service.server.OPTIONS`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a rank stands on one shard: the lease that it had, and the smallest block whose result it lacks."""
+    """Position of a rank on one shard: the lease that it had, and the smallest block whose result it lacks."""
 
     lease: Lease
     next_block: int
@@ -33,7 +34,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What a rank brings from the epoch that it was in: ``shards`` has one position per shard."""
+    """State that a rank brings from the epoch that it was in: ``shards`` has one position per shard."""
 
     epoch: int
     seed: int
@@ -83,11 +84,11 @@ class Member:
     state: MemberState = MemberState.WAITING
     ticket: Ticket | None = None
     broke_off_at: float | None = None
-    """When the connection by which it watched the job broke off, unless it has been heard since."""
+    """Time at which the connection by which it watched the job broke off, unless it has been heard since."""
     ended_at: float | None = None
-    """When it was given up as one whose process has ended, unless it has been heard since."""
+    """Time at which it was given up as one whose process has ended, unless it has been heard since."""
     round_trip_s: float | None = None
-    """Its own measure (RFC 6298), as its last heartbeat said; None: it has none."""
+    """Round trip that the member measured (RFC 6298), as its last heartbeat said; None: it has none."""
     was_in_epoch: bool = False
     """Whether it has ever been in an epoch of this job on this switch."""
 
@@ -110,7 +111,7 @@ class Member:
         return 0.0 if self.ticket is not None else now - self.heard_at
 
     def heard(self, now: float) -> None:
-        """Its process is there."""
+        """Note that the member's process is there."""
         self.heard_at, self.broke_off_at, self.ended_at = now, None, None
 
     def is_silent(self, now: float, limit_s: float) -> bool:
@@ -163,7 +164,7 @@ class Roster:
 
     @property
     def placed(self) -> dict[str, tuple[int, ...]]:
-        """By switch, the ranks that have joined through it."""
+        """The ranks that have joined, by the switch through which they did."""
         found: dict[str, list[int]] = {}
         for member in self:
             found.setdefault(member.request.switch, []).append(member.rank)

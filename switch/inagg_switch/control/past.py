@@ -12,7 +12,7 @@ from .events import Cause
 
 @dataclass(slots=True)
 class Ended:
-    """What is remembered of a job that ended."""
+    """Record of a job that ended."""
 
     name: str
     number: int
@@ -23,7 +23,7 @@ class Ended:
     text: str
     spec: JobSpec
     totals: JobCounters | None = None
-    """What it had done at its end; None: it never ran, or the switch has not said it."""
+    """Totals at its end; None: it never ran, or the switch has not said it."""
 
 
 class Past:
@@ -33,7 +33,7 @@ class Past:
         self.jobs: deque[Ended] = deque(maxlen=most)
         """Oldest first."""
         self.by_cause: Counter[Cause] = Counter()
-        """How many have ended since the switch started."""
+        """Number of jobs that have ended since the switch started, by cause."""
 
     def add(self, ended: Ended) -> None:
         """One more."""
@@ -45,7 +45,7 @@ class Past:
         return next((ended for ended in reversed(self.jobs) if ended.name == name), None)
 
     def count_last(self, number: int, totals: JobCounters) -> None:
-        """What a job had done at its end, as the switch said before it dropped it."""
+        """Note what a job had done at its end, as the switch said before it dropped it."""
         ended = next((ended for ended in reversed(self.jobs) if ended.number == number), None)
         if ended is not None:
             ended.totals = totals

@@ -27,35 +27,36 @@ JOB_NUMBER_MAX: Final = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What an operator may set for a switch. Times in seconds."""
+    """Limits that an operator may set for a switch. Times in seconds."""
 
     heartbeat_limit_s: float = 10.0
     """Silence after which a member counts as failed, for jobs that do not say."""
     rejoin_limit_s: float = 60.0
-    """How long ranks that failed or left may be missing before their job is ended, for jobs that do not say."""
+    """Time that ranks that failed or left may be missing before their job is ended, for jobs that do not say."""
     join_timeout_s: float = 300.0
     """Longest wait in one Join, and how long a created job waits for its first rank."""
     stall_after_s: float = 5.0
-    """How old an incomplete sum must be before subscribers are told of a stall."""
+    """Age of an incomplete sum at which subscribers are told of a stall."""
     tick_interval_s: float = 0.1
-    """How often limits are looked at: the error of every limit above."""
+    """Time between two looks at limits: the error of every limit above."""
     poll_interval_s: float = 1.0
-    """How often the switch's counters are read."""
+    """Time between two reads of the switch's counters."""
     read_interval_s: float = 0.05
-    """How often, at most, one and the same question (Stats, Why, List) is answered anew; who asks together shares."""
+    """Time for which one answer to the same question (Stats, Why, List) serves; who asks together shares."""
     reads_max: int = 256
     """Such questions in progress, until their answers have been taken: a client that does not read holds memory."""
     unbind_retry_s: float = 1.0
     """First wait before a failed unbinding is tried again; doubled up to 64 times this."""
     heartbeat_limit_max_s: float = LIMIT_MAX_S
     rejoin_limit_max_s: float = LIMIT_MAX_S
-    """The most that a job may ask for of the first two: so long it keeps its slots when nobody is there."""
+    """Most that a job may ask for of the limits of heartbeats and of rejoining: so long it keeps its slots when nobody
+    is there."""
     jobs_max: int = 1024
     quota_jobs: int | None = None
     quota_slots: int | None = None
     quota_watches: int | None = None
-    """Of each principal (`service.security`): jobs, slots on each shard, and open watches; None: no more than there
-    are."""
+    """Quotas of each principal (`service.security`): jobs, slots on each shard, and open watches; None: no more than
+    there are."""
     ended_kept: int = 64
     """Ended jobs that are remembered, so that a late call can be told why."""
     watchers_per_job_max: int = 128

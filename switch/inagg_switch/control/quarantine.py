@@ -14,7 +14,7 @@ BACKOFF_MAX = 64
 
 @dataclass(slots=True)
 class Retry:
-    """When to try again, and how long to wait after that."""
+    """Time of the next try, and the wait after that."""
 
     at: float
     wait_s: float
@@ -27,7 +27,7 @@ class Quarantine:
         self._retry_s = retry_s
         self.jobs: dict[int, Job] = {}
         self.retries: dict[int, Retry] = {}
-        """Those that the switch has failed to drop."""
+        """Next tries, by number, for jobs that the switch has failed to drop."""
 
     def add(self, job: Job) -> None:
         """The switch was ordered to drop it."""
@@ -45,7 +45,7 @@ class Quarantine:
             self.retries[number] = Retry(now + wait_s, min(2 * wait_s, BACKOFF_MAX * self._retry_s))
 
     def due(self, now: float) -> Iterator[Job]:
-        """Those to be ordered again now."""
+        """Jobs for which the order to drop them is to be repeated now."""
         for number, retry in self.retries.items():
             if now >= retry.at:
                 retry.at = now + retry.wait_s  # in case that nobody answers

@@ -1,4 +1,4 @@
-"""How the control plane refuses: a code and one sentence that says what to do."""
+"""Refusals of the control plane: a code and one sentence that says what to do."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Registry:
         self.quarantine = Quarantine(policy.unbind_retry_s)
         self.past = Past(policy.ended_kept)
         self.principals: dict[int, str] = {}
-        """Who asked for each job, by its number."""
+        """The principal who asked for each job, by its number."""
         self.draining = False
         """Whether new jobs are refused: the switch is to stop, or an operator has it drain."""
         self._by_number: dict[int, Job] = {}
@@ -72,7 +72,7 @@ class Registry:
         self._last_ticket = 0
 
     def drain(self) -> list[ev.Output]:
-        """What has come about since the last call."""
+        """Outputs since the last call, in order."""
         outputs = self._outputs.copy()
         self._outputs.clear()  # the list itself is shared with the jobs
         return outputs
@@ -105,7 +105,7 @@ class Registry:
         return job, False
 
     def limits_for(self, *, tree: bool) -> Limits:
-        """What a job can have on this switch alone, or on the ``tree`` of them."""
+        """Limits of a job on this switch alone, or on the ``tree``."""
         return self.topology.limits if tree else self.limits
 
     def join(
@@ -157,7 +157,7 @@ class Registry:
             job.break_off(now, rank, member)
 
     def credit(self, job: Job, epoch: ev.Epoch | None = None) -> int:
-        """How many blocks a rank of ``job`` may have out in ``epoch``, by default the one that runs."""
+        """Number of blocks that a rank of ``job`` may have out in ``epoch``, by default the one that runs."""
         epoch = epoch or job.running
         return self._credit.blocks(epoch, job.spec.window) if epoch is not None else job.spec.window
 
@@ -200,7 +200,7 @@ class Registry:
             job.end(now, Cause.EVICTED, None, f"an operator of the switch ended job {name!r}{because}")
 
     def observe(self, now: float, number: int, seen: Observation) -> None:
-        """What the switch shows of a job. Ignored for one that has ended since."""
+        """Note what the switch shows of a job. Ignored for one that has ended since."""
         self._with(now, number, lambda job: job.observe(now, seen))
 
     def shard_restarted(self, now: float, shard: int) -> None:

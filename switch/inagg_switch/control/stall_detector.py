@@ -1,4 +1,4 @@
-"""What the switch's counters show of a job over time: who contributes, and what waits for whom."""
+"""Course of a job over time, by the switch's counters: who contributes, and what waits for whom."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPEATS_S: Final = 3.0
 """A rank that has no result sends its contributions again more often than this."""
 
 LEFT_AFTER_S: Final = 0.5
-"""After so long whoever has left sends nothing more, and what waits for it waits for ever."""
+"""Seconds after which whoever has left sends nothing more, and what waits for it waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class Observation:
 
 @dataclass(slots=True)
 class Progress:
-    """What is known of one rank."""
+    """Counters of one rank, and when they grew."""
 
     contributions: int = 0
     grew_at: float | None = None
-    """When the number was last seen to grow."""
+    """Time at which ``contributions`` was last seen to grow."""
     bytes_in: int = 0
     heard_at: float | None = None
-    """When these were."""
+    """Time at which ``bytes_in`` was last seen to grow."""
 
     def repeats(self, now: float) -> bool:
         """Whether datagrams came lately, and no contributions with them: they repeat some."""
@@ -70,7 +70,7 @@ class StallDetector:
         self._left = frozenset()
 
     def slots_waiting_for(self, rank: int) -> int:
-        """How many of the slots listed at the last look miss ``rank``."""
+        """Number of the slots listed at the last look that miss ``rank``."""
         return sum(rank in wait.missing for _, wait in self.last.waits) if self.last is not None else 0
 
     def observe(self, now: float, seen: Observation, left: Set[int] = frozenset()) -> Stalled | None:

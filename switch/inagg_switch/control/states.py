@@ -10,7 +10,7 @@ from typing import Final
 
 
 class JobState(IntEnum):
-    """What a job is doing. The numbers are those of `inagg.v1.JobState`."""
+    """States of a job. The numbers are those of `inagg.v1.JobState`."""
 
     JOINING = 1  # not all ranks have joined
     BINDING = 2  # all have; the data planes are being told
@@ -19,7 +19,7 @@ class JobState(IntEnum):
 
 
 class JobTrigger(IntEnum):
-    """What moves a job on."""
+    """Events that change the state of a job."""
 
     FULL = 1  # the last rank joined
     BOUND = 2  # the data planes are ready
@@ -28,7 +28,7 @@ class JobTrigger(IntEnum):
 
 
 class MemberState(IntEnum):
-    """How it stands with a rank. The numbers are those of `inagg.v1.MemberState`."""
+    """States of a rank. The numbers are those of `inagg.v1.MemberState`."""
 
     WAITING = 1  # in the barrier
     ACTIVE = 2  # in the running epoch
@@ -38,7 +38,7 @@ class MemberState(IntEnum):
 
 
 class MemberTrigger(IntEnum):
-    """What moves a member on."""
+    """Events that change the state of a member."""
 
     JOIN = 1
     ADMIT = 2  # the barrier opened

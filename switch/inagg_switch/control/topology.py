@@ -36,13 +36,13 @@ class Topology:
     """The tree of switches. Jobs have the same slots on all of them, so none has fewer than the root."""
 
     def __init__(self, shards: Sequence[Shard], limits: Limits) -> None:
-        """Those of the root."""
+        """``shards``, ``limits``: those of the root."""
         self.switches: dict[str, AttachedSwitch] = {}
         self._root = AttachedSwitch(ROOT, ROOT, tuple(shards), limits)
 
     @property
     def limits(self) -> Limits:
-        """What all switches can serve; fan-in is not the world size."""
+        """Limits that all switches can serve; fan-in is not the world size."""
         every = [self._root.limits, *(switch.limits for switch in self.switches.values())]
         return replace(
             self._root.limits,
@@ -106,8 +106,8 @@ class Topology:
         return [switch for switch in self.switches.values() if switch.parent == name]
 
     def ranks_below(self, placed: Mapping[str, Sequence[int]]) -> list[tuple[int, ...]]:
-        """Of a job whose ranks have joined as ``placed``, by switch: those behind each child of the root, in the order
-        of `bindings`."""
+        """Ranks behind each child of the root, in the order of `bindings`. ``placed``: the job's ranks by the switch
+        where they have joined."""
         paths = {leaf: self._path_of(leaf) for leaf in placed}
         found = []
         for child in self.below(ROOT):
@@ -135,7 +135,7 @@ class Topology:
         return self._root.shards if name == ROOT else self.switches[name].shards
 
     def groups(self, name: str, job: int) -> tuple[Address | None, ...]:
-        """Where the shards of a switch may multicast results of job number ``job``."""
+        """Groups to which the shards of a switch may multicast results of job number ``job``."""
         return tuple(
             group_of(shard.groups, job, shard.address[1]) if shard.groups is not None else None
             for shard in self.shards(name)
@@ -168,7 +168,7 @@ class Topology:
     def bindings(
         self, flat: Sequence[Binding], leaf_of: Sequence[str], parts: int, listening: Iterable[str]
     ) -> dict[str, tuple[Binding, ...]]:
-        """What each switch must know, by name and shard.
+        """The bindings of each switch, by name and shard.
 
         ``flat``: by shard, as for one switch with all workers, with the job's own seed; ``leaf_of``: by rank, where it
         joined; ``listening``: the leaves whose ranks can all take results from a group.

@@ -22,14 +22,14 @@ class Branch:
     """A switch of a job's tree, on one shard, and what is below it: either ``ranks`` or ``branches``."""
 
     switch: str
-    """Its name."""
+    """Name of the switch."""
     address: Address
-    """Of its data plane, as its children and its parent see it."""
+    """Address of its data plane, as its children and its parent see it."""
     lease: Lease
     ranks: tuple[int, ...] = ()
     branches: tuple[Branch, ...] = ()
     group: Address | None = None
-    """Where it may multicast results to its children."""
+    """Group to which it may multicast results to its children."""
 
     def walk(self) -> Iterator[Branch]:
         """This switch and all below it, those below first: a parent has nobody to answer before they are bound."""
@@ -44,12 +44,12 @@ class Branch:
 
     @property
     def all_ranks(self) -> tuple[int, ...]:
-        """Those below, on whatever level."""
+        """Ranks below, on whatever level."""
         return (*self.ranks, *(rank for branch in self.branches for rank in branch.all_ranks))
 
 
 def bindings(flat: Binding, root: Branch, parts: int) -> dict[str, Binding]:
-    """What each switch of a tree must know, by its name, in the order of `Branch.walk`.
+    """The binding of each switch of a tree, by its name, in the order of `Branch.walk`.
 
     ``flat`` is the binding of a single switch with all workers, by rank, and with the job's own seed; ``parts``:
     `inagg_wire.formats.JobFormat.parts`. Every switch but the root has as result what the root makes, and the root

@@ -13,4 +13,4 @@ THRIFT_PORT: Final = 9090
 """TCP port of bmv2's Thrift server, unless told otherwise."""
 
 TARGETS: Final = ("bmv2", "tofino")
-"""What such switches are called. They run elsewhere, so their CPU time and what their kernel drops is not known."""
+"""Names of such switches. They run elsewhere, so their CPU time and what their kernel drops is not known."""

@@ -19,20 +19,20 @@ FOLDERS: Final = (
     Path(__file__).with_name("build"),
     Path(__file__).resolve().parents[3] / "p4" / "build",
 )
-"""Where to look: in a wheel, in a checkout."""
+"""Folders of the programs: in a wheel, in a checkout."""
 
 FLAT: Final = "flat"
-"""For the only switch of a job."""
+"""Role of a program for the only switch of a job."""
 LEAF: Final = "leaf"
-"""For one of a tree that serves workers."""
+"""Role of a program for a switch of a tree that serves workers."""
 ROOT: Final = "root"
-"""For one of a tree that serves switches."""
+"""Role of a program for a switch of a tree that serves switches."""
 ROLES: Final = {
     FLAT: "a switch that is no part of a tree",
     LEAF: "a leaf of a tree, with a parent above it",
     ROOT: "the root of a tree, with switches below it",
 }
-"""What a program is for, in words."""
+"""Roles of programs, in words."""
 
 
 class BuildError(ValueError):
@@ -47,20 +47,20 @@ class Build:
     formats: tuple[str, ...]
     """Job formats that it adds up."""
     lanes: int
-    """The most of a job."""
+    """Most lanes of a job."""
     slots: int
-    """A power of two."""
+    """Slots, a power of two."""
     jobs: int
-    """The most at a time."""
+    """Most jobs at a time."""
     config: Path
-    """What the switch runs, compressed: for bmv2 the compiler's JSON."""
+    """The program for the switch, compressed: for bmv2 the compiler's JSON."""
     p4info: Path
-    """What the compiler says of the program, as text of the protobuf message P4Info."""
+    """The compiler's description of the program, as text of the protobuf message P4Info."""
     role: str = FLAT
-    """What for: `FLAT`, `LEAF` or `ROOT`."""
+    """Role: `FLAT`, `LEAF` or `ROOT`."""
 
     def program(self) -> bytes:
-        """What the switch runs. Raises `OSError`."""
+        """The program for the switch. Raises `OSError`."""
         return gzip.decompress(self.config.read_bytes())
 
 
@@ -74,7 +74,7 @@ def role_for(binding: Binding) -> str | None:
 
 
 def folder() -> Path:
-    """Where the compiled programs lie. Raises `BuildError`."""
+    """The folder in which the compiled programs lie. Raises `BuildError`."""
     for candidate in FOLDERS:
         if (candidate / INDEX).exists():
             return candidate

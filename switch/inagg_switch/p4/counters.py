@@ -1,4 +1,4 @@
-"""From the counters of the P4 program to those of the driver.
+"""Counters of the driver, made of those of the P4 program.
 
 A P4 counter adds one, and counts from when the program was loaded: jobs come and go, so theirs are differences. What
 the program cannot add up itself (bytes sent, invalid lanes) follows from what it can.
@@ -26,7 +26,7 @@ INVALID_BITS: Final = 10
 ROW_INVALID: Final = 16
 ROW_SENT: Final = 4
 ACKS: Final = 3
-"""Of the counters ``sent`` of a job, beside those of the ops."""
+"""Index of acknowledgements among the counters ``sent`` of a job, beside those of the ops."""
 NOTICES_SENT: Final = Cell("sent", 0)
 DATAGRAMS_IN: Final = Cell("datagrams_in", 0)
 REFUSED: Final = tuple(Cell("refused", int(reason)) for reason in Reason)
@@ -35,9 +35,9 @@ LINK_REFUSED: Final = {
     "ip_checksum": Cell("refused", 49),
     "fragment": Cell("refused", 50),
 }
-"""Of `Counters.link_drops`: the ``LINK_`` of p4/include/layout.p4."""
+"""Counters for `Counters.link_drops`: the ``LINK_`` of p4/include/layout.p4."""
 LINK_DROPS: Final = {**LINK_REFUSED, "not_ours": Cell("not_ours", 0)}
-"""All of them: frames to the switch itself, too, that it has no answer for."""
+"""All counters for `Counters.link_drops`: frames to the switch itself, too, that it has no answer for."""
 
 Read = Callable[[Cell], Count]
 ARRAYS: Final = {
@@ -70,7 +70,7 @@ def payload_bytes(count: Count) -> int:
 
 
 def job_counters(row: int, workers: int, read: Read) -> JobCounters:
-    """What was counted of a job."""
+    """Counters of a job."""
     by_rank = {
         field: [read(Cell(name, row * ROW_WORKERS + rank)) for rank in range(workers)] for field, name in ARRAYS.items()
     }
@@ -95,7 +95,7 @@ def results_sent(row: int, binding: Binding, read: Read) -> tuple[int, int]:
 
 
 def switch_counters(read: Read) -> Counters:
-    """What was counted of no job: arrivals, drops, notices."""
+    """Counters of no job: arrivals, drops, notices."""
     return arrivals(read, read(NOTICES_SENT).packets, LINK_DROPS)
 
 

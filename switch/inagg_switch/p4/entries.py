@@ -55,7 +55,8 @@ STRANGER: Final = 2
 
 
 def base_entries(network: Network) -> Iterator[Entry | Group]:
-    """What a switch has before any job: its own address, where its hosts are, and the group of all ports."""
+    """Entries and groups of a switch before any job: its own address, where its hosts are, and the group of all
+    ports."""
     yield Entry(
         "local",
         (("address", number(network.address)),),
@@ -72,7 +73,7 @@ def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tup
     """All that one epoch of a job needs, in the order in which it is to be written: nothing is accepted before its
     results can be sent.
 
-    ``row``: the job's place in arrays of counters. ``epoch``: a number that no other epoch had since the program was
+    ``row``: the job's part of arrays of counters. ``epoch``: a number that no other epoch had since the program was
     loaded; slots that hold another one count as cleared. Raises `DriverError` if a worker is behind no known port.
     """
     hosts = tuple(host_at(network, address) for address, _ in binding.children)
@@ -123,7 +124,7 @@ def _key_of_op(binding: Binding, op: Op) -> dict[str, int | Masked]:
 
 
 def _numbers(binding: Binding, op: Op, epoch: int, group: int) -> tuple[tuple[str, int], ...]:
-    """What the arithmetic of ``op`` needs."""
+    """Parameters for the arithmetic of ``op``."""
     fmt, n = binding.format, binding.world
     shift = fmt.result_shift(n) - binding.unit_shift if binding.uplink is None else fmt.partial_shift(n)
     return (

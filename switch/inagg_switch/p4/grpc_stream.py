@@ -1,4 +1,5 @@
-"""What clients of P4Runtime and BF Runtime share: a stream that lasts as long as the client, and calls beside it.
+"""Common part of the clients of P4Runtime and BF Runtime: a stream that lasts as long as the client, and calls beside
+it.
 
 Both protocols begin with a message on a stream that says who we are. The switch takes us or not, and as long as the
 stream goes on it is there. Blocking calls, used by one thread at a time.
@@ -36,14 +37,14 @@ OPTIONS: Final = (
 
 
 UPDATES_MAX: Final = 1000
-"""Of one write, so that no call takes long."""
+"""Updates of one write, so that no call takes long."""
 GONE: Final = grpc.StatusCode.NOT_FOUND.value[0]
-"""What became of an update that deletes what is not there."""
+"""Status of an update that deletes what is not there."""
 STATUS_DETAILS: Final = "grpc-status-details-bin"
 
 
 class WriteFailed(DriverError):
-    """Some updates of a write failed; ``failures`` are (place, gRPC status code, text)."""
+    """Some updates of a write failed; ``failures`` are (index, gRPC status code, text)."""
 
     def __init__(self, text: str, failures: Sequence[tuple[int, int, str]]) -> None:
         super().__init__(text)
@@ -56,9 +57,9 @@ class StreamClient(ABC):
     service: str
     """Full name of the gRPC service."""
     protocol: str
-    """What people call it."""
+    """Name of the protocol for people."""
     error: Any
-    """Its message for what became of an update."""
+    """The protocol's message for what became of an update."""
 
     def __init__(self, target: str, access: Access | None = None) -> None:
         """``target``: host:port. Raises `SecurityError` for files of ``access`` that cannot be used."""
@@ -66,7 +67,7 @@ class StreamClient(ABC):
         self._channel = (access or Access()).channel(target, OPTIONS)
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._outcome: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        """What the switch says of us: None if it takes us, or why not."""
+        """Answer of the switch to us: None if it takes us, or why not."""
         self._ended: str | None = None
         self._closing = False
         self._end_read, self._end_write = os.pipe()
@@ -107,7 +108,7 @@ class StreamClient(ABC):
             self._end(_text(error))
 
     def _refusal(self, error: Any) -> str:
-        """What it means that the stream ended with ``error`` before the switch took us."""
+        """Sentence on a stream that ended with ``error`` before the switch took us."""
         if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return f"what answers on {self.target} does not speak {self.protocol}"
         return f"{self.target} ended the {self.protocol} stream: {_text(error)}"
@@ -186,22 +187,22 @@ class StreamClient(ABC):
         return DriverError(f"{self.target} refused {name}: {_text(error)}")
 
     def _write_failed(self, name: str, failures: Sequence[tuple[int, int, str]]) -> WriteFailed:
-        told = "; ".join(f"update {place}: {text or grpc_code(code)}" for place, code, text in failures[:3])
+        told = "; ".join(f"update {index}: {text or grpc_code(code)}" for index, code, text in failures[:3])
         more = f" (and {len(failures) - 3} more)" if len(failures) > 3 else ""
         return WriteFailed(f"{self.target} refused {name}: {told}{more}", failures)
 
     def _failures(self, error: Any) -> list[tuple[int, int, str]]:
-        """Which updates of a write failed: (place, code, text). A google.rpc.Status in the trailing metadata has one
+        """Updates of a write that failed: (index, code, text). A google.rpc.Status in the trailing metadata has one
         detail for each update (P4Runtime 1.4, section 12.3; bf_switchd does the same)."""
         metadata = error.trailing_metadata() if isinstance(error, grpc.Call) else None
         details = next((value for key, value in metadata or () if key == STATUS_DETAILS), None)
         if not isinstance(details, bytes):
             return []
         found = []
-        for place, detail in enumerate(status_pb2.Status.FromString(details).details):
+        for index, detail in enumerate(status_pb2.Status.FromString(details).details):
             one = self.error.FromString(detail.value)  # whatever its type URL says: that names the original's package
             if one.canonical_code != 0:
-                found.append((place, one.canonical_code, one.message))
+                found.append((index, one.canonical_code, one.message))
         return found
 
 

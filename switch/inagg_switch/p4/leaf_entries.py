@@ -33,7 +33,7 @@ def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tup
 
 
 def _above(binding: Binding, up: Uplink, parent: Host, row: int) -> Entry:
-    """Where partial sums go, and as what."""
+    """Entry for partial sums: where they go, and as what."""
     data = (
         ("format", int(binding.format.partial(Op.SUM, binding.world))),
         ("delta", up.base - binding.lease.base & 0xFFFF_FFFF),

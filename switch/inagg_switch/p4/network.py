@@ -1,4 +1,4 @@
-"""What is plugged in where: the hosts behind the ports of a P4 switch, and the switch's own address.
+"""Network of a P4 switch: the hosts behind its ports, and the switch's own address.
 
 A TOML file says it, since a P4 program has no ports of its own accord:
 
@@ -32,10 +32,10 @@ PORT_MAX: Final = 510
 """bmv2 keeps port 511 to itself: it drops what is sent there."""
 MAC: Final = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
 MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
-"""What msgspec says of one."""
+"""Text of msgspec on a missing field."""
 TABLES: Final = {"switch": "[switch]", "host": "[[host]]"}
 GROUP_BIT: Final = 1 << 40
-"""Of an Ethernet address of many: multicast, broadcast (IEEE 802, 8.2.2)."""
+"""Bit of an Ethernet address of many: multicast, broadcast (IEEE 802, 8.2.2)."""
 
 
 class NetworkError(ValueError):
@@ -64,7 +64,7 @@ class Network:
     data_port: int = DATA_PORT
     """UDP."""
     loopback: tuple[tuple[int, ...], ...] = ()
-    """Of a switch that adds up a datagram in several passes, the ports by which it comes to the second one, the third,
+    """Ports, in a switch that adds up a datagram in several passes, by which it comes to the second one, the third,
     and so on: what leaves by such a port comes in by it."""
 
     @property
@@ -138,7 +138,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _address(kind: type, value: Any) -> Any:
-    """What the file has for an address. Raises ValueError, to which msgspec adds where it stands."""
+    """Convert an address of the file. Raises ValueError, to which msgspec adds where it stands."""
     if kind is _Mac:
         mac = mac_number(str(value))
         if not mac or mac & GROUP_BIT:
@@ -171,8 +171,8 @@ def network_from(description: Mapping[str, Any]) -> Network:
         values = [getattr(network, name), *(getattr(host, name) for host in network.hosts)]
         if len(set(values)) < len(values):
             raise NetworkError(f"two of switch and hosts have the same {name}")
-    for place, ports in enumerate(loopback):
-        where = f"switch.loopback[{place}]"
+    for after, ports in enumerate(loopback):
+        where = f"switch.loopback[{after}]"
         if not ports:
             raise NetworkError(f"{where}: name at least one port, or leave the pass out")
         if len(set(ports)) < len(ports):

@@ -32,7 +32,7 @@ class _Job:
     epoch: int
     items: tuple[Entry | Group, ...]
     start: Mapping[Cell, Count]
-    """What the counters of its row said when this epoch began."""
+    """Counters of its row when this epoch began."""
     counted: JobCounters = field(default_factory=lambda: JobCounters([], [], [], [], []))
     failed: bool = False
     """Whether binding it failed: then the switch has any of ``items``, and until it says that they are deleted, they
@@ -113,7 +113,7 @@ class P4Driver:
         self._epoch += 1
         items = self._program.job_entries(binding, self.network, row, self._epoch)
         start = self._plane.counts(list(self._program.job_cells(row, self._program.workers)))
-        counted = self._settle(old, start) if old is not None else JobCounters([], [], [], [], [])
+        counted = self._accumulate(old, start) if old is not None else JobCounters([], [], [], [], [])
         before = old.items if old is not None else ()
         keep = set(before) & set(items) if old is not None and not old.failed else set()
         if old is None:
@@ -138,12 +138,12 @@ class P4Driver:
             return
         self._plane.write([Delete(item) for item in reversed(bound.items)])
         # After the entries are gone, so that nothing is counted any more.
-        self._settle(bound, self._plane.counts(list(self._program.job_cells(bound.row, self._program.workers))))
+        self._accumulate(bound, self._plane.counts(list(self._program.job_cells(bound.row, self._program.workers))))
         del self._jobs[job]
         self._rows.append(bound.row)
 
-    def _settle(self, job: _Job, now: Mapping[Cell, Count]) -> JobCounters:
-        """The job's counters up to ``now``; what it sent goes into the switch's total."""
+    def _accumulate(self, job: _Job, now: Mapping[Cell, Count]) -> JobCounters:
+        """The job's counters of all its epochs, up to ``now``; what it sent goes into the switch's total."""
         read = counting.since(job.start, now)
         datagrams, sent_bytes = self._program.results_sent(job.row, job.binding, read)
         self._out = self._out[0] + datagrams, self._out[1] + sent_bytes
@@ -232,11 +232,11 @@ class P4Driver:
         return self._plane.sentinels
 
     def died(self) -> str | None:
-        """Why the switch serves no more; None if it does. For any thread."""
+        """Reason why the switch serves no more; None if it does. For any thread."""
         return self._plane.died()
 
     def wait_for_death(self, shard: int) -> str:
-        """What became of the switch, whose sentinel is readable."""
+        """Sentence on the end of the switch, whose sentinel is readable."""
         self._only(shard)
         return self.died() or "the switch serves no more"
 
@@ -255,8 +255,8 @@ class P4Driver:
 
 
 def _replace(old: Sequence[Entry | Group], new: Sequence[Entry | Group], keep: set[Entry | Group]) -> list[Update]:
-    """What makes ``new`` of ``old``. What both have is to ``keep``, so that in between a worker is told of its old
-    token; unless it is not known whether the switch has it."""
+    """Updates that make ``new`` of ``old``. What both have is to ``keep``, so that in between a worker is told of its
+    old token; unless it is not known whether the switch has it."""
     return [
         *(Delete(item) for item in reversed(old) if item not in keep),
         *(Insert(item) for item in new if item not in keep),

@@ -1,4 +1,4 @@
-"""What a switch that runs the P4 program can be asked to do: entries, groups, counters, slots, as plain data.
+"""Requests to a switch that runs the P4 program: entries, groups, counters, slots, as plain data.
 
 Names are those of the P4 program (`p4/README.md`). A client of P4Runtime or BF Runtime turns them into numbers.
 """
@@ -68,18 +68,19 @@ class Cell(NamedTuple):
     """One counter of an array of counters."""
 
     counter: str
-    place: int
+    offset: int
+    """The index in the array."""
 
 
 class Count(NamedTuple):
-    """What a counter counted. ``frame_bytes``: of whole frames; 0 in counters that count packets only."""
+    """Value of a counter. ``frame_bytes``: of whole frames; 0 in counters that count packets only."""
 
     packets: int
     frame_bytes: int
 
 
 class SlotState(NamedTuple):
-    """What a slot holds. ``tag`` and ``seen`` are those of ``epoch``; for any other they count as 0."""
+    """State of a slot. ``tag`` and ``seen`` are those of ``epoch``; for any other they count as 0."""
 
     epoch: int
     tag: int
@@ -95,13 +96,13 @@ class Plane(Protocol):
         """Do ``updates``, in order."""
 
     def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
-        """What these counters have counted, all of them."""
+        """The values of these counters, all of them."""
 
     def slots(self, first: int, count: int) -> list[SlotState] | None:
         """The state of ``count`` slots from ``first``; None if this switch cannot be asked."""
 
     def died(self) -> str | None:
-        """Why the switch serves no more; None if it does. For any thread."""
+        """Reason why the switch serves no more; None if it does. For any thread."""
 
     @property
     def sentinels(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What a driver must know of the P4 program that a switch runs: its entries, and what its counters mean."""
+"""The P4 program that a switch runs, as far as a driver must know it: its entries, and what its counters mean."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from .plane import Cell, Entry, Group
 from .tofino import tofino_program as tofino
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """The ways in which the programs differ. See `entries` and `counters` for the functions."""
 
     workers: int
-    """The most of a job."""
+    """Most workers of a job."""
     lane_step: int
-    """Of what a job's lanes must be a multiple."""
+    """A job's lanes are a multiple of this."""
     scatters: bool
     """Whether a result can go to one worker alone."""
     window: int | None
     """See `Limits.window`."""
     pipe_ports: int | None
-    """How many ports share a pipe, where pipes have registers of their own, and a job so must lie in one."""
+    """Number of ports that share a pipe, where pipes have registers of their own, and a job so must lie in one."""
     passes: int
-    """The most by which a datagram is added up; those after the first need ports in loopback."""
+    """Most passes that add up a datagram; those after the first need ports in loopback."""
     base_entries: Callable[[Network], Iterator[Entry | Group]]
     job_entries: Callable[[Binding, Network, int, int], tuple[Entry | Group, ...]]
     switch_cells: Callable[[], Iterator[Cell]]
@@ -60,7 +60,7 @@ class Program:
                 )
 
     def more_lanes(self, network: Network) -> str | None:
-        """What would give a switch in ``network`` more lanes: see `Limits.more_lanes`."""
+        """Advice for more lanes of a switch in ``network``: see `Limits.more_lanes`."""
         unused = self.passes - 1 - len(network.loopback)
         if unused <= 0:
             return None
@@ -75,19 +75,19 @@ BMV2_WINDOW: Final = 16
 lost. And a window of 512 takes all slots, so that there is no room for a second job."""
 
 BMV2: Final = Program(
-    CHILDREN_MAX,
-    LANE_MULTIPLE,
-    True,
-    BMV2_WINDOW,
-    None,
-    1,
-    entries.base_entries,
-    entries.job_entries,
-    counting.switch_cells,
-    counting.job_cells,
-    counting.job_counters,
-    counting.results_sent,
-    counting.switch_counters,
+    workers=CHILDREN_MAX,
+    lane_step=LANE_MULTIPLE,
+    scatters=True,
+    window=BMV2_WINDOW,
+    pipe_ports=None,
+    passes=1,
+    base_entries=entries.base_entries,
+    job_entries=entries.job_entries,
+    switch_cells=counting.switch_cells,
+    job_cells=counting.job_cells,
+    job_counters=counting.job_counters,
+    results_sent=counting.results_sent,
+    switch_counters=counting.switch_counters,
 )
 BMV2_ROOT: Final = replace(BMV2, scatters=False)
 BMV2_LEAF: Final = replace(
@@ -98,17 +98,17 @@ BMV2_LEAF: Final = replace(
     results_sent=leaf_counters.results_sent,
 )
 TOFINO: Final = Program(
-    tofino.WORKERS,
-    tofino.CHUNK,
-    False,
-    None,
-    tofino.PIPE_PORTS,
-    tofino.PASSES,
-    tofino.base_entries,
-    tofino.job_entries,
-    tofino.switch_cells,
-    tofino.job_cells,
-    tofino.job_counters,
-    tofino.results_sent,
-    tofino.switch_counters,
+    workers=tofino.WORKERS,
+    lane_step=tofino.CHUNK,
+    scatters=False,
+    window=None,
+    pipe_ports=tofino.PIPE_PORTS,
+    passes=tofino.PASSES,
+    base_entries=tofino.base_entries,
+    job_entries=tofino.job_entries,
+    switch_cells=tofino.switch_cells,
+    job_cells=tofino.job_cells,
+    job_counters=tofino.job_counters,
+    results_sent=tofino.results_sent,
+    switch_counters=tofino.switch_counters,
 )

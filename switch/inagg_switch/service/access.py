@@ -1,4 +1,4 @@
-"""How to reach a gRPC server: with TLS or without, and as whom."""
+"""Access to a gRPC server: with TLS or without, and as whom."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .security import SecurityError, check_files, check_secret, read
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach a switch. ``ca``: the authorities to trust (TLS); None: the system's.
+    """Access to a switch. ``ca``: the authorities to trust (TLS); None: the system's.
 
     ``certificate`` and ``key`` show who calls (mutual TLS); ``server_name``: the name in the switch's certificate, if
     it is not the host of the address.
@@ -37,7 +37,7 @@ class Access:
         return channel
 
     def aio_channel(self, address: str, options: Sequence[tuple[str, int]] = ()) -> grpc.aio.Channel:
-        """The same for asyncio."""
+        """The channel for asyncio."""
         channel: grpc.aio.Channel = self._channel(grpc.aio, address, options)
         return channel
 
@@ -49,12 +49,12 @@ class Access:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What to send with calls of one's own."""
+        """Metadata of calls of one's own."""
         return () if self.secret is None else ((SECRET_METADATA, bearer(self.secret)),)
 
     @property
     def tls_client(self) -> TlsClient:
-        """How one with this access calls, with TLS."""
+        """The client with TLS that has this access."""
         return TlsClient(self.ca, self.certificate, self.key, self.server_name)
 
     def _credentials(self) -> tuple[grpc.ChannelCredentials | None, tuple[tuple[str, str], ...]]:

@@ -1,12 +1,12 @@
-"""What there is to say of a switch and its jobs, as messages of `inagg.v1`: for the calls of the control service, and
-for whoever else shows it.
+"""Answers about a switch and its jobs, as messages of `inagg.v1`: for the calls of the control service, and for whoever
+else shows it.
 
 On the controller's event loop. None of it asks the switch: a snapshot comes from `Controller`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from inagg_proto.v1 import control_pb2 as pb
@@ -34,9 +34,14 @@ def list_answer(controller: Controller) -> pb.ListResponse:
     return pb.ListResponse(jobs=jobs, ended=ended, draining=registry.draining)
 
 
-def stats_answer(controller: Controller, snapshot: SwitchSnapshot, jobs: Iterable[Job]) -> pb.StatsResponse:
-    """The counters of the switch and of ``jobs``."""
+def stats_answer(
+    controller: Controller, snapshot: SwitchSnapshot, jobs: Sequence[Job], everywhere: bool = True
+) -> pb.StatsResponse:
+    """The counters of the switch and of ``jobs``. Not ``everywhere``: switches below that ``jobs`` do not use may be
+    silent."""
     shards = controller.registry.shards
+    used = {name for job in jobs for name in job.roster.placed}
+    below = [trouble for name, trouble in snapshot.silent_below.items() if everywhere or name in used]
     return pb.StatsResponse(
         at_s=snapshot.at,
         uptime_s=snapshot.at - controller.started_at,
@@ -51,6 +56,7 @@ def stats_answer(controller: Controller, snapshot: SwitchSnapshot, jobs: Iterabl
             for switch in controller.registry.topology.switches.values()
         ],
         draining=controller.registry.draining,
+        silent=[*snapshot.silent, *below],
     )
 
 
@@ -95,10 +101,12 @@ def _workers(counts: JobCounters, job: Job) -> Iterator[pb.WorkerStats]:
 
 
 def why_answer(controller: Controller, snapshot: SwitchSnapshot, job: Job, slots: int) -> pb.WhyResponse:
-    """What ``job`` waits for, with the ``slots`` that wait longest."""
+    """The answer to what ``job`` waits for, with the ``slots`` that wait longest."""
     now, waits = controller.now(), snapshot.waits.get(job.number)
     longest = waits.longest if waits is not None else ()
     count = waits.count if waits is not None else None if job.ran else 0
+    below = [trouble for name, trouble in snapshot.silent_below.items() if name in job.roster.placed]
+    silent = [*(snapshot.silent if job.ran else ()), *below]
     why = explain(
         job,
         now,
@@ -107,10 +115,12 @@ def why_answer(controller: Controller, snapshot: SwitchSnapshot, job: Job, slots
         snapshot.unanswered.get(job.number, {}),
         window=controller.registry.limits.window,
         refusals=drop_sentences(*controller.drops.grown()),
+        silent=silent,
     )
     return pb.WhyResponse(
         job=job_now(controller, job),
         text=why.text,
+        silent=silent,
         missing=job.roster.missing() if job.epoch_started_at is None else (),
         slots_waiting=count or 0,
         slots=[pb.SlotWait(shard=shard, **asdict(wait)) for shard, wait in longest[:slots]],

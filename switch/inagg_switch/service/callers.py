@@ -1,4 +1,4 @@
-"""Who calls the control service, and who is refused.
+"""Callers of the control service, and who of them is refused.
 
 A switch that has a parent passes calls on over its own connection, which shows its own certificate. So the first switch
 that a caller reaches adds the name in the certificate that he showed it, and each one above adds that of whoever sent
@@ -32,17 +32,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def brought(context: Context, key: str) -> str | None:
-    """What came with a call by that name, the first if there are several; None if nothing did."""
+    """Metadata that came with a call by that name, the first if there are several; None if nothing did."""
     return next((str(value) for name, value in context.invocation_metadata() or () if name == key), None)
 
 
 def common_name(context: Context) -> str:
-    """That of the certificate which the connection showed; empty if it showed none, or was not asked for one."""
+    """Common name of the certificate that the connection showed; empty if it showed none, or was not asked for one."""
     return next(iter(context.auth_context().get("x509_common_name", ())), b"").decode(errors="replace")
 
 
 def callers_passed_on(context: Context) -> str:
-    """What a switch that passes a call on says of `CALLERS_METADATA`."""
+    """Value of `CALLERS_METADATA` for a call that is passed on."""
     return ",".join(quote(name, safe="") for name in _names(context))
 
 
@@ -61,7 +61,7 @@ class Callers:
         self._security, self._secrets = security, secrets
 
     def principal(self, context: Context) -> str:
-        """Who calls: the name of the secret that he brought, or else the one in the certificate that he showed to the
+        """The caller: the name of the secret that he brought, or else the one in the certificate that he showed to the
         switch that he reached; empty if he has no name."""
         name = self._of_secret(context)
         if name:

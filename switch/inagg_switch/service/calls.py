@@ -87,7 +87,7 @@ def answered(
 
 
 def _brought(context: Context, key: str) -> str:
-    """What a switch below has added to a call; empty if none has."""
+    """Metadata that a switch below has added to a call; empty if none has."""
     return brought(context, key) or ""
 
 

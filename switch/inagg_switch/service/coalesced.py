@@ -19,7 +19,7 @@ class Coalesced(Generic[T]):
         """Answers whose making has not begun."""
         self._making: dict[Hashable, asyncio.Task[T]] = {}
         self._made_at: dict[Hashable, float] = {}
-        """Of answers that were made less than an interval ago."""
+        """Times of answers that were made less than an interval ago."""
 
     async def get(self, question: Hashable, make: Callable[[], Awaitable[T]]) -> T:
         """The answer to ``question``, which ``make`` makes. Raises what that raises."""

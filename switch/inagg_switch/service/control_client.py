@@ -19,10 +19,10 @@ from .access import Access
 from .tls_trouble import find
 
 CALL_TIMEOUT_S: Final = 10.0
-"""How long a call that waits for nobody may take."""
+"""Seconds that a call that waits for nobody may take."""
 
 LOOK_S: Final = 2.0
-"""How long to look what it is that answered otherwise than a switch."""
+"""Seconds to look what it is that answered otherwise than a switch."""
 
 T = TypeVar("T")
 CONNECTION_LOST = (
@@ -37,7 +37,7 @@ CONNECTION_LOST = (
     "ping timeout",
     "keepalive",
 )
-"""How gRPC's own texts speak of a connection that failed; a switch's sentences contain none of them, but for those that
+"""Words of gRPC's own texts on a connection that failed; a switch's sentences contain none of them, but for those that
 begin with `LEAF_SAYS`."""
 
 
@@ -85,11 +85,11 @@ class ControlCallError(Exception):
 
 
 class NotASwitch(ControlCallError):
-    """What answers is another gRPC service."""
+    """Another gRPC service answers, and no switch."""
 
 
 class UnlikeSwitch(ControlCallError):
-    """What answers is a switch of another version."""
+    """A switch of another version answers."""
 
 
 class ControlClient:
@@ -106,8 +106,7 @@ class ControlClient:
         self._metadata = self._access.metadata
 
     def data_planes(self, host: str = "", timeout_s: float = CALL_TIMEOUT_S) -> pb.DataPlanesResponse:
-        """Where datagrams go, of a switch with which workers of this version work. ``host``: literal, that of
-        `address`."""
+        """The data planes of a switch with which workers of this version work. ``host``: literal, that of `address`."""
         request = pb.DataPlanesRequest(host=host)
         reply = self._call(self._stub.DataPlanes, request, timeout_s)
         if (unlike := why_unlike(reply.protocol, f"the switch at {self.address}", "this command")) is not None:
@@ -124,7 +123,7 @@ class ControlClient:
         return self._call(self._stub.Stats, request, timeout_s)
 
     def why(self, name: str, slots: int = 0, timeout_s: float = CALL_TIMEOUT_S) -> pb.WhyResponse:
-        """What a job waits for; ``slots``: how many slots to list, 0 for the switch's choice."""
+        """The answer to what a job waits for; ``slots``: how many slots to list, 0 for the switch's choice."""
         request = pb.WhyRequest(name=name, slots=slots)
         return self._call(self._stub.Why, request, timeout_s)
 
@@ -180,7 +179,7 @@ class ControlClient:
         return ControlCallError(code, text)
 
     def _tls_trouble(self, said: str) -> TlsTrouble | None:
-        """What is wrong with TLS, where gRPC has ``said`` that it cannot connect: looked at once for each text."""
+        """The trouble with TLS, where gRPC has ``said`` that it cannot connect: looked at once for each text."""
         if said in self._troubles:
             return self._troubles[said]
         found = None if is_unix(self.address) else find(self.address, self._access, said)
@@ -189,7 +188,8 @@ class ControlClient:
         return found
 
     def _unknown_call(self) -> ControlCallError:
-        """Why what answers does not know a call: by the health service, where all switches name their own service."""
+        """The error for a call that the other side does not know: by the health service, where all switches name their
+        own service."""
         code = grpc.StatusCode.UNIMPLEMENTED
         try:
             self._check(LOOK_S)

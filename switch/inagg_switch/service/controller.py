@@ -31,16 +31,16 @@ from .subscribers import Subscribers
 from .switch_tree import SwitchTree
 
 DEADLINE_MARGIN_S: Final = 0.5
-"""How long before its own deadline a client is told who is missing: else it would learn nothing."""
+"""Seconds before its own deadline at which a client is told who is missing: else it would learn nothing."""
 DEADLINE_ROUNDING: Final = 0.011
-"""By how much of itself a deadline may come later here than where the call was made, at each switch that it has come
+"""Part of itself by which a deadline may come later here than where the call was made, at each switch that it has come
 through: gRPC sends two or three digits of it, rounded up. So 100.001 s are 101 s here, and 1000.001 s are 1010 s."""
 
 log = structlog.get_logger("inagg.control")
 
 
 def patience_s(time_left_s: float, hops: int) -> float:
-    """How long a call may wait that says it has ``time_left_s``, and has come over ``hops`` connections."""
+    """Seconds that a call may wait that says it has ``time_left_s``, and has come over ``hops`` connections."""
     margin_s = DEADLINE_MARGIN_S + DEADLINE_ROUNDING * hops * time_left_s
     return time_left_s - min(margin_s, time_left_s / 2)
 
@@ -75,7 +75,7 @@ class Controller:
         """This switch, and those below it."""
         self.healthy = True
         self.last_snapshot: SwitchSnapshot | None = None
-        """What the switch showed last; None if it has not been looked at."""
+        """The last snapshot of the switch; None if there is none yet."""
         self.drops = DropWatch()
         self._reads: Coalesced[SwitchSnapshot] = Coalesced(policy.read_interval_s)
         self._orders = Orders(self.registry, self.tree, driver, lambda: self._stopping, self.pump)
@@ -211,7 +211,7 @@ class Controller:
         return self.tree.attach(switch)
 
     def detach(self, remote: RemoteSwitch, why: str) -> None:
-        """Its stream is over."""
+        """Forget a switch below, whose stream is over."""
         self.tree.detach(self.now(), remote, why)
         self.pump()
 
@@ -239,21 +239,23 @@ class Controller:
         try:
             snapshot = await self.snapshot()
         except DriverError as error:
-            if self.healthy:
-                log.error("driver_unhealthy", error=str(error))
-            await self._set_health(False)
+            await self._set_health(str(error))
         else:
-            await self._set_health(True)
+            await self._set_health("; ".join(snapshot.silent))
             for told in self.on_poll:
                 told(snapshot)
 
-    async def _set_health(self, healthy: bool) -> None:
+    async def _set_health(self, trouble: str) -> None:
+        """``trouble``: of its shards; "" if all answer."""
+        healthy = not trouble
+        if self.healthy and trouble:
+            log.error("driver_unhealthy", error=trouble)
         if healthy != self.healthy:
             self.healthy = healthy
             await self._on_health(healthy)
 
     async def snapshot(self) -> SwitchSnapshot:
-        """What the switch shows; all who ask at the same time share it. Raises `DriverError`."""
+        """A snapshot of the switch; all who ask at the same time share it. Raises `DriverError`."""
         return await self._reads.get("snapshot", self._look)
 
     async def _look(self) -> SwitchSnapshot:

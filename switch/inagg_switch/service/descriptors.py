@@ -13,9 +13,9 @@ SHORT: Final = 0.8
 """The share of the limit from which on descriptors count as short."""
 
 OWN: Final = 24
-"""What a switch has open before anybody connects, and a few more; with less, gRPC ends the process."""
+"""Descriptors that a switch has open before anybody connects, and a few more; with less, gRPC ends the process."""
 OF_SHARD: Final = 3
-"""What it has open for each of its shards."""
+"""Descriptors that it has open for each of its shards."""
 
 
 def raise_limit() -> int:
@@ -29,13 +29,14 @@ def raise_limit() -> int:
 
 
 def connections_max(most: int) -> int:
-    """As many connections as leave some descriptors for the rest, and ``most`` at most."""
+    """The number of connections that leave some descriptors for the rest, ``most`` at most."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return most if limit == resource.RLIM_INFINITY else max(1, min(most, int(CONNECTIONS * limit)))
 
 
 def why_too_few(limit: int, shards: int) -> str | None:
-    """Why a switch of so many ``shards`` cannot begin with this limit (`raise_limit`), and what to do; None: it can."""
+    """Reason why a switch of so many ``shards`` cannot begin with this limit (`raise_limit`), and what to do; None: it
+    can."""
     needed = OWN + OF_SHARD * shards
     if limit == resource.RLIM_INFINITY or limit >= needed:
         return None
@@ -46,7 +47,7 @@ def why_too_few(limit: int, shards: int) -> str | None:
 
 
 def shortage() -> tuple[int, int] | None:
-    """How many are open and how many may be, if they are short; else None."""
+    """Descriptors that are open, and those that may be, if they are short; else None."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return None

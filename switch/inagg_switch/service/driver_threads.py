@@ -26,9 +26,13 @@ log = structlog.get_logger("inagg.control")
 T = TypeVar("T")
 
 ORDER, LOOK = range(2)
-"""What a shard's thread takes first."""
+"""Kinds of calls; a shard's thread takes orders first."""
 LOOK_S: Final = 3.0
-"""How long a look at a shard may take. The thread still waits for its answer then, but whoever asked does not."""
+"""Seconds that a look at a shard may take. The thread still waits for its answer then, but whoever asked does not."""
+
+AGAIN_S: Final = 1.0
+"""Seconds that a look at a shard may take after one that had no answer: a few looks, one after the other, are answered
+within the deadlines of who asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Trunk:
-    """What a job has sent from a switch to its parent, in datagrams: see `JobCounters`."""
+    """Datagrams that a job has sent from a switch to its parent: see `JobCounters`."""
 
     switch: str
     partials: int
@@ -63,6 +67,10 @@ class SwitchSnapshot:
     below: Mapping[str, tuple[Counters, ...]] = field(default_factory=dict)
     placed: Mapping[int, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     unanswered: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    silent: tuple[str, ...] = ()
+    """A sentence for each shard of this switch that does not answer, whose counters are the last that it gave."""
+    silent_below: Mapping[str, str] = field(default_factory=dict)
+    """A sentence for each switch below that does not answer, by name; it is not in ``below``."""
 
     @property
     def drops(self) -> dict[str, int]:
@@ -98,7 +106,7 @@ class SwitchSnapshot:
         return total
 
     def trunks(self, number: int) -> list[Trunk]:
-        """What a job has sent up from each switch below that knows it."""
+        """The trunks of a job from each switch below that knows it."""
         found = []
         for name, shards in self.below.items():
             mine = [shard.jobs[number] for shard in shards if number in shard.jobs]
@@ -108,7 +116,7 @@ class SwitchSnapshot:
         return found
 
     def observation(self, number: int, workers: int) -> Observation:
-        """What there is to see of a job."""
+        """The counters and waits of a job."""
         waits, counts = self.waits.get(number, Waits(0, ())), self.job(number, workers)
         return Observation(tuple(counts.contributions), tuple(counts.bytes_in), waits.count, waits.longest)
 
@@ -120,6 +128,7 @@ class DriverThreads:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._shards = [_ShardThread(shard) for shard in range(len(driver.shards))]
+        self._last = [Counters() for _ in driver.shards]  # of each shard
 
     async def bind(self, bindings: Sequence[Binding]) -> None:
         """Bind one epoch on every shard."""
@@ -145,22 +154,46 @@ class DriverThreads:
             raise DriverError("; ".join(map(str, failures)))
 
     async def snapshot(self, jobs: Iterable[int], limit: int = WAITS_POLLED) -> SwitchSnapshot:
-        """Counters of all shards, and the waiting slots of ``jobs``, at most ``limit`` of each listed."""
+        """Counters of all shards, and the waiting slots of ``jobs``, at most ``limit`` of each listed. Fails if no
+        shard answers."""
         numbers = list(jobs)
-        found = await self.look(numbers, limit)
-        waits = {job: joined for job in numbers if (joined := join_waits([told[job] for _, told in found], limit))}
-        return SwitchSnapshot(time.monotonic(), tuple(counters for counters, _ in found), waits)
+        found = await self._look(numbers, limit)
+        silent = [str(answer) for answer in found if isinstance(answer, DriverError)]
+        told: list[dict[int, Told]] = []
+        for shard, answer in enumerate(found):
+            if isinstance(answer, DriverError):
+                if len(silent) == len(found):
+                    raise answer
+                told.append(dict.fromkeys(numbers, (0, [])))
+            else:
+                self._last[shard], waiting = answer
+                told.append(waiting)
+        waits = {job: joined for job in numbers if (joined := join_waits([of[job] for of in told], limit))}
+        return SwitchSnapshot(time.monotonic(), tuple(self._last), waits, silent=tuple(silent))
 
     async def look(self, jobs: Iterable[int], limit: int) -> list[tuple[Counters, dict[int, Told]]]:
-        """The same, shard by shard."""
-        numbers = list(jobs)
+        """The counters and waits of all shards, shard by shard."""
+        answers = []
+        for answer in await self._look(list(jobs), limit):
+            if isinstance(answer, DriverError):
+                raise answer
+            answers.append(answer)
+        return answers
+
+    async def _look(self, numbers: Sequence[int], limit: int) -> list[tuple[Counters, dict[int, Told]] | DriverError]:
+        """The counters and waits of each shard, or why it does not answer."""
 
         def look(shard: int) -> tuple[Counters, dict[int, Told]]:
             waits = {job: self._driver.waiting(shard, job, limit) for job in numbers}
             return self._driver.counters(shard), waits
 
         calls = (thread.look(partial(look, shard)) for shard, thread in enumerate(self._shards))
-        return list(await asyncio.gather(*calls))
+        answers: list[tuple[Counters, dict[int, Told]] | DriverError] = []
+        for answer in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, DriverError):
+                raise answer
+            answers.append(answer)
+        return answers
 
     async def close(self) -> None:
         """Wait for the calls in progress; the driver itself stays open."""
@@ -168,11 +201,11 @@ class DriverThreads:
 
 
 Told = tuple[int, list[SlotWait]] | None
-"""What `Driver.waiting` says."""
+"""Answer of `Driver.waiting`."""
 
 
 def join_waits(told: list[Told], limit: int) -> Waits | None:
-    """What the shards say of one job, as one; None if one of them does not tell."""
+    """The answers of the shards on one job, as one; None if one of them does not tell."""
     count, found = 0, []
     for shard, of_shard in enumerate(told):
         if of_shard is None:
@@ -184,7 +217,7 @@ def join_waits(told: list[Told], limit: int) -> Waits | None:
 
 
 Queued = tuple[int, int, Callable[[], None], Future[Any] | None]
-"""Its rank, its number, what to do, and whose result that is."""
+"""A call: its rank, its number, what to do, and whose result that is."""
 
 
 class _ShardThread:
@@ -195,6 +228,7 @@ class _ShardThread:
         self._queue = queue.PriorityQueue[Queued]()
         self._numbers = itertools.count()
         self._ends = False
+        self._silent_since: float | None = None  # when the first look began that had no answer in time
         self._thread = threading.Thread(target=self._run, name=f"inagg-driver-{shard}", daemon=True)
         self._thread.start()
 
@@ -214,18 +248,24 @@ class _ShardThread:
                 log.exception("driver_call_failed")
                 future.set_exception(DriverError(f"unexpected {type(error).__name__}: {error}"))
             else:
+                self._silent_since = None
                 future.set_result(result)
 
         self._queue.put((rank, next(self._numbers), run, future))
         return await asyncio.wrap_future(future)
 
     async def look(self, call: Callable[[], T]) -> T:
-        """The same, behind all orders, and for `LOOK_S` at most."""
+        """``call()``, on this thread, behind all orders, and for `LOOK_S` at most."""
+        now = time.monotonic()
+        silent_since = self._silent_since
         try:
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(LOOK_S if silent_since is None else min(AGAIN_S, LOOK_S)):
                 return await self.call(LOOK, call)
         except TimeoutError:
-            raise DriverError(f"shard {self._shard} has not answered for {LOOK_S:.0f} s") from None
+            if silent_since is None:
+                silent_since = self._silent_since = now
+            since_s = time.monotonic() - silent_since
+            raise DriverError(f"shard {self._shard} has not answered for {since_s:.0f} s") from None
 
     def _run(self) -> None:
         while not self._ends:

@@ -1,4 +1,4 @@
-"""What has happened to the jobs of a switch lately, in one row: for who begins to look late, or looks now and then."""
+"""Recent events of the jobs of a switch, in one row: for who begins to look late, or looks now and then."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EventLog:
         self._entries: deque[Entry] = deque(maxlen=EVENTS_KEPT)
 
     def add(self, emit: ev.Emit) -> None:
-        """Something has happened."""
+        """Keep what has happened."""
         self.last += 1
         self._entries.append(Entry(self.last, emit.name, emit.at, emit.event))
 

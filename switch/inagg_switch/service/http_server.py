@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import threading
@@ -27,11 +28,14 @@ THREADS: Final = 4
 CONNECTIONS_MAX: Final = 64
 """Connections that are served or wait for it; further ones are closed at once."""
 OPENED: Final = "fd:"
-"""Begins the address of a socket that whoever started us has opened: so it can lie in another network namespace."""
+"""Prefix of the address of a socket that whoever started us has opened: so it can lie in another network namespace."""
 PAUSE_S: Final = 0.1
-"""Until a connection that could not be taken is tried again."""
+"""Seconds until a connection that could not be taken is tried again."""
 REQUEST_S: Final = 10.0
-"""How long a request may take, from the connection to the last byte of its answer."""
+"""Seconds that a request may take, from the connection to the last byte of its answer."""
+
+ABSOLUTE: Final = re.compile(r"^https?://[^/?]*", re.IGNORECASE)
+"""What a target begins with that a client asks a proxy for, and that every server takes (RFC 9112, section 3.2.2)."""
 
 log = structlog.get_logger("inagg.http")
 
@@ -41,17 +45,17 @@ class Request:
     """A GET."""
 
     path: str
-    """Without the query."""
+    """The path without the query."""
     query: Mapping[str, list[str]]
     headers: Message[str, str]
-    """Their names in any case."""
+    """Headers; their names in any case."""
     may: bool
     """Whether who asks knows a secret of the switch, sent as a bearer token, or it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What it gets."""
+    """The answer to a request."""
 
     body: bytes
     kind: str
@@ -95,7 +99,7 @@ class Listener:
                 raise
         host = socket.gethostname() if host in WILDCARDS else host
         self.place = join_address(host, self.socket.getsockname()[1])
-        """Where others find it, host:port."""
+        """Address for others, host:port."""
 
     def close(self) -> None:
         """Give the address back. No error if called twice."""
@@ -120,7 +124,7 @@ class HttpServer:
         self._thread = threading.Thread(target=self._server.serve_forever, name=f"inagg-{name}", daemon=True)
         self._thread.start()
         self.url = f"{'https' if security.tls else 'http'}://{listener.place}"
-        """Of its root, without a slash at the end."""
+        """URL of its root, without a slash at the end."""
 
     def close(self) -> None:
         """Stop serving, at once: connections are cut, also those of which no request has come yet."""
@@ -200,7 +204,7 @@ class _Server(HTTPServer):
             late.cancel()
 
     def _tls_now(self) -> ssl.SSLContext | None:
-        """With the certificates that there are since secrets and certificates were read again."""
+        """The TLS context with the certificates that there are since secrets and certificates were read again."""
         if self._reloads_seen != self.secrets.reloads:
             self._reloads_seen = self.secrets.reloads
             with suppress(SecurityError):  # somebody has changed a file since it was checked: the old ones stay
@@ -231,8 +235,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "inagg", ""
 
     def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
-        reply = self.server.answer(Request(path, parse_qs(query), self.headers, self._may()))
+        path, _, query = ABSOLUTE.sub("", self.path).partition("?")
+        reply = self.server.answer(Request(path or "/", parse_qs(query), self.headers, self._may()))
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.kind)
         self.send_header("Content-Length", str(len(reply.body)))
@@ -252,4 +256,4 @@ class _Handler(BaseHTTPRequestHandler):
         return not secrets.by_name or secrets.who(self.headers.get("Authorization", "").encode()) is not None
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Not each request: those are many."""
+        """Log nothing: requests are many."""

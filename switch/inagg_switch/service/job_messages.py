@@ -1,4 +1,5 @@
-"""Between the messages of `inagg.v1` and the values of the core. What a message says wrong is refused here."""
+"""Conversion between the messages of `inagg.v1` and the values of the core. What a message says wrong is refused
+here."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ def spec_from(message: pb.JobSpec, limits: Limits, *, tree: bool) -> JobSpec:
 
 
 def join_request_from(message: pb.JoinRequest, shards: int, peer: str, switch: str) -> JoinRequest:
-    """Who wants to join. ``peer`` is gRPC's name of the caller, ``switch`` that of the switch that he called. Raises
-    `ControlError`."""
+    """The claim of who wants to join. ``peer`` is gRPC's name of the caller, ``switch`` that of the switch that he
+    called. Raises `ControlError`."""
     if (unlike := why_unlike(message.protocol, f"rank {message.rank}", "this switch")) is not None:
         raise ControlError(Code.FAILED_PRECONDITION, unlike)
     if message.member == 0:
@@ -91,7 +92,7 @@ def _resume_from(message: pb.Resume) -> Resume:
 
 
 def address_from(message: pb.Address, peer: str) -> Address:
-    """Where a caller's datagrams come from. ``peer`` is gRPC's name of him. Raises `ControlError`."""
+    """Address from which a caller's datagrams come. ``peer`` is gRPC's name of him. Raises `ControlError`."""
     host = message.host or peer_host(peer)
     try:
         address = ipaddress.ip_address(host)
@@ -138,7 +139,7 @@ def address_message(address: Address) -> pb.Address:
 
 
 def shard_address(shard: Shard, anywhere: str = "") -> pb.Address:
-    """Where a data plane's children send to; its host is ``anywhere`` if that can be any of its machine."""
+    """Address to which a data plane's children send; its host is ``anywhere`` if that can be any of its machine."""
     host, port = shard.address
     return pb.Address(host=anywhere if shard.anywhere else host, port=port)
 
@@ -198,7 +199,7 @@ def ended_message(ended: Ended, now: float) -> pb.EndedJob:
 
 
 def totals_message(counts: JobCounters) -> pb.JobTotals:
-    """What a job did, over all its ranks."""
+    """Totals of a job, over all its ranks."""
     return pb.JobTotals(results=counts.results, **{name: sum(getattr(counts, name)) for name in BY_RANK})
 
 

@@ -19,7 +19,7 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # generic in its type st
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """In the place of a request whose bytes are not those of its type."""
+    """A stand-in for a request whose bytes are not those of its type."""
 
     what: str
 

@@ -23,12 +23,12 @@ from .driver_threads import SwitchSnapshot, Trunk, Waits
 from .metric_names import ENDS, METRICS
 
 SNAPSHOT_S: Final = 5.0
-"""How long a scrape waits for the event loop."""
+"""Seconds that a scrape waits for the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """What a scrape needs of one job. ``members`` are (rank, state, seconds since it was heard, round trip)."""
+    """Figures of one job for a scrape. ``members`` are (rank, state, seconds since it was heard, round trip)."""
 
     name: str
     state: JobState
@@ -39,12 +39,12 @@ class JobSnapshot:
     counters: JobCounters | None
     trunks: tuple[Trunk, ...]
     waits: Waits | None
-    """None: the switch does not tell."""
+    """Slots of the job that wait; None: the switch does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a scrape needs, taken at one moment on the event loop; nothing in it changes any more."""
+    """Figures for a scrape, taken at one moment on the event loop; nothing in it changes any more."""
 
     healthy: bool
     draining: bool

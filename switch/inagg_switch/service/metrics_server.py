@@ -28,7 +28,7 @@ class MetricsServer:
     has one, and for those who know its secret, sent as a bearer token; health is open to all."""
 
     def __init__(self, listener: Listener, controller: Controller, security: Security, secrets: Secrets) -> None:
-        """On the controller's event loop."""
+        """To be called on the controller's event loop."""
         registry = CollectorRegistry()
         registry.register(SwitchCollector(controller, asyncio.get_running_loop()))
         registry.register(controller.call_seconds)
@@ -66,7 +66,7 @@ class MetricsServer:
 
 
 class _CertificateEnds:
-    """When the certificate expires that was read last: at the start, or with the secrets again."""
+    """Expiry of the certificate that was read last: at the start, or with the secrets again."""
 
     def __init__(self, certificate: Path, secrets: Secrets) -> None:
         self._certificate, self._secrets = certificate, secrets
@@ -74,7 +74,7 @@ class _CertificateEnds:
         self._unix_s = self._read()
 
     def unix_s(self) -> float:
-        """In seconds since 1970; NaN if that is not known."""
+        """The expiry in seconds since 1970; NaN if that is not known."""
         if self._reloads_seen != self._secrets.reloads:
             self._reloads_seen = self._secrets.reloads
             self._unix_s = self._read()

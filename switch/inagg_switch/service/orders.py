@@ -1,4 +1,5 @@
-"""What the registry orders the switches to do for jobs, and who waits for it: for slots that ended jobs still have."""
+"""Orders of the registry to the switches, for jobs, and calls that wait for them: for slots that ended jobs still
+have."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ T = TypeVar("T")
 Order = ev.Bind | ev.Unbind
 
 ROOM_WAIT_S: Final = 2.0
-"""How long a call that finds no room, or that has ended a job, waits for the switch to drop jobs that have ended."""
+"""Seconds that a call that finds no room, or that has ended a job, waits for the switch to drop jobs that have
+ended."""
 
 log = structlog.get_logger("inagg.control")
 
 
 class Orders:
-    """Those of one controller, on its event loop."""
+    """The orders of one controller, on its event loop."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class Orders:
         self._now = time.monotonic
         self._queue: asyncio.Queue[Order] = asyncio.Queue()
         self._carrying: set[asyncio.Task[None]] = set()
-        """Those that are being carried out."""
+        """Orders that are being carried out."""
         self._freed = asyncio.Event()
         """Set when the switch has dropped a job, or failed to."""
         self._restarted = asyncio.Event()
@@ -51,7 +53,7 @@ class Orders:
         self._restarted.set()
 
     def put(self, order: Order) -> None:
-        """To be given when its turn comes."""
+        """Give an order when its turn comes."""
         self._queue.put_nowait(order)
 
     @contextmanager
@@ -169,5 +171,8 @@ class Orders:
             snapshot = await self._tree.look([job], 0)
         except DriverError as error:  # if it is more than slow, the order will say so
             log.warning("totals_unknown", job_number=number, why=str(error))
+            return
+        if snapshot.silent:
+            log.warning("totals_unknown", job_number=number, why="; ".join(snapshot.silent))
         else:
             self._registry.past.count_last(number, snapshot.job(number, job.spec.workers))

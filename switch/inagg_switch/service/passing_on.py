@@ -22,7 +22,7 @@ from .tree_messages import CALLERS_METADATA, HERE_METADATA, PEER_METADATA, SWITC
 from .uplink_agent import UplinkAgent, connection_lost
 
 KEPT: Final = frozenset((SWITCH_METADATA, PEER_METADATA, HERE_METADATA))
-"""What the first switch says of a call, and those above it pass on as it is."""
+"""Metadata that the first switch adds to a call, and those above it pass on as they are."""
 DATA_PLANES: Final = f"/{SERVICE}/DataPlanes"
 Context = Any
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -83,7 +83,7 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
             call.cancel()
 
     def _here(self, request: bytes, context: Context) -> Metadata:
-        """What the first switch that is asked where data goes adds: only its machine knows the way back."""
+        """Metadata from the first switch that is asked where data goes: only its machine knows the way back."""
         if brought(context, SWITCH_METADATA):
             return ()
         try:
@@ -93,8 +93,8 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
         return ((HERE_METADATA, own_host(asked.host, asked.own or peer_host(context.peer()))),)
 
     def _metadata(self, context: Context) -> Metadata:
-        """That of a call which is passed on. Whether it was a switch that has said through which one the call came, the
-        root sees by the names."""
+        """Metadata of a call that is passed on. Whether it was a switch that has said through which one the call came,
+        the root sees by the names."""
         metadata = tuple((key, value) for key, value in context.invocation_metadata() or ())
         said = {SWITCH_METADATA: self._name, PEER_METADATA: context.peer()}
         if brought(context, SWITCH_METADATA):

@@ -1,4 +1,4 @@
-"""Who calls, as gRPC names it, and the way back."""
+"""Callers, as gRPC names them, and the way back to them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import urllib.parse
 from inagg_link.sockopt import ends_of_way, is_own
 
 ANY_PORT = 9
-"""To ask for the way to a host, where nothing is sent."""
+"""Port with which to ask for the way to a host; nothing is sent there."""
 
 
 def peer_host(peer: str) -> str:

@@ -23,7 +23,7 @@ Reply = TypeVar("Reply")
 
 
 class Questions:
-    """Their replies, from a controller that runs. Methods raise `ControlError` and `DriverError`."""
+    """Replies to calls that only read, from a controller that runs. Methods raise `ControlError` and `DriverError`."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -39,11 +39,11 @@ class Questions:
         return await self._shared(context, "List", self._list)
 
     async def stats(self, request: pb.StatsRequest, context: Context) -> pb.StatsResponse:
-        """What has been counted."""
+        """The answer to Stats: what was counted."""
         return await self._shared(context, ("Stats", request.name), lambda: self._stats(request))
 
     async def why(self, request: pb.WhyRequest, context: Context) -> pb.WhyResponse:
-        """What a job waits for."""
+        """The answer to Why: what a job waits for."""
         return await self._shared(context, ("Why", request.name, request.slots), lambda: self._why(request))
 
     async def _shared(self, context: Context, question: Hashable, make: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -70,7 +70,8 @@ class Questions:
         if request.name:
             registry.find(controller.now(), request.name)
         snapshot = await controller.snapshot()
-        return stats_answer(controller, snapshot, [job for job in registry.jobs() if request.name in ("", job.name)])
+        jobs = [job for job in registry.jobs() if request.name in ("", job.name)]
+        return stats_answer(controller, snapshot, jobs, everywhere=not request.name)
 
     async def _why(self, request: pb.WhyRequest) -> pb.WhyResponse:
         controller, registry = self._controller, self._controller.registry

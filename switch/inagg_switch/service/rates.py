@@ -1,4 +1,4 @@
-"""What happened between two looks at a switch: differences of counters, divided by the time between."""
+"""Rates between two looks at a switch: differences of counters, divided by the time between."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WorkerRates:
 
 @dataclass(frozen=True, slots=True)
 class TrunkRates:
-    """What a job sends from a switch to the one above it: datagrams per second."""
+    """Rates of a job from a switch to the one above it: datagrams per second."""
 
     now: pb.TrunkStats
     partials: float
@@ -81,7 +81,7 @@ class Rates:
 
     @property
     def faults(self) -> Iterator[tuple[str, int, float]]:
-        """The same of faults that are injected on purpose."""
+        """Name, count since the start, and rate, of faults that are injected on purpose."""
         return _sum_by_name((dict(s.now.faults), s.faults) for s in self.shards)
 
 
@@ -97,7 +97,7 @@ def _sum_by_name(shards: Iterator[tuple[dict[str, int], dict[str, float]]]) -> I
 
 
 def rates(before: pb.StatsResponse | None, now: pb.StatsResponse) -> Rates:
-    """What happened from ``before`` to ``now``. None, or what another run of the switch said: all rates are 0."""
+    """Rates from ``before`` to ``now``. ``before`` None, or of another run of the switch: all rates are 0."""
     if before is not None and (now.at_s <= before.at_s or now.uptime_s < before.uptime_s):
         before = None
     interval_s = now.at_s - before.at_s if before is not None else 0.0
@@ -208,6 +208,7 @@ def as_plain(look: Rates) -> dict[str, Any]:
         ],
         "tree": [plain(switch) for switch in look.now.tree],
         "draining": look.now.draining,
+        "silent": list(look.now.silent),
     }
 
 

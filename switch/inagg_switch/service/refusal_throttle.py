@@ -1,4 +1,5 @@
-"""Who is refused again and again waits for it: else a caller that does nothing right costs more than those that do.
+"""Waits for callers who are refused again and again: else a caller that does nothing right costs more than those that
+do.
 
 A refusal is cheap to ask for and takes the control process about as long as a call that does something, on processors
 that the data planes need, too. A caller who waits for answers, as gRPC's clients do, asks less often if they come
@@ -15,9 +16,9 @@ from typing import Final
 BURST: Final = 200
 """Refusals of one caller that come at once: all ranks of some jobs that come too early, or too late."""
 RATE_PER_S: Final = 50.0
-"""And how many of them come at once in each second after that."""
+"""Refusals of one caller that come at once in each second after `BURST`."""
 DELAY_MAX_S: Final = 0.5
-"""How long the others take: less than any client's patience."""
+"""Seconds that the others take: less than any client's patience."""
 WAITING_MAX: Final = 1024
 """Refusals that wait, of all callers: each holds a call. Others come at once."""
 CALLERS_MAX: Final = 1024
@@ -30,7 +31,7 @@ class RefusalThrottle:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._due_s: dict[str, float] = {}
-        """By caller: when the refusals so far would have come at an even rate."""
+        """Time, by caller, at which the refusals so far would have come at an even rate."""
         self._waiting = 0
 
     def delay_s(self, caller: str) -> float:
@@ -44,7 +45,7 @@ class RefusalThrottle:
         return max(0.0, due - now)
 
     async def wait(self, caller: str) -> float:
-        """Before ``caller`` is refused; how long that took, in seconds."""
+        """Wait before ``caller`` is refused. Returns how long that took, in seconds."""
         delay_s = self.delay_s(caller)
         if delay_s == 0.0 or self._waiting >= WAITING_MAX:
             return 0.0

@@ -13,7 +13,7 @@ from ..driver import Counters, DriverError, SlotWait
 from .tree_messages import binding_message, look_from
 
 ANSWER_S: Final = 5.0
-"""How long a switch may take to answer; then it counts as gone."""
+"""Seconds that a switch may take to answer; then it counts as gone."""
 
 ShardLook = tuple[Counters, dict[int, tuple[int, list[SlotWait]]]]
 """Counters of a shard, and by job how many slots wait and which the longest."""
@@ -25,7 +25,7 @@ class RemoteSwitch:
     def __init__(self, name: str) -> None:
         self.name = name
         self.orders: asyncio.Queue[pb.AttachOrder] = asyncio.Queue()
-        """What is to be written to the stream."""
+        """Orders to be written to the stream."""
         self.gone = asyncio.Event()
         """Set when its stream is to end: it has not answered in time, its parent has gone, or this switch stops."""
         self._number = 0
@@ -40,7 +40,7 @@ class RemoteSwitch:
         await self._ask(pb.AttachOrder(unbind=pb.UnbindOrder(job=job)))
 
     async def look(self, jobs: Iterable[int], limit: int) -> tuple[ShardLook, ...]:
-        """What each shard shows; at most ``limit`` slots of each of ``jobs``."""
+        """A look at each shard; at most ``limit`` slots of each of ``jobs``."""
         answer = await self._ask(pb.AttachOrder(look=pb.LookOrder(jobs=jobs, limit=limit)))
         return tuple(look_from(shard) for shard in answer.shards)
 

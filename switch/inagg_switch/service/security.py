@@ -1,4 +1,4 @@
-"""How a server is guarded: TLS, mutual TLS, shared secrets, and when none of it is needed. `callers` says who calls."""
+"""Security of a server: TLS, mutual TLS, shared secrets, and when none of it is needed. `callers` says who calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPERATOR: Final = "operator"
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How a server is guarded. ``client_ca``: certificates of clients must be signed by one of these (mutual TLS).
+    """Security of a server. ``client_ca``: certificates of clients must be signed by one of these (mutual TLS).
 
     ``insecure_anywhere``: serve without TLS on addresses that other machines can reach. ``secret``: what callers of
     the control service must know.
@@ -92,8 +92,8 @@ class Security:
         self.secrets()
 
     def credentials(self, changed: Callable[[], bool]) -> grpc.ServerCredentials | None:
-        """What gRPC needs for TLS; None without it. Asked with each connection, ``changed`` says whether the files are
-        to be read again. Raises `SecurityError` for files that cannot be used."""
+        """Credentials of a server for TLS; None without it. Asked with each connection, ``changed`` says whether the
+        files are to be read again. Raises `SecurityError` for files that cannot be used."""
         first = self.certificate_configuration()
         if first is None:
             return None
@@ -134,8 +134,8 @@ class Security:
         return context
 
     def file_warnings(self, secrets: Secrets) -> list[tuple[str, dict[str, str]]]:
-        """What is odd about the files, though they can be used: names of events for the log, and their fields. Raises
-        `SecurityError` for a file that cannot be read."""
+        """Warnings of files that are odd, though they can be used: names of events for the log, and their fields.
+        Raises `SecurityError` for a file that cannot be read."""
         found = []
         if self.certificate is not None:
             validity = validity_of(read(self.certificate))
@@ -152,14 +152,14 @@ class Security:
 
 
 class Secrets:
-    """Who knows what. Names are those of principals; one secret without a name is everybody's."""
+    """Secrets by name. Names are those of principals; one secret without a name is everybody's."""
 
     def __init__(self, by_name: Mapping[str, str], file: Path | None = None) -> None:
         """``file`` adds to ``by_name``. Raises `SecurityError`."""
         self._given, self._file = dict(by_name), file
         self.by_name = self._read()
         self.reloads = 0
-        """How often secrets were read again, and certificates with them."""
+        """Number of times that secrets were read again, and certificates with them."""
 
     def reload(self) -> None:
         """Read the file again. Raises `SecurityError`; then the secrets stay as they were."""

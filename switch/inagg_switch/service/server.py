@@ -42,7 +42,7 @@ CONNECTIONS_MAX: Final = 40_000
 """Connections in all: 1024 jobs of 32 ranks, and operators. Each is a descriptor, see `descriptors`."""
 
 STOP_GRACE_S: Final = 2.0
-"""How long calls in progress get to end when the server stops; those that wait are ended at once."""
+"""Seconds that calls in progress get to end when the server stops; those that wait are ended at once."""
 
 OPTIONS: Final = (
     # Else a second switch on the same port would start without an error, and get every other connection.
@@ -94,7 +94,7 @@ def _why_no_socket(path: str) -> OSError | None:
 
 
 def _why_not(address: str) -> str:
-    """Why gRPC cannot listen on ``address``: it does not say."""
+    """Reason why gRPC cannot listen on ``address``, which it does not say."""
     kind, _, path = address.partition(":")
     why = _why_no_socket(path.removeprefix("//")) if kind == "unix" else why_not_bound(*split_address(address))
     if why is not None and why.errno != errno.EADDRINUSE:
@@ -201,7 +201,7 @@ class ControlServer(GrpcServer):
         self._driver = driver
         self._service: ControlService | None = None
         self.controller: Controller | None = None
-        """What runs the jobs; None before `start`."""
+        """The controller of the jobs; None before `start`."""
 
     async def start(self) -> None:
         """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""

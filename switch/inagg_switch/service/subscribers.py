@@ -1,4 +1,4 @@
-"""Who watches which job, and what they have not been told yet. Bounded, however slowly they read."""
+"""Subscribers of jobs, each with the events that it has not been told yet. Bounded, however slowly they read."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class SwitchTree:
     def __init__(self, registry: Registry, own: DriverThreads) -> None:
         self._registry, self._own = registry, own
         self._below: dict[str, RemoteSwitch] = {}
-        """By name."""
+        """Switches below, by name."""
 
     def has(self, names: Iterable[str]) -> bool:
         """Whether all these switches are there."""
@@ -40,7 +40,7 @@ class SwitchTree:
         return remote
 
     def detach(self, now: float, remote: RemoteSwitch, why: str) -> None:
-        """Its stream is over."""
+        """Forget a switch below, whose stream is over."""
         if self._below.get(remote.name) is not remote:
             return  # it went with its parent
         for name in self._registry.detach(now, remote.name, why):
@@ -55,7 +55,7 @@ class SwitchTree:
             remote.gone.set()
 
     async def bind(self, order: ev.Bind) -> None:
-        """On all switches at once: nobody sends before all are ready."""
+        """Bind on all switches at once: nobody sends before all are ready."""
         calls: list[Awaitable[None]] = []
         if not self.has(order.by_switch):
             raise DriverError(f"switch {min(order.by_switch.keys() - {ev.ROOT, *self._below})!r} has gone")
@@ -68,24 +68,26 @@ class SwitchTree:
         there = [self._below[name] for name in order.switches if name in self._below]
         await _all([self._own.unbind(order.job), *(remote.unbind(order.job) for remote in there)])
 
-    async def _look_below(self, jobs: list[Job], limit: int) -> dict[str, tuple[ShardLook, ...]]:
-        """What the switches below show; without those that do not answer, which are gone soon."""
+    async def _look_below(self, jobs: list[Job], limit: int) -> tuple[dict[str, tuple[ShardLook, ...]], dict[str, str]]:
+        """Looks at the switches below, by name; and why others do not answer, which are gone soon."""
         numbers = [job.number for job in jobs if job.spec.parts is not None]
         remotes = list(self._below.values())
         found = await asyncio.gather(*(remote.look(numbers, limit) for remote in remotes), return_exceptions=True)
         looks: dict[str, tuple[ShardLook, ...]] = {}
+        silent: dict[str, str] = {}
         for remote, look in zip(remotes, found, strict=True):
             if isinstance(look, DriverError):
                 log.warning("switch_silent", name=remote.name, why=str(look))
+                silent[remote.name] = str(look)
             elif isinstance(look, BaseException):
                 raise look
             else:
                 looks[remote.name] = look
-        return looks
+        return looks, silent
 
     async def look(self, jobs: list[Job], limit: int) -> SwitchSnapshot:
         """All counters, and at most ``limit`` waiting slots of each of ``jobs``."""
-        snapshot, looks = await asyncio.gather(
+        snapshot, (looks, silent) = await asyncio.gather(
             self._own.snapshot([job.number for job in jobs], limit), self._look_below(jobs, limit)
         )
         placed = {job.number: job.roster.placed for job in jobs if job.spec.parts is not None}
@@ -111,7 +113,7 @@ class SwitchTree:
             if joined is not None:
                 snapshot.waits[number] = joined
         below = {name: tuple(counters for counters, _ in shards) for name, shards in looks.items()}
-        return replace(snapshot, below=below, placed=placed, unanswered=unanswered)
+        return replace(snapshot, below=below, placed=placed, unanswered=unanswered, silent_below=silent)
 
     def _behind(
         self, waits: Waits | None, placed: Mapping[str, Sequence[int]], known: set[int]

@@ -1,4 +1,4 @@
-"""Why TLS to another switch fails, and what a switch that has a parent says of it."""
+"""Reasons why TLS to another switch fails, and sentences on them for a switch that has a parent."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ OF_SERVER: Final[Mapping[TlsFault, str]] = {
     TlsFault.EXPIRED: "the switch needs a new one, which it reads at SIGHUP, or else the authority",
     TlsFault.NOT_YET_VALID: "compare the clocks of this machine and of the one that made it",
 }
-"""What to do about a certificate of the server's, whoever asks."""
+"""Advice on a certificate of the server's, whoever asks."""
 INTERMEDIATE: Final = (
     "where that is an intermediate one, the switch's --tls-cert must hold the intermediate certificates"
 )
-"""Of a certificate whose issuer is unknown."""
+"""Advice on a certificate whose issuer is unknown."""
 
 ADVICE: Final[Mapping[TlsFault, str]] = {
     **OF_SERVER,
@@ -34,7 +34,7 @@ ADVICE: Final[Mapping[TlsFault, str]] = {
 
 
 def find(address: str, access: Access, said: str | None = None) -> TlsTrouble | None:
-    """What is wrong between ``address`` (host:port) and this ``access``; None if that is not to be seen. Connects once
+    """The trouble between ``address`` (host:port) and this ``access``; None if that is not to be seen. Connects once
     more, for the time of a handshake, unless what gRPC has ``said`` does not come of TLS. Raises nothing."""
     try:
         host, port = split_address(address)
@@ -46,6 +46,6 @@ def find(address: str, access: Access, said: str | None = None) -> TlsTrouble | 
 
 
 def tls_trouble(address: str, access: Access) -> str | None:
-    """The same in words that name options of a switch that has a parent."""
+    """The trouble of `find` in words that name options of a switch that has a parent."""
     found = find(address, access)
     return None if found is None else found.told(ADVICE)

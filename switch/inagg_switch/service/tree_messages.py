@@ -1,4 +1,4 @@
-"""What switches of a tree say to each other, between `inagg.v1` and the values of the core."""
+"""Messages between switches of a tree, between `inagg.v1` and the values of the core."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from ..driver import BY_RANK, COUNTED, TOTALS, Counters, JobCounters, Limits, Sh
 from .job_messages import address_from, address_message, shard_address
 
 SWITCH_METADATA = "inagg-switch"
-"""With a call that a switch passes on: its name."""
+"""Metadata key of the name of a switch that passes a call on."""
 PEER_METADATA = "inagg-peer"
-"""With such a call: gRPC's name of who made it."""
+"""Metadata key, with such a call, of gRPC's name of who made it."""
 CALLERS_METADATA = "inagg-callers"
-"""With such a call: the names in the certificates on its way so far, quoted as in URLs, with commas between: first that
-of who made it, then those of the switches that have passed it on before; empty where no certificate was shown."""
+"""Metadata key, with such a call, of the names in the certificates on its way so far, quoted as in URLs, with commas
+between: first that of who made it, then those of the switches that have passed it on before; empty where no certificate
+was shown."""
 HERE_METADATA = "inagg-here"
-"""With such a call that asks where data goes: what `own_host` says on the machine of the switch that passes it on."""
+"""Metadata key, with such a call that asks where data goes, of what `own_host` says on the machine of the switch that
+passes it on."""
 
 REASONS = {reason.label: reason for reason in Reason}
 
@@ -35,8 +37,8 @@ REASONS = {reason.label: reason for reason in Reason}
 
 
 def hello_message(name: str, shards: Sequence[Shard], limits: Limits, host: str) -> pb.AttachedSwitch:
-    """What a switch says first. ``host``: literal, from where those of ``shards`` send to the parent that may send from
-    any address."""
+    """The first message of a switch. ``host``: literal, from where those of ``shards`` send to the parent that may send
+    from any address."""
     return pb.AttachedSwitch(
         name=name,
         shards=[
@@ -109,12 +111,12 @@ def binding_message(binding: Binding) -> pb.Binding:
 
 
 def uplink_message(up: Uplink) -> pb.Uplink:
-    """What is above; where, its child knows."""
+    """The message for an uplink, without the address, which the child knows."""
     return pb.Uplink(base=up.base, parts=up.parts, key_0=up.key.k0, key_1=up.key.k1)
 
 
 def binding_from(message: pb.Binding, parent: Address) -> Binding:
-    """The other way. ``parent``: the parent's data plane. Raises ValueError or `AdmissionError`."""
+    """The binding of a message. ``parent``: the parent's data plane. Raises ValueError or `AdmissionError`."""
     up = message.uplink
     uplink = None
     if message.HasField("uplink"):
@@ -168,7 +170,7 @@ def look_message(shard: Shard, counts: Counters, waits: dict[int, tuple[int, lis
 
 
 def look_from(message: pb.ShardLook) -> tuple[Counters, dict[int, tuple[int, list[SlotWait]]]]:
-    """The other way."""
+    """The counters and waits of a message."""
     stats, counts = message.stats, Counters()
     for name in COUNTED:
         setattr(counts, name, getattr(stats, name))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import grpc
@@ -31,7 +32,7 @@ from .tree_messages import binding_from, hello_message, look_message
 RETRY_S: Final = 1.0
 LOOK_S: Final = 5.0
 FIND_S: Final = 5.0
-"""How long the parent may take to say where its data planes are."""
+"""Seconds that the parent may take to say where its data planes are."""
 KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", 6_000),  # a server takes 5 s for too often
     ("grpc.keepalive_timeout_ms", 3_000),
@@ -42,10 +43,10 @@ TCP_USER_TIMEOUT, so a process that is only held is not given up by it)."""
 FINAL: Final = (
     grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.FAILED_PRECONDITION,
 )  # fmt: skip
-"""What does not get better by waiting, for a switch that was never attached."""
+"""Status codes that do not get better by waiting, for a switch that was never attached."""
 
 PINGS_LOST: Final = ("ping timeout", "keepalive", "goaway", "transport closed")
-"""How gRPC's texts speak of a connection that `KEEPALIVE` has ended, or a server that ends."""
+"""Words of gRPC's texts on a connection that `KEEPALIVE` has ended, or a server that ends."""
 
 log = structlog.get_logger("inagg.tree")
 
@@ -60,6 +61,18 @@ class UplinkError(RuntimeError):
     """The parent does not want this switch; the text says why and what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of an attempt to have a stream."""
+
+    why: str
+    """The reason, for the log."""
+    kind: object = None
+    """Attempts that end one after the other for reasons of the same kind are logged once."""
+    trouble: str | None = None
+    """`UplinkAgent.trouble`, until another attempt has ended or succeeded."""
+
+
 class UplinkAgent:
     """The stream of one switch to its parent, opened again whenever it ends."""
 
@@ -69,7 +82,8 @@ class UplinkAgent:
         self.attached = asyncio.Event()
         """Whether the stream stands."""
         self.trouble: str | None = None
-        """Why the stream does not stand, though the parent can be reached; None else, or where that is not known."""
+        """Reason why the stream does not stand, though the parent can be reached; None else, or where that is not
+        known."""
         self._ever = False
         """Whether it has ever stood."""
         self._driver, self._access = driver, access
@@ -84,43 +98,50 @@ class UplinkAgent:
         self._restarted.set()
 
     async def run(self) -> None:
-        """For as long as the switch serves. Raises `UplinkError` if the parent refuses it before it was attached."""
-        told: object = None
+        """Keep the stream for as long as the switch serves. Raises `UplinkError` if the parent refuses it before it was
+        attached."""
+        logged: object = None
         while True:
-            kind: object = None
-            trouble: str | None = None
-            try:
-                await self._restarted.wait()
-                await self._drop_all()
-                host = await self._find_parents()
-                if not self._restarted.is_set():
-                    continue  # a shard died meanwhile
-                await self._serve(host)
-                why = "the parent has ended the stream"
-            except grpc.aio.AioRpcError as error:
-                why, kind = f"{error.code().name}: {error.details()}", error.code()
-                trouble = await self._refusal(error)
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise  # this task is to end; else the stream has: gRPC says it so, whoever has cancelled it
-                if not self._restarted.is_set():  # we, to start a shard again
-                    self.attached.clear()
-                    continue
-                why = kind = "the stream was cancelled on its way"
-            except (DriverError, OSError, UplinkError) as error:
-                why = kind = trouble = str(error)
-                if isinstance(error, UplinkError) and not self._ever:
-                    raise
-            if self.attached.is_set() or kind != told:  # once for each reason: a parent may be away for long
-                log.warning("parent_lost", parent=self.parent, why=why, then="trying again until it is back")
-            told, self.trouble = kind, trouble
+            ended = await self._attempt()
+            if ended is None:
+                self.attached.clear()
+                continue
+            if self.attached.is_set() or ended.kind != logged:  # once for each reason: a parent may be away for long
+                log.warning("parent_lost", parent=self.parent, why=ended.why, then="trying again until it is back")
+            logged, self.trouble = ended.kind, ended.trouble
             self.attached.clear()
             await asyncio.sleep(RETRY_S)
 
+    async def _attempt(self) -> Ended | None:
+        """Open the stream and serve on it until it ends; None: it did so, or was not opened, to start a shard again.
+        Raises `UplinkError` as `run`."""
+        try:
+            await self._restarted.wait()
+            await self._drop_all()
+            host = await self._find_parents()
+            if not self._restarted.is_set():
+                return None  # a shard died meanwhile
+            await self._serve(host)
+            return Ended("the parent has ended the stream")
+        except grpc.aio.AioRpcError as error:
+            return Ended(f"{error.code().name}: {error.details()}", error.code(), await self._refusal(error))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # this task is to end; else the stream has: gRPC says it so, whoever has cancelled it
+            if not self._restarted.is_set():  # we have, to start a shard again
+                return None
+            why = "the stream was cancelled on its way"
+            return Ended(why, kind=why)
+        except (DriverError, OSError, UplinkError) as error:
+            if isinstance(error, UplinkError) and not self._ever:
+                raise
+            why = str(error)
+            return Ended(why, kind=why, trouble=why)
+
     async def _refusal(self, error: grpc.aio.AioRpcError) -> str | None:
-        """Why the parent has no stream for this switch, for those who ask it; None if it cannot be reached. Raises
-        `UplinkError` if the switch was never attached, and waiting does not help."""
+        """Reason why the parent has no stream for this switch, for those who ask it; None if it cannot be reached.
+        Raises `UplinkError` if the switch was never attached, and waiting does not help."""
         code, said = error.code(), error.details() or ""
         final: str | None = None
         trouble: str | None = f"its parent at {self.parent} says: {said}"
@@ -143,8 +164,9 @@ class UplinkAgent:
         return trouble
 
     async def look_now_and_then(self) -> None:
-        """For as long as the switch serves, where that is elsewhere: gRPC pings a server from which it hears nothing,
-        and a server takes pings without calls for an attack. A parent asks every second, but there may be none."""
+        """Look at the switch, where that is elsewhere, for as long as it serves: gRPC pings a server from which it
+        hears nothing, and a server takes pings without calls for an attack. A parent asks every second, but there may
+        be none."""
         while True:
             await asyncio.sleep(LOOK_S)
             with suppress(DriverError):  # that it has gone is seen by its stream

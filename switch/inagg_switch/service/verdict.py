@@ -1,4 +1,4 @@
-"""What an answer to Why comes to, in a word: for the exit status of `inagg why`, and for whoever else shows it."""
+"""Verdict on an answer to Why, in a word: for the exit status of `inagg why`, and for whoever else shows it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from inagg_proto.v1 import control_pb2 as pb
 from ..control.policy import HEARTBEATS_PER_LIMIT
 
 IN_FLIGHT_S: Final = 1.0
-"""What a slot may wait before that counts, unless somebody says otherwise: in a job that runs, some always wait for a
-moment."""
+"""Seconds that a slot may wait before that counts, unless somebody says otherwise: in a job that runs, some always wait
+for a moment."""
 
 
 class Verdict(Enum):
-    """How it is with a job."""
+    """State of a job, in a word."""
 
     MOVES = "moves"
     WAITS = "waits"
@@ -23,10 +23,10 @@ class Verdict(Enum):
 
 
 def verdict(reply: pb.WhyResponse, over_s: float = IN_FLIGHT_S) -> Verdict:
-    """How it is with the job. A slot that waits for less than ``over_s`` is in flight."""
+    """The verdict on the job. A slot that waits for less than ``over_s`` is in flight."""
     if reply.HasField("ended"):
         return Verdict.OVER
-    if reply.job.state != pb.JOB_STATE_RUNNING or silent_ranks(reply.job):
+    if reply.job.state != pb.JOB_STATE_RUNNING or silent_ranks(reply.job) or reply.silent:
         return Verdict.WAITS
     return Verdict.WAITS if oldest_s(reply) >= over_s else Verdict.MOVES
 
@@ -39,5 +39,5 @@ def silent_ranks(job: pb.Job) -> list[int]:
 
 
 def oldest_s(reply: pb.WhyResponse) -> float:
-    """How long the oldest slot waits; 0 if none does."""
+    """Seconds that the oldest slot has waited; 0 if none does."""
     return max((wait.waiting_s for wait in reply.slots), default=0.0)

@@ -1,4 +1,4 @@
-"""What a software switch is made of, and what its shards say of themselves: all that parent and shard both know.
+"""Configuration of a software switch, and messages of its shards: all that parent and shard both know.
 
 Without Numba, which the parent does not need: importing it takes as long as all else that the parent does to start.
 """
@@ -24,7 +24,7 @@ says when to stop."""
 
 @dataclass(frozen=True, slots=True)
 class SoftwareConfig:
-    """What a software switch is made of."""
+    """Configuration of a software switch."""
 
     host: str = "127.0.0.1"
     """The literal address that data planes bind to and that workers send to."""
@@ -34,42 +34,42 @@ class SoftwareConfig:
     slots: int = 65536
     """Slots per shard, a power of two."""
     datagram_bytes: int = UDP_PAYLOAD_BYTES_1500
-    """The most UDP payload of a datagram."""
+    """Most UDP payload of a datagram."""
     offload: bool | None = None
     """UDP_SEGMENT and UDP_GRO: None where the kernel has them, False never."""
     multicast: str = AUTO
     """Send results for all ranks once, to a group: "auto" where all workers are on this machine and it works, "off", or
     a multicast prefix. Never with ``faults``, as what happens to one rank's copy would happen to all."""
     faults: Faults | None = None
-    """What to do to datagrams in both directions, for experiments."""
+    """Faults of datagrams in both directions, for experiments."""
     fault_seed: int = 0
     """Shard i draws its faults from this number plus i."""
     capture: Path | None = None
-    """Where to record the datagrams of the first shard; the others add their number to the name."""
+    """File for the datagrams of the first shard; the others add their number to the name."""
     capture_bytes: int = 1 << 30
-    """The most that each shard records."""
+    """Most bytes that each shard records."""
     record: Path | None = None
-    """Where to keep what the first shard takes in and gives out, faults done, for a replay; the others as above."""
+    """File for what the first shard takes in and gives out, faults done, for a replay; the others as above."""
 
     log_format: str = "human"
     log_level: str = "warning"
-    """What shards log, as `logs.configure` takes them."""
+    """Format and level of what shards log, as `logs.configure` takes them."""
 
     starts: int = 1
-    """How often this shard was started; more than once if it had died."""
+    """Number of times that this shard was started; more than once if it had died."""
 
     @property
     def lanes(self) -> int:
-        """The most lanes that any format can put into such datagrams."""
+        """Most lanes that any format can put into such datagrams."""
         return max(f.max_lanes(n, self.datagram_bytes) for f in FORMATS.values() for n in range(1, CHILDREN_MAX + 1))
 
     def capture_of(self, shard: int) -> Path | None:
-        """Where shard number ``shard`` records: ``run.pcap``, ``run.shard1.pcap``, ...; when it was started again,
-        ``run.shard1.start2.pcap``, ..."""
+        """File in which shard number ``shard`` records: ``run.pcap``, ``run.shard1.pcap``, ...; when it was started
+        again, ``run.shard1.start2.pcap``, ..."""
         return _of_shard(self.capture, shard, self.starts)
 
     def record_of(self, shard: int) -> Path | None:
-        """The same for the recording."""
+        """File of the recording, named as by `capture_of`."""
         return _of_shard(self.record, shard, self.starts)
 
 
@@ -82,7 +82,7 @@ def _of_shard(path: Path | None, shard: int, starts: int) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What a shard says of itself when it serves."""
+    """Message of a shard that serves."""
 
     address: Address
     pid: int
@@ -91,7 +91,7 @@ class Started:
     gro: bool
     """UDP_GRO: it receives batches."""
     receive_buffer_bytes: int
-    """Of the socket, as the kernel counts: twice what it was asked for."""
+    """Receive buffer of the socket, as the kernel counts: twice what it was asked for."""
     send_buffer_bytes: int
     groups: str | None
     """The prefix of the groups that it multicasts results to; None: it sends them to each rank."""
@@ -99,6 +99,6 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Compiling:
-    """What a shard says before it serves: it lives, and has compiled so many functions."""
+    """Message of a shard before it serves: it lives, and has compiled so many functions."""
 
     functions: int

@@ -16,7 +16,7 @@ from .loop import LOOK_EVERY_S, Pump
 
 
 class Commands(Protocol):
-    """Where commands come from: `multiprocessing.connection.Connection` is one."""
+    """Source of commands: `multiprocessing.connection.Connection` is one."""
 
     def fileno(self) -> int: ...
 

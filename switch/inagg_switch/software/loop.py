@@ -6,6 +6,8 @@ and goes on where the loop stopped.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from inagg_link import Batch, Link
@@ -22,69 +24,69 @@ from ..aggregation.receive import take_batch
 from ..aggregation.state import Out, Tables
 
 COMMAND, RECEIVE_FAILED, UNSENT, DRAW = range(4)
-"""Why `serve` returned: something is to be read from the commands; a call to receive failed; so did one to send; more
-masks must be drawn."""
+"""Reasons why `serve` returned: something is to be read from the commands; a call to receive failed; so did one to
+send; more masks must be drawn."""
 
-TAKEN, TOTAL, START, BYTES, REST, SOURCE = range(6)
-"""Indices into ``place``, the batch in the port's buffer: datagrams taken and in all; where they start, and the size of
-each; the size of a last one that is shorter, and comes after them; the source's row in `Peers.ranks`."""
-RUN, RUNS, AT, TO = range(6, 10)
-"""Of what is to be sent, see `Out`: the run that is being sent, and how many there are; where it starts in the buffer;
-which of its destinations comes next."""
-FILLED = 10
-"""Bytes in the buffer of `Out`."""
-PLACES = 11
+CURSOR = np.dtype(
+    [(name, np.int64) for name in ("start", "size", "taken", "total", "rest", "source")]
+    + [(name, np.int64) for name in ("run", "runs", "at", "to", "filled")]
+)
+"""Progress of the loop with the batch in the port's buffer: ``total`` datagrams of ``size`` bytes from ``start`` on,
+of which ``taken`` are taken; the bytes of a shorter one, ``rest``, that comes after them; the row of their ``source``
+in `Peers.ranks`. And with what is to be sent, see `Out`: ``run`` of ``runs`` is being sent, and begins ``at`` a byte of
+the buffer; its destination number ``to`` comes next. The buffer is ``filled`` with so many bytes."""
 
 LOOK_EVERY_S = 0.001
-"""How long commands may wait while datagrams keep coming: to look for one costs a system call."""
+"""Seconds that commands may wait while datagrams keep coming: to look for one costs a system call."""
 
 
 @inline
-def send_runs(port: Port, place: Array, t: Tables) -> int:
-    """Send what is in ``t.out`` and not sent yet. 0, or what `send` says if it fails."""
-    while place[RUN] < place[RUNS]:
-        run = t.out.runs[place[RUN]]
+def send_runs(port: Port, c: Any, t: Tables) -> int:
+    """Send what is in ``t.out`` and not sent yet. Returns 0, or what `send` says if it fails. ``c``: a `CURSOR`."""
+    while c.run < c.runs:
+        run = t.out.runs[c.run]
         length = run.count * run.size
-        while place[TO] < run.copies:
-            peer = t.out.to[place[RUN], place[TO]]
-            why: int = send(port, t.out.buffer[place[AT] :], length, run.size, peer)
+        while c.to < run.copies:
+            peer = t.out.to[c.run, c.to]
+            why: int = send(port, t.out.buffer[c.at :], length, run.size, peer)
             if why != 0:
                 return why
-            place[TO] += 1
-        place[AT] += length
-        place[RUN] += 1
-        place[TO] = 0
+            c.to += 1
+        c.at += length
+        c.run += 1
+        c.to = 0
     return 0
 
 
 @inline
-def take(port: Port, place: Array, now: float, t: Tables) -> None:
-    """Take the datagrams of the batch, as far as there is room in ``t.out`` for what they cause."""
-    start, size, before, runs = place[START], place[BYTES], place[TAKEN], place[RUNS]
-    data = port.buffer[start : start + place[TOTAL] * size]
-    out = Out(t.out.buffer[place[FILLED] :], t.out.runs[runs:], t.out.to[runs:], t.out.most)
-    taken, more = take_batch(data, size, before, now, place[SOURCE], t, out)
-    place[TAKEN], place[RUNS] = taken, runs + more
+def take(port: Port, c: Any, now: float, t: Tables) -> None:
+    """Take the datagrams of the batch, as far as there is room in ``t.out`` for what they cause. ``c``: a `CURSOR`."""
+    start, size, before, runs = c.start, c.size, c.taken, c.runs
+    data = port.buffer[start : start + c.total * size]
+    out = Out(t.out.buffer[c.filled :], t.out.runs[runs:], t.out.to[runs:], t.out.most)
+    taken, more = take_batch(data, size, before, now, c.source, t, out)
+    c.taken, c.runs = taken, runs + more
     for run in out.runs[:more]:
-        place[FILLED] += run.count * run.size
+        c.filled += run.count * run.size
 
 
 @jit
-def serve(port: Port, place: Array, t: Tables, commands: int) -> int:
-    """Go on from ``place``, until something is to be done in Python. ``commands``: a descriptor.
+def serve(port: Port, cursor: Array, t: Tables, commands: int) -> int:
+    """Go on from ``cursor``, `CURSOR`, (1,), until something is to be done in Python. ``commands``: a descriptor.
 
     It sends when nothing more has come, or the room for it is full: a worker that waits is then woken once for several
     batches. (Measured, 64 MiB between four workers on two cores: a tenth less of the switch's processor time, and of
     the workers', than if it sends after each batch.)
     """
+    c = cursor[0]
     now = looked = heard = clock(port)
     due, idle = True, False
     while True:
         if due:
-            why = send_runs(port, place, t)
+            why = send_runs(port, c, t)
             if why != 0:
                 return UNSENT if why == FAILED else DRAW
-            place[RUN], place[RUNS], place[AT], place[TO], place[FILLED] = 0, 0, 0, 0, 0
+            c.run, c.runs, c.at, c.to, c.filled = 0, 0, 0, 0, 0
             due = False
         if idle:
             now = looked = clock(port)
@@ -99,16 +101,16 @@ def serve(port: Port, place: Array, t: Tables, commands: int) -> int:
             if came != 1:
                 return COMMAND
             idle = False
-        if place[TAKEN] < place[TOTAL]:
-            take(port, place, now, t)
-            due = place[TAKEN] < place[TOTAL]
+        if c.taken < c.total:
+            take(port, c, now, t)
+            due = c.taken < c.total
             continue
-        if place[REST] != 0:
-            place[START] += place[TOTAL] * place[BYTES]
-            place[BYTES], place[TAKEN], place[TOTAL], place[REST] = place[REST], 0, 1, 0
+        if c.rest != 0:
+            c.start += c.total * c.size
+            c.size, c.taken, c.total, c.rest = c.rest, 0, 1, 0
             continue
         if now - looked > LOOK_EVERY_S:
-            if place[RUNS] != 0:
+            if c.runs != 0:
                 due = True
                 continue
             looked = now
@@ -125,8 +127,8 @@ def serve(port: Port, place: Array, t: Tables, commands: int) -> int:
         now = heard = clock(port)
         if got > 0:
             size = port.words[SIZE]
-            place[START], place[BYTES], place[TAKEN], place[TOTAL], place[REST] = 0, size, 0, got // size, got % size
-            place[SOURCE] = row_of(t.peers.keys, t.peers.rows, port.words[PEER])
+            c.start, c.size, c.taken, c.total, c.rest = 0, size, 0, got // size, got % size
+            c.source = row_of(t.peers.keys, t.peers.rows, port.words[PEER])
 
 
 class Pump:
@@ -134,7 +136,7 @@ class Pump:
 
     def __init__(self, link: Link, aggregator: Aggregator) -> None:
         self._link, self._aggregator = link, aggregator
-        self._place = np.zeros(PLACES, np.int64)
+        self._cursor = np.zeros(1, CURSOR)
         self.unsent = 0
         """Datagrams that no socket took."""
 
@@ -143,7 +145,7 @@ class Pump:
         jobs may come and go. Raises OSError as `Link.receive` and `Link.send`."""
         self._aggregator.register(port)
         while True:
-            why = serve(port, self._place, self._aggregator.tables, commands)
+            why = serve(port, self._cursor, self._aggregator.tables, commands)
             if why == COMMAND:
                 return
             if why == RECEIVE_FAILED:
@@ -155,9 +157,9 @@ class Pump:
 
     def _send(self, port: Port) -> None:
         """Have the link send what the loop could not: it knows whether to try again."""
-        place, t = self._place, self._aggregator.tables
-        run = t.out.runs[place[RUN]]
-        start, length, count = place[AT], run["count"] * run["size"], int(run["count"])
-        peer = address_of(int(t.out.to[place[RUN], place[TO]]), port)
+        c, t = self._cursor[0], self._aggregator.tables
+        run = t.out.runs[c["run"]]
+        start, length, count = c["at"], run["count"] * run["size"], int(run["count"])
+        peer = address_of(int(t.out.to[c["run"], c["to"]]), port)
         self.unsent += count - self._link.send(Batch(t.out.buffer[start : start + length], int(run["size"]), peer))
-        place[TO] += 1
+        c["to"] += 1

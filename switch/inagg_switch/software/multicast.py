@@ -1,4 +1,4 @@
-"""Has a shard send to multicast groups, where that works; which groups, `inagg_switch.multicast_groups` says."""
+"""Multicast groups that a shard sends to, where that works; which ones, `inagg_switch.multicast_groups` says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..driver import DriverError
 from ..multicast_groups import AUTO, LOCAL, OFF, group_of
 
 LOCAL_HOPS, HOPS = 1, 32
-"""How many routers a result may pass, less one: none, or as far as routers that carry the group let it."""
+"""Hop limits of results: they pass no router, or go as far as routers that carry the group let them."""
 TEST_S: Final = 1.0
 TEST_BYTES: Final = 64
 

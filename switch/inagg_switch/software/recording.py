@@ -28,7 +28,7 @@ def encode_note(note: Mapping[str, Any]) -> bytes:
 
 
 def decode_note(payload: bytes) -> dict[str, Any]:
-    """The other way. Raises ValueError if it is none."""
+    """The note of a datagram's payload. Raises ValueError if it is none."""
     note = json.loads(payload)
     if not isinstance(note, dict):
         raise ValueError("a note is a JSON object")
@@ -41,7 +41,7 @@ def binding_fields(binding: Binding) -> dict[str, Any]:
 
 
 def binding_from(fields: Mapping[str, Any]) -> Binding:
-    """The other way. Raises KeyError or ValueError if something is missing or wrong."""
+    """The binding of `binding_fields`. Raises KeyError or ValueError if something is missing or wrong."""
     import msgspec  # a shard only writes
 
     try:

@@ -77,7 +77,7 @@ class LinkStack:
         return capture
 
     def started(self) -> Started:
-        """What was opened."""
+        """Message on what was opened."""
         udp = self._udp
         return Started(
             udp.address,
@@ -110,7 +110,7 @@ class LinkStack:
 
 
 def _why(error: OSError) -> str:
-    """Why there is no socket, and what to do."""
+    """Reason why there is no socket, and what to do."""
     advice = {
         errno.EADDRNOTAVAIL: "; no interface of this machine has that address (`ip address` lists them): give another "
         "one with --data, or --listen",
@@ -139,9 +139,9 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
         pipe.send(DriverError(f"{what}: choose fewer with --slots, or a smaller --datagram-bytes"))
         return
     except (OSError, ValueError) as error:
-        place = f"{config.host} port {config.port + shard if config.port else 0}"
+        where = f"{config.host} port {config.port + shard if config.port else 0}"
         why = _why(error) if isinstance(error, OSError) else error
-        pipe.send(DriverError(f"cannot serve on {place}: {why}"))
+        pipe.send(DriverError(f"cannot serve on {where}: {why}"))
         return
 
     def bind(binding: Binding) -> None:
@@ -203,7 +203,7 @@ def _execute(commands: dict[str, Callable[..., Any]], pipe: Connection) -> bool:
 
 
 def units() -> list[Unit]:
-    """What is to be compiled, or loaded, before the first datagram comes."""
+    """Units to be compiled, or loaded, before the first datagram comes."""
     return [Unit(__file__, _warm_up)]
 
 

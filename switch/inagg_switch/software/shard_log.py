@@ -21,7 +21,7 @@ class _Awaiting(logging.Handler):
 
 
 def configure(format_name: str, level: str) -> None:
-    """As `logs.configure`, for the first line."""
+    """Configure the log as `logs.configure` does, once there is a line for it."""
     root = logging.getLogger()
     root.handlers[:] = [_Awaiting(format_name, level)]
     root.setLevel(level.upper())

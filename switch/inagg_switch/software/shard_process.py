@@ -25,9 +25,11 @@ from .config import PARENTS_SIGNALS, Compiling, SoftwareConfig, Started
 log = logging.getLogger("inagg")
 
 START_S: Final = 120.0
-"""How long a shard may say nothing before it serves. While it compiles, it says so."""
+"""Seconds that a shard may say nothing before it serves. While it compiles, it says so."""
 ANSWER_S = 10.0
 STOP_S: Final = 5.0
+SHORT_OF_MEMORY: Final = "was memory short? Look at dmesg, and at the limit of memory of the container or unit"
+"""Of a process that somebody else has killed: nearly always that is the kernel."""
 
 
 def _serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
@@ -72,6 +74,11 @@ class ShardProcess:
         self._index = index
         self._serves = False
         self._number = 0
+        self.waited_for = False
+        """Whether it has been asked something and has not answered yet. For any thread, as `messages`."""
+        self.messages = 0
+        """How many have come from it."""
+        self._killed_because = ""
         self._reaping = threading.Lock()
         self._pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(
@@ -99,14 +106,17 @@ class ShardProcess:
         """Have the shard do something and return what it says."""
         self._number += 1
         give_up_at = time.monotonic() + ANSWER_S
+        self.waited_for = True
         try:
             self._pipe.send((self._number, command, *arguments))
+            while True:
+                number, answer = self._receive(give_up_at, ANSWER_S)
+                if number == self._number:  # else it is late: nobody waits for it any more
+                    break
         except OSError as error:
             raise self._dead() from error
-        while True:
-            number, answer = self._receive(give_up_at, ANSWER_S)
-            if number == self._number:  # else it is late: nobody waits for it any more
-                break
+        finally:
+            self.waited_for = False
         if isinstance(answer, Exception):
             raise DriverError(f"shard {self._index}: {answer}") from answer
         return answer
@@ -116,6 +126,7 @@ class ShardProcess:
             if not self._pipe.poll(max(0.0, give_up_at - time.monotonic())):
                 raise DriverError(f"shard {self._index} has not answered for {timeout_s:.0f} s; restart the switch")
             message = self._pipe.recv()
+            self.messages += 1
         except (EOFError, OSError) as error:
             raise self._dead() from error
         if isinstance(message, Exception):
@@ -134,19 +145,30 @@ class ShardProcess:
         return DriverError(f"shard {self._index} has died ({self._exit_text()})")
 
     def wait_for_death(self) -> str:
-        """What became of the process, which has closed all that it had."""
+        """Sentence on the end of the process, which has closed all that it had."""
         self._reap()
         return self.death() or f"shard {self._index} serves no more"
 
     def death(self) -> str | None:
-        """What became of the process, if it has ended; None if it lives."""
+        """Sentence on the end of the process; None if it lives."""
         with self._reaping:
             lives = self._process.is_alive()
         return None if lives else f"shard {self._index} has died ({self._exit_text()})"
 
     def _exit_text(self) -> str:
         code = self._process.exitcode
-        return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        if code is None or code >= 0:
+            return f"exit code {code}"
+        if code == -signal.SIGKILL:
+            return f"signal SIGKILL: {self._killed_because or SHORT_OF_MEMORY}"
+        return f"signal {signal.Signals(-code).name}"
+
+    def kill(self, because: str) -> None:
+        """End the process at once, also one that hangs; ``because`` is part of `death`."""
+        with self._reaping:
+            if self._process.is_alive():
+                self._killed_because = because
+                self._process.kill()
 
     def tell_to_stop(self) -> None:
         """Close the pipe, at which the process stops; one that does not serve yet is ended at once. Told twice it is as

@@ -81,8 +81,7 @@ class SoftwareDriver:
         return tuple(shard.sentinel for shard in self._shards)
 
     def died(self) -> str | None:
-        """What became of the first shard that has ended though it was not told to; None if all serve. For any
-        thread."""
+        """Sentence on the first shard that has ended though it was not told to; None if all serve. For any thread."""
         return next((death for shard in self._shards if (death := shard.death()) is not None), None)
 
     def restart(self, shard: int) -> None:
@@ -103,11 +102,20 @@ class SoftwareDriver:
         self.started = (*self.started[:shard], started, *self.started[shard + 1 :])
 
     def pid_of(self, shard: int) -> int:
-        """Of the process that is the shard now."""
+        """Id of the process that is the shard now."""
         return self.started[shard].pid
 
+    def messages_of(self, shard: int) -> tuple[int, bool]:
+        """How many messages have come from a shard, and whether another one is waited for. For any thread."""
+        process = self._shards[shard]
+        return process.messages, process.waited_for
+
+    def kill(self, shard: int, because: str) -> None:
+        """End a shard that does not answer; ``because`` is part of what `wait_for_death` says."""
+        self._shards[shard].kill(because)
+
     def wait_for_death(self, shard: int) -> str:
-        """What became of a shard whose sentinel is readable: its end is known some time after."""
+        """Sentence on the end of a shard whose sentinel is readable: its end is known some time after."""
         return self._shards[shard].wait_for_death()
 
     def close(self) -> None:

@@ -189,7 +189,7 @@ class Bmv2:
 
     def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
         """See `Plane.counts`."""
-        return {cell: Count(*self.memory.counters[cell.counter][cell.place]) for cell in cells}
+        return {cell: Count(*self.memory.counters[cell.counter][cell.offset]) for cell in cells}
 
     def slots(self, first: int, count: int) -> list[SlotState] | None:
         """See `Plane.slots`."""

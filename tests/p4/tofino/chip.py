@@ -139,7 +139,7 @@ class Chip:
     def counts(self, cells: Sequence[Cell]) -> Mapping[Cell, Count]:
         """See `Plane.counts`."""
         by_name = {name.rsplit(".", 1)[-1]: counts for name, counts in self.registers.counts.items()}
-        return {cell: Count(*by_name.get(cell.counter, {}).get(cell.place, (0, 0))) for cell in cells}
+        return {cell: Count(*by_name.get(cell.counter, {}).get(cell.offset, (0, 0))) for cell in cells}
 
     def slots(self, first: int, count: int) -> list[SlotState] | None:
         """See `Plane.slots`."""

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from inagg_switch.cli.commands import switch
-from inagg_switch.cli.settings import policy_options, usual_datagram_bytes, usual_slots
+from inagg_switch.cli.settings import policy_options
+from inagg_switch.cli.software_settings import usual_datagram_bytes, usual_slots
 from inagg_switch.control.policy import Policy
 from inagg_switch.defaults import DRAIN_S
 from inagg_testbed.cli import COMMANDS, make_root, run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
@@ -68,6 +69,15 @@ def test_top_says_once_that_the_switch_is_away_and_begins_anew_when_it_is_back(
     looks = [json.loads(line) for line in said.out.splitlines()]
     assert [(shown["interval_s"], shown["shards"][0]["rates"]["datagrams_in"]) for shown in looks] == [(1, 200), (1, 3)]
     assert said.err == "cannot reach it; asking again until that is over\n"
+
+
+def test_a_line_of_json_tells_the_unix_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """The switch's own clock begins anywhere: two switches' lines, or a job's log, are compared by the time."""
+    before_s = time.time()
+    top(look(1, 100), look(2, 300), count=1)
+    shown = json.loads(capsys.readouterr().out)
+    assert before_s - 1 < shown["time_s"] < time.time() + 1
+    assert shown["at_s"] == 2
 
 
 def test_each_time_that_the_switch_goes_away_is_told(capsys: pytest.CaptureFixture[str]) -> None:

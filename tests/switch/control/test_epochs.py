@@ -50,6 +50,15 @@ def test_a_new_epoch_keeps_seed_and_slots_and_changes_the_token() -> None:
     assert world.driver.calls == ["bind 0 1", "bind 0 1"]  # the second clears the slots
 
 
+def test_the_token_of_an_epoch_is_neither_that_of_the_last_one_nor_zero() -> None:
+    """A datagram of the last epoch, come late, must not count in this one."""
+    world = World()
+    world.registry._draw = iter((5, 5, 0, 7)).__next__
+    first = world.join_all(spec(seed=1))
+    second = world.join_all(spec(seed=1), brings=resume(first, 5))
+    assert [epoch.bindings[0].token for epoch in (first, second)] == [5, 7]
+
+
 def test_a_lost_reply_can_be_asked_for_again_and_disturbs_nobody() -> None:
     world = World()
     world.join_all()

@@ -137,6 +137,20 @@ def test_a_member_whose_connection_breaks_off_stays_while_it_sends() -> None:
     assert world.job().roster.gone() == (1,)
 
 
+def test_a_join_that_is_cancelled_is_a_sign_of_life() -> None:
+    """Its process was there until then."""
+    world = World()
+    epoch = world.join_all(spec(workers=3))
+    world.join(1, spec(workers=3), brings=resume(epoch, 7), timeout_s=1e9)
+    ticket = world.last_ticket
+    world.wait(30, beating=(0, 2))
+    world.cancel(ticket)
+    world.wait(10, beating=(0, 2))
+    assert world.job().roster.gone() == ()
+    world.wait(0.5, beating=(0, 2))
+    assert world.job().roster.gone() == (1,)
+
+
 def test_the_end_of_a_connection_of_who_has_left_or_is_a_stranger_changes_nothing() -> None:
     world = World()
     world.join_all(spec(workers=3))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.switch.control.world import LIMITS, RecordingDriver, World, spec
 
@@ -108,6 +110,14 @@ def test_the_number_of_jobs_is_bounded() -> None:
     assert caught.value.code is Code.RESOURCE_EXHAUSTED
 
 
+def test_the_number_of_jobs_is_bounded_by_what_the_switch_has_room_for() -> None:
+    world = World(RecordingDriver(limits=replace(LIMITS, jobs=1)), Policy(jobs_max=2))
+    world.join(0, spec("a"))
+    with pytest.raises(ControlError, match="this switch keeps 1 jobs") as caught:
+        world.join(0, spec("b"))
+    assert caught.value.code is Code.RESOURCE_EXHAUSTED
+
+
 def test_what_is_remembered_of_ended_jobs_is_bounded() -> None:
     world = World(policy=Policy(ended_kept=3))
     for number in range(5):
@@ -199,6 +209,18 @@ def test_the_switch_is_asked_ever_more_seldom_to_drop_what_it_fails_to_drop() ->
     assert len(world.driver.calls) == 3  # after 1, 3 and 7 seconds
     world.wait(1000)
     assert 15 < len(world.driver.calls) < 25
+
+
+def test_an_order_to_drop_a_job_that_nobody_answers_is_repeated_as_seldom() -> None:
+    world = World()
+    world.driver.unbind_error = "timeout"
+    world.join_all()
+    world.leave(0, end=True)
+    world.slow = True
+    world.wait(2.5)  # it is due after a second, and then after two more
+    assert [type(order) for order in world.orders] == [ev.Unbind]
+    world.wait(0.5)
+    assert [type(order) for order in world.orders] == [ev.Unbind] * 2
 
 
 @pytest.mark.parametrize("shards", [(), (Shard(("127.0.0.1", 1), 1),)])

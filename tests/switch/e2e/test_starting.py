@@ -8,6 +8,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -80,6 +81,28 @@ def test_a_limit_of_descriptors_that_is_too_small_is_named(tmp_path: Path) -> No
     assert ended.stderr == (
         "Error: this process may have 16 files and connections open, and needs 27, and one more for each worker: raise "
         "the limit (ulimit -n, LimitNOFILE=)\n"
+    )
+
+
+FEW_THREADS = """
+import threading
+start = threading.Thread.start
+def limited(thread):
+    if thread.name.startswith("inagg-driver"):
+        raise RuntimeError("can't start new thread")
+    start(thread)
+threading.Thread.start = limited
+from inagg_testbed.cli import main
+raise SystemExit(main())
+"""
+
+
+def test_a_limit_of_threads_that_is_too_small_is_named() -> None:
+    command = [sys.executable, "-c", FEW_THREADS, "switch", *FREE]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == (
+        "Error: can't start new thread: raise the limit of processes (ulimit -u, TasksMax=, a pod's pids)"
     )
 
 
@@ -265,6 +288,27 @@ def test_secrets_are_read_again_on_sighup_and_stay_if_the_file_cannot_be(
         until(lambda: switch.events("not_reloaded"))
         assert "there is no secret in it" in switch.events("not_reloaded")[0]["why"]
         client.list()
+
+
+def test_a_file_that_cannot_be_read_to_its_end_holds_up_no_job_and_no_signal(
+    start: Callable[..., Switch], tmp_path: Path
+) -> None:
+    file = tmp_path / "secrets"
+    file.write_text("a-secret\n")
+    switch = start("--secret-file", str(file))
+    file.unlink()
+    os.mkfifo(file)  # that nobody writes to: as a file on a network file system that is gone
+
+    def complains() -> bool:
+        os.kill(switch.process.pid, signal.SIGHUP)
+        return bool(switch.events("not_reloaded"))
+
+    until(complains)
+    assert "since an earlier SIGHUP: look at their file system" in switch.events("not_reloaded")[0]["why"]
+    with ControlClient(switch.address, Access(secret="a-secret")) as client:
+        client.list()
+    os.kill(switch.process.pid, signal.SIGTERM)
+    assert switch.ended() == 0
 
 
 def test_a_key_with_a_passphrase_is_an_error_in_one_line(authority: Authority) -> None:

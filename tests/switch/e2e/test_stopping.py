@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +23,9 @@ from tests.switch.service.serving import job_spec
 from inagg_host.allreduce import AllReduceError
 from inagg_switch.cli.priority import LESS
 from inagg_switch.service.control_client import ControlCallError
+from inagg_switch.software.shard_process import SHORT_OF_MEMORY
+
+KILLED = f"signal SIGKILL: {SHORT_OF_MEMORY}"
 
 
 def alive(pid: int) -> bool:
@@ -109,7 +118,7 @@ def test_a_shard_that_dies_is_started_again_and_the_job_goes_on_with_the_same_bi
     for a, b in zip(disturbed, undisturbed, strict=True):
         np.testing.assert_array_equal(a, b)
     died = switch.events("shard_died")
-    assert [e["what"] for e in died] == [f"shard {i} has died (signal SIGKILL)" for i in (1, 0)]
+    assert [e["what"] for e in died] == [f"shard {i} has died ({KILLED})" for i in (1, 0)]
     assert died[0]["jobs"] == ["train"]
     switch.signal()
     assert switch.ended() == 0
@@ -144,7 +153,7 @@ def test_a_switch_whose_shards_die_again_and_again_ends_with_status_1_and_says_w
         pids += [e["pid"] for e in switch.events("shard_restarted")[len(pids) - 1 :]]
     assert switch.ended(5) == 1
     assert len(pids) == 6
-    assert switch.events("switch_lost")[0]["what"] == "shard 0 has died (signal SIGKILL), as often before"
+    assert switch.events("switch_lost")[0]["what"] == f"shard 0 has died ({KILLED}), as often before"
     assert not any(alive(pid) for pid in pids)
 
 
@@ -165,3 +174,50 @@ def test_the_root_of_a_tree_ends_without_an_error(start: Callable[..., Switch]) 
     until(lambda: leaf.events("parent_lost"))
     leaf.signal()
     assert leaf.ended() == 0
+
+
+def test_why_and_top_name_a_shard_that_hangs_and_say_what_the_others_do(start: Callable[..., Switch]) -> None:
+    switch = start("--shards", "2", "--shard-restarts", "0", "--metrics", "127.0.0.1:0")
+    over = threading.Event()
+    arrays = gradients(2, [20_000, 20_000], 1)
+    run = Run(switch.address, [held_back(array, over) for array in arrays], job="train")
+    until(lambda: all(rank.sums for rank in run.ranks))
+    os.kill(switch.shard_pids[1], signal.SIGSTOP)
+    why, top = switch.command("why", "train"), switch.command("top", "--once")
+    plain = json.loads(switch.command("why", "train", "--json").stdout)
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        urllib.request.urlopen(switch.ready["metrics"].replace("/metrics", "/healthz"), timeout=10)
+    os.kill(switch.shard_pids[1], signal.SIGCONT)
+    over.set()
+    run.results()
+    assert why.returncode == 4, why.stderr
+    assert re.search(
+        r"- Shard 1 has not answered for \d+ s: its slots are not known here, and its sums",
+        " ".join(why.stdout.split()),
+    )
+    assert "Nothing waits" not in why.stdout
+    assert re.fullmatch(r"shard 1 has not answered for \d+ s", plain["silent"][0])
+    assert top.returncode == 0, top.stderr
+    assert "Does not answer: shard 1 has not answered for " in top.stdout
+    assert "train" in top.stdout
+    until(lambda: switch.command("why", "train").returncode != 4)
+    assert "driver_unhealthy" in [event["event"] for event in switch.log()]
+
+
+SECOND_SIGNAL = """
+import os, signal
+from inagg_switch.cli.signals import Stopped, signals_raise
+
+try:
+    with signals_raise():
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+except Stopped:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+"""
+
+
+def test_a_signal_after_the_end_does_not_change_the_exit_status() -> None:
+    """While the interpreter ends: the second of a service manager, or Ctrl-C again."""
+    assert subprocess.run([sys.executable, "-c", SECOND_SIGNAL], timeout=60, check=False).returncode == 0

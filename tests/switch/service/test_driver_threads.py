@@ -60,9 +60,56 @@ def test_a_look_at_a_shard_that_does_not_answer_ends_soon(monkeypatch: pytest.Mo
         driver = HeldDriver()
         threads = DriverThreads(driver)
         with pytest.raises(DriverError, match="shard 1 has not answered"):
-            await asyncio.wait_for(threads.snapshot([]), 5)
+            await asyncio.wait_for(threads.look([], 0), 5)
         driver.go_on.set()
-        assert len((await threads.snapshot([])).shards) == 2
+        assert len(await threads.look([], 0)) == 2
+        await threads.close()
+
+    asyncio.run(main())
+
+
+def test_a_snapshot_has_what_the_other_shards_say_and_which_one_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_threads, "LOOK_S", 0.05)
+
+    async def main() -> None:
+        driver = HeldDriver()
+        threads = DriverThreads(driver)
+        first = await threads.snapshot([7])
+        assert (first.silent, [shard.datagrams_in for shard in first.shards]) == (
+            ("shard 1 has not answered for 0 s",),
+            [7, 0],
+        )
+        assert first.waits[7].count == 0
+        driver.go_on.set()
+        assert (await threads.snapshot([])).silent == ()
+        driver.go_on.clear()
+        last = await threads.snapshot([])
+        assert [shard.datagrams_in for shard in last.shards] == [7, 7], "those that it had"
+        driver.go_on.set()
+        await threads.close()
+
+    asyncio.run(main())
+
+
+def test_a_shard_that_answers_again_is_given_its_time_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile a look at it is short, and says since when it has not answered."""
+    monkeypatch.setattr(driver_threads, "LOOK_S", 0.05)
+    monkeypatch.setattr(driver_threads, "AGAIN_S", 0.0)
+
+    async def main() -> None:
+        driver = HeldDriver()
+        threads = DriverThreads(driver)
+        shard = threads._shards[1]
+        with pytest.raises(DriverError, match="has not answered for 0 s"):
+            await threads.look([], 0)
+        assert shard._silent_since is not None
+        shard._silent_since -= 100
+        with pytest.raises(DriverError, match="has not answered for 100 s"):
+            await threads.look([], 0)
+        driver.go_on.set()
+        await threads.unbind(7)
+        monkeypatch.setattr(driver_threads, "LOOK_S", 30.0)
+        assert len(await threads.look([], 0)) == 2
         await threads.close()
 
     asyncio.run(main())

@@ -137,6 +137,7 @@ def test_a_command_wakes_a_loop_that_waits(rig: Rig) -> None:
     os.close(quiet)
 
 
+@pytest.mark.timeout(method="thread")  # this sets the timer that the other method has
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go to the main thread")
 def test_a_signal_is_heard_by_a_loop_that_waits(rig: Rig) -> None:
     """Its handler is Python's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -26,6 +27,8 @@ from inagg_switch.software.config import SoftwareConfig
 from inagg_switch.software.shard import LinkStack
 from inagg_switch.software.software_driver import SoftwareDriver
 from inagg_wire.errors import Reason
+
+KILLED = "signal SIGKILL: was memory short? Look at dmesg, and at the limit of memory of the container or unit"
 
 
 @pytest.fixture
@@ -90,9 +93,31 @@ def test_a_shard_that_died_is_named_with_its_signal(driver: SoftwareDriver) -> N
     (started,) = driver.started
     os.kill(started.pid, signal.SIGKILL)
     until(driver.died)
-    assert driver.died() == "shard 0 has died (signal SIGKILL)"
-    with pytest.raises(DriverError, match=r"^shard 0 has died \(signal SIGKILL\)$"):
+    assert driver.died() == f"shard 0 has died ({KILLED})"
+    with pytest.raises(DriverError, match=f"^{re.escape(f'shard 0 has died ({KILLED})')}$"):
         driver.counters(0)
+
+
+def test_of_a_shard_that_was_killed_for_a_reason_that_is_told(driver: SoftwareDriver) -> None:
+    driver.kill(0, "it was to end")
+    assert driver.wait_for_death(0) == "shard 0 has died (signal SIGKILL: it was to end)"
+
+
+def test_a_message_is_waited_for_only_while_somebody_asks(
+    driver: SoftwareDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, waited_for = driver.messages_of(0)
+    assert not waited_for
+    driver.counters(0)
+    assert driver.messages_of(0) == (before + 1, False)
+    os.kill(driver.started[0].pid, signal.SIGSTOP)
+    monkeypatch.setattr(shard_process, "ANSWER_S", 30.0)
+    asking = threading.Thread(target=driver.counters, args=(0,))
+    asking.start()
+    until(lambda: driver.messages_of(0) == (before + 1, True))
+    os.kill(driver.started[0].pid, signal.SIGCONT)
+    asking.join(30)
+    assert driver.messages_of(0) == (before + 2, False)
 
 
 def test_a_shard_that_died_is_started_again_at_its_address_and_knows_no_job(driver: SoftwareDriver) -> None:
@@ -101,7 +126,7 @@ def test_a_shard_that_died_is_started_again_at_its_address_and_knows_no_job(driv
     with pytest.raises(DriverError, match="has not died"):
         driver.restart(0)
     os.kill(before.pid, signal.SIGKILL)
-    assert driver.wait_for_death(0) == "shard 0 has died (signal SIGKILL)"
+    assert driver.wait_for_death(0) == f"shard 0 has died ({KILLED})"
     driver.restart(0)
     (after,) = driver.started
     assert after.address == before.address

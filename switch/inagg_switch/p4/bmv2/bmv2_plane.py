@@ -61,7 +61,7 @@ class Bmv2Plane:
             try:
                 self._client.write([self._update(update) for update in part])
             except WriteFailed as failed:
-                if any(not isinstance(part[place], Delete) or code != GONE for place, code, _ in failed.failures):
+                if any(not isinstance(part[index], Delete) or code != GONE for index, code, _ in failed.failures):
                     raise
 
     def _update(self, update: Update) -> pb.Update:
@@ -72,7 +72,7 @@ class Bmv2Plane:
         found = dict(self._names.count(entity) for entity in self._client.read(list(map(self._names.counter, cells))))
         missing = [cell for cell in cells if cell not in found]
         if missing:
-            raise DriverError(f"{self._client.target} did not tell counter {missing[0].counter}[{missing[0].place}]")
+            raise DriverError(f"{self._client.target} did not tell counter {missing[0].counter}[{missing[0].offset}]")
         return found
 
     def slots(self, first: int, count: int) -> list[SlotState] | None:

@@ -79,5 +79,5 @@ class Client(StreamClient):
         self._unary("Write", request, pb.WriteResponse)
 
     def read(self, entities: Sequence[pb.Entity]) -> list[pb.Entity]:
-        """What the switch has of these."""
+        """Read these entities from the switch."""
         return self._read(pb.ReadRequest(device_id=self._device, entities=entities), pb.ReadResponse)

@@ -71,15 +71,15 @@ class P4Names:
         return pb.FieldMatch(field_id=field.id, exact=pb.FieldMatch.Exact(value=number_bytes(value)))
 
     def counter(self, cell: Cell) -> pb.Entity:
-        """What to read a counter with."""
+        """The entity to read a counter with."""
         try:
             number = self._counters[cell.counter]
         except KeyError as error:
             raise DriverError(f"the program has no {_said(error)}: its P4Info is of another version") from None
-        return pb.Entity(counter_entry=pb.CounterEntry(counter_id=number, index=pb.Index(index=cell.place)))
+        return pb.Entity(counter_entry=pb.CounterEntry(counter_id=number, index=pb.Index(index=cell.offset)))
 
     def count(self, entity: pb.Entity) -> tuple[Cell, Count]:
-        """What was read of a counter."""
+        """A counter that was read, and its count."""
         entry = entity.counter_entry
         cell = Cell(self._names.get(entry.counter_id, str(entry.counter_id)), entry.index.index)
         return cell, Count(entry.data.packet_count, entry.data.byte_count)

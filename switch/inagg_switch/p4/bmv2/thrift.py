@@ -24,9 +24,9 @@ METHOD: Final = "standard:bm_register_read_all"
 CONTEXT: Final = 0
 """bmv2 has several pipelines ("contexts") only in targets that we do not use."""
 NUMBERS: Final = 1 << 31
-"""Of calls, before they begin again."""
+"""Numbers of calls, before they begin again."""
 ANSWER_MAX_BYTES: Final = 1 << 26
-"""Of one part of an answer: far more than an array of registers has."""
+"""Bytes of one part of an answer: far more than an array of registers has."""
 
 
 def _connect(target: str, wait_s: float) -> socket.socket:
@@ -91,7 +91,7 @@ class Registers:
         )
 
     def _reply(self, connection: socket.socket) -> list[int] | None:
-        """What the answer has; None if it is no list of numbers, and then it is not read to its end."""
+        """Numbers that the answer has; None if it is no list of numbers, and then it is not read to its end."""
         version, length = struct.unpack(">Ii", _receive(connection, 8))
         _receive(connection, length)  # the call's name
         (number,) = struct.unpack(">i", _receive(connection, 4))

@@ -87,7 +87,7 @@ class Client(StreamClient):
             raise self._write_failed("Write", failures)
 
     def read(self, entities: Sequence[pb.Entity]) -> list[pb.Entity]:
-        """What the switch has of these."""
+        """Read these entities from the switch."""
         target = pb.TargetDevice(device_id=self._device, pipe_id=ALL_PIPES)
         request = pb.ReadRequest(target=target, client_id=CLIENT, entities=entities, p4_name=self.program)
         return self._read(request, pb.ReadResponse)

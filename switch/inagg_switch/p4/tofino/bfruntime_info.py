@@ -25,7 +25,7 @@ PRE_NODES: Final = "$pre.node"
 """A multicast group is a list of nodes, a node the copies of one instance."""
 
 PORTS: Final = "$PORT_METADATA"
-"""What the parser is told of a port, by the port; a table without actions."""
+"""Table of what the parser is told of a port, by the port; a table without actions."""
 PORTS_KEY: Final = "intrinsic.ingress_port"
 
 ACCUMULATOR: Final = re.compile(r"\blane_\d+\.acc$")
@@ -124,11 +124,11 @@ class BfrtTables:
 
     @property
     def lanes(self) -> int:
-        """How many the program adds up: as many as it has accumulators for."""
+        """Number of lanes that the program adds up: as many as it has accumulators for."""
         return sum(ACCUMULATOR.search(name) is not None for name in self._tables)
 
     def all_entries(self, name: str) -> pb.Entity:
-        """What to read a whole table with."""
+        """The entity to read a whole table with."""
         return pb.Entity(table_entry=pb.TableEntry(table_id=self.table(name).id))
 
     def entry(self, entry: Entry) -> pb.Entity:
@@ -138,7 +138,7 @@ class BfrtTables:
         return _entity(table, table.key(self._key(table, entry)), data)
 
     def without_data(self, entry: Entry) -> pb.Entity:
-        """The same to delete it."""
+        """The entity that deletes an entry."""
         table = self.table(entry.table)
         return _entity(table, table.key(self._key(table, entry)))
 
@@ -181,20 +181,20 @@ class BfrtTables:
     def counter(self, cell: Cell) -> pb.Entity:
         """A counter to read, from the device."""
         table = self.table(cell.counter)
-        entity = _entity(table, table.key({"$COUNTER_INDEX": cell.place}))
+        entity = _entity(table, table.key({"$COUNTER_INDEX": cell.offset}))
         entity.table_entry.table_flags.from_hw = True
         return entity
 
     def count(self, cell: Cell, entity: pb.Entity) -> Count:
-        """What it counted."""
+        """The value of a counter that was read."""
         table = self.table(cell.counter)
         data = entity.table_entry.data
         return Count(table.read(data, "$COUNTER_SPEC_PKTS"), table.read(data, "$COUNTER_SPEC_BYTES"))
 
-    def register(self, name: str, place: int, values: Mapping[str, int]) -> pb.Entity:
+    def register(self, name: str, index: int, values: Mapping[str, int]) -> pb.Entity:
         """A register with values to write, by field (of a register that is one word: f1)."""
         table = self.table(name)
-        return _entity(table, table.key({"$REGISTER_INDEX": place}), table.data(values))
+        return _entity(table, table.key({"$REGISTER_INDEX": index}), table.data(values))
 
 
 def node_id(group: int, instance: int) -> int:

@@ -29,7 +29,8 @@ from .tofino_program import OUTCOMES, PASSES, tags
 PROGRAM: Final = "inagg"
 """The name of the program on the switch, unless told otherwise."""
 TABLES: Final = ("binding", PRE_GROUPS, PRE_NODES, "copies", "forward", "local", "to_switch", PORTS, "onward")
-"""What a control plane writes, in the order in which it is to be removed: first of all nothing is accepted any more."""
+"""Tables that a control plane writes, in the order in which they are to be cleared: first of all nothing is accepted
+any more."""
 
 
 class TofinoPlane:
@@ -55,7 +56,7 @@ class TofinoPlane:
             raise
 
     def _build(self, passes: int) -> Build:
-        """What the program serves, by the sizes of its tables."""
+        """The build that the switch runs, by the sizes of its tables."""
         lanes, slots = self._tables.lanes * passes, self._tables.table("tags").size
         self._pass_slots = slots // PASSES
         slots = slots if passes == 1 else self._pass_slots

@@ -1,4 +1,4 @@
-"""What the Tofino program wants to be told, and what its counters say: what `entries` and `counters` are to bmv2's.
+"""Entries and counters of the Tofino program: what `entries` and `counters` are to bmv2's.
 
 The program is another: it knows who is missing in a sum instead of who is in it, adds up 32 lanes in each of one to
 four passes, and counts by outcome. Nobody has run it on a Tofino yet (`p4/README.md`).
@@ -30,14 +30,14 @@ CHUNK: Final = 32
 """Lanes of a pass."""
 
 PASSES: Final = 4
-"""The most of a datagram. Each has a part of all registers of its own."""
+"""Most passes of a datagram. Each has a part of all registers of its own."""
 
 FIRST, LATER = 0x40, 0x80
-"""What a pass is (``PLACE_`` of the program), with the number of its chunk: of 32k lanes the first pass adds up chunk
-k - 1 and the last one chunk 0."""
+"""Kinds of pass (``PLACE_`` of the program), each with the number of its chunk: of 32k lanes the first pass adds up
+chunk k - 1 and the last one chunk 0."""
 
 SLOT_CLASSES: Final = 16
-"""By the low bits of their slot datagrams are spread over the ports to the next pass."""
+"""Values of the low bits of their slot by which datagrams are spread over the ports to the next pass."""
 
 WORKERS: Final = 31
 """A register action cannot return all ones, so one bit of the 32 is never a worker's."""
@@ -47,11 +47,11 @@ NOBODY: Final = 1 << 31
 
 TO_SWITCH, TO_DATA_PORT = 1, 2
 MODE_MAX: Final = 7
-"""How to read codes: ceil(log2 n) for a sum of n, this for a maximum."""
+"""Mode of reading codes for a maximum; that for a sum of n is ceil(log2 n)."""
 
 
 class Outcome(IntEnum):
-    """What became of a contribution that the binding took, in its first pass."""
+    """Outcome of a contribution that the binding took, in its first pass."""
 
     WRONG_OP = 0
     STALE = 1
@@ -67,7 +67,7 @@ OUTCOMES: Final = 8
 
 
 class Answered(IntEnum):
-    """With what the last pass answered a contribution."""
+    """Answer of the last pass to a contribution: to one worker, or to all."""
 
     ONE = 1
     ALL = 2
@@ -78,13 +78,14 @@ ANSWERS: Final = 4
 
 
 def passes_of(binding: Binding) -> int:
-    """By how many passes the datagrams of a job are added up."""
+    """Number of passes that add up the datagrams of a job."""
     return binding.lanes // CHUNK
 
 
 def tags(binding: Binding, pass_slots: int) -> Iterator[tuple[int, int]]:
-    """Where registers of a job are, in all its passes, and with which tag its epoch begins there: the generation before
-    the first one, which then takes nothing from the slot's other registers. ``pass_slots``: indices of a pass."""
+    """Indices of a job's registers, in all its passes, each with the tag that its epoch begins with there: the
+    generation before the first one, which then takes nothing from the slot's other registers. ``pass_slots``: indices
+    of a pass."""
     lease = binding.lease
     for slot in range(lease.base, lease.base + lease.slots):
         before = lease.first_generation(slot, binding.resume_block) - 1
@@ -108,7 +109,7 @@ def base_entries(network: Network) -> Iterator[Entry | Group]:
 
 
 def _ways(network: Network) -> Iterator[Entry]:
-    """Which ports are loopback ports, and by which one a datagram goes to its next pass."""
+    """Entries that say which ports are loopback ports, and by which one a datagram goes to its next pass."""
     for port in dict.fromkeys(port for ports in network.loopback for port in ports):
         yield Entry(PORTS, ((PORTS_KEY, port),), "", (("loopback", 1),))
     for chunk, ports in enumerate(reversed(network.loopback), 1):
@@ -175,8 +176,8 @@ def _answers(row: int, rank: int, what: Answered) -> Cell:
 
 
 def job_counters(row: int, workers: int, read: Read) -> JobCounters:
-    """What was counted of a job: contributions by the first pass, results by the last. Invalid codes are not: they
-    count as zero in the sums all the same."""
+    """Counters of a job: contributions by the first pass, results by the last. Invalid codes are not: they count as
+    zero in the sums all the same."""
 
     def by_rank(*outcomes: Outcome) -> list[Count]:
         counts = [[read(_cell(row, rank, outcome)) for outcome in outcomes] for rank in range(workers)]
@@ -206,6 +207,6 @@ def results_sent(row: int, binding: Binding, read: Read) -> tuple[int, int]:
 
 
 def switch_counters(read: Read) -> Counters:
-    """What was counted of no job: arrivals, drops, and notices, of which there is one for each drop that has any."""
+    """Counters of no job: arrivals, drops, and notices, of which there is one for each drop that has any."""
     notices = sum(count for reason, count in drops_by_reason(read).items() if reason in NOTICED)
     return arrivals(read, notices, LINK_DROPS)

@@ -1,4 +1,4 @@
-"""What the live view shows: the last look at the switch, and the course of the last minutes.
+"""Content of the live view: the last look at the switch, and the course of the last minutes.
 
 It sees what the control plane's own polls see and asks the switch nothing, so an open page costs the data planes
 nothing. Figures are those of `inagg top --json`, `why --json` and `jobs --json`, made by the same functions.
@@ -25,23 +25,23 @@ from .sentences import sentence
 POINTS_KEPT: Final = 300
 """Polls whose rates are remembered: five minutes of them, if nobody says otherwise."""
 RANKS_ALWAYS: Final = 1024
-"""Up to so many ranks on the switch the course is recorded all the time; beyond them only while a page is open, since
+"""Ranks on the switch up to which the course is recorded all the time; beyond them only while a page is open, since
 then it takes some share of a core."""
 WATCHED_S: Final = 10.0
-"""How long after its last question a page counts as open."""
+"""Seconds after its last question in which a page counts as open."""
 RANKS_SHOWN: Final = 256
-"""Up to so many ranks on the switch a page is told of every rank; beyond them, of the jobs' that it asks for."""
+"""Ranks on the switch up to which a page is told of every rank; beyond them, of the jobs' that it asks for."""
 SLOTS_SHOWN: Final = 16
 DIGITS: Final = 4
-"""Of the figures that charts are drawn from."""
+"""Digits of the figures that charts are drawn from."""
 
 Plain = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a page has already, by the numbers of looks and events, of which run of the switch; and the jobs whose ranks
-    it wants to see where there are many."""
+    """A question of a page: what it has already, by the numbers of looks and events, of which run of the switch; and
+    the jobs whose ranks it wants to see where there are many."""
 
     run: str = ""
     look: int = 0
@@ -59,7 +59,7 @@ class Recorder:
         self._before: pb.StatsResponse | None = None
         self._number = 0
         self._at = float("-inf")
-        """When the last look that is recorded was."""
+        """Time of the last look that is recorded."""
         self._now: Plain = {}
         self._why: list[Plain] = []
         self._points: deque[Plain] = deque(maxlen=POINTS_KEPT)
@@ -121,14 +121,14 @@ class Recorder:
 
 
 def _why(answer: pb.WhyResponse) -> Plain:
-    """As `inagg why --json` has it, but for the job, which `now` has."""
+    """An answer to Why as `inagg why --json` has it, but for the job, which `now` has."""
     fields = plain(answer)
     del fields["job"], fields["ended"]
     return {"name": answer.job.spec.name, "verdict": verdict(answer).value, **fields}
 
 
 def _ended(ended: pb.EndedJob) -> Plain:
-    """As `inagg jobs --json` has it, and its elements."""
+    """An ended job as `inagg jobs --json` has it, and its elements."""
     elements = ended.totals.results * ended.spec.lanes if ended.HasField("totals") else None
     return {**plain(ended), "elements": elements}
 
@@ -138,7 +138,7 @@ def _without_ranks(job: Plain, asked: frozenset[str]) -> Plain:
 
 
 def _point(number: int, look: Rates) -> Plain:
-    """What charts show of one look."""
+    """One look, as far as charts show it."""
     return {
         "look": number,
         "at_s": look.now.at_s,
@@ -166,7 +166,7 @@ def _job_point(job: JobRates) -> Plain:
 
 
 def _again(job: JobRates) -> float:
-    """What went over the network more than once, in datagrams a second."""
+    """Datagrams a second that went over the network again."""
     return job.duplicates + job.resends + job.stale
 
 

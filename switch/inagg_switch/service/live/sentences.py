@@ -1,4 +1,4 @@
-"""What happened to a job, as a sentence, and whether that is good news."""
+"""Events of a job as sentences, and whether that is good news."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...text import count_text, ranks_text, seconds_text
 
 
 class Mood(Enum):
-    """How to take an event."""
+    """Mood of an event."""
 
     GOOD = "good"
     PLAIN = "plain"
@@ -23,7 +23,7 @@ AS_PLANNED: Final = frozenset((Cause.ALL_LEFT, Cause.ENDED_BY_MEMBER))
 
 
 def sentence(event: ev.Event) -> tuple[str, Mood]:
-    """What happened."""
+    """The sentence for an event, and its mood."""
     match event:
         case ev.EpochStarted(epoch):
             return f"epoch {epoch} began: all ranks are here", Mood.GOOD

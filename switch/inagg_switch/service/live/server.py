@@ -41,7 +41,7 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 ANSWER_S: Final = 5.0
-"""How long a page waits for the event loop."""
+"""Seconds that a page waits for the event loop."""
 
 
 class LiveServer:
@@ -121,7 +121,7 @@ class LiveServer:
 
 
 def question_from(query: Mapping[str, list[str]]) -> Question:
-    """What a page asks. Raises ValueError."""
+    """The question that a page asks. Raises ValueError."""
     return Question(
         run=query.get("run", [""])[0],
         look=int(query.get("look", ["0"])[0]),
