@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import os
 import threading
@@ -10,7 +11,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from struct import pack
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +22,14 @@ from inagg_wire.scale import FloatType
 
 from .codec import Job
 from .codec.staging import Arriving, Codec, Staging
-from .config import Config, ConfigError
+from .config import Config, ConfigError, ConfigOptions
 from .core import Engine
 from .core.reconcile import InnerGroup
 from .errors import CLOSED_JOINING, CLOSED_SUMMING, FORKED, AllReduceError, again, over_text
-from .io.futures import Completer, Work
-from .membership.failover import Fallback
-from .membership.rejoin import Network
-from .membership.word import Word, telling
+from .io.futures import CallbackExecutor, Work
+from .membership.failure_channel import JoinFailureChannel, publishing_failure
+from .membership.fallback import Fallback
+from .membership.network import Network
 from .stats import Counters
 from .task import Task, make_max_task, make_staged_task, make_task
 
@@ -36,6 +37,14 @@ __all__ = ["AllReduce", "AllReduceError"]
 
 log = logging.getLogger("inagg")
 T = TypeVar("T")
+
+
+class AllReduceOptions(ConfigOptions, total=False):
+    """The arguments of `AllReduce`, for what passes them on."""
+
+    inner: InnerGroup | None
+    wrap_link: Callable[[Link], Link] | None
+    failure_channel: JoinFailureChannel | None
 
 
 class AllReduce:
@@ -58,11 +67,11 @@ class AllReduce:
 
     def __init__(
         self, *, inner: InnerGroup | None = None, wrap_link: Callable[[Link], Link] | None = None,
-        word: Word | None = None, **options: Any,
+        failure_channel: JoinFailureChannel | None = None, **options: Unpack[ConfigOptions],
     ) -> None:  # fmt: skip
         """``inner``: for the policy "fallback", a group that nothing else uses. ``wrap_link`` may put something around
-        the sockets, such as `inagg_link.FaultLink`. ``word``, if ranks have one, keeps them from
-        waiting for a rank that cannot join."""
+        the sockets, such as `inagg_link.FaultLink`. ``failure_channel``, if ranks have one, keeps them from waiting for
+        a rank that cannot join."""
         self.config = Config.from_environment(**options)
         if self.config.policy == "fallback" and inner is None:
             raise ConfigError(
@@ -70,24 +79,24 @@ class AllReduce:
             )
         self._inner, self._wrap_link = inner, wrap_link
         self._counters = Counters()
-        self._completer = Completer()
+        self._callbacks = CallbackExecutor()
         self._lock = threading.RLock()
         self._process = os.getpid()
-        self._begun = 0
+        self._turns = itertools.count()
         self._failure: AllReduceError | None = None
         self._closed = False
         self._network: Network | None = None
         self._fallback: Fallback | None = None
         try:
-            with telling(word) as stop:
+            with publishing_failure(failure_channel) as stop:
                 network = self._join(stop)
         except AllReduceError as error:
             if self.config.policy == "raise":
-                self._completer.shutdown()
+                self._callbacks.shutdown()
                 raise
             self._fall_back(None, [], error)
         except BaseException:
-            self._completer.shutdown()
+            self._callbacks.shutdown()
             raise
         else:
             self._use(network)
@@ -119,8 +128,8 @@ class AllReduce:
         contributed: npt.NDArray[Any] | None = None,
         tag: int = 0,
         wait: bool = False,
-        arriving: Arriving | None = None,
         scatter: bool = False,
+        turn: int | None = None,
     ) -> Work:
         """Begin to sum ``values``, an array of any shape, into ``out`` or in place; returns at once, or, with ``wait``,
         when it is done: then this thread may do the work, and need not wait for another to wake up.
@@ -130,20 +139,29 @@ class AllReduce:
         its own like ``values``, gets what this rank adds to the sum: what the codes stand for that it sends, so what
         error feedback has to subtract. ``tag``, 32 bits: what the caller knows it by on all ranks. Where ranks submit
         in different orders, it tells arrays of one size apart, and all ranks get an error in place of sums of other
-        arrays. ``arriving``: what says when the values are there, if they are still on their way. Raises ValueError for
-        what cannot be summed, `AllReduceError` if all is over.
+        arrays. ``turn``: from `take_turn`. Raises ValueError for what cannot be summed, `AllReduceError` if all is
+        over.
+
+        A call counts though it raises. So ranks that all catch the same error go on, and where one rank alone had it,
+        as of memory, what it submits next is an error on all of them, in place of sums of different arrays.
 
         With ``scatter``, a reduce-scatter: ``values`` are an equal piece for each rank, and this rank's sums go to
         ``out``, which may be the same memory as its piece of ``values``, or none of them; there is no ``contributed``.
         Where the switch can do it, each sum comes to its rank alone, so of an all-reduce's bytes one part in as many as
         there are ranks comes back; with the policy "fallback", all ranks get all sums, to pass on what others lack.
         """
+        turn = self.take_turn() if turn is None else turn
         pieces = self.config.workers if scatter else None
         task = make_task(values, out, float_type, divisor, contributed, pieces, self.config.rank)
-        return self._submit(task, tag, wait, arriving)
+        return self._submit(task, turn, tag, wait)
 
-    def _submit(self, task: Task, tag: int, wait: bool = False, codec: Codec | None = None) -> Work:
-        task.tag, task.codec = tag, codec
+    def take_turn(self) -> int:
+        """The number of an operation, for who has something to do before it is submitted that may fail on this rank
+        alone. Each must be submitted, but for those that have failed."""
+        return next(self._turns)
+
+    def _submit(self, task: Task, turn: int, tag: int, wait: bool = False, codec: Codec | None = None) -> Work:
+        task.tag, task.codec = zlib.crc32(pack(">II", turn & 0xFFFFFFFF, tag & 0xFFFFFFFF)), codec
         if wait:
             with Deferred() as signals:
                 self._begin(task, lambda network: network.submit_and_drive(task, signals))()
@@ -152,9 +170,20 @@ class AllReduce:
             self._begin(task, lambda network: network.submit(task))
         return task.work
 
+    def submit_arriving(
+        self, arriving: Arriving, values: npt.NDArray[Any], out: npt.NDArray[Any], float_type: FloatType,
+        divisor: int = 1, tag: int = 0, scatter: bool = False, turn: int | None = None,
+    ) -> Work:  # fmt: skip
+        """Begin to sum ``values`` that are still on their way; ``arriving`` says when they are there. Of arrays that
+        nobody else has: 1-D and contiguous, of that type, and of sizes that fit, which nobody checks. Otherwise as
+        `submit`."""
+        turn = self.take_turn() if turn is None else turn
+        task = Task(values, out, float_type, divisor, scatters=scatter, target=out)
+        return self._submit(task, turn, tag, codec=arriving)
+
     def submit_staged(
         self, staging: Staging, elements: int, float_type: FloatType, divisor: int = 1, tag: int = 0,
-        scatter: bool = False,
+        scatter: bool = False, turn: int | None = None,
     ) -> Work:  # fmt: skip
         """Begin to sum ``elements`` values that are on a device: see `codec.staged`. ``staging`` has chunks of `chunk`
         blocks. The work is done when all results are in the host's memory. With ``scatter``, as `submit` with it;
@@ -162,17 +191,19 @@ class AllReduce:
 
         Needs the policy "raise": the inner group could not sum them. Otherwise as `submit`.
         """
+        turn = self.take_turn() if turn is None else turn
         if self.config.policy != "raise":
             raise ValueError(f"with the policy {self.config.policy!r} values must be in the host's memory")
         pieces = self.config.workers if scatter else 1
-        return self._submit(make_staged_task(elements, float_type, divisor, pieces), tag, codec=staging)
+        return self._submit(make_staged_task(elements, float_type, divisor, pieces), turn, tag, codec=staging)
 
     def submit_max(self, values: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8] | None = None) -> Work:
         """Begin to take the maximum over all ranks of each byte of ``values``, into ``out`` or in place.
 
         Goes through the switch in blocks of scales. Otherwise as `submit`.
         """
-        return self._submit(make_max_task(values, out), tag=0)
+        turn = self.take_turn()
+        return self._submit(make_max_task(values, out), turn, tag=0)
 
     def _begin(self, task: Task, submit: Callable[[Network], T]) -> T | Callable[[], None]:
         """``submit`` the task to the network if there is one, and return what that does."""
@@ -181,9 +212,6 @@ class AllReduce:
         with self._lock:
             if self._failure is not None:
                 raise again(self._failure)
-            # Where an operation could not begin on one rank alone, the next one is not to be taken for it.
-            task.tag = zlib.crc32(pack(">II", self._begun, task.tag & 0xFFFFFFFF))
-            self._begun = self._begun + 1 & 0xFFFFFFFF
             if not task.values.size:
                 self._finish(task, None)
             elif self._fallback is not None:
@@ -199,7 +227,7 @@ class AllReduce:
 
     @property
     def chunk(self) -> int:
-        """As of `core.engine.Engine`. Raises as `job`."""
+        """Blocks whose scales are sent together, see `core.engine.Engine`. Raises as `job`."""
         return self._engine.chunk
 
     @property
@@ -215,16 +243,16 @@ class AllReduce:
         if network is not None:
             network.transport.wake()
 
-    def settle(self) -> bool:
+    def runs_without_python(self) -> bool:
         """Return when what was submitted comes to its end without Python; False if that cannot be. To be called before
         a device is told to wait for it (`io.serve` has the reason). For any thread."""
         network = self._network
-        return network is not None and network.transport.settle()
+        return network is not None and network.transport.runs_without_python()
 
     def later(self, call: Callable[[], None]) -> None:
         """Have ``call`` called on a thread where callbacks are, after those of operations that are over. Raises
         RuntimeError once this is closed."""
-        self._completer.submit(call)
+        self._callbacks.submit(call)
 
     def count_invalid(self, codes: int) -> None:
         """A device has found so many codes that name no level. For any thread."""
@@ -239,7 +267,7 @@ class AllReduce:
 
     @property
     def counters(self) -> Counters:
-        """What this rank has done, brought up to date."""
+        """Counters of what this rank has done, brought up to date."""
         network = self._network
         if network is not None and os.getpid() == self._process:
             network.transport.update_counters()
@@ -262,7 +290,7 @@ class AllReduce:
         if network is not None:
             for task in network.close(reason, end):
                 self._finish(task, self._failure)
-        if not self._completer.shutdown(self.config.timeout_s):
+        if not self._callbacks.shutdown(self.config.timeout_s):
             log.warning(
                 "after %g s something that is called when sums are there, or waits for a device, is not over",
                 self.config.timeout_s,
@@ -280,7 +308,7 @@ class AllReduce:
         self._counters.failed += failure is not None
         if failure is None and task.codec is not None:
             task.codec.finish()
-        task.work.finish(task.target if failure is None else again(failure), self._completer)
+        task.work.finish(task.target if failure is None else again(failure), self._callbacks)
 
     def _on_broken(self, network: Network, failure: AllReduceError) -> None:
         """A network has broken: end the job, so that the other ranks hear of it, and act by the policy."""

@@ -1,4 +1,4 @@
-"""What torch calls when it is imported: the entry point of the group "torch.backends".
+"""The entry point of the group "torch.backends", which torch calls when it is imported.
 
 So that `init_process_group("inagg")` works in scripts and launchers that import nothing of ours. It runs in every
 process that imports torch in an environment with inagg: it imports nothing heavy, and cannot fail.

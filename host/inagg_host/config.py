@@ -1,15 +1,16 @@
-"""What a worker must be told, from arguments or from the environment."""
+"""The settings of a worker, from arguments or from the environment."""
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from inagg_link.addresses import SettingsError, split_address
 from inagg_wire.formats import WORKERS_MAX, admit, job_format
@@ -38,6 +39,36 @@ class ConfigError(ValueError):
     """A worker was configured wrongly; the text says what to change."""
 
 
+class JobOptions(TypedDict, total=False):
+    """The fields of `Config` but ``rank`` and ``workers``, as keyword arguments: for type checkers and editors, which
+    cannot see them otherwise. None: not given."""
+
+    switch: str | None
+    job: str | None
+    format: str | None
+    lanes: int | None
+    window: int | None
+    seed: int | None
+    policy: str | None
+    timeout_s: float | None
+    join_timeout_s: float | None
+    reconnect_s: float | None
+    heartbeat_limit_s: float | None
+    rejoin_limit_s: float | None
+    host: str | None
+    ca: str | None
+    certificate: str | None
+    key: str | None
+    secret: str | None
+
+
+class ConfigOptions(JobOptions, total=False):
+    """All fields of `Config` as keyword arguments."""
+
+    rank: int | None
+    workers: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """How a rank reaches its switch and what its job is. All ranks of a job need the same, but ``rank``, ``host`` and
@@ -63,9 +94,9 @@ class Config:
     window: int | None = None
     """Blocks that may be outstanding on each shard of the switch; None: it chooses, by the size of datagrams."""
     seed: int | None = None
-    """Of all rounding noise, 32 bits; None: the switch draws one."""
+    """Seed of all rounding noise, 32 bits; None: the switch draws one."""
     policy: str = "raise"
-    """What to do when the switch or a rank is gone: "raise", or "fallback" to the inner group (PyTorch only)."""
+    """Action when the switch or a rank is gone: "raise", or "fallback" to the inner group (PyTorch only)."""
     timeout_s: float = 300.0
     """How long an operation may take; a rank that is still computing counts as well."""
     join_timeout_s: float = 300.0
@@ -139,14 +170,16 @@ class Config:
         admit(fmt, self.workers, fmt.min_lanes if self.lanes is None else self.lanes, UDP_PAYLOAD_BYTES_MAX)
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ, **given: Any) -> Config:
-        """What is ``given`` (None: not given), else what the environment says, else the default; of a job, the script's
-        name (`script_name`).
+    def from_environment(cls, environ: Mapping[str, str] = os.environ, **options: Unpack[ConfigOptions]) -> Config:
+        """A configuration from what is given (None: not given), else the environment, else defaults; of a job, that is
+        the script's name (`script_name`).
 
-        Raises `ConfigError` if switch, rank or number of workers are in neither, or a value cannot be read.
+        Raises `ConfigError` if switch, rank or number of workers are in neither, or a value cannot be read, or an
+        option has the name of no field.
         """
         if environ is os.environ:
             _warn_of_misspelt()
+        given: Mapping[str, object] = options
         values: dict[str, Any] = {}
         for field in fields(cls):
             variable = VARIABLES[field.name]
@@ -155,9 +188,8 @@ class Config:
             elif text := environ.get(variable):
                 values[field.name] = read(variable, text, str(field.type))
         values.setdefault("job", script_name(UNNAMED_JOB, NAME_CHARS_MAX))
-        unknown = given.keys() - VARIABLES.keys()
-        if unknown:
-            raise ConfigError(f"no such option: {', '.join(sorted(unknown))}")
+        for name in sorted(given.keys() - VARIABLES.keys()):
+            raise ConfigError(f"no such option: {name}. {near_or_all(name, VARIABLES)}")
         for name in ("switch", "rank", "workers"):
             if name not in values:
                 raise ConfigError(f"no {name}: pass it, or set {VARIABLES[name]}")
@@ -181,6 +213,11 @@ def literal_host(text: str) -> str:
     return host
 
 
+def is_loopback(host: str) -> bool:
+    """Whether what comes from the literal address ``host`` stays on this machine."""
+    return ipaddress.ip_address(host).is_loopback
+
+
 VARIABLES = {
     field.name: {"rank": "RANK", "workers": "WORLD_SIZE"}.get(
         field.name, f"INAGG_{field.name.removesuffix('_s').upper()}"
@@ -191,6 +228,12 @@ VARIABLES = {
 assert next(field.default for field in fields(Config) if field.name == "job") == UNNAMED_JOB
 
 
+def near_or_all(name: str, options: Iterable[str]) -> str:
+    """A sentence: which of ``options`` was perhaps meant by ``name``, or all that there are."""
+    near = difflib.get_close_matches(name, options, 1)
+    return f"Did you mean {near[0]}?" if near else f"There are {', '.join(options)}"
+
+
 @cache
 def _warn_of_misspelt() -> None:
     """Once a process."""
@@ -199,7 +242,7 @@ def _warn_of_misspelt() -> None:
 
 
 def read(variable: str, text: str, kind: str) -> Any:
-    """What the ``text`` of a variable stands for: an "int", a "float" or a "str". Raises `ConfigError`."""
+    """The value that the ``text`` of a variable stands for: an "int", a "float" or a "str". Raises `ConfigError`."""
     try:
         if kind.startswith("int"):
             return int(text, 0)

@@ -1,7 +1,8 @@
-"""What users catch."""
+"""Errors that users catch."""
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 CLOSED_JOINING: Final = "closed while joining"
@@ -22,13 +23,27 @@ def again(failure: AllReduceError) -> AllReduceError:
     return same
 
 
+NO_THREAD: Final = "can't start new thread"
+"""Python's error where the process may have no more threads."""
+_FILES: Final = "raise the limit of open files (ulimit -n, LimitNOFILE=), or look what this process has open"
+
+
+def advised(error: BaseException) -> str:
+    """Text of an error, with what to do if it is one of the limits of a process."""
+    if str(error) == NO_THREAD:
+        return f"{error}: raise the limit of processes (ulimit -u; a container's pids)"
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{error}: {_FILES}"
+    return str(error)
+
+
 BRIEF_CHARS: Final = 200
 """The most of an error that the switch and the other ranks are told."""
 
 
 def brief(text: str) -> str:
-    """What others are told of an error: its first line, and the second if that is announced. PyTorch's go on for many,
-    about how to look further on the rank that has it."""
+    """The part of an error that others are told: its first line, and the second if that is announced. PyTorch's go on
+    for many, about how to look further on the rank that has it."""
     lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
     said = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
     return said if len(said) <= BRIEF_CHARS else f"{said[: BRIEF_CHARS - 4]} ..."

@@ -32,18 +32,18 @@ NUMBERS: Final = 1000
 draw the same, and the second is refused as one whose ranks have joined already."""
 
 SCRIPT_CHARS_MAX: Final = 24
-"""Of a script's name where a nickname follows."""
+"""Longest part of a script's name where a nickname follows."""
 
 
 def nickname() -> str:
-    """Such as ``mint-otter-417``. Drawn: one rank draws it for all."""
+    """A name such as ``mint-otter-417``. Drawn: one rank draws it for all."""
     return f"{secrets.choice(FIRST)}-{secrets.choice(SECOND)}-{secrets.randbelow(NUMBERS)}"
 
 
 def script_name(default: str, chars_max: int = SCRIPT_CHARS_MAX) -> str:
-    """What this process runs, in characters that a job's name may have, at most ``chars_max``: that of its file, of its
-    folder for a package that is run; ``default`` where it is no file, as in an interactive interpreter. Processes that
-    `multiprocessing` has started have their parent's."""
+    """Name of what this process runs, in characters that a job's may have, at most ``chars_max``: that of its file, of
+    its folder for a package that is run; ``default`` where it is no file, as in an interactive interpreter. Processes
+    that `multiprocessing` has started have their parent's."""
     path = Path(sys.argv[0] if sys.argv else "")
     name = path.parent.name if path.stem == "__main__" else path.stem
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:chars_max]  # it begins with a letter or digit

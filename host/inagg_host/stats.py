@@ -1,4 +1,4 @@
-"""What a rank has done."""
+"""Counters of what a rank has done."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Counters:
     """Finding scales and encoding."""
     decode_s: float = 0.0
     network_s: float = 0.0
-    """In system calls that send and receive."""
+    """Time in system calls that send and receive."""
     idle_s: float = 0.0
     """Waiting, with something unfinished, for the network or for other ranks."""
     inner: dict[str, int] = field(default_factory=dict)
     """Operations that went to the inner process group, by reason (PyTorch only)."""
 
     def __add__(self, other: Counters) -> Counters:
-        """Of two jobs of one rank: the sums, the longer round trip, the shorter of the least ones."""
+        """Counters of two jobs of one rank: the sums, the longer round trip, the shorter of the least ones."""
         mine, theirs = self.as_dict(), other.as_dict()
         both = {name: mine[name] + theirs[name] for name in mine if name != "inner"}
         both["rtt_s"] = max(self.rtt_s, other.rtt_s)
@@ -54,14 +54,14 @@ class Counters:
         return Counters(**both)
 
     def __sub__(self, earlier: Counters) -> Counters:
-        """What was done since ``earlier``; round trips are those of now."""
+        """Counters of what was done since ``earlier``; round trips are those of now."""
         mine, theirs = self.as_dict(), earlier.as_dict()
         since = {name: mine[name] - theirs[name] for name in mine if name not in ("inner", "rtt_s", "rtt_least_s")}
         inner = {name: count - earlier.inner.get(name, 0) for name, count in self.inner.items()}
         return Counters(**since, rtt_s=self.rtt_s, rtt_least_s=self.rtt_least_s, inner=inner)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Counters by name, for JSON."""
         return asdict(self)
 
     def summary(self) -> str:

@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 from inagg_wire.scale import FloatType
 
-from .core.operation import Wanted
+from .core.operation import Request
 from .io.futures import Work
 
 FLOAT_TYPES = {t.dtype: t for t in FloatType if t is not FloatType.BFLOAT16}
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Task(Wanted):
-    """One call: what is `Wanted`, and who waits for it."""
+class Task(Request):
+    """A `Request` of one call, and the future of who waits for it."""
 
     target: npt.NDArray[Any]
     """``out`` in the shape of the caller's."""

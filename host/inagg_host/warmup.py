@@ -1,4 +1,4 @@
-"""What a worker's loops and kernels are compiled to, before any operation needs it."""
+"""Compilation of a worker's loops and kernels before any operation needs them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def units(fmt: JobFormat) -> list[Unit]:
 
 
 def device_units() -> list[Unit]:
-    """What a job needs besides when the first tensor of a device is summed, but for what Triton compiles."""
+    """Units that a job needs besides when the first tensor of a device is summed, but for what Triton compiles."""
     return [
         Unit(staged.__file__, staged.compile_kernels),
         Unit(launches.__file__, launches.compile_launch),

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ if __name__ == "__main__":
 """
 
 
-def config(**given: object) -> Config:
+def config(**given: Any) -> Config:
     return Config.from_environment(environ={}, switch="h:1", rank=0, workers=2, **given)
 
 

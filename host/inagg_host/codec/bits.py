@@ -1,4 +1,4 @@
-"""What the kernels share: 32-bit operations that vectorize, the noise, and widening to float32.
+"""Parts that the kernels share: 32-bit operations that vectorize, the noise, and widening to float32.
 
 Everything here works on the bits of floats as integers. So the results do not depend on the processor's flush-to-zero
 mode, which a training script may have set (`torch.set_flush_denormal`), and two ranks agree even if one has.
@@ -40,7 +40,7 @@ def block_key(seed: int, worker: int, block: int) -> tuple[Any, Any]:
 
 
 STEP = 4 * LANES
-"""So many lanes share the `LANES` hashes of a vector: once or twice `SHARING`."""
+"""Lanes that share the `LANES` hashes of a vector: once or twice `SHARING`."""
 
 
 @jit

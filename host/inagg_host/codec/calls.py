@@ -62,11 +62,11 @@ CODEC: Final = np.dtype(
     + [(f"{part}_{name}", np.int64) for part in ("up", "down") for name in Coding._fields]
 )
 # fmt: on
-"""What the kernels read of an operation. ``up_...`` and ``down_...`` are the fields of `Job.for_encode` and
+"""Fields of an operation that the kernels read. ``up_...`` and ``down_...`` are the fields of `Job.for_encode` and
 `Job.for_decode`."""
 
 NOT_YET, RAISED = -3, -4
-"""What an encoder or `_scale` returns if what it was asked for is still on its way: ask again; or will never come."""
+"""Results of an encoder or `_scale` if what it was asked for is still on its way (ask again), or will never come."""
 
 _ir: Any = vars(cgutils)["ir"]
 INT: Final = _ir.IntType(32)
@@ -77,7 +77,7 @@ SIGNATURE: Final = types.int64(*[types.int64] * 5)
 
 
 def function_at(result: Any, *kinds: Any) -> Any:
-    """What calls, in compiled code, the C function at an address with arguments of these kinds, `INT` or `WORD`."""
+    """An intrinsic that calls the C function at an address, with arguments of these kinds: `INT` or `WORD`."""
     function = _ir.FunctionType(result, kinds).as_pointer()
 
     def make(_context: Any, _address: Any, *arguments: Any) -> Any:
@@ -104,8 +104,8 @@ _pointer: Any = intrinsic(_to_pointer)
 
 
 def array_at(dtype: Any) -> Any:
-    """What makes, in compiled code, an array of so many of ``dtype`` of the memory at an address; it needs no run-time
-    of Numba's, as `carray` does."""
+    """An intrinsic that makes an array of so many of ``dtype`` of the memory at an address. It needs no run-time of
+    Numba's, as `carray` does."""
     array = types.Array(numba.from_dtype(np.dtype(dtype)), 1, "C")
     populate: Any = populate_array
 
@@ -245,7 +245,7 @@ _WIDTHS = {np.dtype(np.uint16): np.uint16, np.dtype(np.uint32): np.uint32, np.dt
 
 
 class Addresses(NamedTuple):
-    """Of the kernels of a job. ``tell`` is told that the scales of a chunk are agreed on, or their refinements:
+    """Addresses of a job's kernels. ``tell`` is told that the scales of a chunk are agreed on, or their refinements:
     ``int64 tell(operation, phase, chunk, 0, 0)``; 0: nobody needs to know."""
 
     encode: int
@@ -264,7 +264,7 @@ def addresses(job: Job) -> Addresses:
 
 
 class Room:
-    """What the kernels need for use inside, for the operations of one job and one type of values, one at a time."""
+    """Memory that the kernels use inside, for the operations of one job and one type of values, one at a time."""
 
     def __init__(self, job: Job, rows: int) -> None:
         """``rows``: of all rings together, for drafts."""

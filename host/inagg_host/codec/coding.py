@@ -1,4 +1,4 @@
-"""What is the same for all blocks of a job, as the kernels take it: of contributions, and of results."""
+"""Parameters that all blocks of a job share, as the kernels take them: of contributions, and of results."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Coding(NamedTuple):
 
 
 class Natural(Coding):
-    """Of nat8 and nat4."""
+    """Parameters of nat8 and nat4."""
 
 
 class Linear(Coding):
-    """Of tern and dith8."""
+    """Parameters of tern and dith8."""
 
 
 class Fixed(Coding):
-    """Of fix32."""
+    """Parameters of fix32."""

@@ -66,7 +66,7 @@ def stream_integers(out: Any, integers: Any, mantissa: Any, exponent: Any, divis
 
 @jit
 def stream_vectors(out: Array, numbers: Array, unit: Any, divisor: int) -> tuple[int, int]:
-    """As many as are whole vectors; how many elements those are, and the largest of what `vector_of` returns second."""
+    """Decode whole vectors; return how many elements those are, and the largest second result of `vector_of`."""
     whole, most = len(out) // LANES * LANES, splat(U32(0))
     units, by = splat(bits_of(unit)), np.float32(divisor)
     if divisor & (divisor - 1) == 0:  # to multiply by its inverse is as exact, and takes a third of the time

@@ -80,8 +80,8 @@ NOBODYS = -1
 LINE = 16
 """Floats of a cache line."""
 EARLY = 3072
-"""So far ahead a loop asks for its values: the processor does it by itself, but not beyond a page. (Measured, of values
-in no cache, vectors of 16: with 1,024, 2,048 and 3,072 a block takes 0.113, 0.092 and 0.082 ns a float.)"""
+"""Distance at which a loop asks for values ahead: the processor does it by itself, but not beyond a page. (Measured, of
+values in no cache, vectors of 16: with 1,024, 2,048 and 3,072 a block takes 0.113, 0.092 and 0.082 ns a float.)"""
 
 MAGNITUDE = U32(0x7FFFFFFF)
 IN_BYTES = U32(0x01010101)
@@ -98,7 +98,7 @@ def groups(lanes: int) -> int:
 
 
 class Drafts(NamedTuple):
-    """What is known of drafts, by the row of the datagrams in which they are. No rows: there are to be none."""
+    """Drafts, by the row of the datagrams in which they are. No rows: there are to be none."""
 
     notes: Any
     """int64, (rows, `NOTES`)."""
@@ -204,7 +204,7 @@ def draft(
 
 @jit
 def codes_of(values: Vectors, noise: Any, half: Any) -> tuple[Any, Any, Any, Vectors]:
-    """Of `STEP` lanes the codes, zero with its sign, and their levels, both for `store_bytes`; the
+    """Codes of `STEP` lanes, zero with its sign, and their levels, both for `store_bytes`; the
     largest of the magnitudes, doubled: where it is too large, levels above 127 make codes of no meaning; and the sums
     of their bits and noise.
 
@@ -234,7 +234,7 @@ def zeros_as_128(levels: Any) -> Any:
 
 @inline
 def lanes_of_bytes() -> Any:
-    """Which lane each byte is for, as `store_bytes` stores them."""
+    """The lane that each byte is for, as `store_bytes` stores them."""
     return counting() * IN_BYTES + U32(LANES << 8 | 2 * LANES << 16 | 3 * LANES << 24)
 
 

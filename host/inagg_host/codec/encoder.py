@@ -39,7 +39,7 @@ from .own import of_float32
 TERN = int(Encoding.TERN)
 
 ALL_GOOD = -1
-"""What the kernels return if no block is bad."""
+"""Result of the kernels if no block is bad."""
 
 LIFT_BELOW = SCALE_BIAS - 64
 """Blocks of 32 bits or less with a smaller scale byte are scaled by 2**LIFT first. In the others no subnormal float32

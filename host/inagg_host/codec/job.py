@@ -1,4 +1,4 @@
-"""What the kernels need to know of a job, worked out once."""
+"""A job as the kernels need to know it, worked out once."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Job:
     seed: int
     float_type: FloatType
     for_encode: Coding = field(init=False, repr=False, compare=False)
-    """Of contributions, which this worker's kernels write, and read to know what they stand for."""
+    """Coding of contributions, which this worker's kernels write, and read to know what they stand for."""
     for_decode: Coding = field(init=False, repr=False, compare=False)
-    """Of results, of the same class."""
+    """Coding of results, of the same class."""
     lowest_scale: int = field(init=False, repr=False, compare=False)
     """The least exponent of S."""
     datagram_bytes: int = field(init=False, repr=False, compare=False)
@@ -45,9 +45,9 @@ class Job:
     result_bytes: int = field(init=False, repr=False, compare=False)
     """Bytes of a result with values."""
     dtype: np.dtype[Any] = field(init=False, repr=False, compare=False)
-    """Of the arrays of values."""
+    """Type of the arrays of values."""
     unsigned: np.dtype[Any] = field(init=False, repr=False, compare=False)
-    """Of their bits."""
+    """Type of the values' bits."""
 
     def __post_init__(self) -> None:
         fmt, workers, lanes = self.format, self.workers, self.lanes

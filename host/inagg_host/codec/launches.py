@@ -62,15 +62,15 @@ LAUNCH: Final = _words(
     # encode and decode.
     "wait_value", "write_value", "launch_kernel", "kernels",
     # Addresses of the values, of the sums, of the parts of the `Board`, and of how many ties there were.
-    "values", "out", "looked", "agreed", "coded", "complete", "ties", "magnitudes", "sending", "receiving", "codes",
+    "values", "out", "measured", "agreed", "coded", "complete", "ties", "magnitudes", "sending", "receiving", "codes",
     "results", "flags", "invalid", "counted",
     # How many values, and sums; bytes of one; lanes of a block; bytes of its payloads, flags and counts.
     "elements", "sums", "width", "lanes", "code_bytes", "result_bytes", "flag_bytes", "count_bytes",
     # How many blocks there are, in a launch that finds largest magnitudes (of which `BASE_BLOCKS` are a part), and in a
     # chunk; the blocks whose sums this rank gets; what they are divided by.
-    "blocks", "looked_at", "chunk", "own_start", "own_end", "divisor",
+    "blocks", "measured_at_once", "chunk", "own_start", "own_end", "divisor",
 )  # fmt: skip
-"""What is to be launched for an operation."""
+"""Words of the record from which an operation's kernels are launched."""
 
 _ROW: Final = COLUMNS * 4
 _launch_at, _kernel_at, _largest_at, _encode_at, _decode_at = (
@@ -87,13 +87,13 @@ _copy_call = function_at(INT, *[WORD] * 4)
 
 @register_jitable
 def _failed(name: int, code: int) -> int:
-    """What `launch` returns."""
+    """Result of `launch` where a call failed."""
     return (code << 2) | name if code != 0 else 0
 
 
 @register_jitable
 def _wait(o: Any, k: Any, address: int) -> int:
-    """What comes next in the kernel's stream waits for a word."""
+    """Have whatever comes next in the kernel's stream wait for a word."""
     return _failed(0, _word_call(o.wait_value, k.stream, address, 1, 0))
 
 
@@ -115,15 +115,15 @@ def _start(o: Any, k: Any, blocks: int) -> int:
 
 
 @register_jitable
-def _look(o: Any) -> int:
+def _measure(o: Any) -> int:
     k = _kernel_at(o.kernels, 3)[0]
     a, size = _largest_at(k.arguments, 1)[0], o.lanes * o.width
-    for first in range(0, o.blocks, o.looked_at):
-        end = min(first + o.looked_at, o.blocks)
+    for first in range(0, o.blocks, o.measured_at_once):
+        end = min(first + o.measured_at_once, o.blocks)
         a.bits, a.out = o.values + first * size, o.magnitudes + first * o.width
         a.elements = min(end * o.lanes, o.elements) - first * o.lanes
         failed = _start(o, k, end - first)
-        failed = failed if failed != 0 else _write(o, k, o.looked, end)
+        failed = failed if failed != 0 else _write(o, k, o.measured, end)
         if failed != 0:
             return failed
     return 0
@@ -177,7 +177,7 @@ def launch(operation: int) -> int:
     """Launch all that the `LAUNCH` at an address says. Returns 0, or of the first call that failed the CUresult, times
     four, and which of `NAMES` it was."""
     o = _launch_at(operation, 1)[0]
-    failed = _look(o)
+    failed = _measure(o)
     if failed == 0:
         failed = _encode(o)
     if failed == 0:
@@ -195,7 +195,7 @@ def copy_and_tell(calls: Calls, stream: int, to: int, source: int, size: int, wo
 
 @jit
 def await_and_copy(calls: Calls, stream: int, to: int, source: int, size: int, word: int) -> int:
-    """As `copy_and_tell`, but first wait for the word."""
+    """Wait for the word, then copy as `copy_and_tell`."""
     wait, _, _, copy = calls
     failed = _failed(0, _word_call(wait, stream, word, 1, 0))
     return failed if failed != 0 else _failed(3, _copy_call(copy, to, source, size, stream))

@@ -50,7 +50,7 @@ exchange: Any = intrinsic(_exchange)
 
 
 def offset_of(records: np.dtype[np.void], name: str) -> int:
-    """Where a field stands in a record, for its address."""
+    """Offset of a field in a record, in bytes."""
     fields = records.fields
     assert fields is not None
     return int(fields[name][1])

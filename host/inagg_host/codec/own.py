@@ -1,4 +1,4 @@
-"""What this worker contributes to a sum: what its codes stand for, written where they are made.
+"""This worker's contribution to a sum: the values that its codes stand for, written where they are made.
 
 To decode them afterwards would take as long again as to encode. Natural rounding of a float32 adds noise to its bits
 and keeps its sign and exponent: that *is* what the code stands for, as long as it is in the window. So the pass that
@@ -37,8 +37,9 @@ def rounded(sums: Any) -> Any:
 
 @jit
 def write_rounded(own: Array, lane: int, sums: tuple[Any, Any, Any, Any], past: bool) -> None:
-    """What the `STEP` lanes from ``lane`` on are rounded to; ``sums``: their bits with the noise added. ``past`` the
-    caches: see `past_caches`. Lanes that are not zero and below the unit are to be written again."""
+    """Write the values to which the `STEP` lanes from ``lane`` on are rounded; ``sums``: their bits with the noise
+    added. ``past`` the caches: see `past_caches`. Lanes that are not zero and below the unit are to be written again.
+    """
     s0, s1, s2, s3 = rounded(sums[0]), rounded(sums[1]), rounded(sums[2]), rounded(sums[3])
     if past:
         stream(own, lane, s0)
@@ -73,6 +74,6 @@ def write_first(own: Array, lane: int, values: Any, count: int, past: bool) -> N
 
 @jit
 def write_codes(own: Array, codes: Array, unit_field: int) -> None:
-    """What ``codes`` of nat8 stand for that name levels of the window, with ``unit_field`` the unit's exponent field, 1
-    or more. The top level may be infinite."""
+    """Write the values of those ``codes`` of nat8 that name levels of the window; ``unit_field``: the unit's exponent
+    field, 1 or more. The top level may be infinite."""
     natural_normal(own, codes, U32((unit_field - 1) << 23), U32(23), U32(0x80000000))

@@ -1,4 +1,4 @@
-"""Which arrays are written past the processor's caches.
+"""The choice of arrays that are written past the processor's caches.
 
 To write a line into a cache that does not hold it is to read it first, which takes twice the memory's time. What will
 be read or written again soon is better there all the same. Measured on two cores of a Xeon with 2 MiB of cache each and
@@ -20,7 +20,7 @@ STREAM_FROM: Final = 1 << 20
 """How many elements of 32 bits go past the caches: more than a processor's own cache holds. Of fewer what was read for
 their codes is still there when their sum comes."""
 FAR_BYTES: Final = 24 << 20
-"""After so many bytes of sums, or more, what was written before is not expected to be in any cache."""
+"""Bytes of sums after which an array that was written before them is not expected to be in any cache."""
 ADDRESSES_MOST: Final = 1024
 
 
@@ -31,7 +31,7 @@ def goes_past_caches(elements: int, part: Array) -> Any:
 
 
 class Recent:
-    """Which of the arrays that sums go to were written recently, so that caches may have them. Of one thread."""
+    """Arrays that sums were written to recently, so that caches may have them. For one thread."""
 
     def __init__(self) -> None:
         self._bytes = 0

@@ -6,7 +6,7 @@ All that the device does for an operation is launched when that is submitted (`i
 From then on the two tell each other by words in memory that both reach. Each is written once, by one side, from 0 to
 what it says:
 
-- ``looked`` (the device): how many blocks, from the first on, have their largest magnitudes in the host's memory;
+- ``measured`` (the device): how many blocks, from the first on, have their largest magnitudes in the host's memory;
 - ``agreed`` (a word for each chunk; `_tell_agreed`): the rows of the tables are there, and it may be encoded;
 - ``coded`` (the same; the device): its codes and their flags are there;
 - ``complete`` (the same; `_decode_staged`): all of its results are there, and it may be decoded.
@@ -71,7 +71,7 @@ STAGED: Final = np.dtype(
             "failed",
             # Addresses of words: see above. How many blocks there are, and in a chunk; the phase in which its scales
             # are agreed.
-            "looked", "agreed", "coded", "complete", "blocks", "chunk", "needs",
+            "measured", "agreed", "coded", "complete", "blocks", "chunk", "needs",
             # Addresses of what the device writes: largest magnitudes, as bits of values of ``width`` bytes; payloads;
             # and so many bytes of flags for each block.
             "magnitudes", "width", "codes", "flags", "flag_bytes",
@@ -89,7 +89,7 @@ STAGED: Final = np.dtype(
         )
     ]
 )  # fmt: skip
-"""What an operation's kernels know of its device."""
+"""Fields by which an operation's kernels know its device."""
 
 _staged_at, _codec_at, _table_at = array_at(STAGED), array_at(CODEC), array_at(np.int32)
 _bits16_at, _bits32_at = array_at(np.uint16), array_at(np.uint32)
@@ -131,8 +131,8 @@ def _encode_ties(c: Any, s: Any, block: int) -> bool:
 
 
 def _encode_staged(operation: int, first: int, _number: int, count: int, row: int) -> int:
-    """As the encoders of the CPU: but payloads are copied, and the number of a block does not matter. All blocks are of
-    one chunk."""
+    """Encode as the CPU's encoders, but payloads are copied, and the number of a block does not matter. All blocks are
+    of one chunk."""
     c = _codec_at(operation, 1)[0]
     s = _staged_at(c.staged, 1)[0]
     why_not = _why_not(c.staged, s.coded + 8 * (first // s.chunk), 1)
@@ -157,8 +157,8 @@ def _encode_staged(operation: int, first: int, _number: int, count: int, row: in
 
 
 def _decode_staged(operation: int, size: int, begin: int, end: int, offset: int) -> int:
-    """As the decoders of the CPU: but payloads are copied, and codes that name no level are counted by the device. It
-    is told of results of other pieces, too."""
+    """Decode as the CPU's decoders, but payloads are copied, and the device counts codes that name no level. It is told
+    of results of other pieces, too."""
     c = _codec_at(operation, 1)[0]
     s = _staged_at(c.staged, 1)[0]
     places, numbers = words_at(c.places, c.results), words_at(c.numbers, c.results)
@@ -180,7 +180,7 @@ def _scale_staged(operation: int, first: int, count: int, _number: int, _d: int)
     """Largest magnitudes and own scales of ``count`` blocks from ``first`` on, if they are there."""
     c = _codec_at(operation, 1)[0]
     s = _staged_at(c.staged, 1)[0]
-    why_not = _why_not(c.staged, s.looked, first + count)
+    why_not = _why_not(c.staged, s.measured, first + count)
     if why_not != 0:
         return int(why_not)
     found, magnitudes = s.magnitudes + s.width * first, magnitudes_at(c.magnitudes + 8 * first, count)
@@ -195,10 +195,10 @@ def _scale_staged(operation: int, first: int, count: int, _number: int, _d: int)
 
 
 def _scale_arriving(operation: int, first: int, count: int, number: int, _d: int) -> int:
-    """As the kernel of the CPU, when the values are there."""
+    """Find scales as the CPU's kernel, when the values are there."""
     c = _codec_at(operation, 1)[0]
     s = _staged_at(c.staged, 1)[0]
-    why_not = _why_not(c.staged, s.looked, 1)
+    why_not = _why_not(c.staged, s.measured, 1)
     if why_not != 0:
         return int(why_not)
     return int(call(s.scale, operation, first, count, number, 0))
@@ -256,7 +256,7 @@ def give_up(staged: int) -> bool:
     """Have an operation fail, and `release` it, for want of anybody who could. False: its values are still on their
     way, and may come to where the sums would be."""
     s = _staged_at(staged, 1)[0]
-    if s.receiving == 0 and load(s.looked) == 0:
+    if s.receiving == 0 and load(s.measured) == 0:
         return False
     store(staged + FAILED, GIVEN_UP)
     release(staged)
@@ -270,12 +270,12 @@ def _address(kernel: Callable[..., int]) -> int:
 
 
 def staged_addresses() -> Addresses:
-    """Of the kernels of values on a device, the same for all formats and types. Compiled when first asked for."""
+    """Addresses of the kernels of values on a device, for all formats and types. Compiled when first asked for."""
     return Addresses(*(_address(kernel) for kernel in (_encode_staged, _decode_staged, _scale_staged, _tell_agreed)))
 
 
 def arriving_scale_address() -> int:
-    """Of the scale kernel for values that are on their way to the host's memory. Compiled when first asked for."""
+    """Address of the scale kernel for values that are on their way to the host. Compiled when first asked for."""
     return _address(_scale_arriving)
 
 
@@ -284,6 +284,6 @@ def compile_kernels() -> None:
     staged_addresses()
     arriving_scale_address()
     record, words = np.zeros(1, STAGED), np.zeros(2, np.int64)
-    record["summed"], record["looked"] = words.ctypes.data, words.ctypes.data + 8
+    record["summed"], record["measured"] = words.ctypes.data, words.ctypes.data + 8
     release(record.ctypes.data)
     store_word(words.ctypes.data, load_word(words.ctypes.data))

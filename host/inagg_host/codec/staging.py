@@ -31,15 +31,19 @@ _NAN_BITS: Final = {float_type.dtype: float_type.nan_bits for float_type in Floa
 
 
 class Codec:
-    """What stands between an operation and whoever brings its values: one for each operation."""
+    """The link between an operation and whoever brings its values: one for each operation."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         """``wake``: has the transport ask again; for any thread."""
         self._wake = wake
-        self.record = np.zeros(1, STAGED)
-        self._words = self.record.view(np.int64)
-        self.address: int = self.record.ctypes.data
+        self._words = np.zeros(len(_WORD_OF), np.int64)
+        self.address: int = self._words.ctypes.data
         self._error: BaseException | None = None
+
+    @property
+    def record(self) -> npt.NDArray[np.void]:
+        """`STAGED`, (1,): what the kernels know."""
+        return self._words.view(STAGED)
 
     def _describe(self, **fields: int) -> None:
         """Write ``fields`` of the record, as its words: numpy takes thrice as long for fields."""
@@ -47,16 +51,16 @@ class Codec:
             self._words[_WORD_OF[name]] = value
 
     def fields(self, kernels: Addresses) -> dict[str, int]:
-        """What the operation's record is to say; ``kernels``: those of the CPU. On the thread that begins it."""
+        """Fields of the operation's record; ``kernels``: those of the CPU. On the thread that begins it."""
         raise NotImplementedError
 
     def begin(self, operation: Operation) -> None:
-        """It is in the engine. On the thread that begins it, before the core calls any kernel."""
+        """The operation is in the engine. On the thread that begins it, before the core calls any kernel."""
 
     @property
     def error(self) -> BaseException | None:
         """Why there will be no codes."""
-        failed = self.record["failed"][0]
+        failed = self._words[_WORD_OF["failed"]]
         if self._error is None and failed == MANY_TIES:
             return RuntimeError(f"more than {TIES} lanes of an all-reduce have a tie: the device counts wrong")
         if self._error is None and failed == GIVEN_UP:
@@ -67,7 +71,7 @@ class Codec:
         return self._error
 
     def fail(self, error: BaseException) -> None:
-        """There will be no more: the kernels say `RAISED` from now on."""
+        """The values will never come: the kernels say `RAISED` from now on."""
         self._error = error
         store_word(self.address + FAILED, 1)
         self._wake()
@@ -95,7 +99,7 @@ class Arriving(Codec):
         self.arrived: int = words.ctypes.data
         self.summed = self.arrived + 8
         self._describe(
-            looked=self.arrived, summed=self.summed, sums=sums.ctypes.data, elements=sums.size, width=sums.itemsize,
+            measured=self.arrived, summed=self.summed, sums=sums.ctypes.data, elements=sums.size, width=sums.itemsize,
             nan=_NAN_BITS[sums.dtype],
         )  # fmt: skip
 
@@ -106,17 +110,17 @@ class Arriving(Codec):
             raise self.error
 
     def fields(self, kernels: Addresses) -> dict[str, int]:
-        """As of the CPU, but scales, with which all begins, must wait until values are there."""
+        """The CPU's kernels, but for scales, with which all begins: these must wait until values are there."""
         self._describe(scale=kernels.scale)
         fields = {"scale": arriving_scale_address(), "staged": self.address, "summed": self.summed}
         return {**kernels._asdict(), **fields}
 
     def finish(self) -> None:
-        """As `Codec.finish`: whoever waits for ``summed`` goes on."""
+        """See `Codec.finish`: whoever waits for ``summed`` goes on."""
         store_word(self.summed, 1)
 
     def release(self) -> None:
-        """As `Codec.release`, when the values are there: they may come to where the sums would be."""
+        """See `Codec.release`; but when the values are there, which may come to where the sums would be."""
         try:
             self._wait()
         finally:
@@ -127,7 +131,7 @@ class Arriving(Codec):
 class Board:
     """Memory of one operation that host and device reach: see `codec.staged` for who writes what."""
 
-    looked: Words
+    measured: Words
     """int64, (1,)."""
     agreed: Words
     """int64, (chunks,); so are the next two."""
@@ -149,7 +153,7 @@ class Board:
     invalid: npt.NDArray[np.int32]
     """int32, (blocks, words each): how many codes of results name no level."""
     addresses: dict[str, int]
-    """Of all of these, by name."""
+    """Addresses of all of these, by name."""
 
     @classmethod
     def make(
@@ -161,7 +165,7 @@ class Board:
         base = memory.ctypes.data
         arrays: dict[str, Any] = {name: np.ndarray(shape, dtype, memory, at) for name, shape, dtype, at in parts}
         addresses = {name: base + at for name, _, _, at in parts}
-        for name in ("looked", "agreed", "coded", "complete", "ties"):
+        for name in ("measured", "agreed", "coded", "complete", "ties"):
             arrays[name][:] = 0
         return cls(**arrays, addresses=addresses)
 
@@ -185,7 +189,7 @@ def _plan(
     return found, at
 
 
-_SHARED: Final = ("looked", "agreed", "coded", "complete", "ties", "magnitudes", "codes", "flags", "sending",
+_SHARED: Final = ("measured", "agreed", "coded", "complete", "ties", "magnitudes", "codes", "flags", "sending",
                   "receiving", "results")  # fmt: skip
 """The parts of a `Board` whose addresses the record has, too."""
 
@@ -211,7 +215,7 @@ class Staging(Codec):
         return {**staged_addresses()._asdict(), "staged": self.address, "drafting": 0}
 
     def begin(self, operation: Operation) -> None:
-        """As `Codec.begin`. Raises RuntimeError if the engine has other chunks than the device was told of."""
+        """See `Codec.begin`. Raises RuntimeError if the engine has other chunks than the device was told of."""
         if operation.chunk != self._chunk:
             raise RuntimeError(f"a chunk has {operation.chunk} blocks, the device was told of {self._chunk}")
         self._starts[:] = operation.starts

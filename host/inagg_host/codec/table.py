@@ -1,4 +1,4 @@
-"""What kernels of a device must know of each block: a row of integers, of its agreed bytes and its noise key."""
+"""The table from which a device's kernels know each block: a row of integers, of its agreed bytes and its noise key."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Integers = npt.NDArray[np.int64]
 
 
 class Column(IntEnum):
-    """Of a table, which is int32."""
+    """Columns of a table, which is int32."""
 
     STATE = 0
     EXPONENT = 1
-    """Of the unit, which is MANTISSA * 2**EXPONENT."""
+    """Exponent of the unit, which is MANTISSA * 2**EXPONENT."""
     MANTISSA = 2
     K0 = 3
     """The noise key; the bits of uint32."""
@@ -31,7 +31,7 @@ class Column(IntEnum):
 
 
 class State(IntEnum):
-    """What becomes of a block."""
+    """Treatment of a block."""
 
     CODED = 0
     ZERO = 1  # all values are zero, on all ranks

@@ -1,4 +1,4 @@
-"""What a compressor is: bytes for a vector, what it promises, and what the sum over workers needs."""
+"""The interface of a compressor: bytes for a vector, the bound that it promises, what the sum over workers needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 State = dict[str, npt.NDArray[Any]]
-"""What a compressor remembers of one tensor, by name. Belongs to the caller, who stores and restores it."""
+"""A compressor's memory of one tensor, by name. Belongs to the caller, who stores and restores it."""
 
 
 class Aggregation(Enum):
@@ -74,7 +74,7 @@ class Compressor(ABC):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        """With its settings, and the same in every process: a checkpoint tells by it whose memory it has.
+        """The name with its settings, the same in every process: a checkpoint tells by it whose memory it has.
 
         (Dataclasses have one of their own, and what follows, too.)
         """
@@ -89,7 +89,7 @@ class Compressor(ABC):
 
     @property
     def aggregation(self) -> Aggregation:
-        """What the sum over workers needs."""
+        """The way in which sums over workers are made."""
         return Aggregation.GATHER
 
     @property
@@ -99,7 +99,7 @@ class Compressor(ABC):
 
     @abstractmethod
     def bound(self, d: int) -> Bound:
-        """What is promised for vectors of ``d`` elements."""
+        """The promise for vectors of ``d`` elements."""
 
     @abstractmethod
     def compress(self, x: Floats, key: Key) -> bytes:
@@ -116,7 +116,7 @@ class Compressor(ABC):
     # --- through the switch: which coordinates, then which numbers ---
 
     def blocks(self, x: Floats) -> Mask | None:
-        """Which blocks of ``x`` this worker has, to be united with those of the others; None: there are no blocks."""
+        """Mask of the blocks of ``x`` that this worker has, to be united with the others'; None: there are none."""
         return None
 
     def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
@@ -151,7 +151,7 @@ class Compressor(ABC):
         return sums
 
     def remark(self, d: int) -> str | None:
-        """What whoever trains with it should know first, of vectors of ``d`` elements; None: nothing."""
+        """A warning for whoever trains with it on vectors of ``d`` elements; None: there is none."""
         return None
 
     # --- with a memory around it ---
@@ -163,11 +163,11 @@ class Compressor(ABC):
     # --- state ---
 
     def new_state(self, d: int, dtype: npt.DTypeLike) -> State:
-        """What to remember of a tensor of ``d`` elements of ``dtype``, at its beginning: nothing, for most."""
+        """The first memory of a tensor of ``d`` elements of ``dtype``: nothing, for most."""
         return {}
 
     def enter(self, x: Floats, state: State) -> Floats:
-        """What to compress in the place of ``x``, given what is remembered."""
+        """The vector to compress in the place of ``x``, given what is remembered."""
         return x
 
     def leave(self, entered: Floats, own: Floats, total: Floats, state: State) -> Floats:

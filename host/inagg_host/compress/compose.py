@@ -56,11 +56,11 @@ class Composed(Compressor):
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Those of the outer."""
+        """The outer one's formats."""
         return () if self.aggregation is Aggregation.GATHER else self.outer.formats or SWITCH_FORMATS
 
     def bound(self, d: int) -> Bound:
-        """Of two unbiased ones B(w1 w2 + w1 + w2) (Horvath et al. 2019); the others derived.
+        """The bound: of two unbiased ones B(w1 w2 + w1 + w2) (Horvath et al. 2019); the others derived.
 
         A sparsifier P that does not scale is a projection, so |x - Q P x|^2 = |x - P x|^2 + |P x - Q P x|^2. With
         E|x - P x|^2 <= (1 - a)|x|^2 and Q in B(w), w < 1, that is at most (1 - a (1 - w)) |x|^2; with a contraction Q
@@ -98,7 +98,7 @@ class Composed(Compressor):
         return self.inner.remark(d) or self.outer.remark(self._kept_of(d))
 
     def contractive(self) -> Compressor:
-        """That of both."""
+        """The contraction of both."""
         return Composed(self.outer.contractive(), self.inner.contractive())
 
     def compress(self, x: Floats, key: Key) -> bytes:
@@ -111,7 +111,7 @@ class Composed(Compressor):
         return len(head).to_bytes(COUNT_BYTES, "little") + head + values
 
     def decompress(self, data: bytes, d: int, dtype: npt.DTypeLike) -> Floats:
-        """As exact as the outer."""
+        """The vector, as exact as the outer one gives it."""
         if not isinstance(self.inner, Sparsifier):
             return self.outer.decompress(data, d, dtype)
         values_at = COUNT_BYTES + int.from_bytes(data[:COUNT_BYTES], "little")
@@ -145,5 +145,6 @@ def _error_and_size(bound: Bound) -> tuple[float, float]:
 
 @lru_cache(1024)
 def _kept_of(sparsifier: Sparsifier, d: int) -> int:
-    """To find it is to select, and a step of error feedback asks twice for each tensor."""
+    """Number of coordinates that ``sparsifier`` keeps; cached, since to find it is to select, and error feedback asks
+    twice for each tensor."""
     return int(sparsifier.select(np.ones(d), Key(0)).size) or 1

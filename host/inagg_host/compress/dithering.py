@@ -39,7 +39,7 @@ def norm(x: Floats, p: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NormDithering(Compressor):
-    """What the ditherings share. ``p``: of the norm, 1, 2 or inf; ``s``: levels above zero.
+    """The base of the ditherings. ``p``: of the norm, 1, 2 or inf; ``s``: levels above zero.
 
     The norm is the worker's own, so the sum needs a gather. With ``shared`` (and then p = inf and a given s) it is the
     maximum over all workers, block by block, and the switch sums the levels: number formats do that.
@@ -74,7 +74,7 @@ class NormDithering(Compressor):
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """For a shared norm, those that have such levels."""
+        """The formats that have such levels, for a shared norm."""
         return self.shared_formats if self.shared else ()
 
     @abstractmethod
@@ -83,7 +83,7 @@ class NormDithering(Compressor):
 
     @abstractmethod
     def values(self, levels: Levels) -> Reals:
-        """What levels 0 to ``s`` are worth, in units of the norm."""
+        """Values of levels 0 to ``s``, in units of the norm."""
 
     def root(self, d: int) -> float:
         """d^(1/r) with r = min(p, 2), in which the bounds are written."""
@@ -155,7 +155,7 @@ class NaturalDithering(NormDithering):
         return Unbiased(NATURAL_W + tail * min(1.0, tail))
 
     def round(self, y: Reals, key: Key) -> Levels:
-        """Between powers of two by the mantissa; below the lowest level by the magnitude itself."""
+        """Round between powers of two by the mantissa; below the lowest level by the magnitude itself."""
         mantissa, exponent = np.frexp(y)  # y = mantissa 2^exponent, 1/2 <= mantissa < 1
         inside = (exponent > 1 - self.s) & (y > 0)
         floor = np.where(inside, exponent - 1 + self.s, 0)

@@ -27,7 +27,7 @@ log = logging.getLogger("inagg")
 
 LENGTH_BYTES = 4
 NOT_FINITE = (1 << 8 * LENGTH_BYTES) - 1
-"""What stands for the length of a vector in a gather that has infinities or NaN, which no compressor takes."""
+"""The length of a vector in a gather that has infinities or NaN, which no compressor takes."""
 
 Bytes = npt.NDArray[np.uint8]
 Gather = Callable[[bytes], list[bytes]]
@@ -51,7 +51,7 @@ class _Vector:
 
 
 def _tag(vectors: Sequence[_Vector]) -> int:
-    """What tells sums of the same size apart."""
+    """A number that tells sums of the same size apart."""
     return zlib.crc32(repr([(vector.number, vector.key.step) for vector in vectors]).encode())
 
 
@@ -93,7 +93,7 @@ class Exchange:
         return self._begin_sum(compressor, prepared)
 
     def _say_once(self, kind: str, compressor: Compressor, text: str | None) -> None:
-        """On the first rank: it is the same everywhere."""
+        """Log it once, on the first rank: it is the same everywhere."""
         key = kind, str(compressor)
         if text is not None and self._rank == 0 and key not in self._said:
             self._said.add(key)

@@ -40,7 +40,7 @@ class ErrorFeedback(Around):
         object.__setattr__(self, "inner", self.inner.contractive())
 
     def factor(self, d: int) -> float:
-        """By what the sums of vectors of ``d`` elements are multiplied."""
+        """Factor of the sums of vectors of ``d`` elements."""
         if self.damping is not None:
             return self.damping
         bound = self.inner.bound(d)
@@ -60,7 +60,7 @@ class ErrorFeedback(Around):
         )
 
     def bound(self, d: int) -> Bound:
-        """Of one compression, without the memory. Unbiased: E|x - f C(x)|^2 <= (1 - 2 f + f^2 (1 + w)) |x|^2."""
+        """The bound of one compression, without memory. Unbiased: E|x - f C(x)|^2 <= (1 - 2 f + f^2 (1 + w)) |x|^2."""
         inner = self.inner.bound(d)
         if isinstance(inner, NoBound):
             return inner

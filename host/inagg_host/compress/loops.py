@@ -54,7 +54,7 @@ def pack_bits(out: Array, codes: Array, width: int) -> None:
 
 @jit
 def unpack_bits(out: Array, data: Array, width: int) -> None:
-    """What `pack_bits` made ``data`` of, uint8."""
+    """Undo `pack_bits`: fill ``out`` from ``data``, uint8."""
     buffer, held, at = U64(0), 0, 0
     mask = U64((U64(1) << U64(width)) - U64(1))
     for i in range(out.size):

@@ -1,4 +1,4 @@
-"""What a rank remembers of each tensor between two compressions: for a checkpoint, too."""
+"""A rank's memory of each tensor between two compressions: for a checkpoint, too."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .feedback import MEMORY
 
 @dataclass(slots=True)
 class Memory:
-    """Of one tensor of ``d`` elements. Can be pickled."""
+    """The memory of one tensor of ``d`` elements. Can be pickled."""
 
     d: int
     dtype: np.dtype[Any]
     step: int = 0
     """How often it has been compressed."""
     state: State = field(default_factory=dict)
-    """Of the compressor that is in use."""
+    """State of the compressor that is in use."""
 
     def fit(self, compressor: Compressor, x: Floats) -> Floats:
         """Have the state that ``compressor`` needs; what to give to it in the place of ``x``.
@@ -46,7 +46,7 @@ class Memory:
 
 
 Memories = dict[int, Memory]
-"""By the tensor's number."""
+"""Memories, by the tensor's number."""
 
 
 def memory_of(memories: Memories, number: int, d: int, dtype: npt.DTypeLike) -> Memory:

@@ -38,7 +38,7 @@ def register(name: str, make: Callable[..., Compressor]) -> None:
 
 
 def names() -> list[str]:
-    """What `parse` knows."""
+    """Names that `parse` knows."""
     return [FEEDBACK, *sorted(_makers)]
 
 

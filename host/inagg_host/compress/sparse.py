@@ -33,7 +33,7 @@ SWITCH_FORMATS = ("nat8", "nat4", "nat4-nat8", "dith8", "dith8-exact", "fix32", 
 
 
 THEORY_ONLY = 8.0
-"""From here on a factor of the noise, or of a step that becomes smaller, is too much to train with."""
+"""A factor of the noise, or of a step that becomes smaller, that is too much to train with, from here on."""
 
 
 def count_of(k: float, d: int) -> int:
@@ -42,7 +42,7 @@ def count_of(k: float, d: int) -> int:
 
 
 def share_of(k: float, d: int) -> float:
-    """Which share of ``d`` coordinates that is: all, of none."""
+    """Share of ``d`` coordinates that ``k`` are: 1 where ``d`` is 0."""
     return count_of(k, d) / d if d else 1.0
 
 
@@ -62,7 +62,7 @@ class Sparsifier(Compressor):
         """The coordinates to keep, ascending."""
 
     def factor(self, d: int) -> float:
-        """By what the kept values are multiplied."""
+        """Factor of the kept values."""
         return 1.0
 
     def kept(self, x: Floats, where: Indices) -> Floats:
@@ -71,7 +71,7 @@ class Sparsifier(Compressor):
         return values if factor == 1.0 else values * x.dtype.type(factor)
 
     def index_bytes(self, indices: Indices) -> bytes:
-        """What says which coordinates these are: 4 bytes each, little-endian."""
+        """The coordinates' numbers: 4 bytes each, little-endian."""
         return indices.astype("<u4").tobytes()
 
     def read_indices(self, data: bytes, d: int) -> Indices:
@@ -120,7 +120,7 @@ class TopK(Sparsifier):
         return Contraction(share_of(self.k, d))
 
     def select(self, x: Floats, key: Key) -> Indices:
-        """Of equal magnitudes the first."""
+        """Coordinates to keep; of equal magnitudes the first."""
         return largest(np.abs(x), count_of(self.k, x.size))
 
 
@@ -165,7 +165,7 @@ class BlockTopK(Sparsifier):
         return Contraction(share_of(self.k, self.count(d)))
 
     def blocks(self, x: Floats) -> Mask:
-        """Which blocks this worker keeps; without those that are zero."""
+        """Mask of the blocks that this worker keeps; without those that are zero."""
         wide = np.zeros(self.count(x.size) * self.block)
         wide[: x.size] = x
         with np.errstate(over="ignore"):  # then it is infinite, and among the largest

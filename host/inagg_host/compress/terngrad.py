@@ -81,7 +81,7 @@ class TernGrad(Compressor):
         return np.where(np.signbit(x), -1, 1) * up
 
     def compress(self, x: Floats, key: Key) -> bytes:
-        """With the own scaler."""
+        """Bytes with this worker's own scaler."""
         x = self.clipped(check(x))
         scale = x.dtype.type(np.abs(x).max(initial=0))
         head: bytes = scale.tobytes()

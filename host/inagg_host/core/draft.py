@@ -41,7 +41,7 @@ def find_scales(st: State, o: Any, count: int) -> int:
 
 @inline
 def _unscaled(o: Any, items: Array) -> Any:
-    """Which item has the next blocks of values that have no scales."""
+    """The item with the next blocks of values that have no scales."""
     at = o.item
     while items[at].phase != VALUES or items[at].first + items[at].count <= o.scaled:
         at += 1

@@ -27,7 +27,7 @@ from .draft import draft_ahead
 from .epoch import Epoch
 from .failure import why
 from .headers import JOB_AT, TOKEN_AT
-from .operation import Integers, Operation, Wanted, address_of, begin_max, begin_sum
+from .operation import Integers, Operation, Request, address_of, begin_max, begin_sum
 from .receive import NOTHING_ELSE, on_batch
 from .records import begin_epoch, make_records, start_shard
 from .schedule import chunk_blocks, scales_per_block
@@ -103,23 +103,25 @@ class Engine:
         """How many there were."""
         return self._collected + len(self.operations)
 
-    def submit(self, wanted: Wanted, now: float) -> Operation:
+    def submit(self, request: Request, now: float) -> Operation:
         """Begin what is ``wanted``. Maxima take blocks of scales alone, one for so many bytes as it carries scales.
         Raises ValueError, and takes nothing, if arrays are empty or not alike."""
-        out, first = wanted.out, self._next_block
-        if wanted.float_type is None:
+        out, first = request.out, self._next_block
+        if request.float_type is None:
             job = self._room(FloatType.FLOAT32)[0].job
-            return self._enqueue(begin_max(wanted, job, self._scales, first, now))
-        room, pieces = self._room(wanted.float_type)[0], self.epoch.workers if wanted.scatters else 1
+            return self._enqueue(begin_max(request, job, self._scales, first, now))
+        room, pieces = self._room(request.float_type)[0], self.epoch.workers if request.scatters else 1
         # Where results are kept, all ranks must have them, to pass on what others lack.
-        alone = wanted.scatters and self.epoch.scatters and not self._job["keeps"]
+        alone = request.scatters and self.epoch.scatters and not self._job["keeps"]
         past = False
-        if wanted.codec is None and out.size >= STREAM_FROM:
-            past = self._recent.is_far(address_of(out), out.nbytes, 0 if out is wanted.values else wanted.values.nbytes)
-        return self._enqueue(begin_sum(wanted, room, self._scales, self._window, first, now, pieces, alone, past))
+        if request.codec is None and out.size >= STREAM_FROM:
+            past = self._recent.is_far(
+                address_of(out), out.nbytes, 0 if out is request.values else request.values.nbytes
+            )
+        return self._enqueue(begin_sum(request, room, self._scales, self._window, first, now, pieces, alone, past))
 
     def _room(self, float_type: FloatType) -> tuple[Room, Integers]:
-        """What the kernels need for a type, and the words of a record that says so."""
+        """Memory that the kernels need for a type, and the words of a record that says so."""
         if float_type not in self._rooms:
             e, st, job = self.epoch, self.state, self._job
             rows = len(st.shards) * int(job["rows"])
@@ -169,8 +171,8 @@ class Engine:
         return finished
 
     def news(self) -> list[Operation]:
-        """As `finished`; if there are none, raises what went wrong, if something has. So that comes the next time: what
-        is done is done, whatever comes after it."""
+        """Take out operations as `finished`; if there are none, raise what went wrong, if something has. So that comes
+        the next time: what is done is done, whatever comes after it."""
         finished = self.finished()
         if not finished:
             self.check()
@@ -190,7 +192,7 @@ class Engine:
         return [] if news == NOTHING_ELSE else self.news()
 
     def next_batch(self, now: float) -> list[Outgoing]:
-        """What to send next, each for another shard, before this is called again. Raises as `on_batch`."""
+        """Datagrams to send before this is called again, each for another shard. Raises as `on_batch`."""
         count = next_batch(self.state, now)
         if count < 0:
             self.check()
@@ -211,7 +213,7 @@ class Engine:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `next_batch` though nothing has come; None while nothing is out."""
+        """Time to call `next_batch` though nothing has come; None while nothing is out."""
         when_s: float = deadline(self.state)
         return None if when_s == np.inf else when_s
 
@@ -230,7 +232,7 @@ class Engine:
 
     @property
     def positions(self) -> list[int]:
-        """By shard, the smallest block whose result this rank does not have."""
+        """The smallest block whose result this rank does not have, by shard."""
         positions: list[int] = self.state.shards["snd_una"].tolist()
         return positions
 

@@ -1,4 +1,4 @@
-"""What an engine is told of the job that it works for."""
+"""The description of a job that an engine works for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ShardLease:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What all ranks get when they have joined: `inagg.v1.JoinResponse`."""
+    """The answer that all ranks get when they have joined: `inagg.v1.JoinResponse`."""
 
     number: int
     job: int

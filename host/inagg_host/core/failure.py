@@ -10,7 +10,10 @@ from inagg_wire.errors import Reason
 from .operation import Operation
 from .state import CODEC_FAILED, NO_MAXIMUM, OTHER_OP, OTHER_OPERATION, SWITCH_REFUSES
 
-SAME_ORDER = "all ranks must reduce tensors of the same sizes and types in the same order"
+SAME_ORDER = (
+    "all ranks must reduce tensors of the same sizes and types in the same order, and one that caught an error where "
+    "it submitted a tensor has left that out"
+)
 
 
 class RanksDisagree(RuntimeError):
@@ -33,7 +36,7 @@ class OutOfGenerations(RuntimeError):
 
 
 def why(job: Any, operations: Iterable[Operation]) -> RuntimeError:
-    """What the ``error`` of a `state.JOB` says, of which ``operations`` are unfinished."""
+    """An exception for the ``error`` of a `state.JOB`, of which ``operations`` are unfinished."""
     error, block, reason = int(job["error"]), int(job["error_block"]), int(job["error_reason"])
     if error == SWITCH_REFUSES:
         return Refused(Reason(reason), block)

@@ -76,7 +76,7 @@ def _is_ack(d: Any, job: Any) -> Any:
 
 @inline
 def outcome(d: Any, st: State, shard: int) -> tuple[int, int]:
-    """What the datagram ``d`` from ``shard`` is to us, and the block that it is about."""
+    """The outcome of the datagram ``d`` from ``shard``, see `OUTCOMES`, and the block that it is about."""
     job, s = st.job[0], st.shards[shard]
     if len(d) < HEADER or u16(d, 0) != _MAGIC or d[2] != _VERSION:
         return FOREIGN, 0
@@ -117,7 +117,7 @@ def is_for(row: Any, job: Any) -> Any:
 
 @inline
 def write_header(d: Any, op: int, block: int, owner: int, st: State, shard: int) -> None:
-    """That of the contribution to ``block`` (the shard's number), at the beginning of ``d``."""
+    """Write the header of the contribution to ``block`` (the shard's number) at the beginning of ``d``."""
     job, s = st.job[0], st.shards[shard]
     for i in range(HEADER):
         d[i] = job.header[op, i]

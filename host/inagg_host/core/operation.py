@@ -32,8 +32,8 @@ assert OPERATION.itemsize == 8 * len(_WORD_OF)
 
 
 @dataclass(slots=True, eq=False)
-class Wanted:
-    """What is to be done: sum ``values`` over all ranks into ``out``, and divide by ``divisor``.
+class Request:
+    """The request to sum ``values`` over all ranks into ``out``, and divide by ``divisor``.
 
     Arrays are contiguous and 1-D, and must stay as they are until the end; these two may be the same memory.
     """
@@ -41,15 +41,15 @@ class Wanted:
     values: npt.NDArray[Any]
     out: npt.NDArray[Any]
     float_type: FloatType | None
-    """None: take the maximum over all ranks of each byte."""
+    """Type of the values; None: take the maximum over all ranks of each byte."""
     divisor: int = 1
     contributed: npt.NDArray[Any] | None = None
-    """What gets what this rank adds, as of `AllReduce.submit`."""
+    """Array that gets what this rank adds, see `AllReduce.submit`."""
     codec: Codec | None = None
-    """What brings the values, if they are not in the host's memory yet. With `Staging` the arrays only tell how many
-    there are."""
+    """The link to whoever brings the values, if they are not in the host's memory yet. With `Staging` the arrays only
+    tell how many there are."""
     tag: int = 0
-    """As of `AllReduce.submit`."""
+    """Number by which the caller knows it on all ranks, see `AllReduce.submit`."""
     scatters: bool = False
     """``values`` are one piece of equal size for each rank, and ``out`` gets the sums of this rank's."""
 
@@ -81,14 +81,14 @@ class Operation:
     room: int
     """The address of these three, one after the other: magnitudes, lacking, bytes."""
     fields: dict[str, int]
-    """What its record says, beside addresses of the arrays above and where it stands."""
+    """Fields of its record, beside addresses of the arrays above and where it stands."""
     signature: Bytes
     contributed: npt.NDArray[Any] | None = None
     maxima: bool = False
     codec: Codec | None = None
-    """What brings the values, if they are not in the host's memory yet."""
+    """The link to whoever brings the values, if they are not in the host's memory yet."""
     invalid_codes: int = 0
-    """When it is finished."""
+    """Number of codes that name no level, once it is finished."""
     serial: int = field(default_factory=_SERIALS.__next__)
     """No other operation of this process has the same."""
 
@@ -99,12 +99,12 @@ class Operation:
 
     @property
     def starts(self) -> list[int]:
-        """By chunk: the number in the job of its first block of values."""
+        """Number in the job of the first block of values, by chunk."""
         return [self.first_block + item.start for item in self.items if item.phase is Phase.VALUES]
 
     @property
     def needs(self) -> Phase:
-        """After which phase of a chunk its values can be encoded."""
+        """Phase of a chunk after which its values can be encoded."""
         return Phase.REFINE if self.job.refined else Phase.SCALE
 
     @property
@@ -130,14 +130,14 @@ class Operation:
 
 
 def begin_sum(
-    wanted: Wanted, room: Room, scales: int, window: int, first_block: int, now: float, pieces: int, alone: bool,
+    request: Request, room: Room, scales: int, window: int, first_block: int, now: float, pieces: int, alone: bool,
     past: bool,
 ) -> Operation:  # fmt: skip
     """The sum that is ``wanted``, of values in ``pieces`` equal pieces, whose blocks begin anew with each. With more
     than one, ``out`` gets the piece that has this rank's number, ``alone`` if others get nothing of it. ``scales``: in
     a block; ``window``: blocks of all shards; ``past`` the caches: `codec.past_caches`.
     """
-    values, out, contributed, brought_by = wanted.values, wanted.out, wanted.contributed, wanted.codec
+    values, out, contributed, brought_by = request.values, request.out, request.contributed, request.codec
     if values.size == 0 or values.size != pieces * out.size or not (out.flags.writeable or brought_by):
         what = "the same number of elements" if pieces == 1 else f"{pieces} times as many elements as out"
         raise ValueError(f"values must have {what}, at least one, and out be writable")
@@ -147,7 +147,7 @@ def begin_sum(
     chunk = chunk_blocks(job.lanes, scales, window)
     blocks = pieces * job.blocks(piece)
     fields = {
-        "divisor": wanted.divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts, "piece": piece,
+        "divisor": request.divisor, "elements": values.size, "scaled": 0, "drafting": job.drafts, "piece": piece,
         "piece_blocks": job.blocks(piece), "own_piece": job.rank if pieces > 1 else 0, "scatters": alone,
         "past": past,
     }  # fmt: skip
@@ -161,22 +161,22 @@ def begin_sum(
         if contributed is not None:
             job.bits(contributed)
             fields["contributed"] = address_of(contributed)
-    tag = crc32(pack(">II", wanted.tag, pieces)) if pieces > 1 else wanted.tag
+    tag = crc32(pack(">II", request.tag, pieces)) if pieces > 1 else request.tag
     shape = blocks, chunk, scales, job.refined
     items = plan(*shape)
     operation = Operation(
         values, out, job, items, item_records(*shape), chunk, first_block, now, *_room(blocks, blocks, items, chunk),
         fields,
-        signature(values.size, job.float_type, wanted.divisor, tag), contributed, codec=brought_by,
+        signature(values.size, job.float_type, request.divisor, tag), contributed, codec=brought_by,
     )  # fmt: skip
     if brought_by is not None:
         brought_by.begin(operation)
     return operation
 
 
-def begin_max(wanted: Wanted, job: codec.Job, chunk: int, first_block: int, now: float) -> Operation:
+def begin_max(request: Request, job: codec.Job, chunk: int, first_block: int, now: float) -> Operation:
     """The maxima that are ``wanted``, ``chunk`` in a block. ``job``: of any type of values."""
-    values, out = wanted.values, wanted.out
+    values, out = request.values, request.out
     if values.size == 0 or values.size != out.size or not out.flags.writeable:
         raise ValueError("values and out must have the same number of bytes, at least one, and out be writable")
     firsts = range(0, values.size, chunk)
@@ -187,7 +187,7 @@ def begin_max(wanted: Wanted, job: codec.Job, chunk: int, first_block: int, now:
     fields = {"divisor": 1, "elements": values.size, "scaled": values.size, "drafting": 0, "scatters": 0}
     return Operation(
         values, out, job, items, (records, address_of(records)), chunk, first_block, now, magnitudes, lacking, rows,
-        room, fields, signature(values.size, None, 1, wanted.tag), maxima=True,
+        room, fields, signature(values.size, None, 1, request.tag), maxima=True,
     )  # fmt: skip
 
 
@@ -206,6 +206,6 @@ def _room(
 
 
 def address_of(array: Any) -> int:
-    """Of its first byte."""
+    """Address of the first byte."""
     address: int = array.ctypes.data  # its array interface would describe each field of a record first
     return address

@@ -1,4 +1,4 @@
-"""What comes: results are checked, noted as acknowledgements, and taken into the sums."""
+"""Receiving: results are checked, noted as acknowledgements, and taken into the sums."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCALE, REFINE, VALUES = (int(phase) for phase in Phase)
 MAX, WRONG_OP = int(Op.MAX), int(Reason.WRONG_OP)
 
 NOTHING_ELSE, FINISHED, FAILED = 0, 1, -1
-"""What `on_batch` gives."""
+"""Results of `on_batch`."""
 
 
 @jit
@@ -128,7 +128,7 @@ def _accept(st: State, shard: int, data: Array, size: int, now: float) -> int:
         s.acked += acked
         if timed_s >= 0:
             s.shortest_s = min(s.shortest_s, now - timed_s)
-        if s.asked:
+        if s.timer_expired:
             judge(s, now)
         s.timer_s = now  # (5.3)
         if not late:  # else what was sent once took longer than the timer, which then stays long until a sample

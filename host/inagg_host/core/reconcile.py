@@ -1,4 +1,4 @@
-"""After the network has broken: bring all ranks to the same set of finished blocks, so that they can go on without it.
+"""Reconciliation after the network has broken: all ranks come to the same set of finished blocks, to go on without it.
 
 Ranks may differ by up to P blocks on each shard, and an in-place all-reduce has overwritten the values of blocks whose
 results came. So a rank keeps its last results (`State.kept`), and those that others lack are passed on. Then every

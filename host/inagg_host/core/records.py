@@ -1,4 +1,4 @@
-"""What the records of a job say when it begins, and when an epoch of it does."""
+"""Contents of a job's records when it begins, and when an epoch of it does."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .state import OK, State, make_state
 
 
 def make_records(epoch: Epoch, scales: int, chunk: int, keep_results: bool, batch_datagrams: int) -> State:
-    """Of a job that begins with ``epoch``. ``scales``: in a block; ``chunk``: blocks whose scales are sent together;
-    the others as of `Engine`."""
+    """Records of a job that begins with ``epoch``. ``scales``: in a block; ``chunk``: blocks whose scales are sent
+    together; for the others see `Engine`."""
     fmt, lanes, n, shards = epoch.format, epoch.lanes, epoch.workers, len(epoch.shards)
     results = {op: (fmt.result_encoding(op, n), fmt.lanes_for(op, lanes)) for op in Op}
     result_bytes = {op: datagram_bytes(*result) for op, result in results.items()}
@@ -35,7 +35,7 @@ def make_records(epoch: Epoch, scales: int, chunk: int, keep_results: bool, batc
     job["needs"] = Phase.REFINE if fmt.refined else Phase.SCALE
     for name in ("rto_min_s", "rto_max_s", "rto_first_s"):
         job[name] = getattr(recovery, name.upper())
-    job["look_s"] = job["held_s"] = np.inf
+    job["poll_s"] = job["held_s"] = np.inf
     for op in Op:
         job["size"][op], job["encoding"][op] = sizes[op], fmt.encoding(op)
         job["result_encoding"][op], job["result_lanes"][op] = results[op]
@@ -67,5 +67,5 @@ def start_shard(record: Any, lease: Lease, block: int) -> None:
     record["snd_una"] = record["snd_nxt"] = record["round_end"] = block
     record["end"] = (lease.round(block) + 1) * lease.slots * GENERATION_MAX
     record["highest"] = record["highest_alone"] = block - 1
-    record["flight"] = record["lost"] = record["backoff"] = record["asked"] = record["spurious"] = 0
+    record["flight"] = record["lost"] = record["backoff"] = record["timer_expired"] = record["spurious"] = 0
     record["expired"] = record["recover"] = record["again"] = block

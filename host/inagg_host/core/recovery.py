@@ -1,5 +1,5 @@
-"""When to send again, and how much may be out: timers (RFC 6298), what later blocks have overtaken (RFC 5681, fast
-retransmit; RFC 8985), and the window's size."""
+"""Recovery from losses: timers (RFC 6298), blocks that later ones have overtaken (RFC 5681, fast retransmit; RFC 8985),
+and the window's size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ longer is mostly a rank that is not ready yet, or a scheduler. To send again for
 RTO_MAX_S = 0.25
 """(2.5) allows a bound of 60 s or more. A rank that waits for another sends a datagram so often."""
 RTO_FIRST_S = 0.02
-"""Before the first sample; (2.1) says one second."""
+"""Time before the first sample; (2.1) says one second."""
 SPURIOUS_FEW = 2
 SPURIOUS_MOST = 6
 """A timer that ran out so often in a row for nothing is twice as long, and again each time, up to 32 ms: else
@@ -37,9 +37,9 @@ result has come of a block that was new after that (RFC 8985, RACK, goes by time
 CWND_LEAST = 32
 """However many are lost, so many blocks may be out: fewer would leave batches half empty, and starve the link."""
 CWND_EXPIRED = 8
-"""So many after the timer has shown that what is out is lost (RFC 5681, section 3.1, has one). Eight ranks that share a
-queue of 690 datagrams have 0.55 of its wire so, and 0.39 with `CWND_LEAST`; of 100 datagrams, 0.41 and 0.57 (what
-tests/host/core/test_rates.py measures)."""
+"""Blocks out after the timer has shown that what is out is lost (RFC 5681, section 3.1, has one). Eight ranks that
+share a queue of 690 datagrams have 0.55 of its wire so, and 0.39 with `CWND_LEAST`; of 100 datagrams, 0.41 and 0.57
+(what tests/host/core/test_rates.py measures)."""
 OVERRUN = 4
 """More than one in so many lost means that the path cannot hold what is out. Fewer are taken for chance."""
 
@@ -48,9 +48,9 @@ QUEUE_S = 0.0015
 starve a link whenever a process waits for its turn. It counts for who has the whole window out; who has less may see up
 to twice as much, so that shares become equal (as Swift scales its target with the flow's window, section 3.5)."""
 DELAYED_MOST = 2
-"""After so many such round trips in a row the ceiling falls. A single one has waited for a rank that was not ready."""
+"""Long round trips in a row after which the ceiling falls. A single one has waited for a rank that was not ready."""
 DECREASE, DECREASE_MOST = 0.8, 0.5
-"""By how much of the excess, and at most: beta and max_mdf of Swift (Kumar et al., SIGCOMM 2020, algorithm 1)."""
+"""Fall per excess, and at most: beta and max_mdf of Swift (Kumar et al., SIGCOMM 2020, algorithm 1)."""
 CEILING_SHARE = 4
 """The ceiling never falls below this part of the window, nor below `CWND_LEAST`, so that senders who fill every queue
 leave this one its share: 200 KB of the window that a switch chooses for frames of 1500 bytes."""
@@ -86,13 +86,13 @@ def rto_s(job: Any, s: Any) -> float:
 
 @jit
 def expires_s(job: Any, s: Any) -> float:
-    """When the timer of a shard runs out; infinity while nothing is out, and so none runs."""
+    """Time at which a shard's timer runs out; infinity while nothing is out, and so none runs."""
     return float(s.timer_s + rto_s(job, s)) if s.snd_una != s.snd_nxt else np.inf
 
 
 @jit
 def judge(s: Any, now: float) -> None:
-    """Results have come, for the first time since the timer ran out: had something been lost?
+    """Judge, when results have come for the first time since the timer ran out, whether something had been lost.
 
     If so, what was sent again is answered after a round trip of a path that is empty. All ranks' timers start with the
     same result, so if it was another rank's datagram that was lost, the answer comes then too. A result that comes
@@ -104,12 +104,12 @@ def judge(s: Any, now: float) -> None:
         s.spurious //= 2
     else:
         s.spurious = min(s.spurious + 1, SPURIOUS_MOST)
-    s.asked = 0
+    s.timer_expired = 0
 
 
 @jit
 def end_round_trip(s: Any) -> None:
-    """If a round trip is over, take its sample, and adapt the window.
+    """Take the sample of a round trip, if one is over, and adapt the window.
 
     Its shortest round trip is the sample: the others may have waited for a rank whose datagrams were lost, and if every
     rank took such waits for the network's time, its own would grow, and so on. One sample per round trip is what RFC
@@ -198,7 +198,7 @@ def mark_overtaken(st: State, shard: int) -> None:
 
 @jit
 def expire(st: State, shard: int, now: float) -> None:
-    """If the timer has run out, back off (RFC 6298, 5.5), and have blocks sent again: those that were overtaken, and so
+    """Back off if the timer has run out (RFC 6298, 5.5), and have blocks sent again: those that were overtaken, and so
     are lost again; the first that has no result; and, the first time, the last one, whose result would tell that the
     others are lost (a probe as in RFC 8985, section 7). For the others may wait for a slow rank.
 
@@ -212,7 +212,7 @@ def expire(st: State, shard: int, now: float) -> None:
     lost = s.expired < s.snd_una < s.recover
     s.backoff += 1
     s.timeouts += 1
-    s.asked = s.samples != 0
+    s.timer_expired = s.samples != 0
     s.timer_s = now
     marked = 0
     last: Any = -1

@@ -1,4 +1,4 @@
-"""What is sent again: what was lost, and what an earlier epoch had sent."""
+"""Sending again: blocks that were lost, and blocks that an earlier epoch had sent."""
 
 from __future__ import annotations
 

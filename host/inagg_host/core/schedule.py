@@ -32,9 +32,9 @@ magnitudes are known."""
 
 
 CHUNKS_AHEAD = 16
-"""As many blocks as so many chunks have may be drafted before they can be sent, by a rank that would else only wait for
-the others. (Measured on two cores, 64 MiB, 4 workers: 6 % less time than without; with half as many chunks 4 %, with
-no more than sending needs 2 %.) On loopback they take 13 MB."""
+"""Chunks whose blocks may be drafted before they can be sent, by a rank that would else only wait for the others.
+(Measured on two cores, 64 MiB, 4 workers: 6 % less time than without; with half as many chunks 4 %, with no more than
+sending needs 2 %.) On loopback they take 13 MB."""
 
 
 def drafted_blocks(chunk: int, shards: int) -> int:
@@ -79,7 +79,7 @@ _KINDS = [*FloatType, None]
 
 
 class Phase(IntEnum):
-    """What a block carries."""
+    """Content of a block."""
 
     SCALE = 0  # op MAX
     REFINE = 1  # op MAX

@@ -1,4 +1,4 @@
-"""What goes: what is lost, then what an earlier epoch sent, then the next blocks, written where they are sent from."""
+"""Sending: lost blocks, then those of an earlier epoch, then the next ones, written where they are sent from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .state import CODEC_FAILED, OK, OPERATIONS, TOO_LARGE, State
 Array = Any
 SUM, MAX = int(Op.SUM), int(Op.MAX)
 
-LOOK_PART, LOOK_LEAST_S, LOOK_MOST_S = 16, 2e-5, 5e-4
+POLL_PART, POLL_LEAST_S, POLL_MOST_S = 16, 2e-5, 5e-4
 """How soon to look again for what is on its way from a device: after such a part of the time since it was first looked
 for, within bounds. So values that a training step computes for long cost 2,000 looks a second, of a few microseconds
 each; and what comes at once is seen at once."""
@@ -39,7 +39,7 @@ def next_batch(st: State, now: float) -> int:
     this is called again. 0: nothing can be sent before something comes, or `deadline`. `FAILED`: nothing can, see
     ``error`` of the job."""
     job, shards = st.job[0], len(st.shards)
-    job.look_s = np.inf
+    job.poll_s = np.inf
     if job.error != OK:
         return FAILED
     for shard in range(shards):
@@ -66,12 +66,12 @@ def next_batch(st: State, now: float) -> int:
 
 @jit
 def deadline(st: State) -> float:
-    """When to call `next_batch` though nothing has come; infinity while nothing is out, and nothing on its way from a
+    """Time to call `next_batch` though nothing has come; infinity while nothing is out, and nothing on its way from a
     device."""
     when_s = np.inf
     for shard in range(len(st.shards)):
         when_s = min(when_s, expires_s(st.job[0], st.shards[shard]))
-    return float(min(when_s, st.job[0].look_s))
+    return float(min(when_s, st.job[0].poll_s))
 
 
 @jit
@@ -101,7 +101,7 @@ def _send_values(st: State, o: Any, item: Any, now: float) -> int:
         row = ring_row(st, shard, st.shards[shard].snd_nxt)
         bad = call(o.encode, o.address, first + i, number + i, mine, row)
         if bad == NOT_YET:
-            return _look_again(job, now)
+            return _poll_again(job, now)
         if bad == RAISED:
             fail(st, CODEC_FAILED, number + i, 0)
             return FAILED
@@ -165,7 +165,7 @@ def _send_scales(st: State, o: Any, item: Any, now: float) -> int:
         last, scales = scales_of(job, item, o.sent + count - 1)
         found = find_scales(st, o, last + scales - o.scaled)
         if found != ALL_GOOD:
-            return _look_again(job, now) if found == NOT_YET else FAILED
+            return _poll_again(job, now) if found == NOT_YET else FAILED
     pieces = min(count, shards)
     for i in range(count):
         shard = (number + i) % shards
@@ -209,12 +209,12 @@ def _push(st: State, at: int, shard: int, count: int, op: int, owner: int, now: 
 
 
 @inline
-def _look_again(job: Any, now: float) -> int:
-    """What is to be sent next is still on its way from a device, which can wake nobody: look again soon, the sooner the
-    less time has gone by so far."""
+def _poll_again(job: Any, now: float) -> int:
+    """Set ``poll_s``: what is to be sent next is still on its way from a device, which can wake nobody. The less time
+    has gone by so far, the sooner."""
     if job.held_s == np.inf:
         job.held_s = now
-    job.look_s = now + min(max((now - job.held_s) / LOOK_PART, LOOK_LEAST_S), LOOK_MOST_S)
+    job.poll_s = now + min(max((now - job.held_s) / POLL_PART, POLL_LEAST_S), POLL_MOST_S)
     return 0
 
 

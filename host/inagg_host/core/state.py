@@ -18,7 +18,7 @@ from inagg_wire.layout import HEADER_BYTES, Op
 
 OPS: Final = max(Op) + 1
 OUTCOMES: Final = ("fresh", "repeated", "unneeded", "foreign", "refused", "disagrees")
-"""What became of received datagrams: counters by these names."""
+"""Outcomes of received datagrams: counters by these names."""
 FRESH, REPEATED, UNNEEDED, FOREIGN, REFUSED, DISAGREES = range(len(OUTCOMES))
 
 RESULTS_MOST: Final = 1 << 12
@@ -60,7 +60,7 @@ JOB: Final = np.dtype(
     # Bounds of the timers, see `recovery`.
     + [(name, np.float64) for name in ("rto_min_s", "rto_max_s", "rto_first_s")]
     # When to look again for what is on its way from a device, and since when it is looked for; infinity: it is not.
-    + [(name, np.float64) for name in ("look_s", "held_s")]
+    + [(name, np.float64) for name in ("poll_s", "held_s")]
     + _BY_OP
     + [("header", np.uint8, (OPS, HEADER_BYTES))],
     align=True,
@@ -100,7 +100,7 @@ SHARD: Final = np.dtype(
             # those between, which is the next to be sent again, if they are taken for lost (`expire`).
             "expired", "recover", "again",
             # Whether the timer has expired since the last result; and how often in a row it has for nothing (`judge`).
-            "asked", "spurious",
+            "timer_expired", "spurious",
         )
     ]
     + [
@@ -172,7 +172,7 @@ PIECE: Final = np.dtype([(name, np.int64) for name in ("start", "count", "size",
 
 
 class State(NamedTuple):
-    """Of one rank."""
+    """The state of one rank."""
 
     job: Any
     """`JOB`, (1,)."""
@@ -196,8 +196,8 @@ class State(NamedTuple):
 
 
 def make_state(shards: int, slots: int, drafted: int, stride: int, kept_bytes: int) -> State:
-    """Of windows that have sent nothing, with so many ``slots`` each, a power of two. ``drafted``: so many more blocks
-    of each shard, from the next one on, have a place in the ring. ``stride``: bytes of the largest datagram;
+    """A state whose windows have sent nothing, with so many ``slots`` each, a power of two. ``drafted``: so many more
+    blocks of each shard, from the next one on, have a place in the ring. ``stride``: bytes of the largest datagram;
     ``kept_bytes``: of the largest result, 0 if none is to be kept."""
     ring_rows = 1 << (slots + drafted - 1).bit_length()
     rows = np.zeros((shards, slots), ROW)

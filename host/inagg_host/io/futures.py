@@ -23,14 +23,14 @@ import numpy.typing as npt
 
 from inagg_host.errors import FORKED, AllReduceError
 
-from . import at_end
+from . import exit_hooks
 
 WAITS_AFTER_S = 0.005
 """A callback that takes longer counts as waiting. That it waits for a `Work` is known at once; what else it waits for,
 such as a future of torch, cannot be seen."""
 
 
-class Completer:
+class CallbackExecutor:
     """Calls what is submitted, in that order, on threads of its own: as many as wait for something at the same time."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Completer:
         self._spare = 0  # threads that wait for something to do
         self._closed = False
         self._threads: set[threading.Thread] = set()
-        at_end.callbacks.add(self)
+        exit_hooks.callbacks.add(self)
 
     def submit(self, call: Callable[[], None]) -> None:
         """Have ``call`` called soon. RuntimeError: it is closed, or the interpreter is ending and has no threads."""
@@ -60,7 +60,7 @@ class Completer:
             return self._news.wait_for(lambda: not self._threads - {threading.current_thread()}, limit_s)
 
     def lose_threads(self) -> None:
-        """As `at_end.Waited`."""
+        """See `exit_hooks.ThreadOwner`."""
         self._news, self._threads, self._closed = threading.Condition(), set(), True
 
     def _need_spare(self) -> None:
@@ -71,8 +71,8 @@ class Completer:
             self._spare += 1
 
     def _look_after_next(self) -> None:
-        """With the lock: what runs may wait, and someone must then begin what comes next; where there are no more
-        threads, this one does when it comes back."""
+        """Have a thread ready for what comes next, should what runs wait; where there are no more threads, this one
+        does it when it comes back. With the lock."""
         if self._queue:
             with suppress(RuntimeError):
                 self._need_spare()
@@ -114,7 +114,7 @@ class Completer:
                 self._news.wait()
 
     def _ends(self, run: _Run) -> None:
-        """With the lock: ``run`` has ended, or waits."""
+        """Note that ``run`` has ended, or waits. With the lock."""
         if self._running is run:
             self._running = None
             self._news.notify()
@@ -127,12 +127,12 @@ class Completer:
 
 
 class _Run:
-    """One call of a `Completer`, while it runs."""
+    """One call of a `CallbackExecutor`, while it runs."""
 
     here = threading.local()
 
-    def __init__(self, completer: Completer) -> None:
-        self.completer, self.since_s = completer, time.monotonic()
+    def __init__(self, callbacks: CallbackExecutor) -> None:
+        self.callbacks, self.since_s = callbacks, time.monotonic()
 
     def __enter__(self) -> None:
         self.here.run = self
@@ -143,10 +143,10 @@ class _Run:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Around what waits for a `Work`: if a callback of another does, it is not to hold up those after it."""
+    """A context around what waits for a `Work`: if a callback of another does, it is not to hold up those after it."""
     run: _Run | None = getattr(_Run.here, "run", None)
     if run is not None:
-        run.completer.waits(run)
+        run.callbacks.waits(run)
     yield
 
 
@@ -168,7 +168,7 @@ class Work(Future[npt.NDArray[Any]]):
             return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What went wrong, or None if the sums are there; waits as `result`."""
+        """The error, or None if the sums are there; waits as `result`."""
         self._refuse_if_forked()
         with waiting():
             return super().exception(timeout)
@@ -183,8 +183,8 @@ class Work(Future[npt.NDArray[Any]]):
             self._chained = True
         super().add_done_callback(fn)  # type: ignore[arg-type]
 
-    def finish(self, result: npt.NDArray[Any] | BaseException, completer: Completer) -> None:
-        """Complete it: here, if that only wakes who waits for it, else on a thread of ``completer``."""
+    def finish(self, result: npt.NDArray[Any] | BaseException, callbacks: CallbackExecutor) -> None:
+        """Complete it: here, if that only wakes who waits for it, else on a thread of ``callbacks``."""
 
         def complete() -> None:
             if isinstance(result, BaseException):
@@ -197,6 +197,6 @@ class Work(Future[npt.NDArray[Any]]):
                 complete()
                 return
         try:
-            completer.submit(complete)
+            callbacks.submit(complete)
         except RuntimeError:  # the interpreter is ending, and starts no threads
             complete()

@@ -12,7 +12,7 @@ import numpy as np
 
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.core import Engine, Epoch, OutOfGenerations, ShardLease
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.send import deadline
 from inagg_link import Address, Batch, Link, UdpLink
 from inagg_link.port import ERRNO, Port, register
@@ -50,7 +50,7 @@ class Loop:
         self.phases: Array = self._record["phases"][0]
         """Seconds of each phase, in their order: of the loop, and of what else whoever has the turn does."""
         self._unshown = np.zeros(len(Phase))
-        """Those that a profiler is still to be shown."""
+        """Seconds of each phase that a profiler is still to be shown."""
         self._port: Port | None = None
         self._shards: Sequence[Address] = ()
         self._peers = np.zeros(0, np.int64)
@@ -63,16 +63,16 @@ class Loop:
         return int(self._record["strangers"][0])
 
     @property
-    def asked(self) -> bool:
+    def python_requested(self) -> bool:
         """Whether there is work for Python, which the next ring of ``wake`` is about. For any thread."""
-        return bool(load_word(self._at + s.ASKED_AT))
+        return bool(load_word(self._at + s.PYTHON_REQUESTED_AT))
 
-    @asked.setter
-    def asked(self, asked: bool) -> None:
-        store_word(self._at + s.ASKED_AT, asked)
+    @python_requested.setter
+    def python_requested(self, requested: bool) -> None:
+        store_word(self._at + s.PYTHON_REQUESTED_AT, requested)
 
     def stay(self) -> None:
-        """From now on, and until Python is asked for, it returns for nothing that is finished. For any thread."""
+        """Have it return for nothing that is finished, until Python is asked for. For any thread."""
         store_word(self._at + s.STAYS_AT, 1)
 
     @property
@@ -90,7 +90,7 @@ class Loop:
         as the link.
         """
         record, state = self._record[0], self._engine.state
-        record["trace"], record["told_s"] = self._callback_address if traced else 0, time.monotonic()
+        record["trace"], record["shown_at_s"] = self._callback_address if traced else 0, time.monotonic()
         record["bell"], record["guest"] = bell, guest
         if traced:
             record["shown"] = self.phases - self._unshown
@@ -122,11 +122,11 @@ def warm_up() -> None:
         shard = ShardLease(link.address, Lease(0, 4))
         engine = Engine(Epoch(1, 1, 1, fmt, 1, 0, fmt.min_lanes, 0, (shard,)))
         values = np.zeros(1, np.uint8)
-        engine.submit(Wanted(values, values, None), 0.0)
+        engine.submit(Request(values, values, None), 0.0)
         wake = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         loop = Loop(engine, link, lambda phase: None)
-        loop.asked = True  # so it returns at once
+        loop.python_requested = True  # so it returns at once
         loop.run(port, [link.address], wake, wake, False, False)
-        let_run()  # this, and the next, `thread` calls
+        let_run()  # this, and the next, `transport` calls
         deadline(engine.state)
         os.close(wake)

@@ -1,4 +1,4 @@
-"""What the transport is doing at a time: counted in seconds, and shown to a profiler that asks for it.
+"""Phases of the transport's work: counted in seconds, and shown to a profiler that asks for it.
 
 No torch here: `inagg_host.torch.tracing` is who hands over its profiler's ranges, when it is imported.
 """
@@ -18,7 +18,7 @@ class Phase(IntEnum):
     ENCODE = 0
     """Finding scales and encoding."""
     NETWORK = 1
-    """In system calls that send and receive."""
+    """System calls that send and receive."""
     DECODE = 2
     IDLE = 3
     """Waiting for the network or for other ranks."""

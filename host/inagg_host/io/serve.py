@@ -34,29 +34,42 @@ FINISHED, ERROR, WOKEN, TIMEOUT, UNSENT, DRAW, RECEIVE_FAILED, EXHAUSTED, AWAITE
 """Why `serve` returned: an operation has all its sums; the engine knows what went wrong; there is other work; nothing
 came for a while, or a signal did, for a guest; a piece was not sent; more masks are to be drawn; a call to receive
 failed; the generations have run out; a device waits, which is no work for a guest."""
+GOES_ON, AT_ONCE, NOTHING_CAME = -1, -2, -3
+"""Results inside of `serve`: it goes on; it begins its next round at once; nothing has come, and it goes on."""
 
 LOOP = np.dtype(
     [
         (name, np.int64)
-        for name in ("piece", "pieces", "strangers", "trace", "guest", "bell", "asked", "stays", "serves")
+        for name in (
+            # What is to be sent next: ``piece`` of ``pieces``. Datagrams that came from somewhere else than a shard.
+            "piece", "pieces", "strangers",
+            # The address of a function to call with a phase to show (0: none). Whether who runs the loop has other
+            # things to do. An eventfd that is rung where operations are finished and the loop does not return. Whether
+            # some are, and it has neither rung nor returned since.
+            "trace", "guest", "bell", "finished",
+            # Words that other threads read or write: they set the first when there is work for Python; the second, if
+            # the loop is to return for nothing else, unless it is a guest's; the third is the counter up to which
+            # operations are served, so that their end needs no Python.
+            "python_requested", "stays", "serves",
+        )
     ]
     + [
-        ("told_s", np.float64),
-        ("telling_s", np.float64),
-        ("phases", np.float64, len(Phase)),
-        ("shown", np.float64, len(Phase)),
+        (name, np.float64)
+        for name in (
+            # When the last lap ended; when something came last; when ``wake`` was looked at last.
+            "now_s", "heard_s", "checked_s",
+            # When a profiler was shown a phase last, and how long that took.
+            "shown_at_s", "showing_s",
+        )
     ]
-)
-"""``piece`` of ``pieces`` is to be sent next; datagrams that came from somewhere else than a shard; what
-is told which phase to show, 0 if nobody is, when it was told last, and how long that took; seconds of each phase,
-measured and shown. ``guest``: whether who runs it has other things to do; ``bell``: an eventfd that is rung where
-operations are finished and it does not return. Three words: ``asked``, others set it when there is work for Python;
-``stays``, whether it returns for nothing else, unless it is a guest's; ``serves``, the counter up to which operations
-are served, so that their end needs no Python."""
-ASKED_AT, STAYS_AT, SERVES_AT = (offset_of(LOOP, name) for name in ("asked", "stays", "serves"))
+    # Seconds of each phase: measured, and shown.
+    + [("phases", np.float64, len(Phase)), ("shown", np.float64, len(Phase))]
+)  # fmt: skip
+"""The memory of `serve` from one call to the next."""
+PYTHON_REQUESTED_AT, STAYS_AT, SERVES_AT = (offset_of(LOOP, name) for name in ("python_requested", "stays", "serves"))
 ENCODE, NETWORK, DECODE, IDLE = map(int, Phase)
 
-LOOK_EVERY_S = 0.001
+CHECK_EVERY_S = 0.001
 """How long other work may wait while there is something to do here: to look for it costs a system call."""
 
 LINGER_S = 0.00005
@@ -64,7 +77,7 @@ LINGER_S = 0.00005
 woken onto a processor that is taken while another one is free. (Measured on two cores, two workers: 1 KiB in 6 % less
 time than with nothing; 64 MiB, where ranks that wait draft, in the same.) Where a processor is to spare, `AWAKE_S`."""
 
-SHOWN_S, SHOWN_TIMES, TELLING_MOST_S = 0.001, 50, 1e-4
+SHOWN_S, SHOWN_TIMES, SHOWING_MOST_S = 0.001, 50, 1e-4
 """How long a profiler is shown a phase at least, and how many times as long as it took to tell it. Tens of thousands
 begin in a second, and to begin a range takes some microseconds, or fifty where memory has run through the caches: a
 profiler that is shown each of them halves the rate. So what is shown is the phase that lags most behind what the loop
@@ -72,24 +85,25 @@ has measured, and the sums agree. What takes longer than the last of these was i
 
 
 @inline
-def _show(port: Port, st: State, lp: Any, now: float) -> None:
-    """If there is a profiler, and it is time, show it a phase."""
-    if lp.trace == 0 or is_awaited(st) or now - lp.told_s < max(SHOWN_S, SHOWN_TIMES * lp.telling_s):
+def _show(port: Port, st: State, lp: Any) -> None:
+    """Show a phase to the profiler, if there is one, and it is time."""
+    now = lp.now_s
+    if lp.trace == 0 or is_awaited(st) or now - lp.shown_at_s < max(SHOWN_S, SHOWN_TIMES * lp.showing_s):
         return
     most = 0
     for phase in range(len(lp.phases)):
         if lp.phases[phase] - lp.shown[phase] > lp.phases[most] - lp.shown[most]:
             most = phase
     call(lp.trace, most, 0, 0, 0, 0)
-    lp.shown[most] += now - lp.told_s
-    lp.told_s, lp.telling_s = now, min(clock(port) - now, TELLING_MOST_S)
+    lp.shown[most] += now - lp.shown_at_s
+    lp.shown_at_s, lp.showing_s = now, min(clock(port) - now, SHOWING_MOST_S)
 
 
 @jit
 def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
     """Receive and send until something else is to be done; why. ``peers``: int64, (shards,), keys of their addresses;
     ``loop``: `LOOP`, (1,); ``wake``: a non-blocking eventfd that is rung when there is something to look at, which if
-    ``asked`` needs Python."""
+    ``python_requested`` needs Python."""
     why = _serve(port, st, peers, loop, wake)
     store(loop.ctypes.data + SERVES_AT, 0)
     return why
@@ -98,81 +112,117 @@ def serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
 @jit
 def _serve(port: Port, st: State, peers: Array, loop: Array, wake: int) -> int:
     lp = loop[0]
-    finished = False
-    now = looked = heard = clock(port)
+    lp.finished = 0
+    lp.now_s = lp.heard_s = lp.checked_s = clock(port)
     while True:
         if lp.guest == 0:
             if stays(loop) and is_idle(st):
                 if not _rest(port, st, loop, wake):
                     return WOKEN
-                now = looked = heard = clock(port)
+                lp.now_s = lp.heard_s = lp.checked_s = clock(port)
             store(loop.ctypes.data + SERVES_AT, loaded(st))
         elif is_awaited(st):
             return AWAITED
-        _show(port, st, lp, now)
-        got = receive(port)
-        before, now = now, clock(port)
-        lp.phases[NETWORK] += now - before
-        if got != AGAIN:
-            heard = now
-        if got > 0:
-            news = _take(port, st, peers, lp, got, now)
-            before, now = now, clock(port)
-            lp.phases[DECODE] += now - before
-            if news == JOB_FAILED:
-                return ERROR
-            finished = finished or news == OPERATION_FINISHED
-        elif got == FAILED:
-            return RECEIVE_FAILED
-        elif got == NO_FAULT_MASKS:
-            return DRAW
-        while True:
-            count = next_batch(st, now)
-            before, now = now, clock(port)
-            lp.phases[ENCODE] += now - before
-            if count < 0:
-                return ERROR
-            if count == 0:
-                break
-            lp.piece, lp.pieces = 0, count
-            if not send_pieces(port, st, peers, loop):
-                return UNSENT
-            before, now = now, clock(port)
-            lp.phases[NETWORK] += now - before
-        if finished:  # what this makes room for has been sent: so the others need not wait for Python
+        _show(port, st, lp)
+        came = _receive_and_take(port, st, peers, lp)
+        if came >= 0:
+            return came
+        why = _send_all(port, st, peers, loop)
+        if why >= 0:
+            return why
+        if lp.finished != 0:  # what this makes room for has been sent: so the others need not wait for Python
             if not stays(loop):
                 return FINISHED
-            finished = False
+            lp.finished = 0
             ring(port, lp.bell)
-        if got == AGAIN:
-            if exhausted(st):
-                return EXHAUSTED
-            left_s = deadline(st) - now
-            if left_s <= 0:
+        if came == NOTHING_CAME:
+            why = _wait_or_draft(port, st, loop, wake)
+            if why >= 0:
+                return why
+            if why == AT_ONCE:
                 continue
-            if draft_ahead(st):
-                before, now = now, clock(port)
-                lp.phases[ENCODE] += now - before
-            elif now - heard >= LINGER_S and (now - heard >= AWAKE_S or not may_stay_awake(port, now)):
-                # Where nothing is out no timer runs; the job's time limit and a new epoch ring ``wake``.
-                timeout_ns: Any = np.int64(left_s * 1e9) if left_s < np.inf else -1
-                ready = wait(port, wake, timeout_ns)
-                before, now = now, clock(port)
-                lp.phases[IDLE] += now - before
-                if ready & 2 and _is_asked(port, loop, wake):
-                    return WOKEN
-                if ready == 0 and lp.guest != 0 and (st.job[0].look_s == np.inf or now < before + 1e-9 * timeout_ns):
-                    return TIMEOUT
-                continue
-            give_way(port)
-            before, now = now, clock(port)
-            lp.phases[IDLE] += now - before
-            if now - heard >= LINGER_S and wait(port, wake, 0) & 2 and _is_asked(port, loop, wake):
+        if lp.now_s - lp.checked_s > CHECK_EVERY_S:
+            lp.checked_s = lp.now_s
+            if wait(port, wake, 0) & 2 and _python_requested(port, loop, wake):
                 return WOKEN
-        if now - looked > LOOK_EVERY_S:
-            looked = now
-            if wait(port, wake, 0) & 2 and _is_asked(port, loop, wake):
-                return WOKEN
+
+
+@inline
+def _lap(port: Port, lp: Any, phase: int) -> None:
+    """Count the time since the last lap for ``phase``."""
+    now = clock(port)
+    lp.phases[phase] += now - lp.now_s
+    lp.now_s = now
+
+
+@inline
+def _receive_and_take(port: Port, st: State, peers: Array, lp: Any) -> int:
+    """Receive once, and take what came; `GOES_ON`, `NOTHING_CAME`, or why `serve` returns."""
+    got = receive(port)
+    _lap(port, lp, NETWORK)
+    if got == AGAIN:
+        return NOTHING_CAME
+    lp.heard_s = lp.now_s
+    if got == FAILED:
+        return RECEIVE_FAILED
+    if got == NO_FAULT_MASKS:
+        return DRAW
+    if got > 0:
+        news = _take(port, st, peers, lp, got, lp.now_s)
+        _lap(port, lp, DECODE)
+        if news == JOB_FAILED:
+            return ERROR
+        if news == OPERATION_FINISHED:
+            lp.finished = 1
+    return GOES_ON
+
+
+@inline
+def _send_all(port: Port, st: State, peers: Array, loop: Array) -> int:
+    """Encode and send until there is nothing to send now; `GOES_ON`, or why `serve` returns."""
+    lp = loop[0]
+    while True:
+        count = next_batch(st, lp.now_s)
+        _lap(port, lp, ENCODE)
+        if count < 0:
+            return ERROR
+        if count == 0:
+            return GOES_ON
+        lp.piece, lp.pieces = 0, count
+        if not send_pieces(port, st, peers, loop):
+            return UNSENT
+        _lap(port, lp, NETWORK)
+
+
+@inline
+def _wait_or_draft(port: Port, st: State, loop: Array, wake: int) -> int:
+    """Draft when nothing has come, or stay awake, or sleep until something comes or is due; `GOES_ON`, `AT_ONCE`, or
+    why `serve` returns."""
+    lp = loop[0]
+    if exhausted(st):
+        return EXHAUSTED
+    left_s = deadline(st) - lp.now_s
+    if left_s <= 0:
+        return AT_ONCE
+    silent_s = lp.now_s - lp.heard_s
+    if draft_ahead(st):
+        _lap(port, lp, ENCODE)
+    elif silent_s >= LINGER_S and (silent_s >= AWAKE_S or not may_stay_awake(port, lp.now_s)):
+        # Where nothing is out no timer runs; the job's time limit and a new epoch ring ``wake``.
+        timeout_ns: Any = np.int64(left_s * 1e9) if left_s < np.inf else -1
+        due_s = lp.now_s + 1e-9 * timeout_ns
+        ready = wait(port, wake, timeout_ns)
+        _lap(port, lp, IDLE)
+        if ready & 2 and _python_requested(port, loop, wake):
+            return WOKEN
+        if ready == 0 and lp.guest != 0 and (st.job[0].poll_s == np.inf or lp.now_s < due_s):
+            return TIMEOUT
+        return AT_ONCE
+    give_way(port)
+    _lap(port, lp, IDLE)
+    if lp.now_s - lp.heard_s >= LINGER_S and wait(port, wake, 0) & 2 and _python_requested(port, loop, wake):
+        return WOKEN
+    return GOES_ON
 
 
 @inline
@@ -194,13 +244,13 @@ def _rest(port: Port, st: State, loop: Array, wake: int) -> bool:
     now = began = clock(port)
     while is_idle(st):
         store(loop.ctypes.data + SERVES_AT, loaded(st))
-        if load(loop.ctypes.data + ASKED_AT) != 0:
+        if load(loop.ctypes.data + PYTHON_REQUESTED_AT) != 0:
             return False
         if now - began < LINGER_S or (now - began < AWAKE_S and may_stay_awake(port, now)):
             let_run()
         else:
             wait_for(port, wake)
-            if _is_asked(port, loop, wake):
+            if _python_requested(port, loop, wake):
                 return False
             began = clock(port)
         now = clock(port)
@@ -208,11 +258,11 @@ def _rest(port: Port, st: State, loop: Array, wake: int) -> bool:
 
 
 @inline
-def _is_asked(port: Port, loop: Array, wake: int) -> bool:
+def _python_requested(port: Port, loop: Array, wake: int) -> bool:
     """Whether the ring of ``wake`` is for Python. Else it has been heard: what is to be looked at will be."""
-    if loop[0].guest == 0 and load(loop.ctypes.data + ASKED_AT) == 0:
+    if loop[0].guest == 0 and load(loop.ctypes.data + PYTHON_REQUESTED_AT) == 0:
         silence(port, wake)
-        return bool(load(loop.ctypes.data + ASKED_AT) != 0)  # rung for between the two
+        return bool(load(loop.ctypes.data + PYTHON_REQUESTED_AT) != 0)  # rung for between the two
     return True
 
 

@@ -1,4 +1,4 @@
-"""What `loop` does, in Python: of links that lend nothing to compiled loops, such as those that write captures."""
+"""The work of `loop`, in Python: for links that lend nothing to compiled loops, such as those that write captures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .phases import Phase, Stopwatch
 
 
 class Steps:
-    """Of ``engine`` over ``link``; ``watch`` is told of phases."""
+    """Steps of ``engine`` over ``link``; ``watch`` is told of phases."""
 
     def __init__(self, engine: Engine, link: Link, watch: Stopwatch) -> None:
         self._engine, self._link, self._watch = engine, link, watch

@@ -1,4 +1,4 @@
-"""What a transport has done, as `Counters` have it."""
+"""Counts of what a transport has done, for `Counters`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Traffic = tuple[int, int, int]
 
 
 class Tally:
-    """To be asked with the lock of the transport."""
+    """Counts of one transport, whose lock must be held."""
 
     def __init__(self, engine: Engine, link: Link, loop: Loop, steps: Steps, counters: Counters) -> None:
         """``counters``: those that are brought up to date."""
@@ -36,9 +36,11 @@ class Tally:
         c.idle_s += idle_s
 
     def datagrams(self) -> Traffic:
-        """So far."""
+        """Datagrams so far."""
         sent, came, *_ = self._link.traffic
-        return sent, int(self._engine.state.shards["retransmitted"].sum()), came
+        # Of one shard, in a seventh of the time that numpy's sum takes.
+        again = sum(self._engine.state.shards["retransmitted"].tolist())
+        return sent, again, came
 
     def update(self) -> None:
         """Bring into the counters what link and engine count themselves, and the phases."""

@@ -23,9 +23,11 @@ from inagg_host.codec.staging import Codec
 from inagg_link.jit import jit
 from inagg_link.waiting import CLOCK_MONOTONIC, clock_gettime, let_run, ppoll
 
+from ..config import TIME_MAX_S
+
 PATIENCE_S: Final = 5.0
 """A thread of Python has its turn more often, if any has."""
-LOOKS: Final = 10
+CHECKS: Final = 10
 """How often it looks in that time."""
 
 WATCH: Final = np.dtype(
@@ -65,7 +67,7 @@ def _remove(watch: int, codec: int) -> None:
 
 @jit
 def _run(watch: int) -> None:
-    every_ns = load(watch + _PATIENCE) // LOOKS
+    every_ns = load(watch + _PATIENCE) // CHECKS
     while True:
         store(watch + _TIME, every_ns // 1000000000)
         store(watch + _TIME + 8, every_ns % 1000000000)
@@ -87,7 +89,7 @@ def _run(watch: int) -> None:
 
 
 class Watchdog:
-    """Of the operations of one device."""
+    """A watchdog of the operations of one device."""
 
     def __init__(self, limit_s: float, patience_s: float = PATIENCE_S) -> None:
         """``limit_s``: how long sums are waited for, up to `config.TIME_MAX_S`."""
@@ -98,7 +100,7 @@ class Watchdog:
         self._record["patience_ns"], self._record["event"] = patience_s * 1e9, self._event | select.POLLIN << 32
         self._watched = set[Codec]()  # whose memory is there
         self._closed = threading.Event()
-        self._every_s = patience_s / LOOKS
+        self._every_s = patience_s / CHECKS
         self._alive()
         self._threads = list[threading.Thread]()
         try:
@@ -117,7 +119,7 @@ class Watchdog:
         _add(self._at, codec.address)
 
     def remove(self, codec: Codec) -> None:
-        """It is watched no more. No error if it was not, or was given up."""
+        """Watch it no more. No error if it was not watched, or was given up."""
         _remove(self._at, codec.address)
         self._watched.discard(codec)
 
@@ -143,7 +145,7 @@ class Watchdog:
 
 def warm_up() -> None:
     """Compile all of this, or load it, so that no operation has to wait for it."""
-    watchdog, codec = Watchdog(0.0), Codec(lambda: None)
+    watchdog, codec = Watchdog(TIME_MAX_S), Codec(lambda: None)  # it has no memory to give up
     watchdog.add(codec)
     watchdog.remove(codec)
     watchdog.close()

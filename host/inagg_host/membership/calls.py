@@ -17,7 +17,7 @@ from inagg_proto import GRPC_PREAMBLE, LEAF_SAYS, SECRET_METADATA, bearer, why_u
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 
-from . import way
+from . import control_channel
 from .tls_trouble import check_own_files, tls_trouble
 
 Request = TypeVar("Request")
@@ -27,17 +27,20 @@ log = logging.getLogger("inagg")
 
 CALL_S = 5.0
 """Deadline of a call that waits for nobody."""
+LOOK_S = 8.0
+"""Deadline of a call for which the switch looks at its data planes. It waits for the look in progress, and looks then;
+each takes 3 s where a data plane does not answer, and it is to say so."""
 RETRY_S = 0.2
 STOP_POLL_S = 0.2
 WORD_AFTER_S = 10.0
-"""After so long a rank that waits for others to join says for whom."""
+"""Time after which a rank that waits for others to join says for whom."""
 WORD_OF_SWITCH_AFTER_S = 2.0
-"""After so long one that cannot reach the switch says so, and goes on trying: a wrong name stays wrong."""
+"""Time after which one that cannot reach the switch says so, and goes on trying: a wrong name stays wrong."""
 
 NOT_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-"""What a call gets from a switch that is not there, or is stopping and ends its calls."""
+"""Codes that a call gets from a switch that is not there, or is stopping and ends its calls."""
 SILENT = "Deadline Exceeded"
-"""What gRPC itself says when a deadline has passed: the switch has said nothing."""
+"""gRPC's own text when a deadline has passed: the switch has said nothing."""
 
 
 _first_process: int | None = None
@@ -69,7 +72,8 @@ THEIRS = "(A rank that has not come may still compile, or have ended: its own lo
 
 
 class Calls:
-    """For any thread. ``stub`` and ``address`` change with `try_again`: who reads one takes it once for each call."""
+    """Calls of one rank, for any thread. ``stub`` and ``address`` change with `try_again`: who reads one takes it once
+    for each call."""
 
     def __init__(self, config: Config, stop: Callable[[], str | None]) -> None:
         """``stop`` is asked while a call waits, which then fails with the sentence that it returns. Raises
@@ -78,13 +82,13 @@ class Calls:
         self._config = config
         self._stop = stop
         self.level = logging.WARNING
-        """Of what is logged of waits and vain attempts."""
+        """Level at which waits and vain attempts are logged."""
         check_own_files(config)
         self.metadata = ((SECRET_METADATA, bearer(config.secret)),) if config.secret else ()
-        """Of each call."""
+        """gRPC metadata of every call."""
         self.address = config.switches[0]
         """The one of the switches that this rank talks to."""
-        self._channel = way.channel(config, self.address)
+        self._channel = control_channel.open_channel(config, self.address)
         self.stub = control_pb2_grpc.ControlStub(self._channel)
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -96,13 +100,19 @@ class Calls:
         self._began_s = time.monotonic()
         self._said = {"others": False, "switch": False}
         self._tried: set[str] = set()  # the switches that were tried after another one
+        self._in_vain: set[str] = set()  # and those after which another one was
         self._troubles: dict[tuple[str, str], str] = {}  # with TLS, by address and what gRPC says: looked at once
 
     def ask(self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request, timeout_s: float) -> Reply:
-        """The reply to a call that may take long. Raises `grpc.RpcError`, and `SessionError` if this rank is to stop
-        meanwhile, or the connection is closed."""
+        """The reply to a call that may take long. Raises `grpc.RpcError`, `SessionError` if this rank is to stop
+        meanwhile, or the connection is closed, and `RuntimeError` if there is no thread for it."""
         try:
-            call = method.future(request, timeout=timeout_s, metadata=self.metadata)
+            stub = self.stub
+            try:
+                call = method.future(request, timeout=timeout_s, metadata=self.metadata)
+            except RuntimeError:
+                self.without_thread(stub)
+                raise
             done = threading.Event()
             call.add_done_callback(lambda _: done.set())
             try:
@@ -125,7 +135,8 @@ class Calls:
         """Wait a moment before the same switch, or the next of several, is tried. Raises ``why`` if it is too late."""
         tries_s = self._config.reconnect_s
         if time.monotonic() > self._began_s + tries_s:
-            raise why from None
+            others = [f"the one at {address}" for address in sorted(self._in_vain - {self.address})]
+            raise SessionError(f"{why}; nor was {' or '.join(others)} there", why.code) if others else why from None
         if self._late("switch", WORD_OF_SWITCH_AFTER_S):
             log.log(self.level, "%s tries again, for %g s in all (INAGG_RECONNECT): %s", self._who, tries_s, why)
         if len(self._config.switches) > 1:
@@ -140,13 +151,23 @@ class Calls:
         with self._lock:
             if self._closed.is_set():
                 return
+            self._in_vain.add(self.address)
             before, self.address = self._channel, switches[(switches.index(self.address) + 1) % len(switches)]
-            self._channel = way.channel(self._config, self.address)
+            self._channel = control_channel.open_channel(self._config, self.address)
             self.stub = control_pb2_grpc.ControlStub(self._channel)
         level = logging.DEBUG if self.address in self._tried else self.level  # once for each; they take turns
         log.log(level, "rank %d: %s; trying the one at %s", self._config.rank, why, self.address)
         self._tried.add(self.address)
-        before.close()
+        control_channel.close_channel(before)
+
+    def without_thread(self, stub: control_pb2_grpc.ControlStub) -> None:
+        """A call of ``stub`` has failed because there is no thread for it: further ones go over another channel."""
+        with self._lock:
+            if stub is not self.stub:
+                return
+            control_channel.abandon(self._channel)
+            self._channel = control_channel.open_channel(self._config, self.address)
+            self.stub = control_pb2_grpc.ControlStub(self._channel)
 
     def check_stop(self) -> None:
         """Raises `SessionError` if this rank is to stop."""
@@ -165,9 +186,9 @@ class Calls:
         return True
 
     def why(self) -> str:
-        """What the switch says that the job waits for; or why it cannot be asked."""
+        """The switch's account of what the job waits for; or why it cannot be asked."""
         try:
-            reply = self.stub.Why(pb.WhyRequest(name=self._config.job), timeout=CALL_S, metadata=self.metadata)
+            reply = self.stub.Why(pb.WhyRequest(name=self._config.job), timeout=LOOK_S, metadata=self.metadata)
         except grpc.RpcError as error:
             return str(self.explain(error))
         return " ".join(reply.text)
@@ -178,11 +199,11 @@ class Calls:
             self._closed.set()
 
     def close(self) -> None:
-        """End all calls."""
-        self._channel.close()
+        """End all calls. Returns in `control_channel.CLOSE_S` at most."""
+        control_channel.close_channel(self._channel)
 
     def explain(self, error: grpc.RpcError) -> SessionError:
-        """What a call has failed with, in words for people. Where TLS may be the cause, this connects once more."""
+        """The error of a call, in words for people. Where TLS may be the cause, this connects once more."""
         text = said = error.details() or ""
         leaf = text.startswith(LEAF_SAYS)
         text = GRPC_PREAMBLE.sub("", text)
@@ -203,7 +224,7 @@ class Calls:
         return SessionError(f"the switch at {self.address} says: {text}", error.code())
 
     def _tls_trouble(self, said: str) -> str | None:
-        """As `tls_trouble`, which connects: once for each kind of failure while this waits."""
+        """See `tls_trouble`, which connects: once for each kind of failure while this waits."""
         address, troubles = self.address, self._troubles
         if (known := troubles.get((address, said))) is not None:
             return known

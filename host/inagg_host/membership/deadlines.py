@@ -10,17 +10,17 @@ from operator import sub
 from inagg_host.config import Config
 from inagg_host.core import Operation
 from inagg_host.io.tally import Traffic
-from inagg_host.io.thread import Transport
+from inagg_host.io.transport import Transport
 from inagg_host.task import Task
 
+from .reachability import RankCounts, UdpReachability, done_text, where_text
 from .session import Session
-from .unheard import Seen, Unheard, done_text, where_text
 
 log = logging.getLogger("inagg")
 
 
 class Deadlines:
-    """Of one rank: to be asked again and again, on one thread."""
+    """Deadlines of one rank, to be asked again and again, on one thread."""
 
     def __init__(
         self, config: Config, session: Session, transport: Transport, tasks: Mapping[Operation, tuple[Task, Traffic]]
@@ -28,7 +28,7 @@ class Deadlines:
         """``tasks``: what is unfinished, in order, and the transport's `datagrams` when that was begun; it changes
         where the transport calls."""
         self._config, self._session, self._transport, self._tasks = config, session, transport, tasks
-        self._unheard = Unheard()
+        self._reachability = UdpReachability()
 
     def missed(self) -> str | None:
         """Why the sums of what has waited longest will not come any more, as far as is known; None if it may still
@@ -50,8 +50,8 @@ class Deadlines:
     def _listen(self) -> None:
         transport, shards = self._transport, self._transport.engine.state.shards
         waiting = (shards["snd_una"] < shards["snd_nxt"]).tolist()
-        seen = Seen(*transport.datagrams(), any(waiting))
-        if not self._unheard.asks(time.monotonic(), seen):
+        seen = RankCounts(*transport.datagrams(), any(waiting))
+        if not self._reachability.wants_counts(time.monotonic(), seen):
             return
         # Sums that a shard has yet to give are named alone: it may be the only one that a firewall stands before.
         leases = [shard for shard, waits in zip(transport.engine.epoch.shards, waiting, strict=True) if waits]
@@ -59,5 +59,5 @@ class Deadlines:
         counted = self._session.counted()
         if transport.datagrams()[-1] != seen.came:
             return  # while the switch was asked
-        if (said := self._unheard.judge(time.monotonic(), seen, counted, where)) is not None:
+        if (said := self._reachability.verdict(time.monotonic(), seen, counted, where)) is not None:
             log.warning("rank %d of job %r: %s", self._config.rank, self._config.job, said)

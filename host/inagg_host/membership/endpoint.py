@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from inagg_host.config import is_loopback
 from inagg_host.core import Epoch
-from inagg_host.errors import AllReduceError
+from inagg_host.errors import AllReduceError, advised
 from inagg_link import Address, Group, GroupLink, Link, UdpLink
-
-from .way import is_loopback
 
 log = logging.getLogger("inagg")
 
@@ -21,7 +20,7 @@ class Endpoint:
         self._wrap_link = wrap_link
         self._host = ""
         self.link: Link
-        """From `bind` on."""
+        """The link, from `bind` on."""
         self.listens = True
         """Whether this rank can take results from a group, as far as it knows."""
 
@@ -68,5 +67,5 @@ def _open(host: str) -> UdpLink:
         return UdpLink((host, 0))
     except OSError as error:
         raise AllReduceError(
-            f"cannot send datagrams from {host}: {error}. INAGG_HOST, if it is set, says from which address"
+            f"cannot send datagrams from {host}: {advised(error)}. INAGG_HOST, if it is set, says from which address"
         ) from None

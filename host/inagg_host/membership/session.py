@@ -13,7 +13,7 @@ import grpc
 
 from inagg_host.config import Config, literal_host
 from inagg_host.core import Epoch, ShardLease
-from inagg_host.errors import brief
+from inagg_host.errors import advised, brief
 from inagg_link import Address
 from inagg_link.addresses import resolved, split_address
 from inagg_link.sockopt import ends_of_way
@@ -22,15 +22,13 @@ from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
-from .calls import CALL_S, NOT_THERE, RETRY_S, Calls, SessionError
-from .unheard import Counted, counted_of
+from .calls import CALL_S, LOOK_S, NOT_THERE, RETRY_S, Calls, SessionError
+from .reachability import SwitchCounts, switch_counts
 
 log = logging.getLogger("inagg")
 
-COUNTED_S = 2.0
-"""How long the switch may take to say what it has counted, for which a rank's deadlines wait."""
 HEARTBEATS_MISSED = 3
-"""So many heartbeats in a row must fail to reach the switch before it counts as gone."""
+"""Heartbeats in a row that must fail to reach the switch before it counts as gone."""
 
 UNREACHABLE = (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN)
 
@@ -100,7 +98,7 @@ class Session:
                 if error.code() not in (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     raise explained from None
             except OSError as error:
-                explained = SessionError(f"no way to {there}: {error}", grpc.StatusCode.UNAVAILABLE)
+                explained = SessionError(f"no way to {there}: {advised(error)}", grpc.StatusCode.UNAVAILABLE)
             self.calls.try_again(explained)
 
     def join(
@@ -147,7 +145,7 @@ class Session:
         return epoch
 
     def resume(self, epoch: Epoch, positions: Sequence[int], reason: str) -> pb.Resume:
-        """What to bring to the next `join`: ``positions``, by shard, as `Engine.positions`."""
+        """The argument of the next `join`: ``positions``, by shard, as `Engine.positions`."""
         shards = [
             pb.Position(base=shard.lease.base, slots=shard.lease.slots, next_block=position)
             for shard, position in zip(epoch.shards, positions, strict=True)
@@ -212,8 +210,12 @@ class Session:
             except ValueError:
                 continue  # the channel was closed: this rank talks to another switch now
             except RuntimeError as error:  # there is no thread for the call: it is asked again
+                self.calls.without_thread(stub)
                 log.warning(
-                    "rank %d of job %s cannot listen to the switch: %s", self._config.rank, self._config.job, error
+                    "rank %d of job %s cannot listen to the switch: %s",
+                    self._config.rank,
+                    self._config.job,
+                    advised(error),
                 )
             except grpc.RpcError as error:
                 if error.code() in NOT_THERE and not self._closed.is_set() and stub is self.calls.stub:
@@ -252,14 +254,19 @@ class Session:
             self._reported = epoch
         self._lost(loss)
 
-    def counted(self) -> Counted | None:
-        """What the switch has counted of this rank; None if it does not say in time."""
+    def counted(self) -> SwitchCounts | str | None:
+        """Counts that the switch has of this rank, or a sentence on what keeps it from counting; None if it does not
+        know this rank, or is asked too much."""
         request = pb.StatsRequest(name=self._config.job)
         try:
-            reply = self.calls.stub.Stats(request, timeout=COUNTED_S, metadata=self.calls.metadata)
-        except (grpc.RpcError, ValueError):  # ValueError: the channel was closed meanwhile
+            reply = self.calls.stub.Stats(request, timeout=LOOK_S, metadata=self.calls.metadata)
+        except ValueError:  # the channel was closed meanwhile
             return None
-        return counted_of(reply, self._config.rank)
+        except grpc.RpcError as error:
+            return None if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED else str(self.calls.explain(error))
+        if reply.silent:
+            return f"the switch at {self.calls.address} says: {'; '.join(reply.silent)}"
+        return switch_counts(reply, self._config.rank)
 
     def close(self, reason: str = "", end: bool = False) -> None:
         """Leave the job; ``end`` ends it for all. No error if the switch is gone or this is called twice."""

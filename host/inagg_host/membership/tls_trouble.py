@@ -49,8 +49,8 @@ _check_once = cache(check_files)
 
 
 def tls_trouble(config: Config, address: str, said: str) -> str | None:
-    """What is wrong between the switch at ``address`` and ``config``, where gRPC has ``said`` that it cannot connect;
-    None if that is not to be seen. Connects once more, if ``said`` may come of TLS."""
+    """A sentence on what is wrong between the switch at ``address`` and ``config``, where gRPC has ``said`` that it
+    cannot connect; None if that is not to be seen. Connects once more, if ``said`` may come of TLS."""
     host, port = split_address(address)
     if not GRPC_PREAMBLE.match(said) or not may_be_tls(said, host):
         return None

@@ -26,8 +26,8 @@ from .gpu.device import is_plain
 from .inner import gather, make_inner
 from .job import GroupJob
 from .jobs import GroupJobs
-from .meeting import meet
 from .options import Options
+from .rendezvous import rendezvous
 from .tensors import sharing
 from .work import JoinedWork, finished
 
@@ -100,7 +100,7 @@ class InaggGroup(ForwardingGroup):
 
     @property
     def counters(self) -> Counters:
-        """What this rank has done in this group, brought up to date."""
+        """Counters of what this rank has done in this group, brought up to date."""
         return self.jobs.counters
 
     def get_error(self) -> Exception | None:
@@ -112,7 +112,8 @@ class InaggGroup(ForwardingGroup):
         return BACKEND
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """For what the inner group does. An operation of the switch may take as long as was said at the start."""
+        """Set the limit of what the inner group does. An operation of the switch may take as long as was said at the
+        start."""
         self.inner.set_timeout(timeout)
 
     def shutdown(self) -> None:
@@ -147,7 +148,7 @@ def _scatter(name: str) -> Callable[..., dist.Work]:
 
 
 def _scatter_coalesced(name: str) -> Callable[..., dist.Work]:
-    """As `_scatter`, of several. Functional collectives come here, with lists of one."""
+    """A method as of `_scatter`, for several tensors. Functional collectives come here, with lists of one."""
 
     def method(self: InaggGroup, *args: Any, **kwargs: Any) -> dist.Work:
         outputs, tensors, op = _arguments(("outputTensors", "inputTensors", "op"), args, kwargs)
@@ -174,7 +175,7 @@ def come_together(
 ) -> tuple[dist.ProcessGroup, GroupJobs]:  # fmt: skip
     """The inner group and the jobs of a group's ranks, who all call this within ``limit`` (None: ``timeout``, which is
     that of operations). Raises as `InaggGroup`."""
-    store = meet(PrefixStore("inagg/", store), rank, workers, limit or timeout)
+    store = rendezvous(PrefixStore("inagg/", store), rank, workers, limit or timeout)
     inner = make_inner(store, rank, workers, timeout)
 
     def make(form: str | None) -> GroupJob:
@@ -192,8 +193,8 @@ def come_together(
 
 
 def _in_order(tensors: list[torch.Tensor], forward: Callable[[list[torch.Tensor]], dist.Work]) -> dist.Work:
-    """What ``forward`` makes of tensors in place. Gloo sums memory as it lies, as long as there are elements, whatever
-    the strides: so those that are strided are lent to it in order, and waited for."""
+    """The work of ``forward`` on tensors, in place. Gloo sums memory as it lies, as long as there are elements,
+    whatever the strides: so those that are strided are lent to it in order, and waited for."""
     lent = [
         t if t.layout is not torch.strided or is_plain(t) else t.detach().contiguous().resolve_neg() for t in tensors
     ]
@@ -229,7 +230,7 @@ def _without(kwargs: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def create(given: Any, options: object) -> InaggGroup:
-    """What torch.distributed calls for a group; ``given`` is its `_DistributedBackendOptions`."""
+    """Make a group, for torch.distributed; ``given`` is its `_DistributedBackendOptions`."""
     # Beside Gloo or NCCL, or with options, a group of ours was asked for by name: that the switch is not there should
     # be said at once. In a world of our own each new group is ours, and most never sum anything.
     asked_for = options is not None or not dist.is_initialized() or dist.get_backend() != BACKEND

@@ -20,11 +20,11 @@ from inagg_host.compress import Compressor, Floats, parse
 from inagg_host.compress.exchange import Exchange, Gather
 from inagg_host.compress.memory import Memories, memory_of
 from inagg_host.config import ConfigError
-from inagg_host.io.futures import Completer, Work
-from inagg_host.io.in_turn import InTurn, shutdown_all
+from inagg_host.io.futures import CallbackExecutor, Work
+from inagg_host.io.serial_executor import SerialExecutor, shutdown_all
 
-from .gpu.lane import Computed, Lane, Mark
-from .options import asked
+from .gpu.stream import Computed, DeviceStream, Event
+from .options import option
 from .work import TensorWork
 
 log = logging.getLogger("inagg")
@@ -48,7 +48,7 @@ def with_format(compressor: Compressor | None, options: dict[str, Any]) -> dict[
     another was asked for."""
     if compressor is None or not compressor.formats:
         return options
-    given = asked("format", options)
+    given = option("format", options)
     if given is None:
         return {**options, "format": compressor.formats[0]}
     if given not in compressor.formats:
@@ -140,30 +140,30 @@ class Apart:
             start += gradient.numel()
 
 
-class Lanes:
+class Streams:
     """Of one device: to the host and back. They are two, since the next bucket's values may not be computed yet when
     sums are to go to the device."""
 
     def __init__(self, device: torch.device) -> None:
-        self._down, self.up = Lane(device), Lane(device)
+        self._to_host, self.to_device = DeviceStream(device), DeviceStream(device)
 
-    def fetch(self, buffer: torch.Tensor, wide: torch.dtype, ready: Mark) -> Floats:
+    def fetch(self, buffer: torch.Tensor, wide: torch.dtype, ready: Event) -> Floats:
         """The values of ``buffer``, which are there when the device has come to ``ready``; waits for them."""
         buffer = buffer.detach()
-        if self._down.stream is not None:
-            there = self._down.host(*buffer.shape, dtype=buffer.dtype)
-            self._down.after(ready)
-            with self._down():
+        if self._to_host.external is not None:
+            there = self._to_host.pinned(*buffer.shape, dtype=buffer.dtype)
+            self._to_host.wait_event(ready)
+            with self._to_host.current():
                 there.copy_(buffer, non_blocking=True)
-            self._down.mark().wait()
+            self._to_host.record_event().synchronize()
             buffer = there
         values: Floats = buffer.to(wide).numpy()
         return values
 
     def close(self) -> None:
         """Nothing more comes."""
-        for lane in (self._down, self.up):
-            lane.close()
+        for stream in (self._to_host, self.to_device):
+            stream.close()
 
 
 class CompressedSums:
@@ -177,12 +177,12 @@ class CompressedSums:
         self, compression: Compression, arrays: AllReduce, rank: int, workers: int, gather: Gather | None
     ) -> None:
         self._compression, self._workers = compression, workers
-        self._limit_s = arrays.config.timeout_s
+        self._arrays, self._limit_s = arrays, arrays.config.timeout_s
         self._exchange = Exchange(arrays, rank, workers, compression.seed, gather)
-        self._begin = InTurn("inagg-compress")
-        self._end = InTurn("inagg-decompress")
-        self._completer = Completer()
-        self._lanes: dict[torch.device, Lanes] = {}
+        self._begin = SerialExecutor("inagg-compress")
+        self._end = SerialExecutor("inagg-decompress")
+        self._callbacks = CallbackExecutor()
+        self._streams: dict[torch.device, Streams] = {}
 
     @property
     def counts(self) -> Counter[str]:
@@ -196,17 +196,21 @@ class CompressedSums:
         places = [p for p, plain in zip(places, apart.mask, strict=True) if not plain and p[1] < p[2]]
         work = Work()
         wide = torch.float64 if buffer.dtype is torch.float64 else torch.float32
-        if buffer.device not in self._lanes:
-            self._lanes[buffer.device] = Lanes(buffer.device)
-        lanes, ready = self._lanes[buffer.device], Computed(buffer.device)
+        if buffer.device not in self._streams:
+            self._streams[buffer.device] = Streams(buffer.device)
+        streams, ready = self._streams[buffer.device], Computed(buffer.device)
 
         def begin() -> Callable[[], dict[int, Floats]]:
-            values = lanes.fetch(buffer, wide, ready)
+            try:
+                values = streams.fetch(buffer, wide, ready)
+            except BaseException as error:  # else the others' sums of this bucket would be with this rank's next one
+                self._arrays.close(f"a bucket's values did not come: {type(error).__name__}: {error}", end=True)
+                raise
             vectors = {number: values[start:end] for number, start, end in places}
             return self._exchange.begin(compressor, vectors, self._compression.memories)
 
         begun = self._begin.submit(begin)
-        self._end.submit(self._finish, begun, buffer, places, apart, lanes.up, work)
+        self._end.submit(self._finish, begun, buffer, places, apart, streams.to_device, work)
         return TensorWork(work, [buffer])
 
     def _finish(
@@ -215,26 +219,26 @@ class CompressedSums:
         buffer: torch.Tensor,
         places: list[Place],
         apart: Apart,
-        up: Lane,
+        stream: DeviceStream,
         work: Work,
     ) -> None:
         try:
             totals = begun.result()()
-            with up():
+            with stream.current():
                 for number, start, end in places:
                     buffer[start:end] = torch.from_numpy(totals[number]).div_(self._workers)
                 apart.finish()
-            up.mark().wait()
+            stream.record_event().synchronize()
         except BaseException as error:  # whatever it is, it belongs to whoever waits
-            work.finish(error, self._completer)
+            work.finish(error, self._callbacks)
         else:
-            work.finish(np.empty(0), self._completer)  # it is the tensor that has the sums
+            work.finish(np.empty(0), self._callbacks)  # it is the tensor that has the sums
 
     def close(self) -> None:
         """Stop. The job must have ended, so that nothing waits but a gather, which does not hear of it: for as long as
         an operation may take."""
-        if not shutdown_all((self._begin, self._end, self._completer), self._limit_s):
+        if not shutdown_all((self._begin, self._end, self._callbacks), self._limit_s):
             log.warning("after %g s a gather still waits for another rank", self._limit_s)
-            return  # what a lane does is not over
-        for lanes in self._lanes.values():
-            lanes.close()
+            return  # what a stream does is not over
+        for streams in self._streams.values():
+            streams.close()

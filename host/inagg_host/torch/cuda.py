@@ -18,7 +18,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import torch
 from torch import Tensor
@@ -34,8 +34,8 @@ from inagg_wire.scale import FloatType
 from .gpu.arrival import Arrival, refuse_capture, refuse_capture_here
 from .gpu.device import Operand, TensorDevice, is_aligned, is_plain, overlap, view
 from .gpu.floats import DTYPES
-from .gpu.lane import Lane, Mark
 from .gpu.platform import Platform
+from .gpu.stream import DeviceStream, Event
 from .in_flight import InFlight, wait_for
 from .work import TensorWork
 
@@ -47,6 +47,8 @@ FLOAT_TYPES = {dtype: float_type for float_type, dtype in DTYPES.items()}
 
 LOOK_S = 0.5
 """How often somebody asks whether the device still works."""
+LOOKS = 10
+"""For as many looks the answer is waited for at the end."""
 
 
 class Stage:
@@ -63,20 +65,19 @@ class Stage:
         self._jobs = {float_type: arrays.job(float_type) for float_type in FloatType if encodes}
         self._flights = dict[Future[None], InFlight]()
         self._told_of_host = False
-        self.device = TensorDevice(platform, self._jobs)
-        self._encodes = self.device.encodes
-        self._watchdog = Watchdog(arrays.config.timeout_s)
         self._closed = threading.Event()
         self._looks = threading.Thread(target=self._look_after, name="inagg-device", daemon=True)
-        try:
+        with ExitStack() as made:  # there may be no more threads
+            self.device = TensorDevice(platform, self._jobs)
+            made.callback(self.device.close)
+            self._encodes = self.device.encodes
+            self._watchdog = Watchdog(arrays.config.timeout_s)
+            made.callback(self._watchdog.close)
             self._looks.start()
-        except BaseException:  # there are no more threads
-            self._watchdog.close()
-            self.device.close()
-            raise
+            made.pop_all()
 
     def submit(
-        self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
+        self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, turn: int, tag: int, scatter: bool
     ) -> TensorWork:
         """As `TensorAllReduce.submit`, of tensors that were checked; ``result``: what the work says that it has made.
         Calls are in the order of the job."""
@@ -85,10 +86,10 @@ class Stage:
             if tensor.is_cuda:
                 refuse_capture_here()
             self._arrays.wake()  # that takes a while, in which all this goes on
-            return begin(tensor, target, divisor, result, tag, scatter)
+            return begin(tensor, target, divisor, result, turn, tag, scatter)
 
     def _encode(
-        self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
+        self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, turn: int, tag: int, scatter: bool
     ) -> TensorWork:
         """Encode and decode on the device."""
         float_type, chunk = FLOAT_TYPES[tensor.dtype], self._arrays.chunk
@@ -114,48 +115,48 @@ class Stage:
         def launch() -> None:
             self.device.launch(operand, job, board, chunk, own, divisor)
             if scatter:  # this rank's sums may be there while the pieces of others are still encoded from its memory
-                self.device.up.after(self.device.down.mark())
+                self.device.decode_stream.wait_event(self.device.encode_stream.record_event())
             if not plain:
-                self.device.up.do(lambda: bring(target, landing))
+                self.device.decode_stream.do(lambda: bring(target, landing))
 
         def finish() -> None:
             self._arrays.count_invalid(int(board.invalid[own.start : own.stop].sum()))
 
         def submit() -> Work:
-            return self._arrays.submit_staged(staging, tensor.numel(), float_type, divisor, tag, scatter)
+            return self._arrays.submit_staged(staging, tensor.numel(), float_type, divisor, tag, scatter, turn)
 
-        used, lanes = (operand, landing, target), (self.device.look, self.device.down)
-        return self._begin(staging, submit, launch, finish, result, used, lanes)
+        used, streams = (operand, landing, target), (self.device.scan_stream, self.device.encode_stream)
+        return self._begin(staging, submit, launch, finish, result, used, streams)
 
     def _copy(
-        self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, tag: int, scatter: bool
+        self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, turn: int, tag: int, scatter: bool
     ) -> TensorWork:
         """Copy the values to the host, sum them there, and copy the sums to the device."""
         if (failure := self._arrays.failure) is not None:  # before the device, which may be stuck, has to do with it
             raise again(failure)
-        values, up, words = tensor.contiguous().resolve_neg(), self.device.up, self.device.words()
-        there = up.host(tensor.numel(), dtype=tensor.dtype)
-        landing = up.host(target.numel(), dtype=target.dtype) if scatter else there
-        given, sums, float_type = view(there), view(landing), FLOAT_TYPES[tensor.dtype]
-        copied = list[Mark]()
+        values, stream = tensor.contiguous().resolve_neg(), self.device.decode_stream
+        there = stream.pinned(tensor.numel(), dtype=tensor.dtype)
+        landing = stream.pinned(target.numel(), dtype=target.dtype) if scatter else there
+        given, sums, float_type, words = view(there), view(landing), FLOAT_TYPES[tensor.dtype], self.device.words()
+        copied = list[Event]()
         arriving = Arriving(self._arrays.wake, words, sums, lambda: wait_for(copied))
 
         def submit() -> Work:
             try:
                 self.device.copy_to_host(values, there.data_ptr(), words.ctypes.data)
-                copied.append(self.device.look.mark())
+                copied.append(self.device.scan_stream.record_event())
             except Exception as error:  # of the device: all ranks must hear of it
                 arriving.fail(error)
                 with suppress(Exception):
-                    copied.append(self.device.look.mark())
-            return self._arrays.submit(given, sums, float_type, divisor, tag=tag, arriving=arriving, scatter=scatter)
+                    copied.append(self.device.scan_stream.record_event())
+            return self._arrays.submit_arriving(arriving, given, sums, float_type, divisor, tag, scatter, turn)
 
         def launch() -> None:
             if is_plain(target):
                 self.device.copy_from_host(landing.data_ptr(), target, arriving.summed)
             else:
-                up.wait(arriving.summed)
-                up.do(lambda: bring(target, landing.view(target.shape)))
+                stream.wait_value(arriving.summed)
+                stream.do(lambda: bring(target, landing.view(target.shape)))
 
         def finish() -> None:
             self.device.give_back(words)
@@ -164,46 +165,46 @@ class Stage:
 
     def _begin(
         self, codec: Codec, submit: Callable[[], Work], launch: Callable[[], None], finish: Callable[[], None],
-        result: Tensor, used: object, lanes: tuple[Lane, ...],
+        result: Tensor, used: object, streams: tuple[DeviceStream, ...],
     ) -> TensorWork:  # fmt: skip
         """Submit, and launch what brings the sums. ``finish`` is called when all is done; ``used``: what is to be kept
-        until then: until ``lanes`` have come to where they are then, if that is not before the sums."""
-        lane, alone, marks, arrival = self.device.up, True, list[Mark](), None
+        until then: until ``streams`` have come to where they are then, if that is not before the sums."""
+        stream, alone, events, arrival = self.device.decode_stream, True, list[Event](), None
         failed: BaseException | None = None
         flight = InFlight(codec, self._watchdog, self._arrays, finish, used)
-        self._flights[flight.done] = flight
-        flight.done.add_done_callback(self._is_over)
         try:
             flight.follow(submit())
         except BaseException as error:  # it is refused, or Ctrl-C
             with suppress(Exception):
-                marks.append(self.device.look.mark())
-            flight.dropped(marks, error)
+                events.append(self.device.scan_stream.record_event())
+            flight.dropped(events, error)
             raise
         try:
-            alone = self._arrays.settle()
+            self._flights[flight.done] = flight
+            flight.done.add_done_callback(self._is_over)
+            alone = self._arrays.runs_without_python()
             launch()
         except BaseException as error:  # of the device, or Ctrl-C: all ranks must hear of it
             flight.fail(error)
             failed = error
+        try:  # nothing is called in between, where Ctrl-C might come
+            events += [each.record_event() for each in streams]
+            if stream.external is None:
+                events.append(stream.record_event())
+            else:
+                arrival = Arrival(stream, self.device.callback_stream, alone)
+                events.append(arrival.come())
+            flight.launched(events)
+        except BaseException as error:  # the same
+            flight.fail(error)
+            flight.lost()
+            arrival, failed = None, failed or error
         if not alone and not self._told_of_host:
             self._told_of_host = True
             log.warning(
                 "whoever waits for sums on %s waits on the host: the switch is out of reach, or sockets have no "
                 "UDP_SEGMENT or UDP_GRO here", self.device.device,
             )  # fmt: skip
-        try:
-            marks += [each.mark() for each in lanes]
-            if lane.stream is None:
-                marks.append(lane.mark())
-            else:
-                arrival = Arrival(lane, self.device.told, alone)
-                marks.append(arrival.come())
-            flight.launched(marks)
-        except BaseException as error:  # the same
-            flight.fail(error)
-            flight.lost()
-            arrival, failed = None, failed or error
         if failed is not None and not isinstance(failed, Exception):
             raise failed
         return TensorWork(flight.done, [result], arrival=arrival)
@@ -217,8 +218,8 @@ class Stage:
         while not self._closed.wait(LOOK_S):
             if flights := list(self._flights.values()):
                 try:
-                    for lane in (self.device.look, self.device.down, self.device.up):
-                        lane.check()
+                    for stream in self.device.streams:
+                        stream.check()
                 except Exception as error:
                     for flight in flights:
                         flight.fail(error)
@@ -231,7 +232,7 @@ class Stage:
     def close(self) -> None:
         """Nothing more is submitted; the job has ended. No error if called twice."""
         self._closed.set()
-        self._looks.join()
+        self._looks.join(LOOKS * LOOK_S)  # CUDA's driver may never return from a GPU that is lost
         self._watchdog.close()
         self.device.close()
 

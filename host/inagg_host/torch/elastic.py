@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from torch._C._distributed_c10d import Store
 from torch.distributed import ProcessGroup
 from torchft.process_group import ProcessGroupWrapper
 
 from .backend import InaggGroup
+from .options import GroupOptions
 
 
 class ProcessGroupInagg(ProcessGroupWrapper):
     """What `torchft.Manager` takes as ``pg``: sums go through the switch, the rest through Gloo (or NCCL)."""
 
-    def __init__(self, timeout: timedelta = timedelta(seconds=60), **options: Any) -> None:
+    def __init__(self, timeout: timedelta = timedelta(seconds=60), **options: Unpack[GroupOptions]) -> None:
         """``timeout``: of an operation, and of how long replicas wait for each other when a quorum begins; that of the
         manager fits. ``options``: as `inagg_host.torch.Options`."""
         super().__init__(timeout)
-        self._options = options
+        self._options: dict[str, Any] = {**options}
 
     def _create_pg(self, store: Store, rank: int, world_size: int) -> ProcessGroup:
         label = re.sub(r"[^0-9a-zA-Z]", "-", f"quorum-{self._quorum_id}")

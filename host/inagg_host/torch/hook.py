@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import torch
 import torch.distributed as dist
@@ -22,13 +22,13 @@ from inagg_host.compress import Aggregation, Compressor
 from inagg_host.config import ConfigError
 from inagg_host.stats import Counters
 
-from . import leaving
+from . import finalizers
 from .checkpoint import load, save
 from .compressed import Apart, CompressedSums, Compression, choose, with_format
 from .inner import ArrayGroup, collect, timeout_of
 from .job import GroupJob
-from .options import asked
-from .sight import Sample, Sight, Writer
+from .options import GroupOptions, option
+from .scalar_log import GradientSample, ScalarLog, Writer
 from .tracing import ALL_REDUCE, span, traced
 from .work import failed, finished
 
@@ -59,7 +59,7 @@ class InaggState:
         timeout: timedelta | None = None,
         compressor: str | Compressor | None = None,
         plain: Iterable[torch.Tensor] = (),
-        **options: Any,
+        **options: Unpack[GroupOptions],
     ) -> None:
         """All ranks of ``process_group`` (None: of the default group) must do this at the same time; where there is no
         group yet, as in a launcher's configuration, the job is joined with the first bucket. ``timeout``: how long an
@@ -70,9 +70,10 @@ class InaggState:
         if not isinstance(timeout, timedelta | None):
             raise ConfigError(f"timeout is {timeout!r}: give a datetime.timedelta, as torch.distributed takes it")
         self.plain = tuple(plain)
-        self.process_group, self.timeout, self.options = process_group, timeout, options
+        self.process_group, self.timeout = process_group, timeout
+        self.options: dict[str, Any] = {**options}
         self.compressor = choose(compressor)
-        self._sight: Sight | None = None
+        self._scalar_log: ScalarLog | None = None
         self._compression: Compression | None = None
         self._forget()
         if dist.is_initialized():
@@ -83,8 +84,8 @@ class InaggState:
         self._sums: CompressedSums | None = None
         self._gather: ArrayGroup | None = None
 
-    def use(self, compressor: str | Compressor | None, **options: Any) -> None:
-        """From the next bucket on use another ``compressor`` (None: none), or another format or other ``options``.
+    def use(self, compressor: str | Compressor | None, **options: Unpack[GroupOptions]) -> None:
+        """Use another ``compressor`` (None: none), or another format or other ``options``, from the next bucket on.
 
         All ranks must do this at the same time, between two steps. What is remembered of parameters goes on; if the new
         compressor has no memory, it is added to their next gradients. Counters begin anew, but for what went to the
@@ -97,8 +98,8 @@ class InaggState:
         if self._job is not None:
             self._job.close()
         self._stop()
-        if self._sight is not None:
-            self._sight.begin_again()
+        if self._scalar_log is not None:
+            self._scalar_log.reset()
         new.inner.update(counts)
         self._job, self.compressor, self.options = new, chosen, merged
         self.job()
@@ -123,7 +124,7 @@ class InaggState:
         group, options = self.group(), with_format(compressor, options)
         # The job must not hold the state: it is left when nobody else does.
         gather = partial(collect, group)
-        leaving.begin()
+        finalizers.start()
         job = GroupJob(options, group.rank(), group.size(), self._limit, "ddp", gather, _get_default_store())
         if compressor is not None and (local_size := job.settings.local_size) > 1:
             raise ConfigError(
@@ -134,7 +135,7 @@ class InaggState:
 
     def _make_sums(self, compressor: Compressor, arrays: AllReduce) -> CompressedSums:
         if self._compression is None:
-            seed = asked("seed", self.options)
+            seed = option("seed", self.options)
             self._compression = Compression(int(self._agree(str(secrets.randbits(32) if seed is None else seed)), 0))
         self._compression.catch_up(collect(self.group(), self._compression.steps()))
         if compressor.aggregation is Aggregation.GATHER and self._gather is None:
@@ -143,7 +144,7 @@ class InaggState:
         return CompressedSums(self._compression, arrays, self.group().rank(), self.group().size(), gather)
 
     def _agree(self, text: str) -> str:
-        """What rank 0 says."""
+        """The text of rank 0."""
         return collect(self.group(), text.encode())[0].decode()
 
     def _spare(self, name: str) -> ArrayGroup:
@@ -157,14 +158,14 @@ class InaggState:
 
     @property
     def counters(self) -> Counters:
-        """What this rank has done, brought up to date. Buckets that were gathered count as "gather"."""
+        """Counters of what this rank has done, brought up to date. Buckets that were gathered count as "gather"."""
         counters = Counters() if self._job is None else self._job.counters
         gathers = counters.inner.get("gather", 0) + self.compression_counts["gathers"]
         return replace(counters, inner={**counters.inner, "gather": gathers}) if gathers else counters
 
     @property
     def compression_counts(self) -> Counter[str]:
-        """What the compressor in use has taken: "gathers", "gathered-bytes" of this rank, "max-rounds"."""
+        """Costs of the compressor in use: "gathers", "gathered-bytes" of this rank, "max-rounds"."""
         return Counter() if self._sums is None else self._sums.counts
 
     def average(self, bucket: GradBucket) -> dist.Work:
@@ -172,7 +173,7 @@ class InaggState:
         tensor, job = bucket.buffer(), self.job()
         memories = None if self._compression is None else self._compression.memories
         first = bucket.index() == 0
-        looks = self._sight is not None and self._sight.begin_bucket(first, lambda: self.counters, memories)
+        looks = self._scalar_log is not None and self._scalar_log.begin_bucket(first, lambda: self.counters, memories)
         why_not = job.why_not(tensor, ReduceOp.AVG)
         if why_not is None and self.compressor is not None and self._sums is not None:
             plain = {id(parameter) for parameter in self.plain}
@@ -190,7 +191,7 @@ class InaggState:
             own = None if sample is None else sample.contributed
             work = job.sum(tensor, ReduceOp.AVG, number=bucket.index(), contributed=own)
             if sample is not None:
-                work.get_future().add_done_callback(lambda done: sample.look())
+                work.get_future().add_done_callback(lambda done: sample.compute())
             return work
         job.inner[why_not] += 1
         # Not in place where it is sparse: its values may be another gradient's, too, as of two embeddings of one index.
@@ -199,14 +200,14 @@ class InaggState:
             return finished([share])
         return self.group().allreduce([share])
 
-    def _sample(self, tensor: torch.Tensor) -> Sample | None:
-        """What a bucket becomes, if this can be seen."""
+    def _sample(self, tensor: torch.Tensor) -> GradientSample | None:
+        """A sample of a bucket, if it can be taken."""
         # Of float16 it is the quotients that are sent.
         hosts = self.job().settings.local_size > 1
-        if self._sight is None or tensor.is_cuda or tensor.dtype is torch.float16 or hosts:
+        if self._scalar_log is None or tensor.is_cuda or tensor.dtype is torch.float16 or hosts:
             return None
-        sample = Sample(tensor)
-        self._sight.take(sample)
+        sample = GradientSample(tensor)
+        self._scalar_log.take(sample)
         return sample
 
     def log_to(self, writer: Writer | None, every: int = 50, prefix: str = "inagg/") -> None:
@@ -215,10 +216,10 @@ class InaggState:
         of what error feedback remembers; and of one bucket that the switch sums without a compressor, on the CPU and
         not of float16, its rounding error, and the shares of values that became zero and of sums that are NaN. Raises
         TypeError or ValueError."""
-        self._sight = None if writer is None else Sight(writer, every, prefix)
+        self._scalar_log = None if writer is None else ScalarLog(writer, every, prefix)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the compressor remembers: tensors, numbers and strings. Each rank saves its own, between two steps."""
+        """The compressor's memory: tensors, numbers and strings. Each rank saves its own, between two steps."""
         return save(self.compressor, self._compression, self.group().rank())
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -248,7 +249,7 @@ class InaggState:
     def __del__(self) -> None:
         job: GroupJob | None = getattr(self, "_job", None)  # there is none where the constructor has raised
         if job is not None and not job.closed:
-            leaving.leave(partial(_close, job, self._sums, self._gather))
+            finalizers.submit(partial(_close, job, self._sums, self._gather))
 
     def __enter__(self) -> Self:
         return self
@@ -267,12 +268,12 @@ class InaggState:
         self.process_group, self.plain = None, ()
         self.timeout, self.options = state["timeout"], state["options"]
         self.compressor, self._compression = state.get("compressor"), state.get("compression")
-        self._sight = None
+        self._scalar_log = None
         self._forget()
 
 
 def _close(job: GroupJob, sums: CompressedSums | None, gather: ArrayGroup | None) -> None:
-    """In this order: nothing waits for what is not there any more."""
+    """Close them in this order: nothing waits for what is not there any more."""
     job.close()
     for used in (sums, gather):
         if used is not None:
@@ -283,7 +284,15 @@ def inagg_hook(state: InaggState, bucket: GradBucket) -> torch.futures.Future[to
     """Average a bucket of gradients over all ranks, in place: see `InaggState`.
 
     Buckets that the switch does not take (``min_bytes``, types other than floats) are averaged by the process group.
+
+    Raises TypeError where DDP has no buckets (``torch._dynamo.config.optimize_ddp = "python_reducer"``): it calls its
+    hooks for each gradient then, and drops the futures that they return, errors and all.
     """
+    if not isinstance(bucket, GradBucket):
+        raise TypeError(
+            'inagg_hook averages buckets of DDP, and torch._dynamo.config.optimize_ddp = "python_reducer" has none: '
+            'set another before the model is wrapped, or use backend="inagg" without a hook'
+        )
     with span(HOOK):
         return traced(ALL_REDUCE, lambda: _averaged(state, bucket))
 

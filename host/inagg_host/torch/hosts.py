@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from inagg_host.allreduce import AllReduce
-from inagg_host.errors import CLOSED, AllReduceError
-from inagg_host.io.in_turn import InTurn, shutdown_all
+from inagg_host.errors import CLOSED, FORKED, AllReduceError
+from inagg_host.io.serial_executor import SerialExecutor, shutdown_all
 from inagg_host.stats import Counters
 
 from .gpu.arrival import Arrival, refuse_capture
-from .gpu.lane import Lane, Mark
+from .gpu.stream import DeviceStream, Event
 from .tensors import TensorAllReduce, check
 from .work import TensorWork, wait_for_all
 
@@ -42,22 +44,23 @@ class _Sum:
     """Of the target's size and a little more, so that it has equal parts: the values, then the sums."""
     parts: torch.Tensor
     """What the host's ranks have of this rank's part, a row each; or one row, their sum."""
-    down: Lane | None
-    """Of a device: where all is done until the sums are submitted; what follows is done in the arrival's lane. They are
+    scatters_on: DeviceStream | None
+    """Of a device: where all is done until the sums are submitted; what follows is done in the arrival's. They are
     two, so that the next tensor's sums are in the network while those of this one are awaited."""
     scattered: dist.Work
     divisor: int
+    turn: int
     tag: int
     arrival: Arrival | None
     scatter: bool
     """The target gets the sums of one rank alone: nothing is gathered."""
 
     def keep(self, *tensors: torch.Tensor) -> None:
-        """Nobody else gets their memory before the lanes have done with it, whatever is raised meanwhile."""
-        for lane in (self.down, None if self.arrival is None else self.arrival.lane):
-            if lane is not None and lane.stream is not None:
+        """Nobody else gets their memory before the streams have done with it, whatever is raised meanwhile."""
+        for stream in (self.scatters_on, None if self.arrival is None else self.arrival.stream):
+            if stream is not None and stream.external is not None:
                 for tensor in tensors:
-                    tensor.record_stream(lane.stream)
+                    tensor.record_stream(stream.external)
 
 
 class HostAllReduce:
@@ -68,12 +71,13 @@ class HostAllReduce:
         """``sums``: over the ranks of the same place on all hosts. ``scatter`` and ``gather``: two groups of this
         host's ranks, which nothing else uses. All three are closed by `close`."""
         self._sums, self._inside, self._local_size = sums, [scatter, gather], scatter.size()
-        self._begin = InTurn("inagg-host-sums")
-        self._end = InTurn("inagg-host-gather")
-        self._lanes: dict[torch.device, tuple[Lane, Lane, Lane]] = {}
+        self._begin = SerialExecutor("inagg-host-sums")
+        self._end = SerialExecutor("inagg-host-gather")
+        self._streams: dict[torch.device, tuple[DeviceStream, DeviceStream, DeviceStream]] = {}
         self._unfinished = set[Future[None]]()
+        self._process = os.getpid()
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed, self._reason = False, ""
 
     def submit(
         self,
@@ -84,26 +88,37 @@ class HostAllReduce:
         wait: bool = False,
         contributed: torch.Tensor | None = None,
         scatter: bool = False,
+        divide_first: bool = False,
     ) -> TensorWork:
         """As `TensorAllReduce.submit`; ``wait`` makes no difference. Raises ValueError for ``contributed``: it would be
-        of the host's sums."""
+        of the host's sums. What is raised while it begins, for want of memory, say, ends the job for all ranks: those
+        of this host have begun to sum inside."""
+        turn = self.arrays.take_turn()
         if contributed is not None:
             raise ValueError("where a host sums inside first, no rank has what it contributes")
+        if os.getpid() != self._process:  # before the lock, which a thread of the parent's may have had
+            raise AllReduceError(FORKED)
         result = tensor if out is None else out
         check(tensor, result, self._local_size * self.arrays.config.workers if scatter else 1)
         refuse_capture(tensor.device)
         tensor, target = tensor.detach(), result.detach()
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()
-        with self._lock:
-            if self._closed:
-                raise AllReduceError(CLOSED)
-            whole = self._by_place(tensor) if scatter else self._in_equal_parts(tensor)
-            parts, scattered = self._begin_scatter(whole)
-            down, arrival = self._way(tensor.device) if tensor.is_cuda else (None, None)
-            one = _Sum(target, whole, parts, down, scattered, divisor, tag, arrival, scatter)
-            one.keep(whole, parts, target)
-            launched = self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
+        try:
+            with self._lock:
+                if self._closed:
+                    raise AllReduceError(f"{CLOSED}: {self._reason}" if self._reason else CLOSED)
+                if divide_first:
+                    tensor, divisor = tensor / divisor, 1
+                whole = self._by_place(tensor) if scatter else self._in_equal_parts(tensor)
+                parts, scattered = self._begin_scatter(whole)
+                scatters_on, arrival = self._streams_of(tensor.device) if tensor.is_cuda else (None, None)
+                one = _Sum(target, whole, parts, scatters_on, scattered, divisor, turn, tag, arrival, scatter)
+                one.keep(whole, parts, target)
+                launched = self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
+        except BaseException as error:
+            self.close(_inside_failed(error), end=True)
+            raise
         if arrival is not None:
             self._unfinished.add(done)
             done.add_done_callback(self._unfinished.discard)
@@ -139,28 +154,28 @@ class HostAllReduce:
             return self._inside[1]._allgather_base(whole, part)
         return self._inside[1].alltoall_base(whole, part.repeat(self._local_size), [], [])
 
-    def _way(self, device: torch.device) -> tuple[Lane, Arrival]:
-        if device not in self._lanes:
-            self._lanes[device] = Lane(device), Lane(device), Lane(device)
-        down, up, told = self._lanes[device]
-        return down, Arrival(up, told)
+    def _streams_of(self, device: torch.device) -> tuple[DeviceStream, Arrival]:
+        if device not in self._streams:
+            self._streams[device] = DeviceStream(device), DeviceStream(device), DeviceStream(device)
+        scatters_on, gathers_on, callbacks = self._streams[device]
+        return scatters_on, Arrival(gathers_on, callbacks)
 
     def _sum(self, one: _Sum) -> tuple[torch.Tensor, TensorWork]:
         """The host's sums of this rank's part, and the work that sums them over all hosts."""
-        with _on(one.down):
+        with _on(one.scatters_on):
             one.scattered.wait()
             part = one.parts[0] if len(one.parts) == 1 else one.parts.sum(0)
             out = torch.empty_like(one.target, memory_format=torch.contiguous_format) if one.scatter else part
             one.keep(part, out)
-            work = self._sums.submit(part, out, divisor=one.divisor, tag=one.tag, scatter=one.scatter)
+            work = self._sums.submit(part, out, one.divisor, one.tag, scatter=one.scatter, turn=one.turn)
             return out, work
 
     @torch.inference_mode()  # its tensors, if the caller was in it, can be written to in no other
     def _complete(self, one: _Sum, begun: Future[tuple[torch.Tensor, TensorWork]], done: Future[None]) -> None:
-        mark = None
+        event = None
         try:
             part, work = begun.result()
-            with _on(None if one.arrival is None else one.arrival.lane):
+            with _on(None if one.arrival is None else one.arrival.stream):
                 work.wait_here()
                 if one.scatter:
                     one.target.copy_(part)
@@ -168,13 +183,29 @@ class HostAllReduce:
                     self._begin_gather(one.whole, part).wait()
                     one.target.copy_(one.whole[: one.target.numel()].view(one.target.shape))
                 if one.arrival is not None:
-                    mark = one.arrival.come()
+                    event = one.arrival.come()
         except BaseException as error:  # whatever it is, it belongs to whoever waits
             # Ranks of other hosts wait for this one's part of what comes next, and will be told why it does not come.
-            self._sums.close(f"sums inside of a host failed: {type(error).__name__}: {error}", end=True)
+            self._sums.close(_inside_failed(error), end=True)
             done.set_exception(error)
         else:
-            work.when_over(lambda error: _end(done, error, mark))  # at once, where it was waited for
+            here, end = threading.get_ident(), partial(_end, one, done, event)
+
+            def over(error: BaseException | None) -> None:
+                # Called at once where it was waited for: who submits waits for this thread, which is not to wait for
+                # the device.
+                if event is not None and threading.get_ident() == here:
+                    self._later(end, error)
+                else:
+                    end(error)
+
+            work.when_over(over)
+
+    def _later(self, end: Callable[[BaseException | None], None], error: BaseException | None) -> None:
+        try:
+            self.arrays.later(partial(end, error))
+        except RuntimeError:  # it is closed
+            end(error)
 
     @property
     def arrays(self) -> AllReduce:
@@ -188,34 +219,39 @@ class HostAllReduce:
 
     def drain(self) -> None:
         """As `TensorAllReduce.drain`."""
+        if os.getpid() != self._process:
+            return
         wait_for_all(list(self._unfinished), self.arrays.config.timeout_s)
 
     def close(self, reason: str = "", end: bool = False) -> None:
         """As `TensorAllReduce.close`."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
+            self._closed, self._reason = True, reason
         if end:  # first: what the device has to do in them comes before what the others' end waits for
             for group in self._inside:
                 group.abort()
         self._sums.close(reason, end)
         limit_s = self.arrays.config.timeout_s
         if shutdown_all((self._begin, self._end), limit_s):
-            for lane in itertools.chain(*self._lanes.values()):
-                lane.close()
+            for stream in itertools.chain(*self._streams.values()):
+                stream.close()
         else:
             log.warning("after %g s another rank of this host is still waited for", limit_s)
         while self._inside:  # Gloo's connections end with the object, and others of the host hear of it
             self._inside.pop().shutdown()
 
 
-def _end(done: Future[None], error: BaseException | None, mark: Mark | None) -> None:
+def _end(_one: _Sum, done: Future[None], event: Event | None, error: BaseException | None) -> None:
     """The sums of this rank's part are there, or never will be; all of the tensor's are when the device has come to
-    ``mark``."""
+    ``event``. Until then the tensor's memory is kept, and that of the work of Gloo that scatters: it copies from there,
+    on the stream that waits for it, and the memory belongs to another."""
     try:
-        if mark is not None:
-            mark.wait()
+        if event is not None:
+            event.synchronize()
     except Exception as of_device:
         error = error or of_device
     if error is None:
@@ -224,5 +260,9 @@ def _end(done: Future[None], error: BaseException | None, mark: Mark | None) -> 
         done.set_exception(error)
 
 
-def _on(lane: Lane | None) -> Any:
-    return nullcontext() if lane is None else lane()
+def _inside_failed(error: BaseException) -> str:
+    return f"sums inside of a host failed: {type(error).__name__}: {error}"
+
+
+def _on(stream: DeviceStream | None) -> AbstractContextManager[None]:
+    return nullcontext() if stream is None else stream.current()

@@ -8,7 +8,6 @@ memory stays until then, whatever is raised in between, Ctrl-C too: the device k
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -16,12 +15,15 @@ from contextlib import suppress
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.codec.staging import Codec
 from inagg_host.io.futures import Work
+from inagg_host.io.serial_executor import SerialExecutor
 from inagg_host.io.watchdog import Watchdog
 
-from .gpu.lane import Mark
+from .gpu.stream import Event
 
 _lost = list[object]()
 """Memory of which nobody knows whether a device still uses it."""
+_keeping = SerialExecutor("inagg-keep")
+"""What a device may still use, of operations that were not submitted. The interpreter's end waits for it."""
 
 
 class InFlight:
@@ -37,7 +39,7 @@ class InFlight:
         self._codec: Codec | None = codec
         self._watchdog, self._arrays, self._finish = watchdog, arrays, finish
         self._used: object = used
-        self._marks: Sequence[Mark] = ()
+        self._events: Sequence[Event] = ()
         self._failures = list[BaseException]()
         self._work: Work | None = None
         self._told = False  # the device was told all
@@ -57,9 +59,9 @@ class InFlight:
             self._failures.append(error)
             codec.fail(error)
 
-    def launched(self, marks: Sequence[Mark]) -> None:
+    def launched(self, events: Sequence[Event]) -> None:
         """When the device has passed these, it has done with the memory."""
-        self._marks, self._told = marks, True
+        self._events, self._told = events, True
         self._meet()
 
     def lost(self) -> None:
@@ -68,15 +70,15 @@ class InFlight:
         self._told = True
         self._meet()
 
-    def dropped(self, marks: Sequence[Mark], error: BaseException) -> None:
-        """It was not submitted, as far as is known, and ``error`` says why; what was launched before ends at ``marks``.
-        If it was submitted, all ranks hear of it."""
+    def dropped(self, events: Sequence[Event], error: BaseException) -> None:
+        """It was not submitted, as far as is known, and ``error`` says why; what was launched before ends at
+        ``events``. If it was submitted, all ranks hear of it."""
         if self._codec is not None:
             self.fail(error)
             self._watchdog.remove(self._codec)
         used = self._used, self._codec
         try:
-            threading.Thread(target=_keep, args=(marks, used), name="inagg-keep", daemon=True).start()
+            _keeping.submit(_keep, events, used)
         except RuntimeError:  # there are no more threads
             _lost.append(used)
         self._forget()
@@ -122,7 +124,7 @@ class InFlight:
         assert self._work is not None
         error, of_device = self._work.exception(), None
         try:
-            wait_for(self._marks)
+            wait_for(self._events)
             self._finish()
         except BaseException as raised:  # it belongs to whoever waits for the work
             of_device = raised
@@ -139,18 +141,18 @@ class InFlight:
 
     def _forget(self) -> None:
         """Give away what is dear: a future keeps its callbacks, and an exception frames of who was told."""
-        self._work, self._codec, self._used, self._marks, self._finish = None, None, None, (), _nothing
+        self._work, self._codec, self._used, self._events, self._finish = None, None, None, (), _nothing
 
 
-def wait_for(marks: Sequence[Mark]) -> None:
+def wait_for(events: Sequence[Event]) -> None:
     """Wait until a device has passed them. Raises what went wrong on it."""
-    for mark in marks:
-        mark.wait()
+    for event in events:
+        event.synchronize()
 
 
-def _keep(marks: Sequence[Mark], _used: object) -> None:
+def _keep(events: Sequence[Event], _used: object) -> None:
     with suppress(Exception):  # of the device, which does nothing more then
-        wait_for(marks)
+        wait_for(events)
 
 
 def _nothing() -> None:

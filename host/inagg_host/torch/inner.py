@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ProcessGroup
 from torch.distributed.distributed_c10d import default_pg_timeout
 
-from inagg_host.config import ConfigError
+from inagg_host.config import TIME_MAX_S, ConfigError
 from inagg_host.core.reconcile import Bytes
 from inagg_host.errors import CLOSED, AllReduceError
 
@@ -54,7 +54,7 @@ def make_inner(store: Store, rank: int, workers: int, timeout: timedelta, cuda: 
     if cuda and torch.cuda.is_available():
         if by == "nccl" and dist.is_nccl_available():
             options = dist.ProcessGroupNCCL.Options()
-            options._timeout = timeout + NCCL_LATER
+            options._timeout = nccl_limit(timeout)
             nccl = dist.ProcessGroupNCCL(PrefixStore("nccl/", store), rank, workers, options)
             if NUMBERS_GROUPS:
                 nccl._set_sequence_number_for_group()
@@ -62,6 +62,11 @@ def make_inner(store: Store, rank: int, workers: int, timeout: timedelta, cuda: 
         else:
             inner._register_backend(torch.device("cuda"), ProcessGroup.BackendType.GLOO, gloo)
     return inner
+
+
+def nccl_limit(timeout: timedelta) -> timedelta:
+    """When NCCL's watchdog ends the process, if an operation may take as long as ``timeout``."""
+    return min(timeout, timedelta(seconds=TIME_MAX_S)) + NCCL_LATER
 
 
 def gather(group: ProcessGroup, data: bytes) -> list[bytes]:

@@ -27,16 +27,19 @@ from inagg_host.stats import Counters
 from inagg_wire.names import NAME_CHARS_MAX
 
 from .cuda import FLOAT_TYPES
+from .failure_channel import StoreFailureChannel
 from .formats import EXACT
 from .hosts import HostAllReduce
 from .inner import ArrayGroup, make_inner
-from .options import DEFAULT_FORMAT, Settings, settle
+from .options import DEFAULT_FORMAT, Settings, resolve_options
 from .tensors import DEVICES, TensorAllReduce, check
-from .word import StoreWord
 from .work import TensorWork, failed
 
 ONLY_LABELS = ("world", "ddp")
 """Of groups that a process has one of."""
+
+NO_ROOM = "no room for job"
+"""Part of the switch's refusal where other jobs have its slots."""
 
 PLACE_CHARS_MAX = len(".999")
 """Of what is added for the jobs of a host's ranks."""
@@ -54,10 +57,10 @@ class GroupJob:
         to it. By ``store`` ranks find each other for further groups; keys have the jobs' names, which are unique. All
         ranks must make this at once. Raises `ConfigError`, on all ranks if on one."""
 
-        def settled() -> Settings:
-            return settle(given, rank, workers, timeout, default_format)
+        def resolve() -> Settings:
+            return resolve_options(given, rank, workers, timeout, default_format)
 
-        self.settings = _settle_alike(settled, gather if workers > 1 else None)
+        self.settings = _resolve_alike(resolve, gather if workers > 1 else None)
         self.workers, self.rank = workers, rank
         self.inner: Counter[str] = Counter()
         """Operations that went to the inner group, by reason."""
@@ -124,11 +127,11 @@ class GroupJob:
         divisor = self.divisor(op) or 1
         tag = zlib.crc32(f"{tuple(tensor.shape)} {number} {divisor}".encode())
         try:
-            sums = self.join()
-            if divisor > 1 and tensor.dtype is torch.float16:
-                # Sums are soon beyond 65504 where their mean is not: divided first, as DDP and NCCL do it.
-                tensor, out, divisor = tensor.detach() / divisor, tensor if out is None else out, 1
-            return sums.submit(tensor, out, divisor, tag=tag, wait=wait, contributed=contributed, scatter=scatter)
+            # Sums are soon beyond 65504 where their mean is not: divided first, as DDP and NCCL do it.
+            first = divisor > 1 and tensor.dtype is torch.float16
+            return self.join().submit(
+                tensor, out, divisor, tag=tag, wait=wait, contributed=contributed, scatter=scatter, divide_first=first
+            )
         except AllReduceError as error:
             return failed(error)
 
@@ -148,6 +151,9 @@ class GroupJob:
                 sums, spare = self._join(name)
             except Exception as error:
                 if (why := self._why_closed()) is None:
+                    if NO_ROOM in str(error) and self._label not in ONLY_LABELS:
+                        hint = 'groups that need no switch take no slots as new_group(backend="gloo")'
+                        raise AllReduceError(f"{error}. Also, {hint}") from error
                     raise
                 raise AllReduceError(f"rank {self.rank} cannot join: {why}") from error
             with self._lock:
@@ -176,8 +182,8 @@ class GroupJob:
                 store = PrefixStore(f"{name}/host{config.rank}/{what}/", self._store)
                 inside.append(make_inner(store, place, local_size, self._timeout))
                 made.callback(inside[-1].shutdown)
-            word = StoreWord(PrefixStore(f"{name}/", self._store), self.rank, self._why_closed)
-            sums = TensorAllReduce(inner=spare, word=word, **{**asdict(config), "job": job})
+            failure_channel = StoreFailureChannel(PrefixStore(f"{name}/", self._store), self.rank, self._why_closed)
+            sums = TensorAllReduce(inner=spare, failure_channel=failure_channel, **{**asdict(config), "job": job})
             made.pop_all()
         return HostAllReduce(sums, *inside) if inside else sums, spare
 
@@ -260,12 +266,12 @@ def _name(op: Any) -> str:
     return next((name.lower() for name, known in ReduceOp.RedOpType.__members__.items() if op == known), "unknown")
 
 
-def _settle_alike(settle: Callable[[], Settings], gather: Callable[[bytes], list[bytes]] | None) -> Settings:
-    """What ``settle`` gives, if that is alike on all ranks where it must be: which tensors go through the switch, and
+def _resolve_alike(resolve: Callable[[], Settings], gather: Callable[[bytes], list[bytes]] | None) -> Settings:
+    """What ``resolve`` gives, if that is alike on all ranks where it must be: which tensors go through the switch, and
     how. Else, and if it fails on one of them, all of them get a `ConfigError`: none is left to wait for the others."""
     settings, said, error = None, {}, None
     try:
-        settings = settle()
+        settings = resolve()
         said = settings.common
     except ValueError as wrong:  # a `ConfigError`, or of a format that there is not
         said, error = {"error": str(wrong)}, wrong

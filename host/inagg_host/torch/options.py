@@ -1,4 +1,4 @@
-"""What the PyTorch adapters are told, and how: arguments, `configure`, environment, in this order."""
+"""Options of the PyTorch adapters: arguments, `configure`, environment, in this order."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from numbers import Integral
-from typing import Any
+from typing import Any, Unpack
 
 from torch._C._distributed_c10d import Backend
 
-from inagg_host.config import VARIABLES, Config, ConfigError, read
+from inagg_host.config import VARIABLES, Config, ConfigError, JobOptions, read
 from inagg_host.nickname import script_name
 from inagg_wire.formats import job_format
 
@@ -19,7 +19,7 @@ DEFAULT_MIN_BYTES = 16384
 bytes there is nothing to save: on loopback, 64 KiB take as long as 1 KiB, with Gloo as with the switch."""
 
 DEFAULT_FORMAT = "nat8"
-"""Of what sums gradients alone."""
+"""Format of what sums gradients alone."""
 
 REDUCE_SCATTER_FORMAT = "INAGG_REDUCE_SCATTER_FORMAT"
 
@@ -29,6 +29,14 @@ starts it again (torchrun on another node) waits for the error of the others. Fo
 long."""
 
 _configured: dict[str, Any] = {}
+
+
+class GroupOptions(JobOptions, total=False):
+    """The options of a process group's job, which `Options` explains, as keyword arguments. None: not given."""
+
+    min_bytes: int | None
+    local_size: int | str | None
+    reduce_scatter_format: str | None
 
 
 class Options(Backend.Options):
@@ -43,12 +51,12 @@ class Options(Backend.Options):
       ``format`` (INAGG_REDUCE_SCATTER_FORMAT). Process groups alone have it.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[GroupOptions]) -> None:
         super().__init__("inagg")
-        self.options = options
+        self.options: dict[str, Any] = {**options}
 
 
-def configure(**options: Any) -> None:
+def configure(**options: Unpack[GroupOptions]) -> None:
     """Set the defaults of this process for all groups and hooks that begin later: the same names as `Options`.
 
     Replaces what an earlier call set.
@@ -57,9 +65,9 @@ def configure(**options: Any) -> None:
     _configured.update(options)
 
 
-def asked(name: str, given: dict[str, Any]) -> Any:
-    """What was asked for option ``name``: ``given`` for a group, to `configure` or in the environment, where empty is
-    unset; None if not."""
+def option(name: str, given: dict[str, Any]) -> Any:
+    """The value of option ``name``: ``given`` for a group, to `configure` or in the environment, where empty is unset;
+    None if it has none."""
     for options in (given, _configured):
         if options.get(name) is not None:
             return options[name]
@@ -77,18 +85,19 @@ class Settings:
     summary: bool
     """Print counters to stderr when the group ends. Environment: INAGG_SUMMARY, 1 or 0."""
     config: Config
-    """Of the job: its ranks are hosts, and its name is what that begins with (INAGG_JOB; the script's if not given)."""
+    """Configuration of the job: its ranks are hosts; its name is the beginning of the job's (INAGG_JOB; the script's if
+    not given)."""
     reduce_scatter_format: str
-    """Of reduce-scatters."""
+    """Format of reduce-scatters."""
 
     @property
     def common(self) -> dict[str, Any]:
-        """What must be the same on all ranks, by name; what is told first if it is not, stands first."""
+        """Settings that must be the same on all ranks, by name; the first that is not is what the error tells."""
         job = {name: getattr(self.config, name) for name in ("format", "lanes", "window", "seed", "policy")}
         return job | {name: getattr(self, name) for name in ("min_bytes", "local_size", "reduce_scatter_format")}
 
 
-def settle(
+def resolve_options(
     given: dict[str, Any], rank: int, workers: int, timeout: timedelta, default_format: str = DEFAULT_FORMAT
 ) -> Settings:
     """Put together what was given for a group, to `configure` and in the environment.
@@ -102,21 +111,21 @@ def settle(
         min_bytes = _int("INAGG_MIN_BYTES", DEFAULT_MIN_BYTES)
     if not _is_whole(min_bytes) or min_bytes < 0:
         raise ConfigError(f"min_bytes is {min_bytes!r}: give a number of bytes, 0 for all tensors")
-    if asked("format", given) is None:
+    if option("format", given) is None:
         options["format"] = default_format
-    if asked("rejoin_limit_s", given) is None:
+    if option("rejoin_limit_s", given) is None:
         options["rejoin_limit_s"] = REJOIN_LIMIT_S
     scattered = options.pop("reduce_scatter_format", None) or os.environ.get(REDUCE_SCATTER_FORMAT) or None
     local_size = _local_size(options.pop("local_size", None), workers)
     for mine in ("rank", "workers"):
         if mine in options:
             raise ConfigError(f"{mine} is the process group's and cannot be an option")
-    if not asked("job", options):
+    if not option("job", options):
         options["job"] = script_name("torch")
     host, hosts = rank // local_size, workers // local_size
     config = Config.from_environment(**{**options, "rank": host, "workers": hosts})
     limit_s = timeout.total_seconds()
-    limited = asked("timeout_s", options) is not None
+    limited = option("timeout_s", options) is not None
     config = replace(
         config,
         timeout_s=min(config.timeout_s, limit_s) if limited else limit_s,

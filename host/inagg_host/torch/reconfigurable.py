@@ -26,7 +26,7 @@ from inagg_link.sockopt import ends_of_way
 from .backend import InaggGroup, come_together
 from .forwarding import PLUMBING, ForwardingGroup
 from .inner import make_inner
-from .options import asked
+from .options import option
 from .work import finished
 
 REJOIN_LIMIT_S = 3.0
@@ -67,7 +67,7 @@ class ReconfigurableGroup(InaggGroup):
         ForwardingGroup.__init__(self, make_inner(HashStore(), 0, 1, timeout), Counter(), 0, 1)
         self._alone = self.inner
         self._timeout, self._options = timeout, dict(options or {})
-        if asked("rejoin_limit_s", self._options) is None:
+        if option("rejoin_limit_s", self._options) is None:
             self._options["rejoin_limit_s"] = REJOIN_LIMIT_S
         self._rank, self._size = 0, 1
         self._used: set[int] = set()
@@ -123,7 +123,7 @@ class ReconfigurableGroup(InaggGroup):
         return TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
 
     def _host(self) -> str:
-        host, switches = asked("host", self._options), asked("switch", self._options)
+        host, switches = option("host", self._options), option("switch", self._options)
         if host:
             return literal_host(str(host))
         if not switches:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Self
+from typing import Self, Unpack
 
 import torch
 
-from inagg_host.allreduce import AllReduce
-from inagg_host.errors import CLOSED, AllReduceError
+from inagg_host.allreduce import AllReduce, AllReduceOptions
+from inagg_host.errors import CLOSED, FORKED, AllReduceError
 from inagg_host.io.futures import Work
 from inagg_host.stats import Counters
 
@@ -37,11 +38,12 @@ class TensorAllReduce:
     in the same order. Methods may be called from any thread.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[AllReduceOptions]) -> None:
         """Returns when all ranks have joined. Raises `ConfigError` or `AllReduceError`."""
         self.arrays = AllReduce(**options)
         self._stages: dict[torch.device, Stage] = {}
         self._platforms = PLATFORMS
+        self._process = os.getpid()
         self._lock = threading.RLock()
         self._submitting = False  # with the lock
         self._closed = False
@@ -60,6 +62,8 @@ class TensorAllReduce:
         wait: bool = False,
         contributed: torch.Tensor | None = None,
         scatter: bool = False,
+        divide_first: bool = False,
+        turn: int | None = None,
     ) -> TensorWork:
         """Begin to sum ``tensor`` (float16, bfloat16, float32 or float64, any strides; CPU or CUDA) into ``out`` or in
         place; returns at once.
@@ -67,23 +71,30 @@ class TensorAllReduce:
         Neither may be touched until the work is done. What is summed may be expanded (`torch.Tensor.expand`), but what
         is written to may not. ``divisor``: divide the sums by it, for a mean. ``tag``, ``wait`` and ``contributed`` (of
         all-reduces on the CPU alone): as of `AllReduce.submit`. With ``scatter``, ``tensor`` is an equal piece for each
-        rank, one after the other, and ``out`` gets the sums of this rank's. Raises ValueError for what cannot be
-        summed, `AllReduceError` if all is over.
+        rank, one after the other, and ``out`` gets the sums of this rank's. ``divide_first``: divide the values, not
+        the sums, as these may be beyond what float16 holds. ``turn``: as of `AllReduce.submit`, and as there a call
+        counts though it raises, for want of memory, say. Raises ValueError for what cannot be summed, `AllReduceError`
+        if all is over.
         """
+        turn = self.arrays.take_turn() if turn is None else turn
         result = tensor if out is None else out
         check(tensor, result, self.arrays.config.workers if scatter else 1)
         if contributed is not None and tensor.device.type in self._platforms:
             raise ValueError("what a rank contributes is known of CPU tensors alone: give no contributed")
         tensor, target = tensor.detach(), result.detach()
+        if divide_first:
+            tensor, divisor = tensor / divisor, 1
         with span(SUBMIT):
-            self._refuse_if_closed()
+            self._refuse_if_over()
             if tensor.device.type in self._platforms:
                 with self._alone():
-                    return self.stage(tensor.device).submit(tensor, target, divisor, result, tag, scatter)
-            pending, finish = self._submit_cpu(tensor, target, divisor, tag, wait, contributed, scatter)
+                    return self.stage(tensor.device).submit(tensor, target, divisor, result, turn, tag, scatter)
+            pending, finish = self._submit_cpu(tensor, target, divisor, turn, tag, wait, contributed, scatter)
             return TensorWork(pending, [result], finish)
 
-    def _refuse_if_closed(self) -> None:
+    def _refuse_if_over(self) -> None:
+        if os.getpid() != self._process:  # before the lock, which a thread of the parent's may have had
+            raise AllReduceError(FORKED)
         if self._closed:
             raise AllReduceError(CLOSED)
 
@@ -97,7 +108,7 @@ class TensorAllReduce:
                     "this thread is in the middle of submitting a tensor: a signal handler cannot submit another one; "
                     "have it set a flag, and submit after the step"
                 )
-            self._refuse_if_closed()
+            self._refuse_if_over()
             self._submitting = True
             try:
                 yield
@@ -113,7 +124,7 @@ class TensorAllReduce:
         return self._stages[device]
 
     def _submit_cpu(
-        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, tag: int, wait: bool,
+        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, turn: int, tag: int, wait: bool,
         contributed: torch.Tensor | None, scatter: bool,
     ) -> tuple[Work, Callable[[], None] | None]:  # fmt: skip
         """Submit a CPU tensor that was checked; the work, and what is to be called when its sums are there."""
@@ -126,7 +137,9 @@ class TensorAllReduce:
         if not is_plain(tensor):
             tensor = tensor.contiguous().resolve_neg()
         own, float_type = None if contributed is None else view(contributed), FLOAT_TYPES[tensor.dtype]
-        work = self.arrays.submit(view(tensor), view(landing), float_type, divisor, own, tag, wait, scatter=scatter)
+        work = self.arrays.submit(
+            view(tensor), view(landing), float_type, divisor, own, tag, wait, scatter=scatter, turn=turn
+        )
         return work, finish
 
     @property
@@ -136,12 +149,18 @@ class TensorAllReduce:
 
     def drain(self) -> None:
         """Wait until the sums of all CUDA tensors are there, but no longer than the job's time limit. Streams wait for
-        them, and no thread need have: to leave the job before would make them NaN."""
+        them, and no thread need have: to leave the job before would make them NaN. In a process that was forked from
+        the rank's nothing comes, and this returns at once."""
+        if os.getpid() != self._process:
+            return
         unfinished = [future for stage in list(self._stages.values()) for future in stage.unfinished]
         wait_for_all(unfinished, self.arrays.config.timeout_s)
 
     def close(self, reason: str = "", end: bool = False) -> None:
-        """Leave the job, or ``end`` it for all ranks. What is unfinished fails. No error if called twice."""
+        """Leave the job, or ``end`` it for all ranks. What is unfinished fails. No error if called twice; nothing
+        happens in a process that was forked from the rank's, whose threads and eventfds are still in use."""
+        if os.getpid() != self._process:
+            return
         self._closed = True  # without the lock: who has it may wait for room on the device, until the job is over
         self.arrays.close(reason, end)
         with self._lock:
@@ -176,7 +195,8 @@ def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
             "as many"
         )
     shape = target.shape if pieces > 1 else tensor.shape
-    if (target.shape, target.dtype, target.device) != (shape, tensor.dtype, tensor.device):
+    kind = shape, tensor.dtype, tensor.device
+    if target is not tensor and (target.shape, target.dtype, target.device) != kind:
         raise ValueError(
             f"out is {target.dtype} {tuple(target.shape)}, the values are {tensor.dtype} {tuple(tensor.shape)}, or "
             "they are on different devices"
@@ -192,7 +212,7 @@ def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
 
 def repeats(tensor: torch.Tensor) -> bool:
     """Whether several elements of a tensor are one place in memory, as `torch.Tensor.expand` has it."""
-    if 0 not in tensor.stride() or tensor.numel() == 0:
+    if tensor.is_contiguous():  # also if it is empty
         return False
     return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,8 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 
 from inagg_host.compress import Floats
-from inagg_host.torch.compressed import Apart, CompressedSums, Compression, Lanes, choose
-from inagg_host.torch.gpu.lane import Mark
+from inagg_host.torch.compressed import Apart, CompressedSums, Compression, Streams, choose
+from inagg_host.torch.gpu.stream import Event
 
 SOON_S = 60.0
 
@@ -51,13 +51,13 @@ def averaged(buffer: torch.Tensor) -> torch.Tensor:
 
 
 def test_who_submits_a_bucket_does_not_wait_for_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed, fetch = threading.Event(), Lanes.fetch
+    computed, fetch = threading.Event(), Streams.fetch
 
-    def late(lanes: Lanes, buffer: torch.Tensor, wide: torch.dtype, ready: Mark) -> Floats:
+    def late(streams: Streams, buffer: torch.Tensor, wide: torch.dtype, ready: Event) -> Floats:
         assert computed.wait(SOON_S)
-        return fetch(lanes, buffer, wide, ready)
+        return fetch(streams, buffer, wide, ready)
 
-    monkeypatch.setattr(Lanes, "fetch", late)
+    monkeypatch.setattr(Streams, "fetch", late)
     sums = CompressedSums(Compression(seed=1), cast(Any, OneRank()), rank=0, workers=1, gather=None)
     compressor = choose("natural")
     assert compressor is not None
@@ -67,6 +67,20 @@ def test_who_submits_a_bucket_does_not_wait_for_its_values(monkeypatch: pytest.M
     computed.set()
     work.get_future().wait()
     sums.close()
+
+
+def test_a_job_ends_where_one_rank_has_no_memory_for_the_values_of_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the others would sum that bucket with this rank's next one."""
+
+    def fetch(*_: object) -> NoReturn:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Streams, "fetch", fetch)
+    ended = list[str]()
+    monkeypatch.setattr(OneRank, "close", lambda _, reason, end: ended.append(reason), raising=False)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        averaged(torch.arange(100.0))
+    assert ended == ["a bucket's values did not come: OutOfMemoryError: CUDA out of memory"]
 
 
 def test_closing_waits_for_a_gather_no_longer_than_an_operation_may_take(

@@ -12,7 +12,7 @@ from tests.host.codec.reference import agree, blocks_of, make_job, random_values
 from tests.host.core.cluster import Cluster
 
 from inagg_host.core import RanksDisagree
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.task import make_max_task, make_task
 from inagg_testbed.kernel_calls import Call
 from inagg_wire import payload, scale
@@ -60,7 +60,7 @@ def sum_all(name: str, lose: float, seed: int = 3) -> tuple[list[npt.NDArray[Any
     for engine in cluster.engines:
         values = rng.standard_normal(64 * 20 + 5).astype(np.float32)
         out, own = np.zeros_like(values), np.full_like(values, np.nan)
-        engine.submit(Wanted(values, out, FloatType.FLOAT32, 1, own), cluster.now)
+        engine.submit(Request(values, out, FloatType.FLOAT32, 1, own), cluster.now)
         outs.append(out)
         owns.append(own)
     while not all(engine.idle for engine in cluster.engines):
@@ -92,7 +92,7 @@ def test_maxima_of_bytes(name: str, size: int) -> None:
     rows = [rng.integers(0, 256, size).astype(np.uint8) for _ in cluster.engines]
     outs = [np.zeros(size, np.uint8) for _ in rows]
     for engine, row, out in zip(cluster.engines, rows, outs, strict=True):
-        engine.submit(Wanted(row, out, None), cluster.now)
+        engine.submit(Request(row, out, None), cluster.now)
     cluster.run()
     for out in outs:
         assert out.tolist() == np.max(rows, axis=0).tolist()
@@ -104,9 +104,9 @@ def test_maxima_in_place_between_sums_over_loss() -> None:
     rows = [np.arange(300).astype(np.uint8) if rank else np.full(300, 100, np.uint8) for rank in range(2)]
     want = np.maximum(*rows)
     for engine, tensor, row in zip(cluster.engines, tensors, rows, strict=True):
-        engine.submit(Wanted(tensor, tensor, FloatType.FLOAT32), cluster.now)
-        engine.submit(Wanted(row, row, None), cluster.now)
-        engine.submit(Wanted(tensor[:7], tensor[:7], FloatType.FLOAT32), cluster.now)
+        engine.submit(Request(tensor, tensor, FloatType.FLOAT32), cluster.now)
+        engine.submit(Request(row, row, None), cluster.now)
+        engine.submit(Request(tensor[:7], tensor[:7], FloatType.FLOAT32), cluster.now)
     while not all(engine.idle for engine in cluster.engines):
         cluster.exchange(lambda _: chance.random() < 0.2)
         cluster.now += 0.01
@@ -118,7 +118,7 @@ def test_maxima_in_place_between_sums_over_loss() -> None:
 
 def test_a_rank_that_sums_where_others_take_maxima_is_found_out() -> None:
     cluster = Cluster(2, "nat8", lanes=64)
-    cluster.engines[0].submit(Wanted(np.ones(8, np.uint8), np.ones(8, np.uint8), None), cluster.now)
+    cluster.engines[0].submit(Request(np.ones(8, np.uint8), np.ones(8, np.uint8), None), cluster.now)
     cluster.submit(1, np.ones(8))
     with pytest.raises(RanksDisagree, match="8 elements of uint8"):
         cluster.run()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host.core import Engine, Epoch, Operation, ShardLease
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.state import OPERATIONS
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.binding import Binding
@@ -111,7 +111,7 @@ class Cluster:
         """Have ``rank`` sum ``values``; where the sums go."""
         array = np.asarray(values, float_type.dtype).reshape(-1)
         out = np.zeros_like(array)
-        self.engines[rank].submit(Wanted(array, out, float_type, divisor), self.now)
+        self.engines[rank].submit(Request(array, out, float_type, divisor), self.now)
         return out
 
     def scatter(
@@ -120,7 +120,7 @@ class Cluster:
         """Have ``rank`` sum ``values``, a piece for each rank; where the sums of its own go."""
         array = np.asarray(values, float_type.dtype).reshape(-1)
         out = np.zeros(array.size // len(self.engines), array.dtype)
-        self.engines[rank].submit(Wanted(array, out, float_type, scatters=True, **options), self.now)
+        self.engines[rank].submit(Request(array, out, float_type, scatters=True, **options), self.now)
         return out
 
     def submit_all(self, values: Sequence[npt.ArrayLike], **options: Any) -> list[npt.NDArray[Any]]:

@@ -12,7 +12,7 @@ from tests.host.sim.simulation import Simulation
 from tests.host.sim.world import make_world, narrowed
 
 from inagg_host.core import Engine, Epoch, ShardLease
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.layout import Op
 from inagg_wire.scale import Floats, FloatType, widen
@@ -47,7 +47,7 @@ def tensor(elements: int, float_type: FloatType = FloatType.FLOAT32) -> Floats:
 def test_what_cannot_be_summed_is_refused(values: npt.NDArray[Any], out: npt.NDArray[Any], match: str) -> None:
     (engine,) = Cluster(1).engines
     with pytest.raises(ValueError, match=match):
-        engine.submit(Wanted(values, out, FloatType.FLOAT32), 0.0)
+        engine.submit(Request(values, out, FloatType.FLOAT32), 0.0)
     assert engine.idle
     assert list(engine.outgoing(0.0)) == []
 
@@ -57,14 +57,14 @@ def test_sums_cannot_go_where_nothing_may_be_written() -> None:
     values = np.ones(3, np.float32)
     values.flags.writeable = False
     with pytest.raises(ValueError, match="writable"):
-        engine.submit(Wanted(values, values, FloatType.FLOAT32), 0.0)
+        engine.submit(Request(values, values, FloatType.FLOAT32), 0.0)
 
 
 def test_values_that_may_not_be_written_can_be_summed_elsewhere() -> None:
     cluster = Cluster(1)
     values, out = np.ones(3, np.float32), np.zeros(3, np.float32)
     values.flags.writeable = False
-    cluster.engines[0].submit(Wanted(values, out, FloatType.FLOAT32), cluster.now)
+    cluster.engines[0].submit(Request(values, out, FloatType.FLOAT32), cluster.now)
     cluster.run()
     assert out.tolist() == [1, 1, 1]
 
@@ -104,7 +104,7 @@ def test_sums_can_take_the_place_of_the_values() -> None:
     cluster = Cluster(2, lanes=32)
     arrays = [np.array([1.0, 2.0, 4.0], np.float32) for _ in range(2)]
     for rank, array in enumerate(arrays):
-        cluster.engines[rank].submit(Wanted(array, array, FloatType.FLOAT32), cluster.now)
+        cluster.engines[rank].submit(Request(array, array, FloatType.FLOAT32), cluster.now)
     cluster.run()
     assert [array.tolist() for array in arrays] == [[2.0, 4.0, 8.0]] * 2
 
@@ -112,7 +112,7 @@ def test_sums_can_take_the_place_of_the_values() -> None:
 def test_values_are_only_read() -> None:
     cluster, values = Cluster(2), [np.array([1.0, 2.0], np.float32) for _ in range(2)]
     for rank in range(2):
-        cluster.engines[rank].submit(Wanted(values[rank], np.zeros(2, np.float32), FloatType.FLOAT32), cluster.now)
+        cluster.engines[rank].submit(Request(values[rank], np.zeros(2, np.float32), FloatType.FLOAT32), cluster.now)
     cluster.run()
     assert [v.tolist() for v in values] == [[1.0, 2.0]] * 2
 
@@ -173,7 +173,7 @@ def test_zeros_stay_zeros() -> None:
 def test_tensors_are_summed_in_the_order_in_which_they_are_submitted() -> None:
     cluster = Cluster(2, lanes=8)
     tensors = [(np.ones(n, np.float32), np.zeros(n, np.float32)) for n in (100, 1, 30)]
-    submitted = [cluster.engines[0].submit(Wanted(*arrays, FloatType.FLOAT32), 0.0) for arrays in tensors]
+    submitted = [cluster.engines[0].submit(Request(*arrays, FloatType.FLOAT32), 0.0) for arrays in tensors]
     for n in (100, 1, 30):
         cluster.submit(1, np.ones(n))
     cluster.run()
@@ -220,7 +220,7 @@ def test_a_rank_may_submit_later_than_the_others() -> None:
 def test_values_that_change_during_the_sum_are_noticed_when_they_outgrow_the_scale() -> None:
     cluster = Cluster(1, "nat4", window=1, lanes=16)  # of nat8 the codes are drafted when scales are found
     values = np.ones(8, np.float32)
-    cluster.engines[0].submit(Wanted(values, np.zeros(8, np.float32), FloatType.FLOAT32), cluster.now)
+    cluster.engines[0].submit(Request(values, np.zeros(8, np.float32), FloatType.FLOAT32), cluster.now)
     cluster.take(cluster.aggregate(cluster.send(0)))
     values[:] = 1000.0
     with pytest.raises(RuntimeError, match="changed during the all-reduce"):
@@ -256,6 +256,6 @@ def test_an_engine_begins_where_its_epoch_says() -> None:
     shards = tuple(ShardLease(("10.0.0.2", shard), lease, 100) for shard in range(2))
     engine = Engine(Epoch(1, 1, 1, job_format("nat8"), 1, 0, 32, 0, shards))
     assert engine.positions == [100, 100]
-    engine.submit(Wanted(np.ones(3, np.float32), np.ones(3, np.float32), FloatType.FLOAT32), 0.0)
+    engine.submit(Request(np.ones(3, np.float32), np.ones(3, np.float32), FloatType.FLOAT32), 0.0)
     assert [out.shard for out in engine.outgoing(0.0)] == [0]
     assert engine.state.shards["snd_nxt"][0] == 101

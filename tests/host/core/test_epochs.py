@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.state import FOREIGN
 from inagg_wire.layout import GENERATION_MAX, Kind
 from inagg_wire.scale import FloatType
@@ -133,7 +133,7 @@ def test_an_in_place_sum_goes_on_from_what_was_sent() -> None:
     cluster = Cluster(2, lanes=8, window=WINDOW)
     arrays = [values(rank).astype(np.float32) for rank in range(2)]
     for rank, array in enumerate(arrays):
-        cluster.engines[rank].submit(Wanted(array, array, FloatType.FLOAT32), cluster.now)
+        cluster.engines[rank].submit(Request(array, array, FloatType.FLOAT32), cluster.now)
     for _ in range(6):
         cluster.exchange()
     cluster.new_epoch()

@@ -60,7 +60,7 @@ def test_a_timer_that_runs_out_for_nothing_gets_longer_and_a_loss_makes_it_short
     """So that ranks that wait for one that computes do not all send again, each time."""
     shard, lengths = estimate(1e-6, 1e-6), []
     for _ in range(10):
-        shard["timer_s"], shard["asked"] = 0.0, 1
+        shard["timer_s"], shard["timer_expired"] = 0.0, 1
         judge(shard, 0.05)  # a result that has nothing to do with what was sent again
         lengths.append(timeout_s(shard) / RTO_MIN_S)
     assert lengths == [1, 1, 2, 4, 8, 16, 16, 16, 16, 16]

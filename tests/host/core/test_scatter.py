@@ -11,7 +11,7 @@ import pytest
 
 from inagg_host.core import RanksDisagree
 from inagg_host.core.engine import Engine
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.state import FOREIGN, FRESH, UNNEEDED
 from inagg_wire import header as wire
 from inagg_wire.formats import FORMATS
@@ -95,7 +95,7 @@ def test_in_place_the_sums_stand_where_the_own_piece_stood() -> None:
     before = [array.copy() for array in arrays]
     for rank, array in enumerate(arrays):
         piece = array[rank * 50 : (rank + 1) * 50]
-        cluster.engines[rank].submit(Wanted(array, piece, FloatType.FLOAT32, scatters=True), cluster.now)
+        cluster.engines[rank].submit(Request(array, piece, FloatType.FLOAT32, scatters=True), cluster.now)
     cluster.run()
     exact = before[0].astype(np.float64) + before[1]
     for rank, array in enumerate(arrays):
@@ -224,5 +224,5 @@ def test_ranks_that_do_not_do_the_same_find_out() -> None:
 def test_values_that_are_no_equal_pieces_are_refused() -> None:
     engine = Cluster(workers=3, lanes=16).engines[0]
     with pytest.raises(ValueError, match="3 times as many elements as out"):
-        engine.submit(Wanted(np.ones(64, np.float32), np.ones(21, np.float32), FloatType.FLOAT32, scatters=True), 0.0)
+        engine.submit(Request(np.ones(64, np.float32), np.ones(21, np.float32), FloatType.FLOAT32, scatters=True), 0.0)
     assert engine.idle

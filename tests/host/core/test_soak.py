@@ -13,6 +13,7 @@ SECONDS = float(os.environ.get("INAGG_SOAK_S", "90"))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * SECONDS + 600)  # of more than half an hour also: -o faulthandler_timeout=0
 def test_long_runs_are_exact(record_property: Callable[[str, object], None]) -> None:
     first = 2_000_000
     tally = soak(SECONDS, first, SOAK_BLOCKS, os.cpu_count() or 1)

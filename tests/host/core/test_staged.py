@@ -12,9 +12,9 @@ from tests.host.sim.staged import StagedSimulation, check_staged_run
 
 from inagg_host.codec import Job
 from inagg_host.core import Engine, Epoch, Outgoing, ShardLease
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.recovery import RTO_FIRST_S
-from inagg_host.core.send import LOOK_LEAST_S, LOOK_MOST_S, LOOK_PART
+from inagg_host.core.send import POLL_LEAST_S, POLL_MOST_S, POLL_PART
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.binding import Binding
 from inagg_wire.formats import job_format
@@ -94,12 +94,12 @@ def alone() -> Alone:
     board = device.board(job, 2, engine.chunk)
     staging = Watched(board, engine.chunk, lambda: None)
     device.launch(Operand(values, values), job, board, staging, engine.chunk)
-    engine.submit(Wanted(values, values, FloatType.FLOAT32, codec=staging), 0.0)
+    engine.submit(Request(values, values, FloatType.FLOAT32, codec=staging), 0.0)
     return Alone(engine, device, switch)
 
 
 def test_an_engine_looks_for_values_again_at_once_and_then_less_and_less_often(alone: Alone) -> None:
-    for waited_s, after_s in ((0.0, LOOK_LEAST_S), (0.002, 0.002 / LOOK_PART), (1.0, LOOK_MOST_S)):
+    for waited_s, after_s in ((0.0, POLL_LEAST_S), (0.002, 0.002 / POLL_PART), (1.0, POLL_MOST_S)):
         now = 5.0 + waited_s
         assert alone.engine.next_batch(now) == []
         assert alone.engine.deadline == pytest.approx(now + after_s, rel=0, abs=1e-9)
@@ -121,7 +121,7 @@ def test_a_wait_for_codes_begins_anew(alone: Alone) -> None:
     (scales,) = alone.engine.next_batch(7.0)
     alone.answer(scales, 7.0)
     assert alone.engine.next_batch(8.0) == []
-    assert alone.engine.deadline == pytest.approx(8.0 + LOOK_LEAST_S, rel=0, abs=1e-9)
+    assert alone.engine.deadline == pytest.approx(8.0 + POLL_LEAST_S, rel=0, abs=1e-9)
 
 
 def test_an_engine_that_waits_for_others_alone_does_not_look(alone: Alone) -> None:
@@ -132,7 +132,7 @@ def test_an_engine_that_waits_for_others_alone_does_not_look(alone: Alone) -> No
     (values,) = alone.engine.next_batch(7.0)
     assert alone.engine.next_batch(7.0) == []
     assert alone.engine.deadline is not None
-    assert alone.engine.deadline > 7.0 + LOOK_MOST_S
+    assert alone.engine.deadline > 7.0 + POLL_MOST_S
     alone.answer(values, 7.0)
     assert alone.engine.next_batch(7.0) == []
     assert alone.engine.deadline is None

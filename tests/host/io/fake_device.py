@@ -34,7 +34,7 @@ from inagg_wire.scale import SCALE_BYTE_MAX, SCALE_NONFINITE
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 GARBAGE = 0xAA
-STREAMS = ("look", "down", "up")
+STREAMS = ("measure", "down", "up")
 ALIGNMENT = 64
 UNIT = slice(Column.STATE, Column.MANTISSA + 1)
 
@@ -147,7 +147,7 @@ class FakeDevice:
         )
         steps: list[tuple[str, _Step]] = []
         for part in self._cut(blocks, blocks):
-            steps += self._look(work, part)
+            steps += self._measure(work, part)
         for i, first in enumerate(range(0, blocks, chunk)):
             steps += self._encode(work, range(first, min(first + chunk, blocks)), i)
         chunks = board.complete.size
@@ -170,7 +170,7 @@ class FakeDevice:
 
     # --- what it does for an operation ---
 
-    def _look(self, w: _Work, part: range) -> list[tuple[str, _Step]]:
+    def _measure(self, w: _Work, part: range) -> list[tuple[str, _Step]]:
         magnitudes = w.board.magnitudes
         mask = magnitudes.dtype.type((1 << 8 * magnitudes.itemsize - 1) - 1)
 
@@ -181,8 +181,8 @@ class FakeDevice:
                 ).max()
 
         return [
-            ("look", _Step(w.operand.computed, largest)),
-            ("look", _Step(lambda: True, lambda: store_word(w.board.looked.ctypes.data, part.stop))),
+            ("measure", _Step(w.operand.computed, largest)),
+            ("measure", _Step(lambda: True, lambda: store_word(w.board.measured.ctypes.data, part.stop))),
         ]
 
     def _encode(self, w: _Work, blocks: range, chunk: int) -> list[tuple[str, _Step]]:

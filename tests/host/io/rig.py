@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pytest
 
 from inagg_host.core import Engine, Epoch, Operation, ShardLease
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.schedule import Phase
 from inagg_host.io.loop import Loop
-from inagg_host.io.thread import Transport
+from inagg_host.io.transport import Transport
 from inagg_host.stats import Counters
 from inagg_link import Link, LinkAround, UdpLink
 from inagg_switch.aggregation.aggregator import Aggregator
@@ -99,10 +99,10 @@ class Rank:
 
     def _submit(self, *operation: Any) -> None:
         values, out, float_type, divisor, contributed = operation
-        self.engine.submit(Wanted(values, out, float_type, divisor, contributed), 0.0)
+        self.engine.submit(Request(values, out, float_type, divisor, contributed), 0.0)
 
     def submit_max(self, values: Array, out: Array) -> None:
-        self.transport.submit(lambda: (self.engine.submit(Wanted(values, out, None), 0.0), None)[1])
+        self.transport.submit(lambda: (self.engine.submit(Request(values, out, None), 0.0), None)[1])
 
     def wait(self, operations: int) -> None:
         """Until so many operations are done. Raises what went wrong."""
@@ -236,7 +236,7 @@ def begun(
     leases = tuple(ShardLease(("127.0.0.1", i), Lease(0, slots), first) for i in range(1, 1 + shards))
     engine = Engine(Epoch(1, 1, 1, job_format(fmt), 1, 0, lanes, 0, leases))
     mine = values(1, elements)
-    operation = engine.submit(Wanted(mine, mine, FloatType.FLOAT32), 0.0)
+    operation = engine.submit(Request(mine, mine, FloatType.FLOAT32), 0.0)
     operation.agreed[:] = Call(operation.job, mine).agree()[0]
     operation.lacking[Phase.SCALE] = 0
     return engine, operation

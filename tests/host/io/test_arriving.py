@@ -11,7 +11,7 @@ import pytest
 
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staging import Arriving
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_wire.scale import FloatType
 
 from .fake_device import garbage
@@ -43,7 +43,7 @@ class Landing:
 
     def submit(self) -> None:
         def submit() -> None:
-            self.rank.engine.submit(Wanted(self.values, self.values, FloatType.FLOAT32, codec=self.arriving), 0.0)
+            self.rank.engine.submit(Request(self.values, self.values, FloatType.FLOAT32, codec=self.arriving), 0.0)
 
         self.rank.transport.submit(submit, awaited=True)
 

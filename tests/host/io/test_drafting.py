@@ -10,7 +10,7 @@ import pytest
 
 from inagg_host.core import Engine, Operation
 from inagg_host.core.headers import HEADER
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.schedule import SIGNATURE_LANES, Phase
 from inagg_testbed.kernel_calls import Call
 from inagg_wire.formats import FORMATS
@@ -103,7 +103,7 @@ def test_drafts_go_on_into_the_next_operation() -> None:
     """While the first one waits for its last results."""
     engine, first = begun(3 * LANES, LANES, 512, 1)
     later = values(2, 3 * LANES)
-    engine.submit(Wanted(later, later, FloatType.FLOAT32), 0.0)
+    engine.submit(Request(later, later, FloatType.FLOAT32), 0.0)
     for _ in engine.outgoing(0.0):
         pass
     draft_all(engine)

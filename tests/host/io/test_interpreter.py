@@ -21,7 +21,7 @@ from numba import njit
 from inagg_host.codec.ordered import load, store_word
 from inagg_host.codec.staging import Arriving
 from inagg_host.core import Operation
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.state import OPERATIONS
 from inagg_host.io import serve
 from inagg_link.native import FAILED
@@ -61,10 +61,10 @@ class Sums:
 
     def submit(self) -> None:
         def begin() -> None:
-            self.rank.engine.submit(Wanted(self.values, self.values, FloatType.FLOAT32, codec=self.arriving), 0.0)
+            self.rank.engine.submit(Request(self.values, self.values, FloatType.FLOAT32, codec=self.arriving), 0.0)
 
         self.rank.transport.submit(begin, awaited=True)
-        self.alone = self.rank.transport.settle()
+        self.alone = self.rank.transport.runs_without_python()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from inagg_host.core import Engine, Epoch, Operation, RanksDisagree, Refused, ShardLease
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.io.loop import Loop
 from inagg_link import Batch, UdpLink
 from inagg_link.sockopt import SOL_UDP, UDP_SEGMENT
@@ -42,12 +42,12 @@ class Alone:
         self.aggregator.bind(Binding(7, 9, FORMAT, LANES, LEASE, 0, (self.rank.address,)))
         self._loop = Loop(self.engine, self.rank, lambda phase: None)
         self._wake = os.eventfd(1, os.EFD_CLOEXEC)
-        self._loop.asked = True  # there is other work: so the loop ends when it would wait
+        self._loop.python_requested = True  # there is other work: so the loop ends when it would wait
         stack.callback(os.close, self._wake)
 
     def submit(self) -> Operation:
         values = np.ones(LANES, np.float32)
-        return self.engine.submit(Wanted(values, values, FloatType.FLOAT32), 0.0)
+        return self.engine.submit(Request(values, values, FloatType.FLOAT32), 0.0)
 
     def run(self) -> list[Operation]:
         port = self.rank.port()

@@ -14,7 +14,7 @@ import pytest
 
 from inagg_host.codec import Job, staged
 from inagg_host.codec.ordered import load_word, store_word
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_link import FaultLink, Faults, Link
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType
@@ -77,7 +77,7 @@ class Staged:
         nowhere = np.broadcast_to(np.zeros(1, float_type.dtype), elements)
 
         def submit() -> None:
-            self.rank.engine.submit(Wanted(nowhere, nowhere, float_type, divisor, codec=staging), 0.0)
+            self.rank.engine.submit(Request(nowhere, nowhere, float_type, divisor, codec=staging), 0.0)
 
         self.rank.transport.submit(submit, awaited=True)
 
@@ -150,7 +150,7 @@ def test_only_who_submits_asks_the_device_for_anything(stack: ExitStack) -> None
 
 
 @either_loop
-@pytest.mark.parametrize("stream", ["look", "down"])
+@pytest.mark.parametrize("stream", ["measure", "down"])
 def test_the_thread_of_the_socket_works_on_while_the_device_stands_still(
     stack: ExitStack, stream: str, wrap: Wrap
 ) -> None:
@@ -204,7 +204,7 @@ def test_results_wait_for_a_device_that_is_late(stack: ExitStack) -> None:
 def test_a_device_that_fails_ends_the_job_with_what_it_said(stack: ExitStack, wrap: Wrap) -> None:
     world = World(stack, wrap=wrap)
     one = Staged(world.ranks[0], 0, stack)
-    one.device.held = {"look"}
+    one.device.held = {"measure"}
     staging = one.submit(values(0, ELEMENTS))
     staging.fail(RuntimeError("out of order"))
     assert str(world.ranks[0].failure()) == "the device of a tensor failed: out of order"
@@ -233,7 +233,7 @@ def test_a_device_whose_rank_waits_for_others_runs_out_when_it_is_released(stack
     world = World(stack)
     one, array = Staged(world.ranks[0], 0, stack), values(0, ELEMENTS)  # the other rank never comes
     staging = one.submit(array)
-    wait_for(lambda: load_word(staging.board.looked.ctypes.data) == staging.board.magnitudes.size)
+    wait_for(lambda: load_word(staging.board.measured.ctypes.data) == staging.board.magnitudes.size)
     time.sleep(0.01)
     assert one.device.busy
     one.rank.transport.close()

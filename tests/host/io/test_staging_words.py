@@ -18,7 +18,7 @@ from inagg_host.codec.ordered import load
 from inagg_host.codec.staging import Staging
 from inagg_host.codec.table import Column, make_table
 from inagg_host.core import Engine, Epoch, ShardLease
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.schedule import Phase
 from inagg_link.jit import jit
 from inagg_wire.formats import job_format
@@ -75,7 +75,7 @@ def large() -> tuple[Engine, Staging]:
     job = Job(fmt, 2, 0, LANES, SEED, FloatType.FLOAT32)
     staging = Staging(FakeDevice(random.Random(0)).board(job, blocks, engine.chunk), engine.chunk, lambda: None)
     nowhere = np.broadcast_to(np.zeros(1, np.float32), blocks * LANES)
-    engine.submit(Wanted(nowhere, nowhere, FloatType.FLOAT32, codec=staging), 0.0)
+    engine.submit(Request(nowhere, nowhere, FloatType.FLOAT32, codec=staging), 0.0)
     assert blocks > 1000
     return engine, staging
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from inagg_host.core import Engine, Epoch, ShardLease
-from inagg_host.io.thread import Transport
+from inagg_host.io.transport import Transport
 from inagg_host.stats import Counters
 from inagg_link import UdpLink
 from inagg_wire.formats import job_format

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from .test_interpreter import Sums, comes
 pytestmark = needs_port
 
 LIMIT_S, PATIENCE_S = 0.2, 0.1
+YEAR_NS = 365 * 24 * 3600 * 10**9
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -63,10 +66,58 @@ def test_what_has_not_arrived_yet_is_given_up_when_it_has(looking: Watchdog, sum
     assert comes(sums.arriving.summed)
 
 
-def test_nothing_is_given_up_while_python_can_run(looking: Watchdog, sums: Sums) -> None:
-    looking.add(sums.arriving)
-    time.sleep(LIMIT_S + 5 * PATIENCE_S)
+@pytest.fixture
+def pulseless(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
+    """One that does not find out when Python ran last, but is told: in a year. What it watches is due at once."""
+    monkeypatch.setattr(Watchdog, "_pulse", lambda watchdog: None)
+    watchdog = Watchdog(0.0, PATIENCE_S)
+    watchdog._record["alive_ns"] = time.monotonic_ns() + YEAR_NS
+    yield watchdog
+    watchdog.close()
+
+
+def wait_for_looks(watchdog: Watchdog) -> None:
+    """Until the watchdog has looked at what is there now: it sleeps before and after, which the system counts."""
+    (thread,) = (thread for thread in watchdog._threads if thread.name == "inagg-watchdog")
+    status = Path(f"/proc/self/task/{thread.native_id}/status")
+
+    def sleeps() -> int:
+        found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", status.read_text(), re.MULTILINE)
+        assert found is not None
+        return int(found[1])
+
+    before, give_up_s = sleeps(), time.monotonic() + 60.0
+    while sleeps() < before + 3:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.001)
+
+
+def test_nothing_is_given_up_while_python_can_run(pulseless: Watchdog, sums: Sums) -> None:
+    pulseless.add(sums.arriving)
+    wait_for_looks(pulseless)
     assert load_word(sums.arriving.summed) == 0
+    pulseless._record["alive_ns"] = 0
+    wait_for_looks(pulseless)
+    assert load_word(sums.arriving.summed) == 1
+
+
+def test_what_has_waited_for_less_than_its_limit_is_not_given_up(pulseless: Watchdog, sums: Sums) -> None:
+    pulseless.add(sums.arriving)
+    sums.arriving.record["due_ns"] = time.monotonic_ns() + YEAR_NS
+    pulseless._record["alive_ns"] = 0
+    wait_for_looks(pulseless)
+    assert load_word(sums.arriving.summed) == 0
+    sums.arriving.record["due_ns"] = 0
+    wait_for_looks(pulseless)
+    assert load_word(sums.arriving.summed) == 1
+
+
+def test_python_says_again_and_again_that_it_can_run(looking: Watchdog) -> None:
+    for _ in range(3):
+        before, give_up_s = int(looking._record["alive_ns"][0]), time.monotonic() + 60.0
+        while looking._record["alive_ns"][0] == before:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.001)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

@@ -16,7 +16,7 @@ from typing import Any, Self, cast
 import numpy as np
 
 from inagg_host.allreduce import AllReduce, AllReduceError
-from inagg_host.membership.failover import REASON
+from inagg_host.membership.fallback import REASON
 from inagg_testbed.switch_process import SwitchProcess
 
 from .spawning import CONTEXT

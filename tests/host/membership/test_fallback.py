@@ -1,4 +1,4 @@
-"""Going on without the switch, and coming back: `membership.failover`, with groups and networks that are ours."""
+"""Going on without the switch, and coming back: `membership.fallback`, with groups and networks that are ours."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host.core.cluster import Cluster
 
 from inagg_host.core import RanksDisagree
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.reconcile import unfinished
 from inagg_host.errors import AllReduceError
-from inagg_host.io.futures import Completer
-from inagg_host.membership import coming_back
-from inagg_host.membership import failover as module
-from inagg_host.membership.failover import REASON, Fallback, _narrow, _widen
-from inagg_host.membership.rejoin import Network
+from inagg_host.io.futures import CallbackExecutor
+from inagg_host.membership import fallback as module
+from inagg_host.membership import reconnector
+from inagg_host.membership.fallback import REASON, Fallback, _narrow, _widen
+from inagg_host.membership.network import Network
 from inagg_host.stats import Counters
 from inagg_host.task import Task, make_task
 from inagg_wire.scale import FloatType
@@ -42,7 +43,7 @@ WHY = AllReduceError("the switch is on fire")
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coming_back, "RETRY_S", 0.005)
+    monkeypatch.setattr(reconnector, "RETRY_S", 0.005)
 
 
 class FakeNetwork(Network):
@@ -84,7 +85,7 @@ def ranks(
     left: Callable[[int], tuple[Network | None, list[Task], Exception]] = lambda rank: (None, [], WHY),
 ) -> Iterator[list[Rank]]:
     """Fallbacks of all ranks, that have begun with what ``left`` says."""
-    pool = Completer()
+    pool = CallbackExecutor()
     made: list[Rank] = []
     for rank, group in enumerate(groups):
 
@@ -105,7 +106,7 @@ def ranks(
         with ThreadPoolExecutor(len(made)) as closing:  # each may wait for another
             list(closing.map(lambda rank: rank.fallback.close(), made))
         pool.shutdown()
-    assert not [thread for thread in threading.enumerate() if thread.name in ("inagg-fallback", "inagg-return")]
+    assert not [thread for thread in threading.enumerate() if thread.name in ("inagg-fallback", "inagg-reconnect")]
 
 
 # --- sums ---
@@ -205,6 +206,46 @@ def test_what_was_begun_is_finished_from_the_same_tensors() -> None:
         assert second.tobytes() == exact[1].tobytes()
 
 
+def begin_noting(workers: int, elements: int) -> tuple[Cluster, list[Array], list[Array]]:
+    """Ranks that have submitted a tensor, in place, and note what they contribute: the tensors, and the notes."""
+    cluster, _ = begin(workers, [])
+    arrays = [np.random.default_rng(rank).normal(size=elements).astype(np.float32) for rank in range(workers)]
+    owns = [np.full_like(array, np.nan) for array in arrays]
+    for engine, array, own in zip(cluster.engines, arrays, owns, strict=True):
+        engine.submit(Request(array, array, FloatType.FLOAT32, 1, own), cluster.now)
+    return cluster, arrays, owns
+
+
+def test_a_rank_has_contributed_its_codes_where_the_network_has_summed_and_its_values_elsewhere() -> None:
+    """Error feedback keeps the difference to its values: of a block that the inner group sums, nothing is lost."""
+    undisturbed_ranks, _, codes = begin_noting(2, 400)
+    undisturbed_ranks.run()
+    cluster, arrays, owns = begin_noting(2, 400)
+    values = [array.copy() for array in arrays]
+    step(cluster, 3)
+    step(cluster, 1, results_to(1))
+    blocks = unfinished(cluster.engines[0])[0][1]
+    assert not blocks.all()
+    pending = np.repeat(blocks, 16)[:400]
+    sent = pending & ~np.isnan(owns[0])
+    assert (owns[0][sent] != values[0][sent]).any(), "some was sent, as codes, and has no sum yet"
+    tasks = [make_task(array, None, None, 1, own) for array, own in zip(arrays, owns, strict=True)]
+    later, later_owns = np.arange(5, dtype=np.float32), [np.full(5, np.nan, np.float32) for _ in range(2)]
+
+    def left(rank: int) -> tuple[Network | None, list[Task], Exception]:
+        return FakeNetwork(cluster.engines[rank]), [tasks[rank]], WHY
+
+    with ranks(Meeting(2).groups(), left=left) as made:
+        for one, own in zip(made, later_owns, strict=True):
+            tasks.append(make_task(later.copy(), None, None, 1, own))
+            one.fallback.submit(tasks[-1])
+        for task in tasks:
+            task.work.result(PATIENCE_S)
+    for rank in range(2):
+        assert owns[rank].tobytes() == np.where(pending, values[rank], codes[rank]).tobytes()
+        assert later_owns[rank].tobytes() == later.tobytes()
+
+
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_reduce_scatter_that_was_begun_is_finished(in_place: bool) -> None:
     """Sums that a rank had stay, those of pieces that do not fill their blocks among them; and later ones."""
@@ -213,7 +254,7 @@ def test_a_reduce_scatter_that_was_begun_is_finished(in_place: bool) -> None:
     arrays = [array.copy() for array in given]
     outs = [a[135 * r : 135 * r + 135] if in_place else np.zeros(135, np.float32) for r, a in enumerate(arrays)]
     for rank, engine in enumerate(cluster.engines):
-        engine.submit(Wanted(arrays[rank], outs[rank], FloatType.FLOAT32, scatters=True), cluster.now)
+        engine.submit(Request(arrays[rank], outs[rank], FloatType.FLOAT32, scatters=True), cluster.now)
     step(cluster, 4)
     step(cluster, 1, results_to(1))
     blocks = unfinished(cluster.engines[0])[0][1]
@@ -296,7 +337,7 @@ def test_nobody_comes_back_once_the_inner_group_has_failed() -> None:
     with ranks(meeting.groups(), join) as (rank,):
         with pytest.raises(AllReduceError):
             rank.sum(np.ones(1, np.float32)).work.result(PATIENCE_S)
-        assert rank.fallback._return._thread is None
+        assert rank.fallback._reconnector._thread is None
     assert not joined.is_set()
 
 
@@ -314,7 +355,7 @@ def test_when_all_are_back_the_network_gets_what_is_left_in_order() -> None:
         for task in [rank.sum(np.ones(1, np.float32)) for rank in made]:
             assert task.work.result(PATIENCE_S).tolist() == [2.0]
         there.set()
-        wait_for(lambda: all(rank.fallback._return._network is not None for rank in made))
+        wait_for(lambda: all(rank.fallback._reconnector._network is not None for rank in made))
         tasks = [[rank.sum(np.ones(1, np.float32)) for _ in range(3)] for rank in made]
         for rank, of_rank in zip(made, tasks, strict=True):
             assert rank.came_back.wait(PATIENCE_S)
@@ -339,11 +380,11 @@ def test_as_long_as_one_is_not_back_all_stay_on_the_inner_group() -> None:
         return FakeNetwork()  # the first one to try
 
     with ranks(Meeting(2).groups(), join) as made:
-        wait_for(lambda: any(rank.fallback._return._network is not None for rank in made))
+        wait_for(lambda: any(rank.fallback._reconnector._network is not None for rank in made))
         for _ in range(3):
             for task in [rank.sum(np.ones(1, np.float32)) for rank in made]:
                 assert task.work.result(PATIENCE_S).tolist() == [2.0]
-        network = next(n for rank in made if (n := rank.fallback._return._network) is not None)
+        network = next(n for rank in made if (n := rank.fallback._reconnector._network) is not None)
         assert not any(rank.back for rank in made)
     assert isinstance(network, FakeNetwork)
     assert network.closed.is_set(), "nobody else knows of it"
@@ -359,10 +400,10 @@ def test_a_network_that_breaks_before_all_are_back_is_closed_and_joined_again() 
         return networks[-1]
 
     with ranks(Meeting(1).groups(), join) as (rank,):
-        wait_for(lambda: rank.fallback._return._network is not None)
+        wait_for(lambda: rank.fallback._reconnector._network is not None)
         assert rank.sum(np.ones(1, np.float32)).work.result(PATIENCE_S).tolist() == [1.0]
         assert networks[0].closed.is_set()
-        wait_for(lambda: rank.fallback._return._network is not None)
+        wait_for(lambda: rank.fallback._reconnector._network is not None)
         rank.sum(np.ones(1, np.float32))
         assert rank.came_back.wait(PATIENCE_S)
         assert rank.back[0][0] is networks[1]
@@ -392,7 +433,7 @@ def test_a_network_that_came_when_all_was_closed_is_closed() -> None:
         return network
 
     with ranks(Meeting(1).groups(), join) as (rank,):
-        wait_for(lambda: rank.fallback._return._thread is not None)
+        wait_for(lambda: rank.fallback._reconnector._thread is not None)
         time.sleep(0.05)
     assert network.closed.is_set()
 
@@ -402,7 +443,7 @@ def test_closing_does_not_wait_for_an_inner_group_that_is_stuck(monkeypatch: pyt
     monkeypatch.setattr(module, "CLOSE_S", 0.05)
     meeting = Meeting(2)
     mine, other = meeting.groups()
-    pool = Completer()
+    pool = CallbackExecutor()
     fallback = Fallback(
         mine,
         0,
@@ -477,7 +518,7 @@ def test_who_gets_no_thread_to_come_back_stays_on_the_inner_group(monkeypatch: p
     start = threading.Thread.start
 
     def fail(thread: threading.Thread) -> None:
-        if thread.name == "inagg-return":
+        if thread.name == "inagg-reconnect":
             raise RuntimeError("can't start new thread")
         start(thread)
 

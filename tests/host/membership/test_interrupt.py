@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 from unittest.mock import patch
@@ -18,8 +19,11 @@ from inagg_host.codec.ordered import store_word
 from inagg_host.codec.staging import Arriving
 from inagg_host.core import Engine
 from inagg_testbed.switch_process import SwitchProcess
+from inagg_wire.scale import FloatType
 
 from .processes import start_switch
+
+pytestmark = pytest.mark.timeout(method="thread")  # these set the timer that the other method has
 
 ELEMENTS = 1 << 22
 
@@ -70,7 +74,7 @@ def test_a_sum_for_a_device_that_is_interrupted_while_it_begins_goes_on(alarm: t
             arriving = Arriving(all_reduce.wake, words, arrays[0], lambda: None)  # so it begins on this thread
             store_word(arriving.arrived, 1)
             with patch.object(Engine, "_load", interrupted), pytest.raises(alarm):
-                all_reduce.submit(arrays[0], arriving=arriving)
+                all_reduce.submit_arriving(arriving, arrays[0], arrays[0], FloatType.FLOAT32)
             all_reduce(arrays[1])
         running.result()
     np.testing.assert_array_equal(arrays, 2.0)
@@ -94,16 +98,16 @@ def interrupted_sums(
         with AllReduce(rank=0, **options) as all_reduce:
             all_reduce(arrays[0])
             for array, delay_s in zip(arrays[1:], after_s, strict=False):
-                before = all_reduce._begun
-                signal.setitimer(signal.ITIMER_REAL, delay_s)
-                try:
-                    all_reduce(array)
-                except interrupted:
-                    pass  # it goes on without this thread
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                if all_reduce._begun == before:  # on a busy machine the signal comes before the sum begins
-                    all_reduce(array)
+
+                def begin(*arguments: Any, delay_s: float = delay_s) -> Any:
+                    signal.setitimer(signal.ITIMER_REAL, delay_s)  # not before: a sum that has not begun is left out
+                    return AllReduce._begin(all_reduce, *arguments)
+
+                with patch.object(all_reduce, "_begin", begin), suppress(interrupted):  # it goes on without this thread
+                    try:
+                        all_reduce(array)
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
             all_reduce(arrays[-1])  # after all the others
         running.result()
     return arrays

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inagg_host.membership.failover import REASON
+from inagg_host.membership.fallback import REASON
 from inagg_testbed.switch_process import SwitchProcess
 
 from .processes import Ranks, Script, start_switch

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,7 +19,7 @@ from inagg_host import allreduce
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import ConfigError
 from inagg_host.core import Engine
-from inagg_host.membership.rejoin import LAST_S, Network
+from inagg_host.membership.network import LAST_S, REJOINS_MAX, Network
 from inagg_host.membership.session import Loss
 from inagg_link import Batch, Link, LinkAround
 from inagg_link.addresses import resolved
@@ -122,6 +124,89 @@ def test_whatever_is_raised_while_joining_again_is_an_error_of_what_waits(
         assert asked.wait(PATIENCE_S)
         with pytest.raises(AllReduceError, match="no more files"):
             all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S)
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.001)
+
+
+def lose_epoch(all_reduce: AllReduce) -> None:
+    """The switch tells that the epoch is over."""
+    network = all_reduce._network
+    assert network is not None
+    network._session._tell(network._session._epoch, Loss("for a test"))
+
+
+def lose_epochs(all_reduce: AllReduce, count: int) -> None:
+    """So many epochs end as soon as they have begun."""
+    for _ in range(count):
+        epochs = all_reduce.counters.epochs
+        lose_epoch(all_reduce)
+        wait_for(lambda epochs=epochs: all_reduce.counters.epochs > epochs)  # type: ignore[misc]
+
+
+def test_a_rank_gives_up_when_epoch_after_epoch_ends_without_a_sum(switch: SwitchProcess) -> None:
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="in-vain") as all_reduce:
+        lose_epochs(all_reduce, REJOINS_MAX)
+        lose_epoch(all_reduce)
+        wait_for(lambda: all_reduce.failure is not None)
+        assert str(all_reduce.failure) == "job 'in-vain' is over: for a test"
+
+
+def test_an_epoch_that_both_the_link_and_the_switch_call_over_counts_once(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stale token shows it, the rank joins again, and then the switch says so."""
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="twice") as all_reduce:
+        network, done = all_reduce._network, list[str]()
+        assert network is not None
+        monkeypatch.setattr(network, "_aside", lambda name, _: done.append(name))
+        monkeypatch.setattr(network, "_in_vain", REJOINS_MAX - 1)
+        network._on_loss(Loss("for a test"))
+        network._in_vain += 1  # as `_rejoin` does
+        network._on_loss(Loss("for a test"))
+        assert done == ["inagg-rejoin"]
+
+
+def test_a_rank_that_has_had_a_sum_between_them_joins_epoch_after_epoch(switch: SwitchProcess) -> None:
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="not-in-vain") as all_reduce:
+        for _ in range(2):
+            lose_epochs(all_reduce, REJOINS_MAX)
+            assert (all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S) == 1).all()
+
+
+def test_an_error_that_is_kept_keeps_nothing_of_those_who_were_told_of_it(switch: SwitchProcess) -> None:
+    """A traceback has the frames of who raises, and these have tensors."""
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="kept", wrap_link=Withheld) as all_reduce:
+        network, gone = all_reduce._network, list[weakref.ref[Any]]()
+        assert network is not None
+
+        def wait() -> None:
+            tensor = np.ones(100, np.float32)
+            gone.append(weakref.ref(tensor))
+            work = all_reduce.submit(tensor)
+            network._break(AllReduceError("it broke"))
+            work.result(PATIENCE_S)
+
+        def submit() -> None:
+            tensor = np.ones(100, np.float32)
+            gone.append(weakref.ref(tensor))
+            all_reduce.submit(tensor)
+
+        def ask() -> None:
+            tensor = np.ones(100, np.float32)
+            gone.append(weakref.ref(tensor))
+            assert all_reduce.chunk, tensor
+
+        for call in (wait, submit, ask):
+            with pytest.raises(AllReduceError, match="it broke"):
+                call()
+        gc.collect()
+        assert [ref() for ref in gone] == [None] * 3
+        assert str(all_reduce.failure) == "it broke"
 
 
 def in_a_child(call: Any) -> int:
@@ -245,7 +330,7 @@ def test_attempts_to_come_back_are_not_logged_as_long_as_the_switch_stays_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("inagg_host.membership.calls.WORD_OF_SWITCH_AFTER_S", 0.0)
-    monkeypatch.setattr("inagg_host.membership.coming_back.RETRY_S", 0.01)
+    monkeypatch.setattr("inagg_host.membership.reconnector.RETRY_S", 0.01)
     (group,) = Meeting(1).groups()
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))

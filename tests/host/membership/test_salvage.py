@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.host.core.cluster import Cluster, Datagram
 
 from inagg_host.core import Engine
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.reconcile import salvage, unfinished
 from inagg_wire.layout import Kind
 from inagg_wire.scale import FloatType
@@ -36,7 +36,7 @@ def begin(workers: int, elements: list[int], **options: Any) -> tuple[Cluster, l
     arrays = [[values(10 * i + rank, size) for i, size in enumerate(elements)] for rank in range(workers)]
     for engine, of_rank in zip(cluster.engines, arrays, strict=True):
         for array in of_rank:
-            engine.submit(Wanted(array, array, FloatType.FLOAT32), cluster.now)
+            engine.submit(Request(array, array, FloatType.FLOAT32), cluster.now)
     return cluster, arrays
 
 

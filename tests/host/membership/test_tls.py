@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.host.membership.test_way import session_of
+from tests.host.membership.test_control_channel import session_of
 from tests.switch.service.certificates import Authority, Pair
 
 from inagg_host.allreduce import AllReduce, AllReduceError

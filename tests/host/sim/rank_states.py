@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host.core import Engine, Epoch, Operation
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.state import OPERATIONS
 
 from .memory import Content, Memory
@@ -96,7 +96,7 @@ class Core:
         )
         self.memory.append(memory)
         self.engine.submit(
-            Wanted(memory.values, memory.out, tensor.float_type, tensor.divisor, scatters=tensor.scatters), 0.0
+            Request(memory.values, memory.out, tensor.float_type, tensor.divisor, scatters=tensor.scatters), 0.0
         )
 
     def _key(self) -> Hashable:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from inagg_host.core import Engine, Epoch, Operation, Outgoing, Refused, ShardLease
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 from inagg_host.core.schedule import Phase
 from inagg_switch.binding import Binding
 from inagg_wire.errors import Reason
@@ -195,7 +195,7 @@ class Simulation:
 
     def _begin(self, rank: Rank, tensor: Tensor, memory: Memory) -> Operation:
         return rank.engine.submit(
-            Wanted(memory.values, memory.out, tensor.float_type, tensor.divisor, scatters=tensor.scatters), self.now
+            Request(memory.values, memory.out, tensor.float_type, tensor.divisor, scatters=tensor.scatters), self.now
         )
 
     def _pump(self, rank: Rank) -> None:

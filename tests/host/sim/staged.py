@@ -21,7 +21,7 @@ from inagg_host.codec import Job
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staging import Arriving
 from inagg_host.core import Operation
-from inagg_host.core.operation import Wanted
+from inagg_host.core.operation import Request
 
 from .memory import CANARY, PAD_BYTES, Memory
 from .runs import BLOCKS, check_bounds, make_run
@@ -120,7 +120,7 @@ class StagedSimulation(Simulation):
         for device in self.devices:
             assert not device.busy
             for board in device.boards:
-                assert board.looked.tolist() == [board.magnitudes.size]
+                assert board.measured.tolist() == [board.magnitudes.size]
                 for words in (board.agreed, board.coded, board.complete):
                     assert (words == 1).all()
         return outcome
@@ -129,14 +129,14 @@ class StagedSimulation(Simulation):
         assert isinstance(memory, DeviceMemory)
         number, engine, world, device = rank.number, rank.engine, self.world, self.devices[rank.number]
         computed_s = self.now + self.rng.random() * self.rng.choice((0.0, 0.001))
-        wanted = partial(Wanted, float_type=tensor.float_type, divisor=tensor.divisor, scatters=tensor.scatters)
+        request = partial(Request, float_type=tensor.float_type, divisor=tensor.divisor, scatters=tensor.scatters)
         if self._choose.random() < COPIED:
             copy = _Copy.make(memory, self._choose)
             self.copies.append(copy)
             memory.bring = copy.bring
             self._at(computed_s, copy.arrive)
             arriving = Arriving(_nobody_wakes, copy.words, copy.landing, _nobody_waits)
-            return engine.submit(wanted(copy.there, copy.landing, codec=arriving), self.now)
+            return engine.submit(request(copy.there, copy.landing, codec=arriving), self.now)
         operand = Operand(
             memory.values, memory.out, tensor.pieces, number if tensor.scatters else 0, lambda: self.now >= computed_s
         )
@@ -147,7 +147,7 @@ class StagedSimulation(Simulation):
         self._at(computed_s, self._goad, number)
         nowhere = np.broadcast_to(np.zeros(1, tensor.float_type.dtype), tensor.elements)
         out = nowhere[: tensor.elements // tensor.pieces]
-        return engine.submit(wanted(nowhere, out, codec=staging), self.now)
+        return engine.submit(request(nowhere, out, codec=staging), self.now)
 
     def _pump(self, rank: Rank) -> None:
         super()._pump(rank)

@@ -24,8 +24,8 @@ from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staged import TIES
 from inagg_host.codec.table import COLUMNS
 from inagg_host.torch.gpu.floats import DTYPES, FLOATS
-from inagg_host.torch.gpu.lane import Lane, Mark
 from inagg_host.torch.gpu.platform import Kernel, Kernels
+from inagg_host.torch.gpu.stream import DeviceStream, Event
 
 LOOK_S = 1e-4
 """How often a thread looks whether a word has come."""
@@ -43,23 +43,23 @@ LAUNCH_CALL = ctypes.CFUNCTYPE(_INT, _WORD, *[_INT] * 7, *[_WORD] * 3)
 COPY_CALL = ctypes.CFUNCTYPE(_INT, *[_WORD] * 4)
 
 
-class _HostMark(Mark):
-    """A place in a `HostLane`."""
+class _HostEvent(Event):
+    """A place in a `HostStream`."""
 
-    def __init__(self, lane: HostLane) -> None:
-        super().__init__(None, lane.device)
-        self._lane, self._reached = lane, threading.Event()
+    def __init__(self, stream: HostStream) -> None:
+        super().__init__(None, stream.device)
+        self._stream, self._reached = stream, threading.Event()
 
     def reach(self) -> None:
         self._reached.set()
 
-    def wait(self) -> None:
+    def synchronize(self) -> None:
         self._reached.wait()
-        if self._lane.error is not None:
-            raise self._lane.error
+        if self._stream.error is not None:
+            raise self._stream.error
 
 
-class HostLane(Lane):
+class HostStream(DeviceStream):
     """A thread that does in order what it is given, as a stream does."""
 
     def __init__(self, handle: int = 0, room: int = 0) -> None:
@@ -67,23 +67,23 @@ class HostLane(Lane):
         super().__init__(torch.device("cpu"))
         self.handle = handle
         self.error: BaseException | None = None
-        """What was raised by something here; nothing is done after it, but marks are reached."""
+        """What was raised by something here; nothing is done after it, but events are reached."""
         self._given: queue.Queue[Callable[[], object] | None] = queue.Queue(room)
-        self._thread = threading.Thread(target=self._run, name="inagg-lane", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="inagg-stream", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         while (work := self._given.get()) is not None:
             try:
-                if self.error is None or isinstance(getattr(work, "__self__", None), _HostMark):
+                if self.error is None or isinstance(getattr(work, "__self__", None), _HostEvent):
                     work()
-            except BaseException as error:  # for whoever waits for a mark
+            except BaseException as error:  # for whoever waits for an event
                 self.error = error
 
     def do(self, launch: Callable[[], object]) -> None:
         self._given.put(launch)
 
-    def wait(self, address: int, least: int = 1) -> None:
+    def wait_value(self, address: int, least: int = 1) -> None:
         def look() -> None:
             while load_word(address) < least:
                 time.sleep(LOOK_S)
@@ -93,21 +93,25 @@ class HostLane(Lane):
     def write(self, address: int, value: int = 1) -> None:
         self._given.put(lambda: store_word(address, value))
 
-    def mark(self) -> Mark:
-        mark = _HostMark(self)
-        self._given.put(mark.reach)
-        return mark
+    def record_event(self) -> Event:
+        event = _HostEvent(self)
+        self._given.put(event.reach)
+        return event
 
     def check(self) -> None:
         if self.error is not None:
             raise self.error
 
-    def after(self, mark: Mark) -> None:
-        self._given.put(mark.wait)
+    def wait_event(self, event: Event) -> None:
+        self._given.put(event.synchronize)
 
     def close(self) -> None:
         self._given.put(None)
         self._thread.join()
+
+    @property
+    def closed(self) -> bool:
+        return not self._thread.is_alive()
 
 
 def memory(address: int, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -124,7 +128,7 @@ class CpuPlatform:
         CUDA_DEVICE_MAX_CONNECTIONS=1: all is done in the order in which it is launched."""
         self.device, self._room, self._one_queue, self.copied_bytes = device, room, one_queue, copied_bytes
         self._handles = itertools.count(1)
-        self._lanes: dict[int, HostLane] = {}
+        self._streams: dict[int, HostStream] = {}
         self._kernels: dict[int, tuple[np.dtype[np.void], Callable[[int, Arguments], None]]] = {}
         self.refused: str | None = None
         """The function that says `INVALID_VALUE` from now on."""
@@ -145,12 +149,12 @@ class CpuPlatform:
     def here(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def lane(self) -> HostLane:
-        if self._one_queue and self._lanes:
-            return next(iter(self._lanes.values()))
-        lane = HostLane(next(self._handles), self._room)
-        self._lanes[lane.handle] = lane
-        return lane
+    def stream(self) -> HostStream:
+        if self._one_queue and self._streams:
+            return next(iter(self._streams.values()))
+        stream = HostStream(next(self._handles), self._room)
+        self._streams[stream.handle] = stream
+        return stream
 
     def kernels(self, job: Job, mean: bool) -> Kernels:
         def kernel(arguments: np.dtype[np.void], run: Callable[[int, Arguments], None], programs: int) -> Kernel:
@@ -175,7 +179,7 @@ class CpuPlatform:
         if self.refused == NAMES[0]:
             return INVALID_VALUE
         self.words.append(("wait", address, least))
-        self._lanes[stream].wait(address, least)
+        self._streams[stream].wait_value(address, least)
         return 0
 
     def _write(self, stream: int, address: int, value: int, flags: int) -> int:
@@ -183,7 +187,7 @@ class CpuPlatform:
         if self.refused == NAMES[1]:
             return INVALID_VALUE
         self.words.append(("write", address, value))
-        self._lanes[stream].write(address, value)
+        self._streams[stream].write(address, value)
         return 0
 
     def _launch(
@@ -199,13 +203,13 @@ class CpuPlatform:
         assert words[-2:] == [0, 0]  # addresses of memory for use inside
         given = dict(zip(names, words, strict=False))
         self.launched.append((x, given))
-        self._lanes[stream].do(partial(run, x, given))
+        self._streams[stream].do(partial(run, x, given))
         return 0
 
     def _copy(self, to: int, source: int, size: int, stream: int) -> int:
         if self.refused == NAMES[3]:
             return INVALID_VALUE
-        self._lanes[stream].do(lambda: ctypes.memmove(to, source, size))
+        self._streams[stream].do(lambda: ctypes.memmove(to, source, size))
         return 0
 
 

@@ -1,4 +1,16 @@
-"""Waiting for the sums of CUDA tensors: the stream waits, or the host. What CUDA would do is noted here, not done."""
+"""Waiting for the sums of CUDA tensors: the stream waits, or the host. What CUDA would do is noted here, not done: that
+it does so is tested where there is a GPU, and who changes the one looks at the other.
+
+| here | on a GPU |
+|---|---|
+| the stream waits, and the host goes on | `test_gpu_steps.test_many_streams_wait_for_sums` |
+| the host waits until all is launched, or for the result | `test_cuda.test_cuda_tensors_are_summed` |
+| who is told of sums waits for them alone | `test_gpu_ends.test_what_is_chained_to_several_sums_finds_all_of_them` |
+| what cannot be captured | `test_gpu_ends.test_what_cannot_be_captured_says_so_and_nothing_is_lost` |
+| another thread captures a graph | `test_cuda.test_a_graph_can_be_captured_while_sums_come` |
+| a stream is used again | `test_gpu_steps.test_a_thousand_steps_take_no_more_memory` |
+| a thread enters a device | `test_cuda.test_a_rank_of_the_second_gpu_uses_nothing_of_the_first` |
+"""
 
 from __future__ import annotations
 
@@ -15,7 +27,7 @@ import pytest
 import torch
 
 from inagg_host.allreduce import AllReduceError
-from inagg_host.torch.gpu import driver, lane
+from inagg_host.torch.gpu import driver, stream
 from inagg_host.torch.gpu.arrival import Arrival, refuse_capture
 from inagg_host.torch.work import TensorWork
 
@@ -24,7 +36,7 @@ CUDA = torch.device("cuda", 0)
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Each time that the training stream was given a mark to wait for."""
+    """Each time that the training stream was given an event to wait for."""
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
@@ -32,9 +44,9 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def make_work(noted: list[str], alone: bool = True) -> tuple[TensorWork, Future[None], Arrival]:
-    mark = SimpleNamespace(done=lambda: True, before=lambda stream: noted.append("waits"))
-    up: Any = SimpleNamespace(device=CUDA, stream=SimpleNamespace(), mark=lambda: mark)
-    pending, arrival = Future[None](), Arrival(up, up, alone)
+    event = SimpleNamespace(wait=lambda stream: noted.append("waits"))
+    brings: Any = SimpleNamespace(device=CUDA, record_event=lambda: event)
+    pending, arrival = Future[None](), Arrival(brings, brings, alone)
     return TensorWork(pending, [torch.ones(2)], arrival=arrival), pending, arrival
 
 
@@ -108,7 +120,7 @@ def test_what_is_known_to_be_wrong_is_raised(noted: list[str]) -> None:
 
 
 def test_who_is_told_of_sums_waits_for_them_alone(noted: list[str]) -> None:
-    """And not for what the lane that brings them has to do after them."""
+    """And not for what the stream that brings them has to do after them."""
 
     @contextmanager
     def told() -> Iterator[None]:
@@ -116,9 +128,9 @@ def test_who_is_told_of_sums_waits_for_them_alone(noted: list[str]) -> None:
         yield
         noted.append("end")
 
-    mark = SimpleNamespace(before=lambda stream: noted.append("waits"))
-    up: Any = SimpleNamespace(device=CUDA, mark=lambda: mark)
-    arrival = Arrival(up, cast("Any", told))
+    event = SimpleNamespace(wait=lambda stream: noted.append("waits"))
+    brings: Any = SimpleNamespace(device=CUDA, record_event=lambda: event)
+    arrival = Arrival(brings, cast("Any", SimpleNamespace(current=told)))
     arrival.come()
     with arrival.there():
         noted.append("told")
@@ -161,23 +173,28 @@ def test_the_host_waits_though_another_thread_captures_a_graph(monkeypatch: pyte
         noted.append(f"on {device}")
         yield
 
-    monkeypatch.setattr(lane, "on_device", on_device)
+    monkeypatch.setattr(stream, "on_device", on_device)
     event: Any = SimpleNamespace(synchronize=lambda: noted.append("waits"))
-    lane.Mark(event, CUDA).wait()
+    stream.Event(event, CUDA).synchronize()
     name = "cuThreadExchangeStreamCaptureMode"
     assert noted == ["on cuda:0", f"{name}: global to relaxed", "waits", f"{name}: relaxed to global"]
 
 
-def test_a_stream_is_used_again_when_its_lane_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_used_again_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     handles = iter(range(1, 10))
     monkeypatch.setattr(driver, "make_stream", lambda: next(handles))
-    monkeypatch.setattr(lane, "on_device", nullcontext)
-    monkeypatch.setattr(lane, "_ExternalStream", lambda handle, device: handle)
-    monkeypatch.setattr(lane, "_idle", defaultdict(list))
-    first, second = lane.Lane(CUDA), lane.Lane(CUDA)
+    monkeypatch.setattr(stream, "on_device", nullcontext)
+    monkeypatch.setattr(stream, "_ExternalStream", lambda handle, device: handle)
+    monkeypatch.setattr(stream, "_idle", defaultdict(list))
+    first, second = stream.DeviceStream(CUDA), stream.DeviceStream(CUDA)
     first.close()
     first.close()
-    assert [first.handle, second.handle, lane.Lane(CUDA).handle, lane.Lane(CUDA).handle] == [1, 2, 1, 3]
+    assert [first.handle, second.handle, stream.DeviceStream(CUDA).handle, stream.DeviceStream(CUDA).handle] == [
+        1,
+        2,
+        1,
+        3,
+    ]
 
 
 def test_two_threads_may_want_the_last_stream_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +206,27 @@ def test_two_threads_may_want_the_last_stream_that_is_left(monkeypatch: pytest.M
             return found
 
     monkeypatch.setattr(driver, "make_stream", lambda: 2)
-    monkeypatch.setattr(lane, "on_device", nullcontext)
-    monkeypatch.setattr(lane, "_ExternalStream", lambda handle, device: handle)
-    monkeypatch.setattr(lane, "_idle", {CUDA: Contested([(1, 1)])})
-    assert lane.Lane(CUDA).handle in (1, 2)
-    assert lane.Lane(CUDA).handle == 2
+    monkeypatch.setattr(stream, "on_device", nullcontext)
+    monkeypatch.setattr(stream, "_ExternalStream", lambda handle, device: handle)
+    monkeypatch.setattr(stream, "_idle", {CUDA: Contested([(1, 1)])})
+    assert stream.DeviceStream(CUDA).handle in (1, 2)
+    assert stream.DeviceStream(CUDA).handle == 2
+
+
+@pytest.mark.parametrize(("bound", "current"), [(True, 0), (True, 1), (False, 0)])
+def test_a_thread_enters_a_device_unless_it_is_there(
+    bound: bool, current: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered = list[object]()
+
+    @contextmanager
+    def enter(device: torch.device) -> Iterator[None]:
+        entered.append(device)
+        yield
+
+    monkeypatch.setattr(driver, "is_bound", lambda: bound)
+    monkeypatch.setattr(driver, "bind", entered.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    monkeypatch.setattr(torch.cuda, "device", enter)
+    with stream.on_device(CUDA):
+        assert entered == ([] if bound and current == 0 else [CUDA, current])

@@ -56,8 +56,8 @@ KEPT: dict[str, InaggGroup | InaggState] = {}
 
 
 def begin(switch: str) -> list[float]:
-    options = {"switch": switch, "policy": "fallback", "reconnect_s": 1.0, "heartbeat_limit_s": 1.0, "window": 16}
-    group = dist.new_group(backend="inagg", pg_options=Options(**options))
+    options = Options(switch=switch, policy="fallback", reconnect_s=1.0, heartbeat_limit_s=1.0, window=16)
+    group = dist.new_group(backend="inagg", pg_options=options)
     assert isinstance(group, InaggGroup)
     KEPT["group"] = group
     values = torch.ones(LARGE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -62,7 +63,7 @@ def test_a_process_group_sums_in_the_most_exact_format_but_in_blocks_that_ask_fo
     assert max(errors.values()) < EXACT_BOUND
 
 
-def scattered(**options: str) -> tuple[float, float]:
+def scattered(**options: Any) -> tuple[float, float]:
     """Errors of an all-reduce and of a reduce-scatter of a group with ``options``."""
     rank, n = dist.get_rank(), dist.get_world_size()
     group = dist.new_group(backend="inagg", pg_options=Options(min_bytes=0, window=16, **options))

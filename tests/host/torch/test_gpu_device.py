@@ -1,5 +1,5 @@
-"""A device that encodes tensors: codes and sums are those of the CPU's kernels. Here it is the CPU, whose lanes are
-threads."""
+"""A device that encodes tensors: codes and sums are those of the CPU's kernels. Here it is the CPU, whose streams
+are threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.host.codec.reference import (
     random_result,
     random_values,
 )
-from tests.host.torch.cpu_platform import CpuPlatform, HostLane
+from tests.host.torch.cpu_platform import CpuPlatform, HostStream
 
 from inagg_host.codec import Job
 from inagg_host.codec.ordered import load_word, store_word
@@ -69,7 +69,7 @@ class Launched:
         self.platform.launched.clear()
         self.platform.words.clear()
         self.device.launch(self.operand, self.job, self.board, CHUNK, own, divisor)
-        self.end = self.device.up.mark()
+        self.end = self.device.decode_stream.record_event()
 
     def agree(self, chunk: int) -> None:
         """The network has agreed on the scales of a chunk."""
@@ -98,7 +98,7 @@ def awaited(words: np.ndarray[tuple[int, ...], np.dtype[np.int64]], least: int =
 @every_type
 def test_largest_magnitudes_are_those_of_the_cpu(float_type: FloatType, stack: ExitStack) -> None:
     one = Launched(stack, "nat8", float_type)
-    awaited(one.board.looked, BLOCKS)
+    awaited(one.board.measured, BLOCKS)
     of_one, padded = make_job("nat8", float_type, lanes=8), np.zeros((BLOCKS, 8), one.job.dtype)
     padded[:, 0] = one.board.magnitudes.view(one.job.dtype)
     assert largest_magnitudes(of_one, padded.reshape(-1)) == largest_magnitudes(one.job, one.values)
@@ -126,7 +126,7 @@ def test_a_chunk_is_encoded_when_its_scales_are_agreed_on_and_not_before(stack: 
 
 def test_values_beyond_their_scale_are_flagged(stack: ExitStack) -> None:
     one = Launched(stack, "nat8", FloatType.FLOAT32)
-    awaited(one.board.looked, BLOCKS)
+    awaited(one.board.measured, BLOCKS)
     one.operand.values[4 * one.job.lanes] = 1e6
     for chunk in range(one.board.coded.size):
         one.agree(chunk)
@@ -153,7 +153,7 @@ def test_sums_are_those_of_the_cpu(
         assert chunk < first or one.out.view(torch.uint8).numpy().tobytes() != expected.tobytes()
         one.agree(chunk)
         store_word(one.board.complete[chunk:].ctypes.data, 1)
-    one.end.wait()
+    one.end.synchronize()
     assert one.out.view(torch.uint8).numpy().tobytes() == expected.tobytes()
     assert int(one.board.invalid[mine].sum()) == invalid
 
@@ -180,7 +180,7 @@ def test_each_kernel_waits_for_the_words_of_its_chunks(stack: ExitStack) -> None
         (what, at[name] + 8 * i, 1) for i in range(chunks) for what, name in (("wait", "agreed"), ("write", "coded"))
     ]
     complete = [("wait", at["complete"] + 8 * i, 1) for i in range(4, 9)]
-    assert one.platform.words == [("write", at["looked"], BLOCKS), *of_chunks, *complete]
+    assert one.platform.words == [("write", at["measured"], BLOCKS), *of_chunks, *complete]
 
 
 def test_largest_magnitudes_of_many_blocks_are_found_in_some_launches(
@@ -188,7 +188,7 @@ def test_largest_magnitudes_of_many_blocks_are_found_in_some_launches(
 ) -> None:
     monkeypatch.setattr(device, "LOOK_ELEMENTS", 20 * 32)
     one = Launched(stack, "nat8", FloatType.FLOAT32)
-    awaited(one.board.looked, BLOCKS)
+    awaited(one.board.measured, BLOCKS)
     found = [(count, a["elements"]) for count, a in one.platform.launched if "bits" in a]
     assert found[-2:] == [(16, 16 * 32), (BLOCKS - 16, (BLOCKS - 16) * 32 - 5)]
     of_one, padded = make_job("nat8", FloatType.FLOAT32, lanes=8), np.zeros((BLOCKS, 8), np.float32)
@@ -196,18 +196,18 @@ def test_largest_magnitudes_of_many_blocks_are_found_in_some_launches(
     assert largest_magnitudes(of_one, padded.reshape(-1)) == largest_magnitudes(one.job, one.values)
 
 
-def test_what_a_lane_cannot_do_is_raised_by_its_marks_and_nothing_comes_after_it() -> None:
-    lane, done = HostLane(), []
+def test_what_a_stream_cannot_do_is_raised_by_its_events_and_nothing_comes_after_it() -> None:
+    stream, done = HostStream(), []
 
     def fail() -> None:
         raise ValueError("no such kernel")
 
-    lane.do(fail)
-    lane.do(lambda: done.append(1))
+    stream.do(fail)
+    stream.do(lambda: done.append(1))
     with pytest.raises(ValueError, match="no such kernel"):
-        lane.mark().wait()
+        stream.record_event().synchronize()
     assert done == []
-    lane.close()
+    stream.close()
 
 
 def test_a_view_may_not_be_aligned() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -18,6 +21,7 @@ from tests.host.torch.ranks import digest, equal, world
 from tests.host.torch.world import World
 from torch.nn.parallel import DistributedDataParallel
 
+from inagg_host.allreduce import AllReduceError
 from inagg_host.io.watchdog import Watchdog
 from inagg_host.torch import InaggState, Options, TensorAllReduce, cuda, inagg_hook
 
@@ -133,6 +137,82 @@ def test_a_stream_that_waits_in_vain_goes_on_after_the_time_limit(again: World, 
     assert again.run(wait_in_vain, f"vain-{elements}-{os.getpid()}", elements)[0] == (True, 0, True)
 
 
+FAULT = """
+import sys, time
+import torch
+from inagg_host.torch import TensorAllReduce
+
+rank, elements, device = int(sys.argv[2]), int(sys.argv[3]), torch.device("cuda", 0)
+job = f"fault-{elements}"
+with TensorAllReduce(switch=sys.argv[1], rank=rank, workers=2, job=job, timeout_s=60.0) as all_reduce:
+    values = torch.ones(elements, device=device)
+    all_reduce(values)  # compiles
+    torch.cuda.synchronize(device)
+    began_s = time.monotonic()
+    try:
+        works = [all_reduce.submit(torch.ones(elements, device=device)) for _ in range(4)]
+        if rank == 1:
+            values[torch.tensor([elements + 5], device=device)] = 1.0
+        works += [all_reduce.submit(values) for _ in range(4)]
+        for work in works:
+            work.result()
+    except Exception as error:
+        print(f"after {time.monotonic() - began_s:.0f} s {type(error).__name__}: {error}", flush=True)
+        raise SystemExit(time.monotonic() - began_s > 20.0) from None
+    raise SystemExit("no error")
+"""
+"""Rank 1 writes beyond a tensor, a device-side assert, while sums are on their way."""
+
+
+@either_way
+def test_all_ranks_hear_of_a_kernel_that_fails_while_sums_are_on_their_way(switch: str, elements: int) -> None:
+    """Long before the time limit. The device's context is lost, hence processes of their own."""
+    command = [sys.executable, "-c", FAULT, switch]
+    ranks = [
+        subprocess.Popen(
+            [*command, str(rank), str(elements)], cwd=Path(__file__).parents[3], stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        said = [rank.communicate(timeout=100.0)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert "AllReduceError" in said[0], said
+    assert ranks[0].returncode == 0, said
+    assert "no error" not in said[1], said
+
+
+def sum_without_memory(name: str) -> str:
+    """What a sum says after one of the same shape for which rank 0 had no memory on the GPU."""
+    device, rank = torch.device("cuda", 0), dist.get_rank()
+    with TensorAllReduce(rank=rank, workers=2, job=name, timeout_s=30.0) as all_reduce:
+        all_reduce(torch.ones(ENCODED, device=device))  # compiles
+        first, second = (
+            torch.ones(1024, ENCODED // 1024, device=device).t() for _ in range(2)
+        )  # to be copied in order
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+        dist.barrier()
+        if rank == 0:
+            torch.cuda.set_per_process_memory_fraction(1e-6, device)
+            with pytest.raises(torch.OutOfMemoryError):
+                all_reduce.submit(first)
+            torch.cuda.set_per_process_memory_fraction(1.0, device)
+        else:
+            all_reduce.submit(first)
+        with pytest.raises(AllReduceError) as caught:
+            all_reduce.submit(second).result()
+    return str(caught.value)
+
+
+def test_after_a_tensor_for_which_one_gpu_had_no_memory_all_ranks_get_an_error(again: World) -> None:
+    for said in again.run(sum_without_memory, f"memory-{os.getpid()}"):
+        assert "has left that out" in said
+
+
 def sum_over_hosts(elements: int) -> tuple[list[float], list[str]]:
     """Two hosts of two ranks, all on one GPU, and their sums: in place, averaged, strided, chained, scattered. Also
     their bits, those of CPU tensors after them."""
@@ -161,6 +241,13 @@ def sum_over_hosts(elements: int) -> tuple[list[float], list[str]]:
 def test_hosts_of_several_ranks_sum_gpu_tensors(make_world: Callable[..., World], elements: int) -> None:
     with make_world(4, backend="gloo") as four:
         found, (on_gpu, on_cpu) = equal(four.run(sum_over_hosts, elements))
+    assert found == [30.0, 3.75, 4.0, 61.0, 15.0] * 4
+    assert on_gpu == on_cpu
+
+
+def test_hosts_of_several_ranks_sum_gpu_tensors_for_which_the_host_waits(make_world: Callable[..., World]) -> None:
+    with make_world(4, backend="gloo", INAGG_BLOCKING_WAIT="1") as four:
+        found, (on_gpu, on_cpu) = equal(four.run(sum_over_hosts, COPIED))
     assert found == [30.0, 3.75, 4.0, 61.0, 15.0] * 4
     assert on_gpu == on_cpu
 

@@ -21,8 +21,8 @@ from inagg_host.codec.launches import BASE_BLOCKS, DECODE, DECODED_CHUNKS, ENCOD
 from inagg_host.codec.staging import Board
 from inagg_host.torch.gpu.device import Operand, TensorDevice
 from inagg_host.torch.gpu.floats import DTYPES
-from inagg_host.torch.gpu.lane import Lane
 from inagg_host.torch.gpu.platform import Kernels
+from inagg_host.torch.gpu.stream import DeviceStream
 from inagg_wire.scale import FloatType
 
 pytestmark = pytest.mark.skipif(
@@ -94,8 +94,8 @@ class Notes:
     def here(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def lane(self) -> Lane:
-        return Lane(HERE)
+    def stream(self) -> DeviceStream:
+        return DeviceStream(HERE)
 
     def kernels(self, job: Job, mean: bool) -> Kernels:
         from inagg_host.torch.gpu import triton_kernels

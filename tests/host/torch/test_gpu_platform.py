@@ -13,8 +13,9 @@ from typing import NoReturn
 import pytest
 import torch
 from tests.host.codec.reference import make_job
-from tests.host.torch.cpu_platform import NoKernels
+from tests.host.torch.cpu_platform import CpuPlatform, NoKernels
 
+from inagg_host.codec.launches import NAMES
 from inagg_host.torch.gpu import driver, platform
 from inagg_host.torch.gpu.device import TensorDevice
 from inagg_host.torch.gpu.platform import Cuda
@@ -102,3 +103,20 @@ def test_a_driver_that_is_not_there_is_said_to_be_missing(
     monkeypatch.setattr(driver, "LIBRARY", library)  # None: this process itself, which has no such function
     with pytest.raises(RuntimeError, match=said):
         Cuda(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("function", [NAMES[0], NAMES[1], NAMES[3]])
+def test_a_device_that_cannot_do_what_it_has_to_is_found_out_at_once_and_its_streams_are_given_back(
+    function: str,
+) -> None:
+    here = CpuPlatform(torch.device("cpu"))
+    here.refused = function
+    with pytest.raises(RuntimeError, match=function):
+        TensorDevice(here, {})
+    assert [stream.closed for stream in here._streams.values()] == [True] * 4
+
+
+def test_where_streams_cannot_wait_for_words_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_driver", lambda: SimpleNamespace(cuGetErrorString=lambda code, text: 0))
+    assert "give tensors on the CPU" in str(driver.DriverError(NAMES[0], 801))
+    assert "give tensors on the CPU" not in str(driver.DriverError(NAMES[0], 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -129,3 +130,24 @@ def begin_again() -> list[float]:
 
 def test_a_world_can_be_destroyed_and_made_again(again: World) -> None:
     assert equal(again.run(begin_again)) == [2.0, 2.0]
+
+
+def too_many() -> str:
+    """Groups that ask for more than the 65536 slots that the switch of these tests has."""
+    groups = list[Any]()
+    try:
+        for _ in range(5):
+            groups.append(dist.new_group(backend="inagg", pg_options=Options(window=8192)))
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        for group in groups:
+            dist.destroy_process_group(group)
+    return ""
+
+
+def test_where_groups_take_all_slots_the_error_says_what_helps(beside: World) -> None:
+    said = equal(beside.run(too_many))
+    assert "no room for job" in said
+    assert "start the switch with more slots (--slots)" in said
+    assert said.endswith('Also, groups that need no switch take no slots as new_group(backend="gloo")')

@@ -111,6 +111,21 @@ def test_each_backward_pass_says_what_is_wrong(beside: World) -> None:
         assert all("give host:port" in text for text in told), told
 
 
+def without_buckets() -> str:
+    with torch._dynamo.config.patch(optimize_ddp="python_reducer"), InaggState() as state:
+        model = DistributedDataParallel(torch.nn.Linear(8, 2))
+        model.register_comm_hook(state, inagg_hook)
+        with pytest.raises(TypeError) as refused:
+            backward(model(torch.ones(4, 8)).sum())
+    return str(refused.value)
+
+
+def test_a_ddp_without_buckets_is_refused(beside: World) -> None:
+    """It drops what its hooks return: nothing would be averaged, and nobody would hear of it."""
+    for error in beside.run(without_buckets):
+        assert 'use backend="inagg" without a hook' in error
+
+
 class TwoEmbeddings(torch.nn.Module):
     """Both of one index, and their sum: so their gradients have one memory."""
 

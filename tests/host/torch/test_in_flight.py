@@ -5,19 +5,22 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
+from concurrent.futures import Future, wait
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from tests.host.torch.cpu_platform import CpuPlatform, HostLane, either_way
+from tests.host.torch.cpu_platform import CpuPlatform, HostStream, either_way
 from tests.host.torch.ranks import LARGE, equal
 from tests.host.torch.world import World
 
@@ -47,11 +50,11 @@ def break_the_device(copied_bytes: int) -> tuple[bool, str]:
 
             def breaks() -> None:
                 time.sleep(0.2)
-                for lane in (device.look, device.down, device.up):
-                    assert isinstance(lane, HostLane)
-                    lane.error = error
+                for stream in device.streams:
+                    assert isinstance(stream, HostStream)
+                    stream.error = error
 
-            device.look.do(breaks)
+            device.scan_stream.do(breaks)
         began_s = time.monotonic()
         with pytest.raises(AllReduceError) as caught:
             all_reduce.submit(torch.ones(LARGE)).result()
@@ -78,21 +81,21 @@ def interrupt_after_the_launch() -> tuple[list[bool], str]:
         all_reduce.close()
         return [], str(caught.value)
     device, late, used = all_reduce.stage(CPU).device, threading.Event(), list[weakref.ref[torch.Tensor]]()
-    mark = HostLane.mark
-    device.up.do(late.wait)
+    record = HostStream.record_event
+    device.decode_stream.do(late.wait)
 
     def note(given: torch.Tensor, out: torch.Tensor) -> Operand:
         used.extend((weakref.ref(given), weakref.ref(out)))
         return Operand(given, out)
 
-    def interrupted(lane: HostLane) -> Any:
-        if lane is device.down:
+    def interrupted(stream: HostStream) -> Any:
+        if stream is device.encode_stream:
             raise KeyboardInterrupt
-        return mark(lane)
+        return record(stream)
 
     with (
         patch.object(cuda, "Operand", note),
-        patch.object(HostLane, "mark", interrupted),
+        patch.object(HostStream, "record_event", interrupted),
         pytest.raises(KeyboardInterrupt),
     ):
         all_reduce.submit(values)
@@ -109,6 +112,89 @@ def test_ctrl_c_where_all_was_launched_is_an_error_on_the_others_and_frees_nothi
     assert kept == [True, True]
     assert "rank 0 ended job" in why
     assert why.endswith("KeyboardInterrupt")
+
+
+class Interrupting(dict[Any, Any]):
+    """Ctrl-C comes while something is noted here."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        raise KeyboardInterrupt
+
+
+def interrupt_before_the_launch() -> tuple[int, str]:
+    """Of rank 0, Ctrl-C where the tensor was submitted, and nothing launched: how much is never over. Of rank 1, the
+    error."""
+    all_reduce, why = join("interrupt-early", 1 << 30), ""
+    stage = all_reduce.stage(CPU)
+    if dist.get_rank() == 0:
+        stage._flights = Interrupting()
+        with pytest.raises(KeyboardInterrupt):
+            all_reduce.submit(torch.ones(LARGE))
+    else:
+        with pytest.raises(AllReduceError) as caught:
+            all_reduce(torch.ones(LARGE))
+        why = str(caught.value)
+    left = len(wait(stage.unfinished, LIMIT_S / 2).not_done)
+    dist.barrier()
+    all_reduce.close()
+    return left, why
+
+
+def test_ctrl_c_where_nothing_was_launched_leaves_nothing_that_is_never_over(again: World) -> None:
+    (left, _), (_, why) = again.run(interrupt_before_the_launch)
+    assert left == 0
+    assert why.endswith("KeyboardInterrupt")
+
+
+KEEPS = """
+import time
+import inagg_host.torch
+from inagg_host.torch.in_flight import InFlight
+
+
+class Late:
+    def synchronize(self):
+        time.sleep(0.5)
+        print("has come there", flush=True)
+
+
+class Nothing:
+    def fail(self, error): ...
+    def remove(self, codec): ...
+
+
+InFlight(Nothing(), Nothing(), None, None, None).dropped([Late()], RuntimeError("refused"))
+"""
+
+
+def test_the_interpreters_end_waits_for_a_device_that_may_use_the_memory_of_what_was_refused() -> None:
+    done = subprocess.run([sys.executable, "-c", KEEPS], capture_output=True, text=True, timeout=60.0)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "has come there\n", "")
+
+
+def close_a_lost_device() -> bool:
+    """Whether a job is left in time whose device does not even answer."""
+    asked, answers = threading.Event(), threading.Event()
+
+    def check(stream: HostStream) -> None:
+        asked.set()
+        answers.wait(LIMIT_S)
+
+    with patch.object(cuda, "LOOK_S", 0.05), patch.object(HostStream, "check", check):
+        all_reduce = join("lost", 1 << 30)
+        all_reduce.stage(CPU)._flights[Future()] = cast("Any", None)  # as if one was on its way
+        assert asked.wait(LIMIT_S)
+        began_s = time.monotonic()
+        all_reduce.close()
+        in_time = time.monotonic() - began_s < LIMIT_S / 2
+        answers.set()
+    dist.barrier()
+    return in_time
+
+
+def test_a_job_can_be_left_though_the_driver_never_returns_from_a_device_that_is_lost(two: World) -> None:
+    assert two.run(close_a_lost_device) == [True, True]
 
 
 def keep_nothing() -> int:

@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed import ProcessGroup
 
 from inagg_host.config import ConfigError
-from inagg_host.torch.inner import gather, make_inner
+from inagg_host.torch.inner import NCCL_LATER, gather, make_inner, nccl_limit
 
 
 class Watched:
@@ -53,3 +53,8 @@ def test_what_serves_cuda_tensors_is_nccl_or_gloo(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("INAGG_CUDA_INNER", "mpi")
     with pytest.raises(ConfigError, match="INAGG_CUDA_INNER='mpi': give nccl, or gloo, for ranks that share a GPU"):
         make_inner(HashStore(), 0, 1, timedelta(seconds=10))
+
+
+def test_nccls_limit_is_later_than_that_of_operations_and_there_is_one_for_the_longest() -> None:
+    assert nccl_limit(timedelta(minutes=1)) == timedelta(minutes=1) + NCCL_LATER
+    assert nccl_limit(timedelta.max) > timedelta(days=3650)

@@ -16,9 +16,9 @@ from inagg_host.torch.options import (
     REDUCE_SCATTER_FORMAT,
     Options,
     Settings,
-    asked,
     configure,
-    settle,
+    option,
+    resolve_options,
 )
 
 MINUTE = timedelta(minutes=1)
@@ -33,7 +33,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def settled(timeout: timedelta = MINUTE, **given: Any) -> Settings:
-    return settle({"switch": "a:1", **given}, 1, 2, timeout)
+    return resolve_options({"switch": "a:1", **given}, 1, 2, timeout)
 
 
 def test_rank_and_workers_are_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,28 +46,28 @@ def test_rank_and_workers_are_the_groups(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_arguments_win_over_configure_and_that_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INAGG_SWITCH", "environment:1")
     monkeypatch.setenv("INAGG_MIN_BYTES", "111")
-    assert settle({}, 0, 2, MINUTE).min_bytes == 111
+    assert resolve_options({}, 0, 2, MINUTE).min_bytes == 111
     configure(switch="configured:1", min_bytes=222)
-    assert settle({}, 0, 2, MINUTE).config.switch == "configured:1"
-    assert settle({}, 0, 2, MINUTE).min_bytes == 222
-    settings = settle({"switch": "given:1", "min_bytes": 333}, 0, 2, MINUTE)
+    assert resolve_options({}, 0, 2, MINUTE).config.switch == "configured:1"
+    assert resolve_options({}, 0, 2, MINUTE).min_bytes == 222
+    settings = resolve_options({"switch": "given:1", "min_bytes": 333}, 0, 2, MINUTE)
     assert (settings.config.switch, settings.min_bytes) == ("given:1", 333)
 
 
 def test_an_argument_of_none_is_not_given() -> None:
     configure(switch="configured:1")
-    assert settle({"switch": None}, 0, 2, MINUTE).config.switch == "configured:1"
+    assert resolve_options({"switch": None}, 0, 2, MINUTE).config.switch == "configured:1"
 
 
 def test_configure_replaces_what_was_configured() -> None:
     configure(switch="a:1", min_bytes=1)
     configure(switch="a:1")
-    assert settle({}, 0, 2, MINUTE).min_bytes == DEFAULT_MIN_BYTES
+    assert resolve_options({}, 0, 2, MINUTE).min_bytes == DEFAULT_MIN_BYTES
 
 
 def test_no_switch_is_an_error_that_names_the_variable() -> None:
     with pytest.raises(ConfigError, match="INAGG_SWITCH"):
-        settle({}, 0, 2, MINUTE)
+        resolve_options({}, 0, 2, MINUTE)
 
 
 def test_the_groups_timeout_is_how_long_an_operation_may_take() -> None:
@@ -147,11 +147,11 @@ def test_options_of_a_group_are_kept_as_given() -> None:
 
 
 def test_ranks_of_the_job_are_hosts_where_hosts_sum_inside_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settle({"switch": "a:1", "local_size": 4}, 6, 8, MINUTE)
+    settings = resolve_options({"switch": "a:1", "local_size": 4}, 6, 8, MINUTE)
     assert (settings.config.rank, settings.config.workers, settings.local_size) == (1, 2, 4)
     monkeypatch.setenv("INAGG_LOCAL_SIZE", "auto")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    settings = settle({"switch": "a:1"}, 6, 8, MINUTE)
+    settings = resolve_options({"switch": "a:1"}, 6, 8, MINUTE)
     assert (settings.config.rank, settings.config.workers, settings.local_size) == (3, 4, 2)
 
 
@@ -170,7 +170,7 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in variables:
         monkeypatch.setenv(variable, "")
     assert settled() == unset
-    assert all(asked(name, {}) is None for name in VARIABLES)
+    assert all(option(name, {}) is None for name in VARIABLES)
     monkeypatch.setenv("INAGG_LOCAL_SIZE", "auto")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "")
     with pytest.raises(ConfigError, match="LOCAL_WORLD_SIZE"):

@@ -1,4 +1,10 @@
-"""How groups end that have sums on their way for which a stream waits, and no thread. On the CPU as a device."""
+"""How groups end that have sums on their way for which a stream waits, and no thread. On the CPU as a device.
+
+On a GPU: `test_gpu_ends.test_sums_for_which_a_stream_waits_come_before_their_group_ends`,
+`test_gpu_ends.test_a_stream_that_waits_in_vain_goes_on_after_the_time_limit` (a device that is stuck), and
+`test_gpu_ends.test_the_values_of_a_reduce_scatter_may_be_used_again_once_the_sums_are_there`. Who changes the one looks
+at the other.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +76,7 @@ def abort_while_stuck(copied_bytes: int) -> bool:
     inner, stuck = group.inner, threading.Event()
     if dist.get_rank() == 0:
         group.inner = cast("Any", SimpleNamespace(abort=stuck.set))  # as NCCL's kernels end
-        stage.device.look.do(stuck.wait)
+        stage.device.scan_stream.do(stuck.wait)
         dist.all_reduce(torch.ones(LARGE), async_op=True, group=group)
     ends = threading.Thread(target=group.abort, daemon=True)
     ends.start()
@@ -94,11 +100,11 @@ def submit_when_all_is_over(copied_bytes: int) -> str:
     group, stage = make_group(copied_bytes)
     stuck, told = threading.Event(), list[str]()
     group.jobs.abort()
-    stage.device.look.do(stuck.wait)
+    stage.device.scan_stream.do(stuck.wait)
 
     def submit() -> None:
         try:
-            stage.submit(torch.ones(LARGE), torch.ones(LARGE), 1, torch.ones(LARGE), 0, False)
+            stage.submit(torch.ones(LARGE), torch.ones(LARGE), 1, torch.ones(LARGE), 0, 0, False)
         except RuntimeError as error:
             told.append(str(error))
 
@@ -129,7 +135,8 @@ def use_the_values_again(name: str) -> tuple[float, float]:
         dist.barrier()
         work = all_reduce.submit(values, out, scatter=True)
         if rank == 0:
-            all_reduce.stage(values.device).device.up.mark().wait()  # for which a stream waits, see `Arrival`
+            stream = all_reduce.stage(values.device).device.decode_stream
+            stream.record_event().synchronize()  # for which the training stream waits, see `Arrival`
             values.mul_(0.5)
         work.wait()
         dist.barrier()

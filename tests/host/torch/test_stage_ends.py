@@ -219,20 +219,23 @@ def keep_what_a_device_waits_on(name: str, early: bool) -> tuple[bool, int, bool
         all_reduce._platforms = {"cpu": partial(CpuPlatform, copied_bytes=1000)}
         values, released, summed = torch.ones(250), threading.Event(), threading.Event()
         device = all_reduce.stage(values.device).device
-        device.up.do(released.wait)  # it is late
+        device.decode_stream.do(released.wait)  # it is late
         finish = Arriving.finish
 
         def finished(arriving: Arriving) -> None:
             finish(arriving)
             summed.set()
 
-        def settle() -> bool:
+        def runs_without_python() -> bool:
             if early:
                 assert summed.wait(10.0)
                 time.sleep(0.05)
             return True
 
-        with patch.object(Arriving, "finish", finished), patch.object(all_reduce.arrays, "settle", settle):
+        with (
+            patch.object(Arriving, "finish", finished),
+            patch.object(all_reduce.arrays, "runs_without_python", runs_without_python),
+        ):
             work = all_reduce.submit(values)
             assert summed.wait(10.0)
         time.sleep(0.05)

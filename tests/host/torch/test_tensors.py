@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from functools import partial
 from types import SimpleNamespace
@@ -138,7 +137,7 @@ def _on_cuda(shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
     """What is asked of a CUDA tensor of float32."""
     fake: Any = SimpleNamespace(
         shape=torch.Size(shape), dtype=torch.float32, device=torch.device("cuda", 0), layout=torch.strided,
-        stride=lambda: stride, numel=lambda: math.prod(shape),
+        stride=lambda: stride, is_contiguous=lambda: 0 not in stride,
     )  # fmt: skip
     tensor: torch.Tensor = fake
     return tensor

@@ -53,7 +53,7 @@ class Diana:
 
     @property
     def setup_bits(self) -> int:
-        """What telling the matrices takes: from each worker its own, or to each worker the one for all."""
+        """Bits to send the matrices: from each worker its own, or to each worker the one for all."""
         if self._matrices is None:
             return 0
         return self._matrices.setup_bits * (1 if self._matrices.stacked else len(self.shifts))

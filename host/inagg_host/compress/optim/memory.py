@@ -57,7 +57,7 @@ class MemSGD(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As any optimizer's, which also calls it when it is made. Raises ValueError for parameters of other types."""
+        """See `torch.optim.Optimizer`, which also calls it when it is made. ValueError: parameters of other types."""
         super().add_param_group(param_group)
         for parameter in self.param_groups[-1]["params"]:
             if parameter.dtype not in (torch.float32, torch.float64):
@@ -108,7 +108,7 @@ class MemSGD(torch.optim.Optimizer):
         state["step"] = t + 1
 
     def memory(self, parameter: torch.Tensor) -> torch.Tensor:
-        """What of ``parameter``'s steps has not been sent; zeros before its first step."""
+        """The part of ``parameter``'s steps that has not been sent; zeros before its first step."""
         memory: torch.Tensor = self.state[parameter].get("memory", torch.zeros_like(parameter))
         return memory
 

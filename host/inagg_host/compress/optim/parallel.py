@@ -27,18 +27,18 @@ START_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class ParallelRun:
-    """What came of it."""
+    """The outcome of a run."""
 
     x: Array
     """The iterate at the end."""
     memories: Array
     """(workers, d): what each had not sent."""
     seconds: float
-    """From the common start to the end of the last process."""
+    """Time from the common start to the end of the last process."""
     cpu_s: float
-    """Of all processes together, in their steps alone."""
+    """Processor time of all processes together, in their steps alone."""
     steps: tuple[int, ...]
-    """By worker."""
+    """Steps, by worker."""
 
 
 def parallel_mem_sgd(
@@ -104,7 +104,7 @@ def parallel_mem_sgd(
 
 
 class _End(NamedTuple):
-    """What a worker reports when it is done."""
+    """A worker's report when it is done."""
 
     at_s: float
     cpu_s: float

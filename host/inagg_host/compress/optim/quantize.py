@@ -20,11 +20,11 @@ FLOAT_BITS = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """What the workers sent: ``values`` (rows, d) as decoded."""
+    """The workers' messages: ``values`` (rows, d) as decoded."""
 
     values: Array
     bits: int
-    """Of all rows: norms, and the levels by the gap code (`codes.sparse_bits`)."""
+    """Bits of all rows: norms, and the levels by the gap code (`codes.sparse_bits`)."""
     dense_bits: int
     """The same with the levels one after the other (`codes.dense_bits`)."""
 
@@ -53,11 +53,11 @@ class NoCompression(RowCompressor):
     w: float = 0.0
 
     def cal(self, diagonal: Array) -> float:
-        """None."""
+        """The constant, 0: nothing is lost."""
         return 0.0
 
     def __call__(self, rows: Array, rng: np.random.Generator) -> Message:
-        """As it is."""
+        """The rows as they are."""
         bits = FLOAT_BITS * rows.size
         return Message(rows, bits, bits)
 

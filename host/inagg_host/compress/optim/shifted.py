@@ -72,7 +72,7 @@ class Shifted(Around):
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Those of the inner's whose sums are exact."""
+        """The inner one's formats whose sums are exact."""
         return tuple(name for name in self.inner.formats if name in EXACT_SUMS)
 
     def bound(self, d: int) -> Bound:
@@ -92,7 +92,7 @@ class WhitenedEach(Compressor):
     name: ClassVar[str] = "whitened_each"
 
     def bound(self, d: int) -> Bound:
-        """None in the usual norm."""
+        """`NoBound`: there is none in the usual norm."""
         return NO_BOUND
 
     def compress(self, x: Floats, key: Key) -> bytes:
@@ -101,7 +101,7 @@ class WhitenedEach(Compressor):
         return pack("<H", self.rank) + self.inner.compress(white, key)
 
     def decompress(self, data: bytes, d: int, dtype: npt.DTypeLike) -> Floats:
-        """By the sender's matrix. Raises ValueError if the bytes name no rank."""
+        """The vector, by the sender's matrix. Raises ValueError if the bytes name no rank."""
         rank = unpack("<H", data[:2])[0] if len(data) >= 2 else len(self.matrices)
         if rank >= len(self.matrices):
             raise ValueError(f"the bytes name no sender of {len(self.matrices)} workers")

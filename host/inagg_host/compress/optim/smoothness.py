@@ -33,7 +33,7 @@ class Smoothness:
 
     @classmethod
     def of(cls, matrix: Array) -> Smoothness:
-        """From one symmetric positive semidefinite matrix, or its diagonal. Raises ValueError for any other."""
+        """Smoothness of a symmetric positive semidefinite matrix, or its diagonal. Raises ValueError for any other."""
         if matrix.ndim == 1:
             if not (matrix >= 0).all():
                 raise ValueError("a smoothness matrix has no negative entries on its diagonal")
@@ -71,7 +71,7 @@ class Smoothness:
 
     @property
     def setup_bits(self) -> int:
-        """What it takes to tell another machine L^(1/2): a float32 for each entry, of the diagonal or of all."""
+        """Bits to tell another machine L^(1/2): a float32 for each entry, of the diagonal or of all."""
         return FLOAT_BITS * self.matrix.size
 
     def whiten(self, v: Array) -> Array:
@@ -88,7 +88,7 @@ class Smoothness:
 
 
 def stacked(matrices: Sequence[Smoothness]) -> Smoothness:
-    """Those of several workers as one: row i of what it is applied to meets the i-th. All diagonal, or none."""
+    """Smoothness of several workers as one: row i of what it is applied to meets the i-th. All diagonal, or none."""
     kinds = {m.is_diagonal for m in matrices}
     if len(kinds) != 1:
         raise ValueError("give only diagonal matrices, or only full ones")
@@ -101,7 +101,7 @@ def stacked(matrices: Sequence[Smoothness]) -> Smoothness:
 
 
 def logistic_smoothness(samples: Array, l2: float, diagonal: bool = False) -> Smoothness:
-    """Of the mean logistic loss over ``samples`` (m, d) plus l2 / 2 |x|^2: A^T A / (4m) + l2 I.
+    """Smoothness of the mean logistic loss over ``samples`` (m, d) plus l2 / 2 |x|^2: A^T A / (4m) + l2 I.
 
     ``diagonal``: a diagonal matrix that is at least as large, for a large d: see `diagonal_bound`.
     """
@@ -109,7 +109,8 @@ def logistic_smoothness(samples: Array, l2: float, diagonal: bool = False) -> Sm
 
 
 def ridge_smoothness(samples: Array, l2: float, diagonal: bool = False) -> Smoothness:
-    """Of 1/(2m) |A x - b|^2 + l2 / 2 |x|^2: its Hessian, A^T A / m + l2 I. ``diagonal`` as in `logistic_smoothness`."""
+    """Smoothness of 1/(2m) |A x - b|^2 + l2 / 2 |x|^2: its Hessian, A^T A / m + l2 I. ``diagonal``: see
+    `logistic_smoothness`."""
     return _from_gram(samples, 1.0 / len(samples), l2, diagonal)
 
 

@@ -7,37 +7,38 @@ from contextlib import contextmanager
 
 import torch
 
-from .lane import Lane, Mark
+from .stream import DeviceStream, Event
 
 
 class Arrival:
     """Of the sums of one CUDA tensor."""
 
-    def __init__(self, lane: Lane, told: Lane, alone: bool = True) -> None:
-        """``lane``: what brings them. ``told``: one where nothing is but waits for sums that have come. ``alone``: they
-        come though no thread of the process can run Python, so that a stream may wait for them, and the host go on."""
-        self.device, self.lane, self.alone, self._told = lane.device, lane, alone, told
-        self._mark: Mark | None = None
+    def __init__(self, stream: DeviceStream, callbacks: DeviceStream, alone: bool = True) -> None:
+        """``stream``: what brings them. ``callbacks``: one where nothing is but waits for sums that have come.
+        ``alone``: they come though no thread of the process can run Python, so that a stream may wait for them, and the
+        host go on."""
+        self.device, self.stream, self.alone, self._callbacks = stream.device, stream, alone, callbacks
+        self._event: Event | None = None
 
-    def come(self) -> Mark:
-        """All that brings the sums is in the lane now; where that is done. To be called once, by one thread."""
-        self._mark = self.lane.mark()
-        return self._mark
+    def come(self) -> Event:
+        """All that brings the sums is in the stream now; where that is done. To be called once, by one thread."""
+        self._event = self.stream.record_event()
+        return self._event
 
     @property
     def coming(self) -> bool:
         """Whether a stream can wait for them: `come` was called."""
-        return self._mark is not None
+        return self._event is not None
 
     def wait(self) -> None:
         """What is launched on the current stream from now on waits for the sums. After `come`."""
-        assert self._mark is not None, "nothing to wait for yet"
-        self._mark.before(torch.cuda.current_stream(self.device))
+        assert self._event is not None, "nothing to wait for yet"
+        self._event.wait(torch.cuda.current_stream(self.device))
 
     @contextmanager
     def there(self) -> Iterator[None]:
         """Who is told of the sums in the block has streams wait for them, and for none that come later."""
-        with self._told():
+        with self._callbacks.current():
             self.wait()
             yield
 

@@ -1,21 +1,21 @@
 """A device that encodes and decodes tensors, by kernels of its own.
 
 All that it does for an operation is launched at once, by `TensorDevice.launch`, on three streams that wait for words in
-the host's memory and write others (`inagg_host.codec.staged` says which): *look* finds the largest magnitudes when the
-values are computed, *down* encodes each chunk when its scales are agreed on, *up* decodes chunks when their results are
-there. Kernels read and write the host's memory themselves: only codes, results and some bytes of each block cross the
-bus.
+the host's memory and write others (`inagg_host.codec.staged` says which): *scan* finds the largest magnitudes when the
+values are computed, *encode* encodes each chunk when its scales are agreed on, *decode* decodes chunks when their
+results are there. Kernels read and write the host's memory themselves: only codes, results and some bytes of each block
+cross the bus.
 
 Why no stream waits for ever. As long as one waits for a word, the first launch of a kernel, a copy from memory that is
 not pinned, and cudaFree wait for it, and meanwhile no thread of the process launches anything (seen on an H100, driver
 580). So a word must come though nobody launches anything more. What the word of an operation's chunk needs was launched
-before the wait for it, or comes from the network: results need contributions, of which a rank's own come from *down*,
-all of which is launched before the first wait in *up*; those need agreed scales, which come from *look*, launched
-before the first wait in *down*, and from the network, to which the scales of a chunk go after the values of some chunks
-before it, whose encoders are before its own in *down*. Values that are copied as they are, for which see `torch.cuda`,
-come in *look*, not *down*, where tensors that are encoded wait for the network. No operation needs one that comes after
-it, on any rank, and all ranks submit them in one order. Nor does the network need the interpreter, whose lock a thread
-may have that waits in the driver: see `io.serve`.
+before the wait for it, or comes from the network: results need contributions, of which a rank's own come from *encode*,
+all of which is launched before the first wait in *decode*; those need agreed scales, which come from *scan*, launched
+before the first wait in *encode*, and from the network, to which the scales of a chunk go after the values of some
+chunks before it, whose encoders are before its own in *encode*. Values that are copied as they are, for which see
+`torch.cuda`, come in *scan*, not *encode*, where tensors that are encoded wait for the network; their sums go to the
+device in *decode*. No operation needs one that comes after it, on any rank, and all ranks submit them in one order. Nor
+does the network need the interpreter, whose lock a thread may have that waits in the driver: see `io.serve`.
 
 All kernels are compiled and run once when the device is made: what is launched later loads nothing.
 """
@@ -39,8 +39,8 @@ from inagg_host.codec.table import make_table
 from inagg_wire.scale import FloatType
 
 from .floats import DTYPES
-from .lane import Computed
 from .platform import Kernels, Platform, warn_of_copies
+from .stream import Computed
 
 ALIGNMENT = 16
 """Bytes. Of tensors that kernels read and write, which are compiled for it."""
@@ -99,9 +99,19 @@ class TensorDevice:
 
     def __init__(self, platform: Platform, jobs: Mapping[FloatType, Job]) -> None:
         """``jobs``: the job, for all types of values; none, if nothing is to be encoded here. Nothing is, either, if
-        the kernels cannot be loaded, of which it warns."""
+        the kernels cannot be loaded, of which it warns. Raises what says why the device cannot do what it has to."""
         self.device, self._platform = platform.device, platform
-        self.look, self.down, self.up, self.told = (platform.lane() for _ in range(4))
+        self.scan_stream, self.encode_stream, self.decode_stream, self.callback_stream = (
+            platform.stream() for _ in range(4)
+        )
+        self.streams = self.scan_stream, self.encode_stream, self.decode_stream
+        try:
+            self._prepare(jobs)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, jobs: Mapping[FloatType, Job]) -> None:
         with self.here():
             self._computed = Computed(self.device)
         self._idle_words: list[npt.NDArray[np.int64]] = []
@@ -110,6 +120,7 @@ class TensorDevice:
         self._pointers = self._arguments.ctypes.data + 8 * np.arange(self._arguments.size).reshape(3, WORDS)
         self._jobs: dict[tuple[FloatType, bool], _Described] = {}
         with self.here():
+            self._tell_once()
             for dtype in DTYPES.values():
                 self._copy_once(dtype)
             self.encodes = self._load(jobs)
@@ -131,9 +142,9 @@ class TensorDevice:
 
     def _describe(self, job: Job, mean: bool) -> _Described:
         kernels, described = self._platform.kernels(job, mean), np.zeros(3, KERNEL)
-        for i, (kernel, lane) in enumerate(zip(kernels, (self.look, self.down, self.up), strict=True)):
+        for i, (kernel, stream) in enumerate(zip(kernels, self.streams, strict=True)):
             at = self._arguments[i].ctypes.data, self._pointers[i].ctypes.data
-            described[i] = (kernel.function, kernel.programs, kernel.threads, kernel.shared, lane.handle, *at)
+            described[i] = (kernel.function, kernel.programs, kernel.threads, kernel.shared, stream.handle, *at)
         record = np.zeros(1, LAUNCH)
         one: Any = record[0]
         calls = self._platform.calls
@@ -141,7 +152,7 @@ class TensorDevice:
         one["kernels"], one["counted"] = described.ctypes.data, self._ties.data_ptr()
         one["width"], one["lanes"] = job.dtype.itemsize, job.lanes
         one["code_bytes"], one["result_bytes"] = job.for_encode.payload_bytes, job.for_decode.payload_bytes
-        one["looked_at"] = max(LOOK_ELEMENTS // job.lanes // BASE_BLOCKS, 1) * BASE_BLOCKS
+        one["measured_at_once"] = max(LOOK_ELEMENTS // job.lanes // BASE_BLOCKS, 1) * BASE_BLOCKS
         one["flag_bytes"], one["count_bytes"] = kernels.encode.programs, 4 * kernels.decode.programs
         return _Described(record, described, kernels)
 
@@ -149,16 +160,16 @@ class TensorDevice:
         """Memory for an operation."""
         kernels = self._jobs[job.float_type, False].kept
         programs = kernels.encode.programs, kernels.decode.programs
-        return Board.make(job, blocks, chunk, lambda size: view(self.up.host(size)), *programs)
+        return Board.make(job, blocks, chunk, lambda size: view(self.decode_stream.pinned(size)), *programs)
 
     def launch(self, operand: Operand, job: Job, board: Board, chunk: int, own: range, divisor: int) -> None:
-        """All that brings the sums: they are there when all that is in ``up`` is done. ``own``: the blocks whose sums
-        this rank gets. Returns at once, but for operations of hundreds of chunks, for more of which CUDA's queues have
-        no room. As all that launches, it is to be called in `here`, by one thread at a time, when what makes the values
-        is on the current stream; and raises `DriverError`."""
-        self._computed.move()
-        for lane in (self.look, self.down, self.up):
-            lane.after(self._computed)
+        """All that brings the sums: they are there when all that is in `decode_stream` is done. ``own``: the blocks
+        whose sums this rank gets. Returns at once, but for operations of hundreds of chunks, for more of which CUDA's
+        queues have no room. As all that launches, it is to be called in `here`, by one thread at a time, when what
+        makes the values is on the current stream; and raises `DriverError`."""
+        self._computed.record()
+        for stream in self.streams:
+            stream.wait_event(self._computed)
         record = self._jobs[job.float_type, divisor != 1].record.copy()
         one: Any = record[0]
         one["values"], one["elements"] = operand.values.data_ptr(), operand.values.numel()
@@ -172,7 +183,7 @@ class TensorDevice:
     def words(self) -> npt.NDArray[np.int64]:
         """Words for an operation: int64, (`WORDS_EACH`,), zeros, in memory that the device reaches."""
         if not self._idle_words:
-            words: npt.NDArray[np.int64] = view(self.up.host(WORDS_AT_ONCE, WORDS_EACH, dtype=torch.int64))
+            words: npt.NDArray[np.int64] = view(self.decode_stream.pinned(WORDS_AT_ONCE, WORDS_EACH, dtype=torch.int64))
             self._idle_words.extend(words)
         found = self._idle_words.pop()
         found[:] = 0
@@ -183,19 +194,20 @@ class TensorDevice:
         self._idle_words.append(words)
 
     def copy_to_host(self, values: Tensor, to: int, arrived: int) -> None:
-        """Copy a tensor, which is contiguous, to an address, and then write a word, in ``look``."""
-        look = self.look
-        self._computed.move()
-        look.after(self._computed)
+        """Copy a tensor, which is contiguous, to an address, and then write a word, in `scan_stream`."""
+        self._computed.record()
+        self.scan_stream.wait_event(self._computed)
         self._platform.check(
-            copy_and_tell(self._platform.calls, look.handle, to, values.data_ptr(), values.nbytes, arrived)
+            copy_and_tell(self._platform.calls, self.scan_stream.handle, to, values.data_ptr(), values.nbytes, arrived)
         )
 
     def copy_from_host(self, source: int, target: Tensor, summed: int) -> None:
         """When a word is written, copy what is at an address to a tensor, which is contiguous. It need not wait for
         what is on the current stream if that was to come before the word."""
         self._platform.check(
-            await_and_copy(self._platform.calls, self.up.handle, target.data_ptr(), source, target.nbytes, summed)
+            await_and_copy(
+                self._platform.calls, self.decode_stream.handle, target.data_ptr(), source, target.nbytes, summed
+            )
         )
 
     def here(self) -> AbstractContextManager[None]:
@@ -204,8 +216,8 @@ class TensorDevice:
 
     def close(self) -> None:
         """Nothing more is launched; all that was is done, or is given up."""
-        for lane in (self.look, self.down, self.up, self.told):
-            lane.close()
+        for stream in (*self.streams, self.callback_stream):
+            stream.close()
 
     # --- once ---
 
@@ -219,19 +231,28 @@ class TensorDevice:
             board.receiving[:] = make_table(job, none, none, job.for_decode.fraction_bits)
             board.agreed[:], board.complete[:] = 1, 1
             self.launch(Operand(values, values), job, board, 2, both, divisor)
-            for lane in (self.look, self.down, self.up):
-                lane.mark().wait()
+            for stream in self.streams:
+                stream.record_event().synchronize()
+
+    def _tell_once(self) -> None:
+        """What device and host tell each other of a tensor that is copied: not all drivers can."""
+        values, here, words = torch.zeros(16, device=self.device), self.decode_stream.pinned(64), self.words()
+        self.copy_to_host(values, here.data_ptr(), words.ctypes.data)
+        self.scan_stream.record_event().synchronize()
+        self.copy_from_host(here.data_ptr(), values, words.ctypes.data)
+        self.decode_stream.record_event().synchronize()
+        self.give_back(words)
 
     def _copy_once(self, dtype: torch.dtype) -> None:
         """All ways in which sums come to a tensor: as it lies, strided, or negative."""
-        values, here = torch.zeros(16, dtype=dtype, device=self.device), self.up.host(16, dtype=dtype)
+        values, here = torch.zeros(16, dtype=dtype, device=self.device), self.decode_stream.pinned(16, dtype=dtype)
 
         def copy() -> None:
             for target in (values, values.view(2, 8).t(), torch._neg_view(values)):
                 for source in (torch.zeros_like(values), here):
                     target.copy_(source.view(target.shape), non_blocking=True)
 
-        self._computed.move()
-        self.up.after(self._computed)
-        self.up.do(copy)
-        self.up.mark().wait()
+        self._computed.record()
+        self.decode_stream.wait_event(self._computed)
+        self.decode_stream.do(copy)
+        self.decode_stream.record_event().synchronize()

@@ -21,6 +21,8 @@ RELAXED = 2
 
 NOT_READY = 600
 """CUDA_ERROR_NOT_READY: what a stream has to do is not done."""
+NOT_SUPPORTED = 801
+"""CUDA_ERROR_NOT_SUPPORTED: this device, or its driver, cannot do that."""
 
 
 class DriverError(RuntimeError):
@@ -29,7 +31,10 @@ class DriverError(RuntimeError):
     def __init__(self, name: str, code: int) -> None:
         text = ctypes.c_char_p()
         _driver().cuGetErrorString(code, ctypes.byref(text))
-        super().__init__(f"{name}: {(text.value or b'unknown error').decode()} ({code})")
+        hint = ""
+        if code == NOT_SUPPORTED:
+            hint = "; where streams cannot wait for words in memory (WSL 2, some virtual GPUs), give tensors on the CPU"
+        super().__init__(f"{name}: {(text.value or b'unknown error').decode()} ({code}){hint}")
         self.code = code
 
 
@@ -77,9 +82,14 @@ def _context(ordinal: int) -> int:
 _thread = threading.local()
 
 
+def is_bound() -> bool:
+    """Whether the calling thread uses a device: `bind` was called."""
+    return getattr(_thread, "bound", False)
+
+
 def bind(ordinal: int) -> None:
     """Have the calling thread use a device, if it has used none: PyTorch puts that off until it launches something."""
-    if getattr(_thread, "bound", False):
+    if is_bound():
         return
     current = ctypes.c_void_p()
     _call("cuCtxGetCurrent", ctypes.byref(current))
@@ -104,7 +114,7 @@ def check(stream: int) -> None:
         raise DriverError("cuStreamQuery", code)
 
 
-def wait_for_word(stream: int, address: int) -> None:
+def wait_value(stream: int, address: int) -> None:
     """What comes next in a stream waits until the uint32 at an address, in pinned memory, is 1 or more."""
     _call("cuStreamWaitValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(1), 0)
 

@@ -20,7 +20,7 @@ from inagg_host.codec import Job
 from inagg_host.codec.launches import NAMES, Calls
 
 from . import driver
-from .lane import Lane, on_device
+from .stream import DeviceStream, on_device
 
 log = logging.getLogger("inagg")
 
@@ -79,7 +79,7 @@ class Platform(Protocol):
     def here(self) -> AbstractContextManager[None]:
         """What is launched in the block is for this device."""
 
-    def lane(self) -> Lane:
+    def stream(self) -> DeviceStream:
         """A stream of our own."""
 
     def kernels(self, job: Job, mean: bool) -> Kernels:
@@ -109,8 +109,8 @@ class Cuda:
     def here(self) -> AbstractContextManager[None]:
         return on_device(self.device)
 
-    def lane(self) -> Lane:
-        return Lane(self.device)
+    def stream(self) -> DeviceStream:
+        return DeviceStream(self.device)
 
     def kernels(self, job: Job, mean: bool) -> Kernels:
         try:

@@ -32,8 +32,8 @@ from .tally import Tally, Traffic
 
 IDLE_S = 3600.0
 REMIND_S = 0.05
-LOOKS, SETTLES_S = 50, 2e-5
-"""To sleep for the least that there is takes 70 us or 100, and to look some: so often nobody sleeps in between."""
+SPINS, NAP_S = 50, 2e-5
+"""Looks without a sleep in between, and the sleep after that: to look takes some us, the least sleep 70 or 100."""
 PR_SET_TIMERSLACK, SLACK_NS = 29, 1000
 """include/uapi/linux/prctl.h. The kernel's own slack, 50 us, is more than what a device is given before the engine
 looks again for what it brings (`core.send`)."""
@@ -57,7 +57,7 @@ class Transport:
         self.engine = engine
         self._link = link
         self.lock = threading.RLock()
-        """To be held by whoever uses the engine, but for compiled code, or changes the counters."""
+        """The lock for whoever uses the engine, but for compiled code, or changes the counters."""
         ranges = Ranges()
         self._loop = Loop(engine, link, ranges.begin)
         self._watch = Stopwatch(self._loop.phases, ranges)
@@ -96,13 +96,13 @@ class Transport:
     def post(self, call: Callable[[], None]) -> None:
         """Have ``call`` called by whoever has the turn, soon. For any thread."""
         self._posted.append(call)
-        self._ask()
+        self._request_python()
 
     def submit(self, begin: Callable[[], None], awaited: bool = False) -> None:
         """Have ``begin`` called, which gives the engine an operation; if a device will wait for that (``awaited``), or
         has waited for another, here and now. In the order of the calls. For any thread."""
         self._to_begin.append(begin)
-        with self.lock:  # so that no other one is begun here meanwhile: see `settle`
+        with self.lock:  # so that no other one is begun here meanwhile: see `runs_without_python`
             if awaited and not self._stays:
                 self._loop.stay()
                 self._stays = True
@@ -111,9 +111,9 @@ class Transport:
                     self._begin()
                     self.wake()
             else:
-                self._ask()
+                self._request_python()
 
-    def settle(self) -> bool:
+    def runs_without_python(self) -> bool:
         """Return when what was submitted, if a device will wait for it, comes to its end without Python: see `loop`.
         False where the network is in trouble, since only Python can mend that, and with a link that lends nothing to
         compiled loops."""
@@ -121,15 +121,15 @@ class Transport:
             if not self.engine.awaited:
                 return True
             submitted = self.engine.submitted
-        looks = 0
+        spins = 0
         while self._lent and not (self._paused or self._closing or self.engine.idle):
-            if self._loop.serves >= submitted and not self._loop.asked:
+            if self._loop.serves >= submitted and not self._loop.python_requested:
                 return True
-            looks += 1
-            if looks < LOOKS:
+            spins += 1
+            if spins < SPINS:
                 let_run()
             else:
-                time.sleep(SETTLES_S)
+                time.sleep(NAP_S)
         return self.engine.idle
 
     def wake(self) -> None:
@@ -138,9 +138,9 @@ class Transport:
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
 
-    def _ask(self) -> None:
+    def _request_python(self) -> None:
         """Have whoever has the turn come back to Python."""
-        self._loop.asked = True
+        self._loop.python_requested = True
         self.wake()
 
     def pause(self) -> None:
@@ -156,12 +156,12 @@ class Transport:
         """End the thread and close the link; what was posted is still called, here. No error if called twice."""
         if not self._closing:
             self._closing = True
-            self._ask()
+            self._request_python()
             # A guest and the thread may wait for the same event, which only one of them reads: remind the other.
             while not self._turn.acquire(timeout=REMIND_S):
-                self._ask()
+                self._request_python()
             self._turn.release()
-            self._ask()
+            self._request_python()
             self._thread.join()
             os.eventfd_write(self._bell, 1)
             if self._collector is not None:
@@ -192,7 +192,7 @@ class Transport:
         return True
 
     def drive(self, done: Callable[[], bool], signals: Deferred) -> None:
-        """After `take`: do the thread's work on the calling thread until ``done``, or the epoch ends, or a device or a
+        """Do the thread's work on the calling thread, after `take`, until ``done``, or the epoch ends, or a device or a
         signal comes; then the thread goes on. To wait for the thread instead would cost two changes of threads."""
         signals.wake = lambda: os.eventfd_write(self._wake, 1)  # which nobody closes while this thread has the turn
         try:
@@ -273,7 +273,7 @@ class Transport:
         self._failed(error)
 
     def _call_posted(self) -> None:
-        self._loop.asked = False
+        self._loop.python_requested = False
         while self._posted:
             with self.lock:
                 self._posted.popleft()()
@@ -311,11 +311,11 @@ class Transport:
     # --- what was done ---
 
     def datagrams(self) -> Traffic:
-        """As `Tally.datagrams`. For any thread."""
+        """See `Tally.datagrams`. For any thread."""
         with self.lock:
             return self._tally.datagrams()
 
     def update_counters(self) -> None:
-        """As `Tally.update`. For any thread."""
+        """See `Tally.update`. For any thread."""
         with self.lock:
             self._tally.update()

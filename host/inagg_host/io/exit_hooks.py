@@ -1,4 +1,4 @@
-"""What the interpreter's end waits for, and what a process that was forked has not got: threads with things to do.
+"""Threads with things to do: the interpreter's end waits for them, and a process that was forked has none of them.
 
 A daemon thread that asks for Python's lock in a destructor of PyTorch's when the interpreter has ended aborts the
 process ("terminate called without an active exception"). So the end waits for such threads, but not before jobs have
@@ -17,8 +17,8 @@ LAST_S = 5.0
 """How long it waits for each: a gather of Gloo's, for one, may not hear that all is over."""
 
 
-class Waited(Protocol):
-    """What has threads."""
+class ThreadOwner(Protocol):
+    """An object that has threads."""
 
     def shutdown(self, limit_s: float | None = None) -> bool:
         """Return when all is called that was submitted, but for what calls this; False: that is not so after
@@ -26,17 +26,17 @@ class Waited(Protocol):
         ...
 
     def lose_threads(self) -> None:
-        """This process is a child of `os.fork`, and its threads are the parent's: nothing more can be submitted, and
-        nothing is waited for. Whoever had its lock when that happened is not there to give it back."""
+        """Forget the threads: this process is a child of `os.fork`, and they are the parent's. Nothing more can be
+        submitted, and nothing is waited for. Whoever had its lock when that happened is not there to give it back."""
         ...
 
 
-in_turn, callbacks = weakref.WeakSet[Waited](), weakref.WeakSet[Waited]()
-"""What goes on there ends in this order."""
+serial, callbacks = weakref.WeakSet[ThreadOwner](), weakref.WeakSet[ThreadOwner]()
+"""Owners that are shut down at the end, the first ones first."""
 
 
-def _all() -> list[Waited]:
-    return list(itertools.chain(in_turn, callbacks))
+def _all() -> list[ThreadOwner]:
+    return list(itertools.chain(serial, callbacks))
 
 
 @atexit.register  # when this is imported, so before any job: what was registered last is called first

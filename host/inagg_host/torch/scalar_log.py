@@ -1,4 +1,4 @@
-"""What a training can see of its gradients' way, in the curves that it draws anyway."""
+"""Curves of what becomes of a training's gradients, beside those that it draws anyway."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MetricsLogger(Protocol):
 Writer = ScalarWriter | MetricsLogger
 
 
-class Sample:
+class GradientSample:
     """One bucket of a step, before and after: what encoding has made of this rank's gradients."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -44,8 +44,8 @@ class Sample:
         self.metrics: dict[str, float] = {}
         """Rounding errors and what was lost; empty until the sums are there."""
 
-    def look(self) -> None:
-        """The sums are there, and the next step has not overwritten them yet."""
+    def compute(self) -> None:
+        """Compute the metrics: the sums are there, and the next step has not overwritten them yet."""
         before, own = self._before.double(), self.contributed.double()
         count = max(before.numel(), 1)
         given = before != 0
@@ -57,7 +57,7 @@ class Sample:
         }
 
 
-class Sight:
+class ScalarLog:
     """Writes means over some steps to a writer, from the thread that runs the hook."""
 
     def __init__(self, writer: Writer, every: int, prefix: str) -> None:
@@ -72,15 +72,16 @@ class Sight:
         self._writer, self._every, self._prefix = writer, every, prefix
         self._steps = 0
         self._before: Counters | None = None
-        self._sample: Sample | None = None
+        self._sample: GradientSample | None = None
 
-    def begin_again(self) -> None:
-        """Counters do, so what was since the last point is not drawn."""
+    def reset(self) -> None:
+        """Begin again, as counters do: what was since the last point is not drawn."""
         self._before = None
 
     def begin_bucket(self, first: bool, count: Callable[[], Counters], memories: Memories | None) -> bool:
-        """Before a bucket is summed, the ``first`` of its step or a later one: at the beginning of every so many steps,
-        write what was since. ``count`` says what was in all. Whether a sample of this bucket is wanted."""
+        """Note that a bucket is about to be summed, the ``first`` of its step or a later one, and at the beginning of
+        every so many steps write what was since. ``count`` says what was in all. Returns whether a sample of this
+        bucket is wanted."""
         if first and self._steps % self._every == 0:
             counters = replace(count())
             if self._before is not None:
@@ -89,7 +90,7 @@ class Sight:
         self._steps += first
         return self._steps % self._every == 0 and self._sample is None
 
-    def take(self, sample: Sample) -> None:
+    def take(self, sample: GradientSample) -> None:
         """The sample, of which the sums will be there when the next step begins."""
         self._sample = sample
 

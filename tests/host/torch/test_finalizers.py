@@ -9,14 +9,14 @@ from queue import SimpleQueue
 
 import pytest
 
-from inagg_host.torch import leaving
+from inagg_host.torch import finalizers
 
 SCRIPT = """
 import time
 from functools import partial
 
 import torch.distributed as dist
-from inagg_host.torch import leaving
+from inagg_host.torch import finalizers
 
 
 def close(group):
@@ -24,9 +24,9 @@ def close(group):
     print("left", flush=True)
 
 
-leaving.begin()
+finalizers.start()
 group = dist.ProcessGroupGloo(dist.HashStore(), 0, 1)  # its destructor lets go of Python's lock, and takes it again
-leaving.leave(partial(close, group))
+finalizers.submit(partial(close, group))
 del group
 """
 
@@ -40,15 +40,15 @@ def test_who_got_no_thread_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> Non
     def fail(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(leaving, "_process", 0)
-    monkeypatch.setattr(leaving, "_thread", None)
-    monkeypatch.setattr(leaving, "_left", SimpleQueue())  # not that of a thread that there is
+    monkeypatch.setattr(finalizers, "_process", 0)
+    monkeypatch.setattr(finalizers, "_thread", None)
+    monkeypatch.setattr(finalizers, "_left", SimpleQueue())  # not that of a thread that there is
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", fail)
         with pytest.raises(RuntimeError, match="new thread"):
-            leaving.begin()
+            finalizers.start()
     left = threading.Event()
-    leaving.begin()
-    leaving.leave(left.set)
+    finalizers.start()
+    finalizers.submit(left.set)
     assert left.wait(30.0)
-    leaving.leave(None)  # type: ignore[arg-type]  # the thread's end
+    finalizers.submit(None)  # type: ignore[arg-type]  # the thread's end

@@ -1,10 +1,11 @@
-"""What is left when its owner is gone, on a thread of its own.
+"""Finalizers of jobs whose owner is gone, on a thread of their own.
 
 The garbage collector may run on any thread and between any two steps of it: while it holds a lock, or on one that
 leaving a job waits for. So it only puts what is to be done into a queue, which may be done anywhere
 (`queue.SimpleQueue`).
 
-The interpreter's end waits for that thread, for the reason that `inagg_host.io.at_end` tells, and before that waits.
+The interpreter's end waits for that thread, for the reason that `inagg_host.io.exit_hooks` tells, and before those
+threads.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from queue import SimpleQueue
 log = logging.getLogger("inagg")
 
 _left: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-"""None: it was the last."""
+"""Calls to make; None after the last."""
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
 _process = 0
-"""In which the thread runs: a process that was forked has none, and leaves no job."""
+"""Process in which the thread runs: one that was forked has none, and leaves no job."""
 
 
-def begin() -> None:
-    """To be called before `leave`, where threads can be started."""
+def start() -> None:
+    """Start the thread: to be called before `submit`, where threads can be started."""
     global _process, _thread
     with _lock:
         if _process != os.getpid():
@@ -36,7 +37,7 @@ def begin() -> None:
             _process, _thread = os.getpid(), thread
 
 
-def leave(close: Callable[[], None]) -> None:
+def submit(close: Callable[[], None]) -> None:
     """Have ``close`` called soon, or, at the interpreter's end, when jobs have been left, not at all. For `__del__`."""
     _left.put(close)
 

@@ -1,4 +1,4 @@
-"""A rank that cannot join: the others hear of it, though the switch does not."""
+"""A rank that cannot join: the others poll of it, though the switch does not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import ConfigError
 from inagg_host.membership import calls
-from inagg_host.membership.word import telling
+from inagg_host.membership.failure_channel import publishing_failure
 from inagg_testbed.switch_process import SwitchProcess
 
 from .processes import start_switch
@@ -30,17 +30,17 @@ class Board:
     def __init__(self) -> None:
         self.said: str | None = None
 
-    def give(self, why: str) -> None:
+    def publish(self, why: str) -> None:
         self.said = f"rank 1 cannot join: {why}"
 
-    def hear(self) -> str | None:
+    def poll(self) -> str | None:
         return self.said
 
 
 def test_a_rank_that_cannot_join_tells_why() -> None:
     board = Board()
     with pytest.raises(AllReduceError, match="cannot reach the switch"):
-        AllReduce(switch=NOWHERE, rank=1, workers=2, job="word", reconnect_s=0.01, word=board)
+        AllReduce(switch=NOWHERE, rank=1, workers=2, job="failure", reconnect_s=0.01, failure_channel=board)
     assert board.said is not None
     assert board.said.startswith(f"rank 1 cannot join: cannot reach the switch at {NOWHERE}")
 
@@ -62,24 +62,24 @@ class Stop(Exception):  # as a script calls it
 def test_what_is_no_sentence_of_ours_is_told_with_its_kind(error: BaseException, words: str) -> None:
     """Else it was "rank 1 cannot join: 0"."""
     board = Board()
-    with pytest.raises(type(error)), telling(board):
+    with pytest.raises(type(error)), publishing_failure(board):
         raise error
     assert board.said == f"rank 1 cannot join: {words}"
 
 
 def test_nobody_waits_for_a_rank_that_cannot_join(switch: SwitchProcess) -> None:
     board = Board()
-    board.give("its cable is broken")
+    board.publish("its cable is broken")
     with pytest.raises(AllReduceError, match=r"^rank 1 cannot join: its cable is broken$"):
-        AllReduce(switch=switch.control, rank=0, workers=2, job="word", word=board)
+        AllReduce(switch=switch.control, rank=0, workers=2, job="failure", failure_channel=board)
     assert board.said == "rank 1 cannot join: its cable is broken", "and it is not told again"
 
 
-def test_a_job_that_runs_listens_to_no_word_when_it_joins_again(switch: SwitchProcess) -> None:
+def test_a_job_that_runs_polls_no_channel_when_it_joins_again(switch: SwitchProcess) -> None:
     """The store that brings it may be gone by then, and the job needs it no more."""
     board = Board()
-    with AllReduce(switch=switch.control, rank=0, workers=1, job="running", word=board) as all_reduce:
-        board.give("too late")
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="running", failure_channel=board) as all_reduce:
+        board.publish("too late")
         network = all_reduce._network
         assert network is not None
         network._session.calls.check_stop()  # what `join` does while it waits

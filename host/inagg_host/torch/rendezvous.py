@@ -15,34 +15,34 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from inagg_host.errors import AllReduceError
 
-LOOK_EVERY_S = (0.001, 0.02)
-"""At first, and at most: it doubles."""
+POLL_S = (0.001, 0.02)
+"""Time between two looks at the store, first and longest: it doubles."""
 
 
-def meet(store: Store, rank: int, workers: int, timeout: timedelta) -> PrefixStore:
-    """A part of ``store`` that is new, the same on all ranks; all call it at once. Raises `AllReduceError` if not all
-    come within ``timeout``.
+def rendezvous(store: Store, rank: int, workers: int, timeout: timedelta) -> PrefixStore:
+    """Return a part of ``store`` that is new and the same on all ranks, which all call this at once. Raises
+    `AllReduceError` if not all come within ``timeout``.
 
     Each rank says hello with a nonce. Rank 0 welcomes all with its own nonce and those that it read. A rank that finds
     its nonce there knows that this rank 0 lives now, and accepts by repeating rank 0's nonce: so rank 0 knows that this
     rank lives now, for nobody could have repeated it before. When all have accepted, they go.
     """
     limit_s = timeout.total_seconds()
-    nonce, give_up_s, pause_s = secrets.token_hex(8), time.monotonic() + limit_s, LOOK_EVERY_S[0]
-    meeting = _Meeting(store, rank, workers, nonce)
-    look = meeting.welcome if rank == 0 else meeting.greet
-    while (met := look()) is None:
+    nonce, give_up_s, pause_s = secrets.token_hex(8), time.monotonic() + limit_s, POLL_S[0]
+    ranks = _Rendezvous(store, rank, workers, nonce)
+    step = ranks.lead if rank == 0 else ranks.follow
+    while (name := step()) is None:
         if time.monotonic() > give_up_s:
             raise AllReduceError(
-                f"rank {rank} waited {limit_s:g} s for {meeting.awaited()} to come to the process group; "
+                f"rank {rank} waited {limit_s:g} s for {ranks.awaited()} to come to the process group; "
                 "see what is printed there, or give init_process_group a longer timeout"
             )
         time.sleep(pause_s)
-        pause_s = min(2 * pause_s, LOOK_EVERY_S[1])
-    return PrefixStore(f"{met}/", store)
+        pause_s = min(2 * pause_s, POLL_S[1])
+    return PrefixStore(f"{name}/", store)
 
 
-class _Meeting:
+class _Rendezvous:
     def __init__(self, store: Store, rank: int, workers: int, nonce: str) -> None:
         self._store, self._rank, self._nonce = PrefixStore("meeting/", store), rank, nonce
         self._hellos: dict[int, str] = {}
@@ -51,7 +51,7 @@ class _Meeting:
             self._store.set(f"hello/{rank}", nonce)
 
     def awaited(self) -> str:
-        """Those that have not met."""
+        """The ranks that have not come, for people."""
         if not self._absent:
             return "the other ranks"
         first = sorted(self._absent)[:8]
@@ -59,8 +59,8 @@ class _Meeting:
             f" and {len(self._absent) - len(first)} more" if len(self._absent) > len(first) else ""
         )  # fmt: skip
 
-    def welcome(self) -> str | None:
-        """Rank 0: the name when all have accepted."""
+    def lead(self) -> str | None:
+        """Do rank 0's part once more; return the name when all have accepted."""
         for rank in sorted(self._absent):
             if self._read(f"accepted/{rank}") == self._nonce:
                 self._absent.discard(rank)
@@ -74,8 +74,8 @@ class _Meeting:
         self._store.set("go", self._nonce)
         return self._nonce
 
-    def greet(self) -> str | None:
-        """Another rank: the name when rank 0 says go."""
+    def follow(self) -> str | None:
+        """Do another rank's part once more; return the name when rank 0 says go."""
         welcome = (self._read(f"welcome/{self._rank}") or " ").split(" ")
         if welcome[1] != self._nonce:
             return None

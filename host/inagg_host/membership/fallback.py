@@ -27,8 +27,8 @@ from inagg_host.stats import Counters
 from inagg_host.task import Task
 from inagg_wire.scale import FloatType, from_bfloat16, to_bfloat16
 
-from .coming_back import Return
-from .rejoin import Network
+from .network import Network
+from .reconnector import Reconnector
 
 log = logging.getLogger("inagg")
 
@@ -36,7 +36,7 @@ CLOSE_S = 5.0
 """How long `Fallback.close` waits for what the inner group is doing. Gloo cannot be interrupted."""
 
 Mask = npt.NDArray[np.bool_] | None
-"""Which elements of a task have no sums yet; None: none has."""
+"""Mask of a task's elements that have no sums yet; None: none has."""
 Pending = tuple[Task, Mask]
 _ALL: Final[Mask] = None
 
@@ -45,7 +45,7 @@ REASON = "switch-unavailable"
 
 
 class Left(IntEnum):
-    """What a rank is left with when it falls back: the first thing that the ranks tell each other."""
+    """State of a rank when it falls back: the first thing that the ranks tell each other."""
 
     NOTHING = 0  # it was not in the network
     NETWORK = 1  # results of a network that broke
@@ -71,12 +71,12 @@ class Fallback:
         finish: Callable[[Task, AllReduceError | None], None],
     ) -> None:
         self._group, self._rank, self._ranks, self._counters = group, rank, ranks, counters
-        self._return, self._back, self._finish = Return(join, rank), back, finish
+        self._reconnector, self._back, self._finish = Reconnector(join, rank), back, finish
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._why = ""
         self._lock = threading.Lock()
         self._left: deque[Pending] = deque()
-        """What the network had taken on and is not done, oldest first. Of the fallback's thread."""
+        """Tasks that the network had taken on and that are not done, oldest first. Of the fallback's thread."""
         self._doing: Task | None = None
         self._abandoned: list[Task] | None = None
         """Closed while the inner group was at work: nothing is written any more, and these were finished then."""
@@ -110,7 +110,7 @@ class Fallback:
     def close(self) -> None:
         """Stop after the task that is being done, or after `CLOSE_S`; what is not done fails."""
         self._closed.set()
-        self._return.stop()
+        self._reconnector.stop()
         self._queue.put(None)
         if self._thread is threading.current_thread() or not self._thread.is_alive():
             return
@@ -163,7 +163,7 @@ class Fallback:
         # If one was not in the network, nothing was summed there.
         if self._broken is not None and all(answer[0] == Left.NETWORK for answer in answers):
             self._salvage(self._broken)
-        self._return.start()
+        self._reconnector.start()
 
     def _salvage(self, broken: Network) -> None:
         """Finish what the network had begun as far as other ranks have the results; note what of it is pending."""
@@ -222,7 +222,7 @@ class Fallback:
 
     def _no_way(self, error: Exception) -> AllReduceError:
         """The inner group failed too: why neither way can be gone."""
-        self._return.stop()
+        self._reconnector.stop()
         if isinstance(error, AllReduceError):
             return error
         failure = AllReduceError(f"{self._why}; and the inner group cannot be used either: {error}")
@@ -233,12 +233,12 @@ class Fallback:
 
     def _all_back(self) -> bool:
         """Whether all ranks have a network that works; agreed on, so the same on all."""
-        ready = np.array([self._return.is_back()], np.float32)
+        ready = np.array([self._reconnector.is_back()], np.float32)
         self._group.all_reduce(ready)
         return int(ready[0]) == self._ranks
 
     def _hand_over(self, task: Task) -> None:
-        network = self._return.take()
+        network = self._reconnector.take()
         if network is None:  # closed meanwhile
             self._end(task, AllReduceError(CLOSED_SUMMING))
             return

@@ -19,7 +19,7 @@ import pytest
 
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import Config, ConfigError
-from inagg_host.membership import calls, session, way
+from inagg_host.membership import calls, control_channel, session
 from inagg_host.membership.session import Loss, Session
 from inagg_link import FaultLink, Faults, Link
 from inagg_link.addresses import resolved, split_address
@@ -317,8 +317,13 @@ def test_that_several_switches_take_turns_is_told_once_for_each(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(calls, "RETRY_S", 0.02)
-    with closing(session_of("127.0.0.1:9,127.0.0.1:10", reconnect_s=0.4)) as ours, pytest.raises(calls.SessionError):
+    with (
+        closing(session_of("127.0.0.1:9,127.0.0.1:10", reconnect_s=0.4)) as ours,
+        pytest.raises(calls.SessionError) as raised,
+    ):
         ours.join(lambda: (ours.local_host(), 5))
+    assert "127.0.0.1:9" in str(raised.value)
+    assert "127.0.0.1:10" in str(raised.value)
     assert [record.getMessage().rpartition("; ")[2] for record in caplog.records] == [
         "trying the one at 127.0.0.1:10", "trying the one at 127.0.0.1:9",
     ]  # fmt: skip
@@ -372,7 +377,7 @@ def test_a_connection_on_which_nothing_passes_any_more_is_given_up_for_a_new_one
 ) -> None:
     """A filter that opens again lets new connections pass at once; in the old one, TCP may not try for minutes."""
     shorter = [(name, min(value, 200)) for name, value in KEEPALIVE]
-    monkeypatch.setattr(way, "KEEPALIVE", tuple(shorter))
+    monkeypatch.setattr(control_channel, "KEEPALIVE", tuple(shorter))
     with (
         closing(Filter(switch.control)) as between,
         closing(session_of(between.address, reconnect_s=PATIENCE_S)) as ours,

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from inagg_host import warmup
 from inagg_host.config import Config
 from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, Refused
-from inagg_host.errors import AllReduceError, over_text
+from inagg_host.errors import NO_THREAD, AllReduceError, advised, over_text
 from inagg_host.io.tally import Traffic
-from inagg_host.io.thread import Transport
+from inagg_host.io.transport import Transport
 from inagg_host.stats import Counters
 from inagg_host.task import Task
 from inagg_link import Address, Link
@@ -32,12 +32,9 @@ log = logging.getLogger("inagg")
 REJOINS_MAX = 8
 """New epochs one after the other, without a result between them, before a rank gives up."""
 
-NO_THREAD = "can't start new thread"
-"""What Python says where the process may have no more."""
-
 DEADLINES_EVERY_S = 0.2
 
-LAST_S, LAST_LOOK_S = 0.2, 0.002
+LAST_S, LAST_POLL_S = 0.2, 0.002
 """How long a job that is over takes what has come, and how often it looks whether that was all that it waited for: who
 ends a job, as a script does that handles an error of all ranks, has its sums, and others may have them in their sockets
 only."""
@@ -104,10 +101,8 @@ class Network:
             self._started.set()
             self._session.close("failed to start")
             self._endpoint.close()
-            if isinstance(error, SessionError | OSError):
-                raise AllReduceError(str(error)) from None  # it says all; what was below it would only hide it
-            if str(error) == NO_THREAD:
-                raise AllReduceError(f"{error}: raise the limit of processes (ulimit -u; a container's pids)") from None
+            if isinstance(error, SessionError | OSError) or str(error) == NO_THREAD:
+                raise AllReduceError(advised(error)) from None  # it says all; what was below it would only hide it
             raise
         self._counters.epochs += 1
         self._session.calls.level = logging.WARNING
@@ -140,7 +135,7 @@ class Network:
             self.engine.limit(blocks)
 
     def _round_trip_s(self) -> float | None:
-        """For heartbeats. On the session's thread."""
+        """Round trip for heartbeats. On the session's thread."""
         return self.engine.round_trip_s if self._started.is_set() and not self._over else None
 
     def submit(self, task: Task) -> None:
@@ -203,9 +198,9 @@ class Network:
         with self._lock:
             if self._over:
                 return
-            final = loss.final or self._in_vain >= REJOINS_MAX
-            if self._rejoining and not final:
+            if self._rejoining and not loss.final:
                 return
+            final = loss.final or self._in_vain >= REJOINS_MAX
             self._rejoining = True
         if final:
             self._aside("inagg-over", lambda: self._end(loss.cause))
@@ -224,7 +219,7 @@ class Network:
         self._started.wait()
         until_s = time.monotonic() + LAST_S
         while not (self._over or self.engine.idle) and time.monotonic() < until_s:
-            time.sleep(LAST_LOOK_S)
+            time.sleep(LAST_POLL_S)
         self._break(AllReduceError(over_text(self.config.job, cause)))
 
     def _rejoin(self, loss: Loss) -> None:
@@ -249,7 +244,7 @@ class Network:
         try:
             epoch = self._session.join(self._bind, resume, multicast=self._endpoint.listens)
         except Exception as error:  # whatever it is: those who wait must hear of it
-            why = f"a new epoch could not begin: {error}"
+            why = f"a new epoch could not begin: {advised(error)}"
             if loss.cause.partition(": ")[0] != str(error).partition(": ")[0]:  # else they say the same, as of a switch
                 why = f"{loss.cause}; and {why}"
             self._break(AllReduceError(why), error)
@@ -273,7 +268,7 @@ class Network:
         self.transport.proceed()
 
     def _break(self, failure: AllReduceError, cause: Exception | None = None) -> None:
-        """It is over, for a reason."""
+        """End it, for a reason."""
         failure.__cause__ = cause
         with self._lock:
             if self._over:

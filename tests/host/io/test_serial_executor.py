@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from inagg_host.io.in_turn import InTurn, shutdown_all
+from inagg_host.io.serial_executor import SerialExecutor, shutdown_all
 
 from .rig import no_threads
 
@@ -17,7 +17,7 @@ PATIENCE_S = 20.0
 
 
 def test_calls_come_in_their_order_and_all_before_the_end() -> None:
-    turn, called = InTurn("in-turn"), list[int]()
+    turn, called = SerialExecutor("in-turn"), list[int]()
     works = [turn.submit(called.append, number) for number in range(100)]
     turn.shutdown()
     turn.shutdown()
@@ -29,7 +29,7 @@ def test_calls_come_in_their_order_and_all_before_the_end() -> None:
 
 
 def test_what_is_raised_belongs_to_who_waits_for_it() -> None:
-    turn = InTurn("in-turn")
+    turn = SerialExecutor("in-turn")
     with pytest.raises(ZeroDivisionError):
         turn.submit(lambda: 1 // 0).result()
     assert turn.submit(lambda: 1).result() == 1
@@ -37,7 +37,7 @@ def test_what_is_raised_belongs_to_who_waits_for_it() -> None:
 
 
 def test_who_got_no_thread_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn = InTurn("in-turn")
+    turn = SerialExecutor("in-turn")
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", no_threads)
         with pytest.raises(RuntimeError, match="new thread"):
@@ -47,7 +47,7 @@ def test_who_got_no_thread_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_all_are_shut_down_within_one_limit() -> None:
-    turns, gate = [InTurn(f"in-turn-{number}") for number in range(30)], threading.Event()
+    turns, gate = [SerialExecutor(f"in-turn-{number}") for number in range(30)], threading.Event()
     works = [turn.submit(gate.wait, PATIENCE_S) for turn in turns]
     began_s = time.monotonic()
     assert not shutdown_all(turns, 0.2)
@@ -59,8 +59,8 @@ def test_all_are_shut_down_within_one_limit() -> None:
 
 WAITS = """
 import atexit, threading
-from inagg_host.io.in_turn import InTurn
-turn, left = InTurn("in-turn"), threading.Event()
+from inagg_host.io.serial_executor import SerialExecutor
+turn, left = SerialExecutor("in-turn"), threading.Event()
 turn.submit(left.wait).add_done_callback(lambda done: print("it has gone on", flush=True))
 atexit.register(left.set)  # as a job is left
 raise KeyError("the script fails")

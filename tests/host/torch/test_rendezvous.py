@@ -11,7 +11,7 @@ import pytest
 from torch._C._distributed_c10d import HashStore, Store
 
 from inagg_host.errors import AllReduceError
-from inagg_host.torch.meeting import meet
+from inagg_host.torch.rendezvous import rendezvous
 
 TIMEOUT = timedelta(seconds=30)
 
@@ -23,7 +23,7 @@ def attempt(store: Store, workers: int, late: int = 0) -> list[str]:
     def rank(index: int) -> str:
         if index == late:
             time.sleep(0.05)
-        mine = meet(store, index, workers, TIMEOUT)
+        mine = rendezvous(store, index, workers, TIMEOUT)
         if index == 0:
             assert not mine.check(["key"]), "an earlier attempt wrote it"
             mine.set("key", str(time.monotonic_ns()))
@@ -46,7 +46,7 @@ def test_each_attempt_has_a_part_of_its_own_in_the_store_of_those_before(late: i
 def test_an_attempt_of_which_a_rank_never_came_does_not_confuse_the_next() -> None:
     store = HashStore()
     with ThreadPoolExecutor(2) as pool:
-        waits = [pool.submit(meet, store, rank, 3, timedelta(seconds=0.2)) for rank in (0, 1)]
+        waits = [pool.submit(rendezvous, store, rank, 3, timedelta(seconds=0.2)) for rank in (0, 1)]
         with pytest.raises(AllReduceError, match=r"rank 0 waited 0\.2 s for rank 2 to come"):
             waits[0].result()
         with pytest.raises(AllReduceError, match=r"rank 1 waited"):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from inagg_host.config import ConfigError
 from inagg_host.errors import AllReduceError
 
-from .rejoin import Network
+from .network import Network
 
 log = logging.getLogger("inagg")
 
@@ -17,8 +17,8 @@ RETRY_S = 1.0
 """How long to wait between two attempts."""
 
 
-class Return:
-    """One rank's attempts, on a thread of their own, from `start` to `stop`. ``join`` as of `Fallback`."""
+class Reconnector:
+    """One rank's attempts, on a thread of their own, from `start` to `stop`. ``join``: see `Fallback`."""
 
     def __init__(self, join: Callable[[threading.Event], Network], rank: int) -> None:
         self._join, self._rank = join, rank
@@ -29,7 +29,7 @@ class Return:
 
     def start(self) -> None:
         """Begin. Where there are no more threads, this says so, and the rank does not come back."""
-        thread = threading.Thread(target=self._run, name="inagg-return", daemon=True)
+        thread = threading.Thread(target=self._run, name="inagg-reconnect", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from . import at_end
+from . import exit_hooks
 
 T = TypeVar("T")
 
 
-class InTurn:
-    """As `concurrent.futures.ThreadPoolExecutor` with one thread; for those the interpreter's end waits before jobs are
-    left, for this one after that (`at_end`)."""
+class SerialExecutor:
+    """A `concurrent.futures.ThreadPoolExecutor` with one thread; but for those the interpreter's end waits before jobs
+    are left, for this one after that (`exit_hooks`)."""
 
     def __init__(self, name: str) -> None:
         """``name``: of the thread, which starts with the first call."""
@@ -47,12 +47,12 @@ class InTurn:
                 thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
                 thread.start()
                 self._thread = thread
-                at_end.in_turn.add(self)
+                exit_hooks.serial.add(self)
             self._given.put(run)
         return done
 
     def shutdown(self, limit_s: float | None = None) -> bool:
-        """As `at_end.Waited`."""
+        """See `exit_hooks.ThreadOwner`."""
         with self._lock:
             self._closed = True
             self._given.put(None)
@@ -63,7 +63,7 @@ class InTurn:
         return not thread.is_alive()
 
     def lose_threads(self) -> None:
-        """As `at_end.Waited`."""
+        """See `exit_hooks.ThreadOwner`."""
         self._lock, self._thread, self._closed = threading.Lock(), None, True
 
     def _serve(self) -> None:
@@ -72,7 +72,7 @@ class InTurn:
             del run  # else what is over would be kept until there is more to do
 
 
-def shutdown_all(waited: Iterable[at_end.Waited], limit_s: float) -> bool:
+def shutdown_all(waited: Iterable[exit_hooks.ThreadOwner], limit_s: float) -> bool:
     """Shut them down, one after the other; False: after ``limit_s`` for all of them not all is over, and goes on."""
     until_s = time.monotonic() + limit_s
     return all([one.shutdown(max(0.0, until_s - time.monotonic())) for one in waited])

@@ -7,16 +7,16 @@ import sys
 
 FORKS = """
 import os, sys, threading, time
-from inagg_host.io import at_end
-from inagg_host.io.futures import Completer
-from inagg_host.io.in_turn import InTurn
+from inagg_host.io import exit_hooks
+from inagg_host.io.futures import CallbackExecutor
+from inagg_host.io.serial_executor import SerialExecutor
 
-completer, turn, forked = Completer(), InTurn("in-turn"), threading.Event()
-completer.submit(lambda: None)
+executor, turn, forked = CallbackExecutor(), SerialExecutor("in-turn"), threading.Event()
+executor.submit(lambda: None)
 turn.submit(int).result()
 
 def hold():
-    with completer._news, turn._lock:
+    with executor._news, turn._lock:
         held.set()
         forked.wait()
 
@@ -25,7 +25,7 @@ threading.Thread(target=hold).start()
 held.wait()
 child = os.fork()
 if child == 0:
-    for one in (completer, turn):
+    for one in (executor, turn):
         try:
             one.submit(int)
         except RuntimeError as error:
@@ -35,7 +35,7 @@ if child == 0:
 began_s = time.monotonic()
 assert os.waitpid(child, 0)[1] == 0
 forked.set()
-assert time.monotonic() - began_s < at_end.LAST_S
+assert time.monotonic() - began_s < exit_hooks.LAST_S
 turn.submit(print, "the parent goes on").result()
 """
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from inagg_host.torch import InaggState, inagg_hook
-from inagg_host.torch.sight import Sight
+from inagg_host.torch.scalar_log import ScalarLog
 
 
 class Curves:
@@ -101,6 +101,6 @@ def test_nan_is_seen(beside: World) -> None:
 
 def test_what_is_no_writer_is_refused() -> None:
     with pytest.raises(TypeError, match="list is no writer"):
-        Sight([], 1, "")  # type: ignore[arg-type]
+        ScalarLog([], 1, "")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="every is 0"):
-        Sight(Curves(), 0, "")
+        ScalarLog(Curves(), 0, "")

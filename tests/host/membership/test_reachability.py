@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -11,8 +14,16 @@ import numpy as np
 import pytest
 
 from inagg_host.allreduce import AllReduce, AllReduceError
-from inagg_host.membership import unheard
-from inagg_host.membership.unheard import AFTER_S, LOOK_S, Counted, Seen, Unheard, counted_of, where_text
+from inagg_host.membership import reachability
+from inagg_host.membership.reachability import (
+    AFTER_S,
+    RECHECK_S,
+    RankCounts,
+    SwitchCounts,
+    UdpReachability,
+    switch_counts,
+    where_text,
+)
 from inagg_link import Batch
 from inagg_link.around import LinkAround
 from inagg_link.base import Traffic
@@ -34,20 +45,20 @@ class Rank:
         self.bytes_in = self.answers = 0
         self.asked: list[float] = []
         self.told: list[tuple[float, str]] = []
-        self._unheard = Unheard()
+        self._reachability = UdpReachability()
 
-    def run(self, seconds: float, counts: bool = True) -> None:
+    def run(self, seconds: float, counts: bool = True, instead: str | None = None) -> None:
         for _ in range(round(seconds / EVERY_S)):
             self.now += EVERY_S
             sends = self.waits and self.resends
             self.resent += sends
             self.bytes_in += 1000 * (sends and self.arrives)
             self.answers += sends and self.arrives and self.answered
-            seen = Seen(self.resent + 1, self.resent, self.came, self.waits)
-            if self._unheard.asks(self.now, seen):
+            seen = RankCounts(self.resent + 1, self.resent, self.came, self.waits)
+            if self._reachability.wants_counts(self.now, seen):
                 self.asked.append(self.now)
-                counted = Counted(self.bytes_in, self.answers) if counts else None
-                if (said := self._unheard.judge(self.now, seen, counted, WHERE)) is not None:
+                counted = SwitchCounts(self.bytes_in, self.answers) if counts else instead
+                if (said := self._reachability.verdict(self.now, seen, counted, WHERE)) is not None:
                     self.told.append((self.now, said))
 
 
@@ -56,7 +67,7 @@ def test_what_never_arrives_is_told_once_after_ten_seconds() -> None:
     rank.arrives = False
     rank.run(300)
     ((told_s, said),) = rank.told
-    assert told_s - 100.0 == pytest.approx(AFTER_S + LOOK_S, abs=0.6)
+    assert told_s - 100.0 == pytest.approx(AFTER_S + RECHECK_S, abs=0.6)
     assert said.startswith(f"nothing comes from {WHERE} since this rank joined, for 11 s. Meanwhile this rank sent ")
     assert "again, and 0 came to it. And of what it sends the switch counts nothing" in said
     assert said.endswith("does a firewall let UDP pass, from here to there?")
@@ -100,6 +111,27 @@ def test_nothing_is_told_where_the_switch_does_not_say_what_it_has_counted() -> 
     assert rank.told == []
     rank.run(120)
     assert len(rank.told) == 1, "but it is asked again"
+
+
+def test_what_keeps_the_switch_from_counting_is_told_once_in_each_silence() -> None:
+    rank = Rank()
+    for silence in (1, 2):
+        rank.run(120, counts=False, instead="the switch says: shard 1 does not answer")
+        assert len(rank.told) == silence
+        assert rank.told[-1][1].startswith(f"nothing comes from {WHERE}")
+        assert rank.told[-1][1].endswith("came to it. And the switch says: shard 1 does not answer")
+        rank.came += 1
+
+
+def test_where_datagrams_are_lost_is_told_also_after_the_switch_could_not_count() -> None:
+    rank = Rank()
+    rank.arrives = False
+    rank.run(20, counts=False, instead="the switch is busy")
+    rank.run(120)
+    assert [said.rpartition(" And ")[2] for _, said in rank.told] == [
+        "the switch is busy",
+        "of what it sends the switch counts nothing: does a firewall let UDP pass, from here to there?",
+    ]
 
 
 def test_nothing_is_told_if_a_result_crosses_what_was_sent_again() -> None:
@@ -150,11 +182,11 @@ def test_a_switch_below_that_does_not_answer_has_counted_nothing_that_says_anyth
     members = [pb.Member(rank=0), pb.Member(rank=1, switch="rack3")]
     workers = [pb.WorkerStats(rank=0, bytes_in=5, resends=2), pb.WorkerStats(rank=1)]
     reply = pb.StatsResponse(shards=[pb.ShardStats()], jobs=[pb.JobStats(job=pb.Job(members=members), workers=workers)])
-    assert counted_of(reply, 0) == Counted(5, 2)
-    assert counted_of(reply, 1) is None
+    assert switch_counts(reply, 0) == SwitchCounts(5, 2)
+    assert switch_counts(reply, 1) is None
     reply.shards.add(switch="rack3")
-    assert counted_of(reply, 1) == Counted(0, 0)
-    assert counted_of(pb.StatsResponse(), 0) is None
+    assert switch_counts(reply, 1) == SwitchCounts(0, 0)
+    assert switch_counts(pb.StatsResponse(), 0) is None
 
 
 # --- with a switch ---
@@ -168,9 +200,9 @@ def switch() -> Iterator[SwitchProcess]:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unheard, "AFTER_S", 0.5)
-    monkeypatch.setattr(unheard, "LOOK_S", 1.5)
-    monkeypatch.setattr(unheard, "AGAIN_MOST_S", 0.5)
+    monkeypatch.setattr(reachability, "AFTER_S", 0.5)
+    monkeypatch.setattr(reachability, "RECHECK_S", 1.5)
+    monkeypatch.setattr(reachability, "AGAIN_MOST_S", 0.5)
 
 
 class Mute(LinkAround):
@@ -198,7 +230,7 @@ class Deaf(LinkAround):
 def test_a_rank_whose_datagrams_are_lost_names_the_port(
     lost: str, way: str, switch: SwitchProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job, wrap = f"unheard/{lost}", {"sending": Mute, "receiving": Deaf}[lost]
+    job, wrap = f"lost/{lost}", {"sending": Mute, "receiving": Deaf}[lost]
     with (
         caplog.at_level(logging.WARNING, "inagg"),
         AllReduce(switch=switch.control, rank=0, workers=1, job=job, timeout_s=4, wrap_link=wrap) as all_reduce,
@@ -227,3 +259,27 @@ def test_a_rank_that_waits_for_another_says_nothing(switch: SwitchProcess, caplo
         assert all_reduce.counters.resent > 6
         slow.join()
     assert not [record for record in caplog.records if "nothing comes from" in record.message]
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_rank_names_the_shard_that_hangs(shards: int, caplog: pytest.LogCaptureFixture) -> None:
+    with start_switch("--shards", str(shards), "--shard-restarts", "0") as switch:
+        pid = json.loads((switch.folder / "ready.json").read_text())["shards"][-1]["pid"]
+        with (
+            caplog.at_level(logging.WARNING, "inagg"),
+            AllReduce(switch=switch.control, rank=0, workers=1, job="hangs") as all_reduce,
+        ):
+            all_reduce(np.ones(100_000, np.float32))
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                work = all_reduce.submit(np.ones(100_000, np.float32))
+                give_up_s = time.monotonic() + 60
+                while not (said := [r.message for r in caplog.records if "nothing comes from" in r.message]):
+                    assert time.monotonic() < give_up_s
+                    time.sleep(0.01)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            assert work.result(60).min() == 1
+    assert f"And the switch at {switch.control} says: " in said[0]
+    assert f"shard {shards - 1} has not answered for " in said[0]
