@@ -116,6 +116,11 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
+SLOW_LIMIT_S = 1800.0
+"""How long a test of these tiers may take; others have what pyproject.toml says."""
+SLOW_TIERS = ("slow", "lightning", "accelerate", "ray", "torchft")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
 
@@ -135,6 +140,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.user_properties.append((TIER_PROPERTY, tier))
             if reason is not None:
                 item.add_marker(pytest.mark.skip(reason=f"tier {tier}: {reason}"))
+            if tier in SLOW_TIERS and item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(SLOW_LIMIT_S))
 
 
 def pytest_collection_finish() -> None:

@@ -59,7 +59,7 @@ BROKEN = [
     ("switch/inagg_switch/software/data_plane.py", "import grpc"),
     ("switch/inagg_switch/aggregation/model.py", "from google.protobuf import message"),
     ("host/inagg_host/core/engine.py", "from inagg_proto.v1 import control_pb2"),
-    ("host/inagg_host/io/thread.py", "from grpc_health.v1 import health"),
+    ("host/inagg_host/io/transport.py", "from grpc_health.v1 import health"),
     ("testbed/inagg_testbed/cli.py", "import grpc.aio"),
     # torch in the host's PyTorch files, the compressors and the testbed only
     ("host/inagg_host/core/engine.py", "import torch"),
@@ -71,7 +71,7 @@ BROKEN = [
     ("host/inagg_host/torch/cuda.py", "import triton"),
     ("testbed/inagg_testbed/bench/kernels.py", "import triton.language as tl"),
     # scapy and the other extras
-    ("host/inagg_host/io/thread.py", "import scapy.layers.inet"),
+    ("host/inagg_host/io/transport.py", "import scapy.layers.inet"),
     ("switch/inagg_switch/software/data_plane.py", "from scapy import all"),
     ("switch/inagg_switch/software/data_plane.py", "import pyroute2"),
     ("host/inagg_host/compress/tern.py", "import sklearn.datasets"),
